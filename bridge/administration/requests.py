@@ -21,6 +21,7 @@ T_co = TypeVar("T_co", covariant=True)
 MOST_ROWS = 10_000
 
 LogLevel = Literal["debug", "info", "warning", "error"]
+SearchText = Annotated[str, Meta(max_length=200)]
 ChannelName = Annotated[str, Meta(description="Name of the channel.", examples=["PLAIN.MQTT"])]
 ClientId = Annotated[str, Meta(description="Client identifier.", examples=["pump-7"])]
 MappingName = Annotated[str, Meta(description="Name of the mapping.", examples=["orders"])]
@@ -338,13 +339,13 @@ class ShowLog(Request[list[answers.LogLine]], tag="log show"):
     """Return the last lines of the log, the newest first."""
 
     level: LogLevel = "debug"
-    search: str = ""
+    search: SearchText = ""
 
 
 class ShowAuditLog(Request[answers.AuditEntries], tag="audit show"):
     """Return the last entries of the audit log, the newest first."""
 
-    search: str = ""
+    search: SearchText = ""
     rows: int = 200
 
 

@@ -23,7 +23,7 @@ from bridge.administration.mapping_status import MappingStatus
 from bridge.administration.protocol import Request
 from bridge.cli import options, output
 from bridge.cli.failures import FAILED, NOT_FOUND, WRONG_USAGE, Failure
-from bridge.cli.options import BRIDGE, OUTPUT, YES, argument, option, settings, takes
+from bridge.cli.options import BRIDGE, OUTPUT, YES, argument, flag, option, settings, takes
 from bridge.cli.queue_manager import asked, done, shown
 from bridge.cli.request_commands import action, listing
 
@@ -85,9 +85,9 @@ _clients = _names(lambda incomplete: requests.ListClients(pattern=f"{incomplete}
 _mappings = _names(lambda _: requests.ListMappings())
 _links = _names(lambda _: requests.ListLinks())
 
-ClientId = Annotated[str, typer.Argument(metavar="CLIENT", help="Client identifier.", autocompletion=_clients)]
-MappingName = Annotated[str, typer.Argument(metavar="MAPPING", help="Name of the mapping.", autocompletion=_mappings)]
-LinkName = Annotated[str, typer.Argument(metavar="LINK", help="Name of the link.", autocompletion=_links)]
+ClientId = Annotated[str, argument("CLIENT", "Client identifier.", autocompletion=_clients)]
+MappingName = Annotated[str, argument("MAPPING", "Name of the mapping.", autocompletion=_mappings)]
+LinkName = Annotated[str, argument("LINK", "Name of the link.", autocompletion=_links)]
 OfChannel = Annotated[
     str | None, option("CHANNEL", "Only clients of this channel.", "--channel", autocompletion=_channels)
 ]
@@ -204,16 +204,16 @@ class ClientOrder(StrEnum):
 @takes(BRIDGE | OUTPUT)
 def list_client(
     pattern: Annotated[
-        str, typer.Argument(metavar="[PATTERN]", help="Client identifiers. * matches any characters.")
+        str, argument("[PATTERN]", "Client identifiers. * matches any characters.", show_default=True)
     ] = "*",
     channel: OfChannel = None,
     connected: Annotated[
-        bool | None, typer.Option("--connected/--disconnected", help="Only clients in this state.", show_default=False)
+        bool | None, flag("Only clients in this state.", "--connected/--disconnected", show_default=False)
     ] = None,
     away: options.Away = None,
     after: Annotated[str, option("CLIENT", "Start after this client identifier (for paging).")] = "",
     sort: Annotated[
-        ClientOrder, typer.Option(metavar="COLUMN", help="Order: client_id, waiting, oldest or since.")
+        ClientOrder, option("COLUMN", "Order: client_id, waiting, oldest or since.", show_default=True)
     ] = ClientOrder.client_id,
     limit: options.Limit = 1_000,
 ) -> None:
@@ -255,7 +255,7 @@ def purge_client(
     client: Annotated[str | None, argument("[CLIENT]", "Client identifier.", autocompletion=_clients)] = None,
     channel: OfChannel = None,
     away: options.Away = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be deleted.")] = False,
+    dry_run: Annotated[bool, flag("Print what would be deleted.", "--dry-run")] = False,
 ) -> None:
     """Delete sessions with their subscriptions, backlogs and wills.
 
@@ -351,11 +351,9 @@ def list_topic(
 
 @takes(BRIDGE | OUTPUT)
 def show_topic(
-    topic_filter: Annotated[
-        str, typer.Argument(metavar="FILTER", help="A topic, or a topic filter such as 'plant/#'.")
-    ],
+    topic_filter: Annotated[str, argument("FILTER", "A topic, or a topic filter such as 'plant/#'.")],
     limit: options.Limit = 1_000,
-    payloads: Annotated[bool, typer.Option("--payloads/--no-payloads", help="Show the beginnings of payloads.")] = True,
+    payloads: Annotated[bool, flag("Show the beginnings of payloads.", "--payloads/--no-payloads")] = True,
 ) -> None:
     """Show the retained publications that match a topic filter, and the subscriptions to its topics."""
 
@@ -526,7 +524,7 @@ def top(
         float, option("TIME", "Time between two readings.", parser=options.duration, show_default="1s")
     ] = 1.0,
     limit: Annotated[
-        int, typer.Option("--limit", "-n", min=0, metavar="N", help="End after N readings. 0: continue.")
+        int, option("N", "End after N readings. 0: continue.", "--limit", "-n", show_default=True, min=0)
     ] = 0,
 ) -> None:
     """Show the activity of the running bridge, updated every second.

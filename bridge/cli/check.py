@@ -16,7 +16,7 @@ import typer
 
 from bridge.administration.answers import counted
 from bridge.cli.failures import FAILED, WRONG_USAGE, Failure, failure_of
-from bridge.cli.options import CONFIG, OUTPUT, Format, argument, settings, takes
+from bridge.cli.options import CONFIG, OUTPUT, Format, argument, flag, settings, takes
 from bridge.cli.output import print_record
 from bridge.extras import install
 
@@ -53,16 +53,16 @@ def check(
     file: Annotated[Path | None, argument("[FILE]", "Configuration file.")] = None,
     connect: Annotated[
         bool,
-        typer.Option(
+        flag(
+            "Also connect to the queue manager and the brokers, and report missing objects and authorities.",
             "--connect",
-            help="Also connect to the queue manager and the brokers, and report missing objects and authorities.",
         ),
     ] = False,
     as_service: Annotated[
         bool,
-        typer.Option(
+        flag(
+            "Check as the installed service: as its user, with the restrictions of its unit. Needs root.",
             "--as-service",
-            help="Check as the installed service: as its user, with the restrictions of its unit. Needs root.",
         ),
     ] = False,
 ) -> None:

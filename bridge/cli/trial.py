@@ -10,11 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 import msgspec
-import typer
 
 from bridge.cli import options
 from bridge.cli.failures import FAILED, NOT_FOUND, WRONG_USAGE, Failure
-from bridge.cli.options import CONFIG, OUTPUT, argument, option, takes
+from bridge.cli.options import CONFIG, OUTPUT, argument, flag, option, takes
 from bridge.cli.output import note, print_record, write
 from bridge.mapping.message_view import BYTE_FIELDS, message_of
 from bridge.telemetry.message import Message
@@ -44,8 +43,8 @@ def try_mapping(
     request: Annotated[
         Path | None, option("FILE", "For a mapping to MQTT: file with the request that it replies to.")
     ] = None,
-    qos: Annotated[int, typer.Option(min=0, max=2, metavar="N", help="QoS of the publication.")] = 0,
-    retain: Annotated[bool, typer.Option("--retain", help="Set RETAIN.")] = False,
+    qos: Annotated[int, option("N", "QoS of the publication.", show_default=True, min=0, max=2)] = 0,
+    retain: Annotated[bool, flag("Set RETAIN.", "--retain")] = False,
     client_id: Annotated[
         str | None,
         option("CLIENT", "Client identifier of the publisher. Default: mqbridge-try, or the name of the link."),

@@ -25,7 +25,7 @@ from starlette.responses import HTMLResponse, PlainTextResponse, RedirectRespons
 import bridge
 from bridge.administration import protocol
 from bridge.administration.answers import age
-from bridge.administration.protocol import Answer, result_of
+from bridge.administration.protocol import Answer, result_of, result_type
 from bridge.archive.report_page import environment
 from bridge.config.models import Configuration
 from bridge.console.access import CSRF_FIELD, Access, Who
@@ -175,7 +175,7 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def summary(self) -> str:
         """The first line of the documentation."""
-        documented = self.input if self.handler is Visit.change else self.handler
+        documented = self.input if self.handler in (Visit.ask, Visit.change) else self.handler
         return inspect.cleandoc(documented.__doc__ or "").partition("\n")[0]
 
     async def answer(self, request: Request) -> Response:
@@ -239,6 +239,13 @@ class Routes:
     def change(self, path: str, question: str = "") -> Callable[[T], T]:
         """Add a change. If there is a question, the change must be confirmed."""
         return partial(self._add, method="POST", path=path, changes=True, question=question)
+
+    def show(self, path: str, request: type[protocol.Request[Any]], template: str) -> None:
+        """Add a page with the result of an administration request. Its fields are those of the query."""
+        output = result_type(request)
+        self.endpoints.append(
+            Endpoint(method="GET", path=path, handler=Visit.ask, input=request, output=output, template=template)
+        )
 
     def request(self, path: str, request: type[protocol.Request[Any]], question: str = "") -> None:
         """Add a change that is an administration request. Its fields are those of the form."""
