@@ -65,7 +65,7 @@ def try_mapping(
             "FILE", "File with many payloads, each of them a line (--each-line), or for a mapping to MQTT messages."
         ),
     ] = None,
-    each_line: Annotated[bool, typer.Option("--each-line", help="Each line of --samples is a payload.")] = False,
+    each_line: Annotated[bool, flag("Each line of --samples is a payload.", "--each-line")] = False,
 ) -> None:
     """Apply a mapping to a message, without a queue manager, and print the result.
 
@@ -174,7 +174,7 @@ def _print_results(samples: Iterable[Callable[[], str]]) -> None:
         msgspec.to_builtins(results), str(results.rejected), lambda _: write("\n".join(_result_lines(results)))
     )
     if results.rejected:
-        raise typer.Exit(FAILED)
+        sys.exit(FAILED)
 
 
 def _result_lines(results: SampleResults) -> Iterator[str]:
