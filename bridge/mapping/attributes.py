@@ -28,8 +28,9 @@ from bridge.config.mapping import (
 )
 from bridge.mapping.chosen_names import ChosenNames
 from bridge.mapping.json_document import document_of
-from bridge.mapping.message_view import BYTE_FIELDS, text_of, utf_8
+from bridge.mapping.message_view import BYTE_FIELDS, md_json, text_of, utf_8
 from bridge.mapping.rendered import BYTE_CHECKS, CHECKS, topic_string, typed
+from bridge.mapping.schema import Schema, SchemaError
 from bridge.mapping.template import (
     FIELDS,
     MD_FIELDS,
@@ -41,6 +42,7 @@ from bridge.mapping.template import (
     TemplateError,
     template_of,
 )
+from bridge.mapping.transform import Transform
 from bridge.mqtt.packets import PublishProperties
 from bridge.telemetry.headers import ELEMENT, FOLDER, TEXT_PROPERTIES, Headers, hops_text
 from bridge.telemetry.message import CCSID_UTF8, Publication, Unmappable
@@ -68,9 +70,19 @@ class PublicationScope:
         folder, dot, rest = name.partition(".")
         if dot and folder != "usr":
             return None
+        return self.user_properties.get(rest if dot else name)
+
+    @property
+    def user_properties(self) -> Mapping[str, str]:
+        """The User Properties by name, cached."""
         if self._user_properties is None:
             self._user_properties = self.publication.user_properties
-        return self._user_properties.get(rest if dot else name)
+        return self._user_properties
+
+    @property
+    def descriptor(self) -> Mapping[str, str | int]:
+        """The MQMD: a publication has none."""
+        return {}
 
     @property
     def qos(self) -> int:
@@ -93,6 +105,11 @@ class PublicationScope:
         if self._document is _UNREAD:
             self._document = document_of(self.publication.payload)
         return self._document
+
+    @property
+    def json(self) -> bytes:
+        """The payload, which is JSON in UTF-8 if `document` is."""
+        return self.publication.payload
 
 
 class MessageScope:
@@ -138,6 +155,16 @@ class MessageScope:
         return self.headers.folder(folder).get(rest)
 
     @property
+    def user_properties(self) -> Mapping[str, str]:
+        """The message properties of the usr folder."""
+        return self.headers.folder("usr")
+
+    @property
+    def descriptor(self) -> Mapping[str, str | int]:
+        """The fields of the MQMD by name."""
+        return md_json(self.headers.md)
+
+    @property
     def retained(self) -> bool:
         """Whether the message is a retained publication."""
         return self.headers.retained
@@ -158,8 +185,13 @@ class MessageScope:
     def document(self) -> Any:
         """The body parsed as JSON, cached. Raises Unmappable."""
         if self._document is _UNREAD:
-            self._document = document_of(utf_8(self.headers.body, self.ccsid, self.headers.encoding))
+            self._document = document_of(self.json)
         return self._document
+
+    @property
+    def json(self) -> bytes:
+        """The body in UTF-8. Raises Unmappable."""
+        return utf_8(self.headers.body, self.ccsid, self.headers.encoding)
 
 
 def _dead_letter_text(header: MQDLH | None, field: str) -> str | None:
@@ -230,6 +262,7 @@ for _field, _element, _title, _text in TEXT_PROPERTIES:
 
 AnyMapping = ToMqMapping | ToMqttMapping
 
+_SCHEMA = ("payload", "schema")
 #: MQMD fields that every rule to MQTT uses.
 _MD_ALWAYS = frozenset(("Format", "Encoding", "CodedCharSetId", "Persistence", "Expiry", "UserIdentifier", "CorrelId"))
 #: A number of bytes beyond the size of any payload.
@@ -336,6 +369,44 @@ def checked_template(
     )
 
 
+def schema_of(config: AnyMapping) -> Callable[[PublicationScope | MessageScope], None] | None:
+    """Return the check of payloads with the schema of a mapping, or None if it has none. Raises RuleError."""
+    file = config.payload.schema_file
+    if file is None:
+        return None
+    try:
+        schema = located(_SCHEMA, Schema, config.schema_content, file.name)
+    except OSError as error:
+        raise SchemaError.at(_SCHEMA, f"{file} cannot be read: {error.strerror}") from error
+
+    def check(scope: PublicationScope | MessageScope) -> None:
+        _ = scope.document  # raises Unmappable for a payload that is not JSON
+        schema.check(msgspec.json.decode(scope.json))
+
+    return check
+
+
+def transform_of(config: AnyMapping, captures: Collection[str]) -> Transform | None:
+    """Return the transformation of the payload, or None if the mapping has none. Raises RuleError."""
+    payload, of_publication = config.payload, isinstance(config, ToMqMapping)
+    if not payload.makes_document:
+        return None
+
+    def expression_of(text: str) -> Any:
+        # Imported late: few mappings have expressions.
+        from bridge.mapping.expression import Expression
+
+        return Expression(text, captures, of_publication=of_publication)
+
+    return Transform(
+        payload.transform,
+        payload.keep,
+        payload.drop,
+        expression_of=expression_of,
+        check_name=lambda name: check_known(name, captures, of_publication),
+    )
+
+
 def _property_type(config: AnyMapping, location: tuple[str, ...]) -> PropertyType | None:
     """Return the type of the property whose value is at a location, or None for text."""
     if not isinstance(config, ToMqMapping) or location[:2] != ("attributes", "properties"):
@@ -387,8 +458,10 @@ class UsedFields(msgspec.Struct, frozen=True):
 
     #: whether a template or a filter reads the payload
     payload: bool = False
-    #: whether a template reads the payload
+    #: whether a template reads the payload, other than fields in the destination of a mapping to MQ
     text: bool = False
+    #: whether the destination of a mapping to MQ contains fields of the payload
+    destination: bool = False
     #: minimum and maximum payload size in bytes. None: any size
     size: tuple[int, int] | None = None
     #: whether the message id is used outside its own place in the mqtt folder
@@ -399,15 +472,16 @@ class UsedFields(msgspec.Struct, frozen=True):
 
 def used_fields_of(config: AnyMapping) -> UsedFields:
     """Return the message fields that the filter and the templates of a mapping use."""
-    templates = [template_of(text) for _, _, text in templates_of(config)]
-    names = set(config.filter.properties).union(*(template.names for template in templates))
+    templates = [(attribute.target.part, template_of(text)) for _, attribute, text in templates_of(config)]
+    names = set(config.filter.properties).union(*(template.names for _, template in templates))
     least, most = config.filter.min_size, config.filter.max_size
     # Without an MQRFH2, the message id is a message property with a value of its own.
     without_header = isinstance(config, ToMqMapping) and not config.attributes.rfh2
-    text = "text" in names or any(template.reads_payload for template in templates)
+    text = "text" in names or any(template.reads_payload for part, template in templates if part != "object")
     return UsedFields(
-        payload=text or config.filter.json_path is not None,
+        payload=text or config.filter.json_path is not None or config.filter.expr is not None,
         text=text,
+        destination=any(template.reads_payload for part, template in templates if part == "object"),
         size=None if least is None and most is None else (least or 0, _MAX_LENGTH if most is None else most),
         packet_id=without_header or not names.isdisjoint(_MESSAGE_ID_NAMES),
         md=_MD_ALWAYS | {field for name in names if (field := name.removeprefix("md.")) != name and field in MD_FIELDS},

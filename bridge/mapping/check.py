@@ -14,17 +14,25 @@ from bridge.config.problems import Clash
 from bridge.config.values import listing
 from bridge.mapping.attributes import checked_template, located
 from bridge.mapping.chosen_names import is_system
+from bridge.mapping.expression import ExpressionError
 from bridge.mapping.filter import Filter
 from bridge.mapping.loops import Loop, loops
 from bridge.mapping.rendered import BYTE_CHECKS
 from bridge.mapping.rule import GUARANTEED_QOS, published_qos, rule_of
+from bridge.mapping.schema import SchemaError
 from bridge.mapping.template import WORDS, FilterError, PatternError, Placeholder, RuleError, TemplateError, template_of
 from bridge.mapping.topic_pattern import pattern_of
 from bridge.telemetry.request import is_object_name
 
 #: Placeholder for the queue manager's name. The result does not depend on it.
 _ANY = "QM"
-_EXPECTED = {PatternError: "a topic filter", TemplateError: "a template", FilterError: "a filter"}
+_EXPECTED = {
+    PatternError: "a topic filter",
+    TemplateError: "a template",
+    FilterError: "a filter",
+    ExpressionError: "an expression",
+    SchemaError: "a JSON Schema",
+}
 
 
 def problems(mappings: Mapping[str, AnyMapping], links: Mapping[str, LinkConfig]) -> list[Clash]:

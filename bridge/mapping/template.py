@@ -10,7 +10,7 @@ import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache, partial
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, Self
 
 from bridge.mapping.json_document import PathError, PayloadPath, encoded, parse_path
 from bridge.telemetry.headers import TEXT_PROPERTIES
@@ -33,7 +33,7 @@ class RuleError(ValueError):
         self.location: tuple[str, ...] = ()
 
     @classmethod
-    def at(cls, location: tuple[str, ...], sentence: str) -> RuleError:
+    def at(cls, location: tuple[str, ...], sentence: str) -> Self:
         """Create an error with a location."""
         error = cls(sentence)
         error.location = location

@@ -324,7 +324,7 @@ class StandardToMq:
         """Return the message. Raises Unmappable."""
         key = self._cache.key(publication)
         if key is not None and self._cache.knows(key):
-            return self._cache.mapped(key, publication)
+            return self._cache.mapped(key, publication, publication.payload)
         to = self.destination or Destination(topic_string(publication.topic), True)
         if to.is_topic:
             mapped = msgspec.structs.replace(message_of(publication), destination=to)

@@ -674,8 +674,8 @@ class EmbeddedBackend:
                     refusals[index] = reason
             if refusals and unit.dead_letters:
                 divert(queue_manager, self._queue(), unit, work, refusals, diverted, self.reserve_dead_letter)
-        gets = work.gets
-        for transmission in cast("list[StoredMessage]", separate(unit.removals)):  # delivered by this backend
+        gets, removals = work.gets, separate(unit.removals) if unit.removals else ()
+        for transmission in cast("list[StoredMessage]", removals):  # delivered by this backend
             if transmission.linked:
                 transmission.queue.take(transmission)
                 gets.append(transmission)
@@ -829,3 +829,6 @@ class EmbeddedBackend:
                 queue.inputs -= 1
                 queue.exclusive = False
             return self.flush()
+
+    def abandon(self) -> asyncio.Future[None]:
+        return self.stop()

@@ -25,9 +25,10 @@ DOCUMENTS = st.recursive(
 
 @given(st.lists(NUMBERS))
 def test_numbers_keep_their_digits(numbers: list[str]) -> None:
-    document = f"[{','.join(numbers)}]".encode()
+    document = f"[{','.join(numbers)}]"
     # -0 is an integer, and there is one zero only.
-    assert encoded(document_of(document)) == document.replace(b"-0,", b"0,").replace(b"-0]", b"0]")
+    expected = ",".join("0" if number == "-0" else number for number in numbers)
+    assert encoded(document_of(document.encode())) == f"[{expected}]".encode()
 
 
 @given(DOCUMENTS)
