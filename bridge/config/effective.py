@@ -20,7 +20,8 @@ HIDDEN: Final = "(hidden)"
 def effective(value: Any) -> Any:
     """Return a section, or a list or mapping of sections, as plain data with its defaults and without secrets.
 
-    Options without a value are left out unless the file sets them to null. So the result means the same in a file.
+    Options without a value are left out unless the file sets them to null. So, apart from hidden values, the result means the
+    same in a file.
     """
     return without_secrets(_plain(value))
 
