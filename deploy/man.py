@@ -14,9 +14,8 @@ from typing import Any
 from typer.main import get_command
 
 from bridge import __version__
-from bridge.cli.examples import EXAMPLES
 from bridge.cli.failures import EXIT_STATUSES
-from bridge.cli.program import SECTIONS, program
+from bridge.cli.program import SECTIONS, all_examples, program
 
 _DESCRIPTION = """
 mqbridge lets MQTT clients connect to a queue manager, in the style of the telemetry service of IBM MQ. Each client appears to
@@ -65,18 +64,19 @@ def _lines() -> Iterator[str]:
         for term, text in entries.items():
             yield from (".TP", _bold(term), _escaped(text))
     yield ".SH EXAMPLES"
-    yield from _examples(line for name in _EXAMPLES for line in EXAMPLES[name])
+    examples = all_examples()
+    yield from _examples(line for name in _EXAMPLES for line in examples[name])
     yield from (".SH SEE ALSO", _SEE_ALSO)
 
 
 def _command(command: Any, parent: Any, name: str) -> Iterator[str]:
     context = command.make_context(name, [], parent=parent, resilient_parsing=True)
     path = context.command_path.removeprefix("mqbridge ")
-    if path in EXAMPLES:
+    if examples := all_examples().get(path):
         usage = " ".join(command.collect_usage_pieces(context))
         yield from (f'.SS "{_escaped(path)} {_escaped(usage)}"', *_paragraphs(inspect.cleandoc(command.help or "")))
         yield from _options(command, context)
-        yield from _examples(EXAMPLES[path])
+        yield from _examples(examples)
     for lower in command.list_commands(context) if hasattr(command, "list_commands") else ():
         yield from _command(command.get_command(context, lower), context, lower)
 

@@ -15,6 +15,7 @@ import re
 import sys
 import tempfile
 from collections.abc import Callable, Collection, Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +57,7 @@ def configuration() -> str:
     lines = [
         "# Configuration file",
         "",
-        "`mqbridge check bridge.yaml` reports mistakes and explains what the file does. `mqbridge schema` prints the same",
+        "`mqbridge check bridge.yaml` reports mistakes and prints the effective settings. `mqbridge schema` prints the same",
         "reference as JSON Schema, for editors. [`deploy/bridge.yaml`](../../deploy/bridge.yaml) contains all options with",
         "their defaults.",
     ]
@@ -221,22 +222,26 @@ def commands() -> str:
 
 
 def _command(command: Any, parent: Any, name: str) -> list[str]:
-    from bridge.cli.examples import EXAMPLES
-
     context = command.make_context(name, [], parent=parent, resilient_parsing=True)
     below = [
         line
         for lower in (command.list_commands(context) if hasattr(command, "list_commands") else ())
         for line in _command(command.get_command(context, lower), context, lower)
     ]
-    if name in EXAMPLES or not below:
+    if name in _examples() or not below:
         return [*_single(command, context), *below]
     return below
 
 
-def _single(command: Any, context: Any) -> list[str]:
-    from bridge.cli.examples import EXAMPLES
+@cache
+def _examples() -> dict[str, tuple[str, ...]]:
+    """Return the examples of each command."""
+    from bridge.cli.program import all_examples
 
+    return all_examples()
+
+
+def _single(command: Any, context: Any) -> list[str]:
     path = context.command_path.removeprefix("mqbridge ")
     usage = " ".join(command.collect_usage_pieces(context))
     lines = ["", f"### {path}", "", f"`mqbridge {path} {usage}`", ""]
@@ -244,7 +249,7 @@ def _single(command: Any, context: Any) -> list[str]:
     lines += [html.escape(line, quote=False) for line in help_.splitlines()]
     if options := _options(command, context):
         lines += ["", *options]
-    return [*lines, "", "```console", *(f"$ {line}" for line in EXAMPLES[path]), "```"]
+    return [*lines, "", "```console", *(f"$ {line}" for line in _examples()[path]), "```"]
 
 
 def _options(command: Any, context: Any) -> list[str]:

@@ -18,7 +18,8 @@ from typing import Any
 
 import msgspec
 
-from bridge.administration.requests import Answer, AnyRequest
+from bridge.administration.protocol import Answer
+from bridge.administration.requests import AnyRequest
 from bridge.security.unix_socket import bound_socket, socket_address
 
 log = logging.getLogger(__name__)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import socket
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
-from bridge.administration.requests import Answer, Request
+from bridge.administration.protocol import Answer, Request
 from bridge.security.unix_socket import socket_address
 
 #: The maximum time that a bridge may take to answer, in seconds. A reload waits for the current units of work.
@@ -18,7 +19,7 @@ class NoBridge(Exception):
     """No bridge answers at a control socket. The message contains the path of the socket."""
 
 
-def ask(path: Path, request: Request, timeout: float = ANSWER_TIMEOUT) -> Answer:
+def ask(path: Path, request: Request[Any], timeout: float = ANSWER_TIMEOUT) -> Answer:
     """Send a request to a running bridge and return its answer.
 
     Raises NoBridge if no bridge answers within `timeout` seconds.

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from bridge.administration.mapping_status import MappingStatus
+
 
 class ChannelCounters(msgspec.Struct, kw_only=True):
     """Publications received from the clients of a channel and messages sent to them, since counting began."""
@@ -29,16 +31,6 @@ class ClientRate(msgspec.Struct, kw_only=True):
     sent: float
 
 
-class MappingCounters(msgspec.Struct, kw_only=True):
-    """Message counts of a mapping since the bridge started."""
-
-    name: str
-    state: str
-    taken: int
-    moved: int
-    dead_lettered: int
-
-
 class Counters(msgspec.Struct, kw_only=True):
     """A reading of the counters of a bridge."""
 
@@ -55,7 +47,7 @@ class Counters(msgspec.Struct, kw_only=True):
     channels: list[ChannelCounters]
     #: the busiest clients first, with the rates of the last second or two
     busiest_clients: list[ClientRate]
-    mappings: list[MappingCounters]
+    mappings: list[MappingStatus]
 
 
 class ChannelRates(msgspec.Struct, kw_only=True):
@@ -136,7 +128,7 @@ def _of_channel(after: ChannelCounters, before: ChannelCounters | None, interval
     )
 
 
-def _of_mapping(after: MappingCounters, before: MappingCounters | None, interval: float) -> MappingRates:
+def _of_mapping(after: MappingStatus, before: MappingStatus | None, interval: float) -> MappingRates:
     # A mapping that is new or was restarted has no rate yet.
     before = before if before is not None and before.taken <= after.taken else after
     return MappingRates(

@@ -6,53 +6,44 @@ denied.
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from functools import reduce
+from operator import or_
+from typing import Annotated, Any, Literal, TypeVar
 
-import msgspec
+from msgspec import Meta, field
+
+from bridge.administration import answers, counters, mapping_status
+from bridge.administration.protocol import Request, concrete
+
+T_co = TypeVar("T_co", covariant=True)
 
 #: The maximum number of rows in one answer.
 MOST_ROWS = 10_000
 
 LogLevel = Literal["debug", "info", "warning", "error"]
+SearchText = Annotated[str, Meta(max_length=200)]
+ChannelName = Annotated[str, Meta(description="Name of the channel.", examples=["PLAIN.MQTT"])]
+ClientId = Annotated[str, Meta(description="Client identifier.", examples=["pump-7"])]
+MappingName = Annotated[str, Meta(description="Name of the mapping.", examples=["orders"])]
+LinkName = Annotated[str, Meta(description="Name of the link.", examples=["cloud"])]
 
 
-class Refused(Exception):
-    """A request cannot be performed. The message is for display."""
-
-
-class Invalid(Refused):
-    """A request that contains an invalid value."""
-
-
-class NotFound(Refused):
-    """A request that names an object that does not exist."""
-
-
-class Request(msgspec.Struct, kw_only=True, tag_field="command"):
-    """A request. Its tag is the command on the command line."""
-
-    #: whether the request changes something
-    CHANGES: ClassVar[bool] = False
-    #: whether the audit log records the request although it changes nothing
-    AUDITED: ClassVar[bool] = False
-
-
-class Reload(Request, tag="reload"):
+class Reload(Request[None], tag="reload"):
     """Reload the configuration file."""
 
     CHANGES = True
 
 
-class ShowStatus(Request, tag="status"):
-    """Return the status of the bridge: `bridge.administration.answers.BridgeStatus`."""
+class ShowStatus(Request[answers.BridgeStatus], tag="status"):
+    """Return the status of the bridge."""
 
 
-class ListProblems(Request, tag="problem list"):
-    """List the current problems, the most severe first: a list of `bridge.administration.answers.Problem`."""
+class ListProblems(Request[list[answers.Problem]], tag="problem list"):
+    """List the current problems, the most severe first."""
 
 
-class ShowCounters(Request, tag="counters"):
-    """Return a reading of the counters: `bridge.administration.counters.Counters`.
+class ShowCounters(Request[counters.Counters], tag="counters"):
+    """Return a reading of the counters.
 
     The first request starts the counting of publications. Counting stops when the requests cease.
     """
@@ -61,32 +52,35 @@ class ShowCounters(Request, tag="counters"):
     clients: int = 20
 
 
-class SetLogLevel(Request, tag="log level"):
-    """Set the log level until the bridge ends or reloads its configuration file."""
+class SetLogLevel(Request[None], tag="log level"):
+    """Set the log level of the running bridge until it ends or reloads its configuration."""
 
     CHANGES = True
 
-    level: LogLevel
+    level: Annotated[LogLevel, Meta(description="Log level: debug, info, warning or error.", examples=["debug"])]
 
 
-class ListChannels(Request, tag="channel list"):
-    """List the telemetry channels: a list of `bridge.administration.answers.ChannelStatus`."""
+class ListChannels(Request[list[answers.ChannelStatus]], tag="channel list"):
+    """List the telemetry channels, their addresses, and the number of their clients."""
 
 
-class StartChannel(Request, tag="channel start"):
-    """Start a stopped channel (MQSC: START CHANNEL)."""
-
-    CHANGES = True
-
-    name: str
-
-
-class StopChannel(Request, tag="channel stop"):
-    """Stop a channel and disconnect its clients (MQSC: STOP CHANNEL)."""
+class StartChannel(Request[None], tag="channel start"):
+    """Start a stopped channel."""
 
     CHANGES = True
 
-    name: str
+    name: ChannelName
+
+
+class StopChannel(Request[None], tag="channel stop"):
+    """Stop a channel and disconnect its clients.
+
+    Durable sessions are kept. The channel stays stopped until you start it, or restart the bridge.
+    """
+
+    CHANGES = True
+
+    name: ChannelName
     #: disconnect only this client; the channel keeps running
     client_id: str | None = None
 
@@ -109,8 +103,8 @@ ClientColumn = Literal[
 ]
 
 
-class ListClients(Request, tag="client list"):
-    """Return one page of clients in the order of a column: `bridge.administration.answers.ClientPage`."""
+class ListClients(Request[answers.ClientPage], tag="client list"):
+    """Return one page of clients in the order of a column."""
 
     #: client identifiers; `*` matches any characters
     pattern: str = "*"
@@ -130,16 +124,16 @@ class ListClients(Request, tag="client list"):
     rates: bool = False
 
 
-class ShowClient(Request, tag="client show"):
-    """Return the details of one client: `bridge.administration.answers.ClientDetails`."""
+class ShowClient(Request[answers.ClientDetails], tag="client show"):
+    """Return the details of one client."""
 
     client_id: str
     #: whether to measure rates; the first such request starts the counting of publications
     rates: bool = False
 
 
-class WatchClient(Request, tag="client watch"):
-    """Return the recent messages of one client: `bridge.administration.answers.ClientTraffic`.
+class WatchClient(Request[answers.ClientTraffic], tag="client watch"):
+    """Return the recent messages of one client.
 
     The first request starts the recording. Recording stops when the requests cease.
     """
@@ -155,15 +149,15 @@ class WatchClient(Request, tag="client watch"):
     payloads: bool = True
 
 
-class DisconnectClient(Request, tag="client disconnect"):
-    """Disconnect a client. A durable session and its backlog are kept."""
+class DisconnectClient(Request[None], tag="client disconnect"):
+    """Disconnect a client. Its session and its backlog are kept."""
 
     CHANGES = True
 
-    client_id: str
+    client_id: ClientId
 
 
-class PurgeClients(Request, tag="client purge"):
+class PurgeClients(Request[None], tag="client purge"):
     """Delete sessions with their subscriptions, backlogs and wills (MQSC: PURGE CHANNEL)."""
 
     CHANGES = True
@@ -178,8 +172,8 @@ class PurgeClients(Request, tag="client purge"):
     dry_run: bool = False
 
 
-class ListTopics(Request, tag="topic list"):
-    """List the levels below a topic: a list of `bridge.administration.answers.TopicNode`, by name."""
+class ListTopics(Request[list[answers.TopicNode]], tag="topic list"):
+    """List the levels below a topic, by name."""
 
     #: the parent topic. None is the root, "" is the level with an empty name, the parent of `/a`
     below: str | None = None
@@ -188,8 +182,8 @@ class ListTopics(Request, tag="topic list"):
     rows: int = 1_000
 
 
-class ShowTopic(Request, tag="topic show"):
-    """Return the retained publications and subscriptions of a filter: `bridge.administration.answers.TopicDetails`."""
+class ShowTopic(Request[answers.TopicDetails], tag="topic show"):
+    """Return the retained publications and subscriptions of a filter."""
 
     topic_filter: str
     #: the maximum number of retained publications, and of subscriptions
@@ -198,7 +192,7 @@ class ShowTopic(Request, tag="topic show"):
     payloads: bool = True
 
 
-class Publish(Request, tag="publish"):
+class Publish(Request[None], tag="publish"):
     """Publish a message to a topic. An empty retained message clears the retained publication."""
 
     CHANGES = True
@@ -209,8 +203,8 @@ class Publish(Request, tag="publish"):
     persistent: bool = False
 
 
-class ListSubscriptions(Request, tag="subscription list"):
-    """Return one page of subscriptions by name: `bridge.administration.answers.SubscriptionPage`."""
+class ListSubscriptions(Request[answers.SubscriptionPage], tag="subscription list"):
+    """Return one page of subscriptions by name."""
 
     #: only subscriptions that overlap with this topic filter
     topic_filter: str = "#"
@@ -220,21 +214,21 @@ class ListSubscriptions(Request, tag="subscription list"):
     rows: int = 100
 
 
-class ListQueues(Request, tag="queue list"):
-    """List the local queues: a list of `bridge.administration.answers.QueueRow`, by name."""
+class ListQueues(Request[list[answers.QueueRow]], tag="queue list"):
+    """List the local queues, by name."""
 
     #: only the queues that the bridge uses (`QueueRow.role`)
     roles: bool = False
 
 
-class ShowQueue(Request, tag="queue show"):
-    """Return the attributes and open handles of a local queue: `bridge.administration.answers.QueueDetails`."""
+class ShowQueue(Request[answers.QueueDetails], tag="queue show"):
+    """Return the attributes and open handles of a local queue."""
 
     name: str
 
 
-class BrowseQueue(Request, tag="queue browse"):
-    """Return messages of a queue without removing them: `bridge.administration.answers.MessagePage`."""
+class BrowseQueue(Request[answers.MessagePage], tag="queue browse"):
+    """Return messages of a queue without removing them."""
 
     name: str
     #: number of messages that precede the page
@@ -244,8 +238,8 @@ class BrowseQueue(Request, tag="queue browse"):
     payloads: bool = True
 
 
-class ShowMessage(Request, tag="queue message"):
-    """Return a message of a queue: `bridge.administration.answers.MessageContent`."""
+class ShowMessage(Request[answers.MessageContent], tag="queue message"):
+    """Return a message of a queue."""
 
     name: str
     #: MsgId in hexadecimal
@@ -255,7 +249,7 @@ class ShowMessage(Request, tag="queue message"):
     payloads: bool = True
 
 
-class PutMessage(Request, tag="queue put"):
+class PutMessage(Request[None], tag="queue put"):
     """Put a message to a queue."""
 
     CHANGES = True
@@ -265,7 +259,7 @@ class PutMessage(Request, tag="queue put"):
     persistent: bool = False
 
 
-class MoveMessages(Request, tag="queue move"):
+class MoveMessages(Request[None], tag="queue move"):
     """Move messages to another queue, with their message context."""
 
     CHANGES = True
@@ -273,24 +267,24 @@ class MoveMessages(Request, tag="queue move"):
     name: str
     to: str
     #: MsgIds in hexadecimal; an empty list selects all messages
-    ids: list[str] = []
+    ids: list[str] = field(default_factory=list)
 
 
-class ClearQueue(Request, tag="queue clear"):
+class ClearQueue(Request[None], tag="queue clear"):
     """Delete messages of a queue."""
 
     CHANGES = True
 
     name: str
     #: MsgIds in hexadecimal; an empty list selects all messages
-    ids: list[str] = []
+    ids: list[str] = field(default_factory=list)
 
 
-class DeadLetterRequest(Request):
+class DeadLetterRequest(Request[T_co]):
     """A request for dead-lettered messages. All given fields must match."""
 
     #: identifiers of messages (`Letter.name`)
-    ids: list[str] = []
+    ids: list[str] = field(default_factory=list)
     #: name or number of an MQRC
     reason: str = ""
     #: the original destination; `*` matches any characters
@@ -300,22 +294,22 @@ class DeadLetterRequest(Request):
     topic: str = ""
 
 
-class ListDeadLetters(DeadLetterRequest, tag="dlq list"):
-    """Return groups and one page of the dead-lettered messages: `bridge.administration.answers.DeadLetterPage`."""
+class ListDeadLetters(DeadLetterRequest[answers.DeadLetterPage], tag="dlq list"):
+    """Return groups and one page of the dead-lettered messages."""
 
     skip: int = 0
     rows: int = 100
 
 
-class ShowDeadLetter(Request, tag="dlq show"):
-    """Return a dead-lettered message: `bridge.administration.answers.DeadLetterContent`."""
+class ShowDeadLetter(Request[answers.DeadLetterContent], tag="dlq show"):
+    """Return a dead-lettered message."""
 
     id: str
     payloads: bool = True
 
 
-class RetryDeadLetters(DeadLetterRequest, tag="dlq retry"):
-    """Put dead-lettered messages to their destinations again: `bridge.administration.answers.MessageOutcome` list."""
+class RetryDeadLetters(DeadLetterRequest[None], tag="dlq retry"):
+    """Put dead-lettered messages to their destinations again."""
 
     CHANGES = True
 
@@ -323,143 +317,96 @@ class RetryDeadLetters(DeadLetterRequest, tag="dlq retry"):
     to: str = ""
 
 
-class DeleteDeadLetters(DeadLetterRequest, tag="dlq delete"):
+class DeleteDeadLetters(DeadLetterRequest[None], tag="dlq delete"):
     """Delete dead-lettered messages."""
 
     CHANGES = True
 
 
-class ExportDeadLetters(DeadLetterRequest, tag="dlq export"):
-    """Return dead-lettered messages, including their contents, as lines of JSON: a string."""
+class ExportDeadLetters(DeadLetterRequest[str], tag="dlq export"):
+    """Return dead-lettered messages, including their contents, as lines of JSON."""
 
     AUDITED = True
 
 
-class ShowHistory(Request, tag="history"):
-    """Return rates and gauges of the last seconds: `bridge.administration.answers.History`."""
+class ShowHistory(Request[answers.History], tag="history"):
+    """Return rates and gauges of the last seconds."""
 
     seconds: int = 600
 
 
-class ShowLog(Request, tag="log show"):
-    """Return the last lines of the log, the newest first: a list of `bridge.administration.answers.LogLine`."""
+class ShowLog(Request[list[answers.LogLine]], tag="log show"):
+    """Return the last lines of the log, the newest first."""
 
     level: LogLevel = "debug"
-    search: str = ""
+    search: SearchText = ""
 
 
-class ShowAuditLog(Request, tag="audit show"):
-    """Return the last entries of the audit log, the newest first: `bridge.administration.answers.AuditEntries`."""
+class ShowAuditLog(Request[answers.AuditEntries], tag="audit show"):
+    """Return the last entries of the audit log, the newest first."""
 
-    search: str = ""
+    search: SearchText = ""
     rows: int = 200
 
 
-class ShowConfiguration(Request, tag="config show"):
-    """Return the effective configuration as YAML: a string. Secrets are hidden."""
+class ShowConfiguration(Request[str], tag="config show"):
+    """Return the effective configuration as YAML. Secrets are hidden."""
 
 
-class ListLinks(Request, tag="link list"):
-    """List the links to other brokers: a list of `bridge.administration.answers.LinkStatus`."""
+class ListLinks(Request[list[answers.LinkStatus]], tag="link list"):
+    """List the links to other brokers, and how many of their mappings are connected."""
 
 
-class TestLink(Request, tag="link test"):
+class TestLink(Request[None], tag="link test"):
     """Test a new connection to a link's broker. The lines of the answer describe the result."""
 
     AUDITED = True
 
-    name: str
+    name: LinkName
 
 
-class ConnectLink(Request, tag="link connect"):
-    """Connect a link now: end the pauses between the connection attempts of its mappings."""
-
-    CHANGES = True
-
-    name: str
-
-
-class ListMappings(Request, tag="mapping list"):
-    """List the mappings and their status: a list of `bridge.administration.mapping_status.MappingStatus`."""
-
-
-class PauseMapping(Request, tag="mapping pause"):
-    """Pause a mapping until it is resumed or the bridge ends. Its source messages wait."""
+class ConnectLink(Request[None], tag="link connect"):
+    """Connect a link now, instead of after the pause between two attempts."""
 
     CHANGES = True
 
-    name: str
+    name: LinkName
 
 
-class ResumeMapping(Request, tag="mapping resume"):
-    """Resume a paused mapping."""
+class ListMappings(Request[list[mapping_status.MappingStatus]], tag="mapping list"):
+    """List the state and counts of each mapping, and its last error."""
+
+
+class PauseMapping(Request[None], tag="mapping pause"):
+    """Pause a mapping after its current unit of work. New messages wait at its source.
+
+    It stays paused until you resume it, restart the bridge, or reload a configuration in which the mapping has changed.
+    """
 
     CHANGES = True
 
-    name: str
+    name: MappingName
 
 
-class GiveUpMapping(Request, tag="mapping give-up"):
-    """Give up the unfinished sessions of a mapping at brokers. Their messages go to the dead-letter queue."""
+class ResumeMapping(Request[None], tag="mapping resume"):
+    """Resume a paused mapping, starting with the messages that have arrived meanwhile."""
 
     CHANGES = True
 
-    name: str
+    name: MappingName
 
 
-AnyRequest = (
-    Reload
-    | ShowStatus
-    | ListProblems
-    | ShowCounters
-    | SetLogLevel
-    | ListChannels
-    | StartChannel
-    | StopChannel
-    | ListClients
-    | ShowClient
-    | DisconnectClient
-    | PurgeClients
-    | WatchClient
-    | ListTopics
-    | ShowTopic
-    | Publish
-    | ListSubscriptions
-    | ListQueues
-    | ShowQueue
-    | BrowseQueue
-    | ShowMessage
-    | PutMessage
-    | MoveMessages
-    | ClearQueue
-    | ListDeadLetters
-    | ShowDeadLetter
-    | RetryDeadLetters
-    | DeleteDeadLetters
-    | ExportDeadLetters
-    | ShowHistory
-    | ShowLog
-    | ShowAuditLog
-    | ShowConfiguration
-    | ListLinks
-    | TestLink
-    | ConnectLink
-    | ListMappings
-    | PauseMapping
-    | ResumeMapping
-    | GiveUpMapping
-)
+class GiveUpMapping(Request[None], tag="mapping give-up"):
+    """Give up the sessions at brokers that a mapping no longer uses, and in which something is unfinished.
+
+    The broker may have the messages of such a session. The bridge moves them to the dead-letter queue, where you can retry or
+    delete them. It does not connect to the broker. `mqbridge mapping show` lists these sessions.
+    """
+
+    CHANGES = True
+
+    name: MappingName
 
 
-class Answer(msgspec.Struct, kw_only=True):
-    """The result of a request."""
-
-    ok: bool = True
-    #: for people: what was done, or why nothing was done
-    lines: list[str] = []
-    #: the requested data as JSON; the request's docstring names its type
-    result: msgspec.Raw = msgspec.Raw(b"null")
-    #: the request was refused because it contains an invalid value
-    invalid: bool = False
-    #: the request was refused because it names an object that does not exist
-    not_found: bool = False
+#: The type of all requests, for decoding.
+AnyRequest: Any = reduce(or_, (kind for kind in concrete(Request) if kind.__module__ == __name__))

@@ -26,6 +26,7 @@ import msgspec
 from bridge.archive import events
 from bridge.archive.writer import ROW_BYTES, prepare
 from bridge.clock import now_us
+from bridge.telemetry.outcome import Outcome
 
 if TYPE_CHECKING:
     from bridge.config.operations import ArchiveConfig
@@ -165,7 +166,7 @@ BATCH_BYTES: Final = 1024 * 1024
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0
 
 #: Events that are sent again if the process dies before they are in a finished file.
-Kept = events.SessionEvent | events.StartedEvent | events.StoppedEvent
+Kept = events.SessionEvent | events.ArchiveEvent
 
 
 #: Time, encoded event, number of rows, size in bytes, and the event itself if it is kept.
@@ -217,7 +218,7 @@ class EventProducer:
         """Add an encoded event of the time `now` that produces `rows` rows. If the queue is full, count them as a gap."""
         size = len(data) + rows * ROW_BYTES
         queue = self._event_queue
-        if queue.waiting + size > queue.config.memory:
+        if queue.waiting() + size > queue.config.memory:
             if self.missed == self.reported:
                 self.missed_since = now
             self.missed += rows
@@ -227,10 +228,7 @@ class EventProducer:
 
     def keep(self, event: Kept) -> None:
         """Add an event that is sent again if the archive process dies."""
-        rows = 1
-        if isinstance(event, events.SubscribedEvent | events.UnsubscribedEvent):
-            rows = len(event.granted if isinstance(event, events.SubscribedEvent) else event.filters)
-        self.add(event.now, events.encode(event), rows, event)
+        self.add(event.now, events.encode(event), event.rows, event)
 
 
 class EventQueue:
@@ -278,10 +276,12 @@ class EventQueue:
         """Start the thread that sends events."""
         self._thread.start()
 
-    @property
     def waiting(self) -> int:
-        """The number of bytes that are not written yet, including those in the archive process."""
-        return sum([one.handed for one in self._producers]) - self._taken
+        """Return the number of bytes that are not written yet, including those in the archive process."""
+        waiting = -self._taken
+        for producer in self._producers:
+            waiting += producer.handed
+        return waiting
 
     def put(self, event: QueuedEvent) -> None:
         """Append an event. The caller has checked the memory limit."""
@@ -379,12 +379,12 @@ class EventQueue:
                 batch.rows += rows
             else:
                 batch.kept.append(kept)
-                if not isinstance(kept, events.StartedEvent | events.StoppedEvent):
+                if isinstance(kept, events.SessionEvent):
                     self._open_sessions.follow(kept)
         encoded += [events.encode(self._gap(one, batch)) for one in self._producers if one.missed != one.reported]
         if not encoded and self._ending.is_set() and not self._stopping:
             self._stopping = True
-            batch.kept.append(events.StoppedEvent(now_us()))
+            batch.kept.append(events.ArchiveEvent(now_us(), Outcome.STOPPED))
             encoded.append(events.encode(batch.kept[-1]))
         if not encoded:
             return False
@@ -397,10 +397,10 @@ class EventQueue:
         now = now_us()
         encoded = [events.encode(events.SessionSnapshot(now, self._open_sessions.sessions))]
         if lost.rows:
-            encoded.append(events.encode(events.GapEvent(now, lost.since, lost.rows)))
+            encoded.append(events.encode(events.ArchiveEvent(now, Outcome.GAP, lost.since, lost.rows)))
         return encoded + [events.encode(one) for one in lost.kept]
 
-    def _gap(self, producer: EventProducer, batch: EventBatch) -> events.GapEvent:
+    def _gap(self, producer: EventProducer, batch: EventBatch) -> events.ArchiveEvent:
         """Return the gap for rows that did not fit into memory since the last report."""
         missed, since = producer.missed - producer.reported, producer.missed_since
         producer.reported += missed
@@ -412,7 +412,7 @@ class EventQueue:
             missed,
             self.config.memory,
         )
-        return events.GapEvent(now_us(), since, missed)
+        return events.ArchiveEvent(now_us(), Outcome.GAP, since, missed)
 
     def _died(self, child: Child) -> None:
         """Collect the lost batches of a process that has ended, to be reported by the next one."""

@@ -1,20 +1,46 @@
 """Events that the service sends to the archive process, encoded as msgpack.
 
-The service encodes events as tuples in the order of the fields. The archive process decodes them as these structs, and
-derives as much of the rows as possible, to relieve the service. Times are microseconds since the epoch, unless stated
-otherwise.
+Fields have the names of the columns that they become (`bridge.archive.schema`). The archive process derives as much of the
+rows as possible, to relieve the service. Times are microseconds since the epoch, unless stated otherwise.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import msgspec
 
 from bridge.archive.schema import Direction, Row, row
 from bridge.mqtt.packets import PublishProperties
 from bridge.telemetry.outcome import Outcome
+
+# Publications of clients ----------------------------------------------------------------------------------------------
+
+
+class Incoming(msgspec.Struct, array_like=True, gc=False):
+    """A publication of a client."""
+
+    topic: str
+    payload: bytes
+    qos: int
+    message_id: int
+    retain: bool
+    properties: PublishProperties | None = None
+
+
+class PublishedEvent(msgspec.Struct, tag=1, array_like=True, gc=False):
+    """Publications of a client in a unit of work that has ended. `refusals` contains reasons by index."""
+
+    now: int
+    client_id: str
+    user: str
+    received: int
+    refusals: dict[int, str]
+    publications: list[Incoming]
+
+
+# Messages for clients -------------------------------------------------------------------------------------------------
 
 
 class EncodedMessage(msgspec.Struct, array_like=True, gc=False):
@@ -29,32 +55,24 @@ class EncodedMessage(msgspec.Struct, array_like=True, gc=False):
 
 class _Outgoing(msgspec.Struct, array_like=True, gc=False):
     topic: str
-    #: empty if `source` is given, whose end it is
+    #: empty if `source` is present, whose end it is
     payload: bytes
-    retained: bool
+    retain: bool
     #: time of the put in seconds since the epoch. 0: use the MQMD
     put: float
     publisher: str
     publisher_message_id: int
-
-
-class DeliveredEvent(_Outgoing, array_like=True, gc=False):
-    """A message for a client that needs no acknowledgement."""
-
-    #: QoS of the publication as sent by its publisher
-    qos: int | None
-    #: why the message was not written to the client. None: it was written
-    reason: str | None = None
-    persistent: bool = False
-    #: user data of the matching subscription
-    user_data: str | None = None
-    #: the whole message, if its parts are not known. Bytes are data of a transmission queue, starting with the MQXQH
-    source: EncodedMessage | bytes | None = None
     #: MQTT 5 properties of the publisher, if `source` does not contain them
-    properties: PublishProperties | None = None
+    properties: PublishProperties | None
+    #: the whole message, if its parts are not known. Bytes are data of a transmission queue, starting with the MQXQH
+    source: EncodedMessage | bytes | None
 
 
-class Acknowledgement(_Outgoing, array_like=True, gc=False):
+class DeliveredMessage(_Outgoing, tag=1, array_like=True, gc=False):
+    """A message that was written with QoS 0."""
+
+
+class AcknowledgedMessage(_Outgoing, tag=2, array_like=True, gc=False):
     """A message with QoS 1 or 2 that a client has acknowledged."""
 
     #: QoS of the PUBLISH to the client
@@ -63,13 +81,48 @@ class Acknowledgement(_Outgoing, array_like=True, gc=False):
     #: in seconds, on the clock of the service
     sent: float
     times_sent: int
-    source: EncodedMessage | bytes | None = None
-    properties: PublishProperties | None = None
 
 
-class Taken(msgspec.Struct, tag=1, array_like=True, gc=False):
+class UndeliveredMessage(_Outgoing, tag=3, array_like=True, gc=False):
+    """A message that was discarded or dead-lettered."""
+
+    outcome: Outcome
+    reason: str
+    #: QoS of the publication as sent by its publisher
+    publisher_qos: int | None
+    persistent: bool
+    #: user data of the matching subscription
+    user_data: str | None
+
+
+#: A message for a client whose outcome is known.
+OutgoingMessage = DeliveredMessage | AcknowledgedMessage | UndeliveredMessage
+
+
+class SettledEvent(msgspec.Struct, tag=2, array_like=True, gc=False):
+    """Messages for a client. `offset` converts the clock of the service to the epoch, in seconds."""
+
+    now: int
+    client_id: str
+    user: str
+    offset: float
+    messages: list[OutgoingMessage]
+
+
+# Messages of mappings -------------------------------------------------------------------------------------------------
+
+
+class _Moved(msgspec.Struct, array_like=True, gc=False):
+    outcome: str
+    reason: str | None
+    destination: str | None
+
+
+class TakenMessage(_Moved, tag=1, array_like=True, gc=False):
     """A message that a mapping took from MQ: the MQMD fields needed for rows, and the data."""
 
+    #: name of the queue. Empty for a publication, whose headers contain its topic
+    queue: str
     Format: bytes
     Encoding: int
     CodedCharSetId: int
@@ -77,13 +130,11 @@ class Taken(msgspec.Struct, tag=1, array_like=True, gc=False):
     MsgId: bytes
     PutDate: bytes
     PutTime: bytes
+    CorrelId: bytes
     data: bytes
-    #: name of the queue. Empty for a publication, whose headers contain its topic
-    queue: str
-    CorrelId: bytes = b""
 
 
-class Arrived(msgspec.Struct, tag=2, array_like=True, gc=False):
+class ArrivedMessage(_Moved, tag=2, array_like=True, gc=False):
     """A publication that a mapping took from a link."""
 
     topic: str
@@ -94,102 +145,50 @@ class Arrived(msgspec.Struct, tag=2, array_like=True, gc=False):
     message_id: int
     #: DUP: the broker may have sent it before
     dup: bool
-    properties: PublishProperties | None = None
+    properties: PublishProperties | None
 
 
-class Moved(msgspec.Struct, array_like=True, gc=False):
-    """A message that a mapping took, with its outcome."""
-
-    outcome: str
-    reason: str | None
-    destination: str | None
-    message: Taken | Arrived
-
-
-class Incoming(NamedTuple):
-    """A publication of a client."""
-
-    topic: str
-    payload: bytes
-    qos: int
-    message_id: int
-    retain: bool
-    properties: PublishProperties | None = None
-
-
-class _OfClient(msgspec.Struct, array_like=True):
-    now: int
-    client_id: str
-
-
-class PublishedEvent(_OfClient, tag=1, array_like=True):
-    """Publications of a client in a unit of work that has ended. `refusals` contains reasons by index."""
-
-    user: str
-    received: int
-    refusals: dict[int, str]
-    publications: list[Incoming]
-
-
-class AcknowledgedEvent(_OfClient, tag=2, array_like=True):
-    """Messages that a client has acknowledged. `offset` converts the clock of the service to the epoch, in seconds."""
-
-    user: str
-    offset: float
-    messages: list[Acknowledgement]
-
-
-class FinishedEvent(_OfClient, tag=3, array_like=True):
-    """Messages that need no acknowledgement: written with QoS 0, or discarded."""
-
-    user: str
-    messages: list[DeliveredEvent]
-
-
-class DeadLetteredEvent(_OfClient, tag=4, array_like=True):
-    """A message for a client that was dead-lettered."""
-
-    message: DeliveredEvent
-
-
-class Mapped(msgspec.Struct, tag=5, array_like=True):
+class MappedEvent(msgspec.Struct, tag=3, array_like=True, gc=False):
     """Messages that a mapping took in a committed unit of work, which started at `received`."""
 
     now: int
     mapping: str
     received: int
-    messages: list[Moved]
+    messages: list[TakenMessage | ArrivedMessage]
 
 
-class ConnectedEvent(_OfClient, tag=10, array_like=True):
-    """CONNACK 0 was sent."""
-
-    user: str
-    durable: bool
+# Sessions, and the archive itself -------------------------------------------------------------------------------------
 
 
-class DisconnectedEvent(_OfClient, tag=11, array_like=True):
-    """The connection of a client has ended."""
+class SessionEvent(msgspec.Struct, tag=10, array_like=True):
+    """A change of a session: connected, disconnected, subscribed, unsubscribed or ended."""
+
+    now: int
+    outcome: Outcome
+    client_id: str
+    user: str = ""
+    durable: bool = False
+    #: topic filters with the QoS granted, of a SUBSCRIBE or UNSUBSCRIBE that arrived at `received`
+    topics: list[tuple[str, int]] = []
+    received: int = 0
+
+    @property
+    def rows(self) -> int:
+        """The number of its rows."""
+        return len(self.topics) if self.outcome in (Outcome.SUBSCRIBED, Outcome.UNSUBSCRIBED) else 1
 
 
-class SubscribedEvent(_OfClient, tag=12, array_like=True):
-    """SUBACK granted these filters, each with a QoS. The SUBSCRIBE arrived at `received`."""
+class ArchiveEvent(msgspec.Struct, tag=11, array_like=True):
+    """The service has started, or stops normally (the last event), or rows are missing (`size`, between the times)."""
 
-    user: str
-    durable: bool
-    granted: list[tuple[str, int]]
-    received: int
+    now: int
+    outcome: Outcome
+    #: None: `now`
+    received: int | None = None
+    size: int = 0
 
-
-class UnsubscribedEvent(_OfClient, tag=13, array_like=True):
-    """UNSUBACK was sent. The UNSUBSCRIBE arrived at `received`."""
-
-    filters: list[str]
-    received: int
-
-
-class EndedEvent(_OfClient, tag=14, array_like=True):
-    """A session has ended, with its subscriptions and backlog."""
+    #: the number of its rows
+    rows = 1
 
 
 class OpenSession(msgspec.Struct):
@@ -203,46 +202,14 @@ class OpenSession(msgspec.Struct):
     subscriptions: dict[str, tuple[int, int, int]] = msgspec.field(default_factory=dict)
 
 
-class SessionSnapshot(msgspec.Struct, tag=20, array_like=True):
+class SessionSnapshot(msgspec.Struct, tag=12, array_like=True):
     """The open sessions, for a process that replaces a dead one. They produce no rows."""
 
     now: int
     sessions: dict[str, OpenSession]
 
 
-class StartedEvent(msgspec.Struct, tag=21, array_like=True):
-    """The service has started."""
-
-    now: int
-
-
-class StoppedEvent(msgspec.Struct, tag=22, array_like=True):
-    """The service stops normally. This is the last event."""
-
-    now: int
-
-
-class GapEvent(msgspec.Struct, tag=23, array_like=True):
-    """The number of missing rows between `since` and `now`."""
-
-    now: int
-    since: int
-    rows: int
-
-
-SessionEvent = ConnectedEvent | DisconnectedEvent | SubscribedEvent | UnsubscribedEvent | EndedEvent
-Event = (
-    PublishedEvent
-    | AcknowledgedEvent
-    | FinishedEvent
-    | DeadLetteredEvent
-    | Mapped
-    | SessionEvent
-    | SessionSnapshot
-    | StartedEvent
-    | StoppedEvent
-    | GapEvent
-)
+Event = PublishedEvent | SettledEvent | MappedEvent | SessionEvent | ArchiveEvent | SessionSnapshot
 
 #: Start of a msgpack array with a 4-byte length.
 _ARRAY: Final = b"\xdd"
@@ -267,12 +234,6 @@ class OpenSessions:
         self._numbers = numbers
         self.sessions: dict[str, OpenSession] = {}
 
-    def _session(self, client_id: str, user: str, durable: bool) -> OpenSession:
-        session = self.sessions.get(client_id)
-        if session is None:
-            session = self.sessions[client_id] = OpenSession(durable, user)
-        return session
-
     def _row(self, outcome: Outcome, client_id: str, received: int, settled: int, **values: Any) -> Row:
         return row(
             sequence=next(self._numbers),
@@ -286,32 +247,28 @@ class OpenSessions:
 
     def follow(self, event: SessionEvent) -> list[Row]:
         """Apply a change. Returns its rows."""
-        client_id, now = event.client_id, event.now
-        match event:
-            case ConnectedEvent():
-                session = self._session(client_id, event.user, event.durable)
+        client_id, now, outcome = event.client_id, event.now, event.outcome
+        session = self.sessions.get(client_id)
+        if session is None:
+            session = OpenSession(event.durable, event.user)
+            if outcome in (Outcome.CONNECTED, Outcome.SUBSCRIBED):
+                self.sessions[client_id] = session
+        match outcome:
+            case Outcome.CONNECTED:
                 session.durable, session.user, session.connected = event.durable, event.user, (now, now)
-                return [self._row(Outcome.CONNECTED, client_id, now, now, user=event.user, durable=event.durable)]
-            case DisconnectedEvent():
-                if (known := self.sessions.get(client_id)) is not None:
-                    known.connected = None
-                return [self._row(Outcome.DISCONNECTED, client_id, now, now)]
-            case SubscribedEvent():
-                session = self._session(client_id, event.user, event.durable)
-                session.subscriptions |= {
-                    topic_filter: (qos, event.received, now) for topic_filter, qos in event.granted
-                }
-                return [self._subscription(client_id, session, topic_filter) for topic_filter, _ in event.granted]
-            case UnsubscribedEvent():
-                if (known := self.sessions.get(client_id)) is not None:
-                    for topic_filter in event.filters:
-                        known.subscriptions.pop(topic_filter, None)
-                return [
-                    self._row(Outcome.UNSUBSCRIBED, client_id, event.received, now, topic=one) for one in event.filters
-                ]
-            case EndedEvent():
+                return [self._row(outcome, client_id, now, now, user=event.user, durable=event.durable)]
+            case Outcome.DISCONNECTED:
+                session.connected = None
+            case Outcome.SUBSCRIBED:
+                session.subscriptions |= {topic: (qos, event.received, now) for topic, qos in event.topics}
+                return [self._subscription(client_id, session, topic) for topic, _ in event.topics]
+            case Outcome.UNSUBSCRIBED:
+                for topic, _ in event.topics:
+                    session.subscriptions.pop(topic, None)
+                return [self._row(outcome, client_id, event.received, now, topic=topic) for topic, _ in event.topics]
+            case Outcome.ENDED:
                 self.sessions.pop(client_id, None)
-                return [self._row(Outcome.ENDED, client_id, now, now)]
+        return [self._row(outcome, client_id, now, now)]
 
     def _subscription(self, client_id: str, session: OpenSession, topic_filter: str) -> Row:
         qos, received, settled = session.subscriptions[topic_filter]

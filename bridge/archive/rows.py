@@ -98,10 +98,11 @@ class Rows:
         numbers, payloads, refusals = self._numbers, self._payloads, event.refusals
         now, client_id, user, received = event.now, event.client_id, event.user, event.received
         rows = []
-        for index, (topic, payload, qos, message_id, retain, *said) in enumerate(event.publications):
+        for index, publication in enumerate(event.publications):
+            payload, message_id = publication.payload, publication.message_id
             reason = refusals.get(index) if refusals else None
             outcome = Outcome.PUT if reason is None else Outcome.REFUSED
-            # In the order of COLUMNS. Optimized: rows are created here and in `_out` by the thousand.
+            # In the order of COLUMNS. Optimized: rows are created here and in `settled` by the thousand.
             rows.append(
                 (
                     next(numbers),
@@ -110,9 +111,9 @@ class Rows:
                     reason,
                     client_id,
                     user,
-                    topic,
-                    qos,
-                    retain,
+                    publication.topic,
+                    publication.qos,
+                    publication.retain,
                     0,
                     message_id,
                     payload if payloads else None,
@@ -127,71 +128,67 @@ class Rows:
                     None,
                     None,
                     None,
-                    json_of(said[0]) if said else None,
+                    json_of(publication.properties),
                 )
             )
         return rows
 
-    def acknowledged(self, event: events.AcknowledgedEvent) -> list[Row]:
-        """Return the rows for messages that a client has acknowledged."""
-        now, offset, rows = event.now, event.offset, []
-        for one in event.messages:
-            provenance = self._provenance(one, now)
+    def settled(self, event: events.SettledEvent) -> list[Row]:
+        """Return the rows for messages to one client."""
+        numbers, payloads, now, rows = self._numbers, self._payloads, event.now, []
+        for message in event.messages:
+            provenance = _provenance_of(message, now)
+            reason: str | None = None
+            sent: int | None = now
+            if isinstance(message, events.DeliveredMessage):
+                outcome, qos, times_sent, message_id = Outcome.DELIVERED, 0, 1, 0
+            elif isinstance(message, events.AcknowledgedMessage):
+                outcome, qos = Outcome.ACKNOWLEDGED, message.qos
+                times_sent, message_id = message.times_sent, message.message_id
+                sent = int((message.sent + event.offset) * 1_000_000)
+            else:
+                outcome, reason, qos = message.outcome, message.reason, _qos_of(message, provenance)
+                times_sent, message_id, sent = 0, 0, None
+            retain = message.retain or (outcome is Outcome.DELIVERED and provenance.retained)
+            payload = provenance.payload
+            # In the order of COLUMNS.
             rows.append(
-                self._out(
-                    now,
+                (
+                    next(numbers),
+                    Direction.OUT,
+                    outcome,
+                    reason,
                     event.client_id,
                     event.user,
-                    Outcome.ACKNOWLEDGED,
+                    message.topic,
+                    qos,
+                    retain,
+                    times_sent,
+                    message_id,
+                    payload if payloads else None,
+                    len(payload),
+                    payload_hash(payload),
+                    provenance.publisher,
+                    provenance.publisher_message_id,
+                    provenance.put,
+                    sent,
+                    now,
                     None,
-                    one.topic,
-                    one.qos,
-                    one.retained,
-                    provenance,
-                    one.message_id,
-                    int((one.sent + offset) * 1_000_000),
-                    one.times_sent,
+                    provenance.replayed,
+                    None,
+                    None,
+                    json_of(provenance.properties),
                 )
             )
         return rows
 
-    def finished(self, event: events.FinishedEvent) -> list[Row]:
-        """Return the rows for messages that need no acknowledgement: written with QoS 0, or discarded."""
-        now, rows = event.now, []
-        for one in event.messages:
-            if one.reason is not None:
-                rows.append(self._undelivered(now, event.client_id, event.user, one, Outcome.DISCARDED))
-                continue
-            provenance = self._provenance(one, now)
-            rows.append(
-                self._out(
-                    now,
-                    event.client_id,
-                    event.user,
-                    Outcome.DELIVERED,
-                    None,
-                    one.topic,
-                    0,
-                    one.retained or provenance.retained,
-                    provenance,
-                    0,
-                    now,
-                    1,
-                )
-            )
-        return rows
-
-    def dead_lettered(self, event: events.DeadLetteredEvent) -> list[Row]:
-        """Return the row for a client's message that was dead-lettered."""
-        return [self._undelivered(event.now, event.client_id, "", event.message, Outcome.DEAD_LETTERED)]
-
-    def mapped(self, event: events.Mapped) -> list[Row]:
+    def mapped(self, event: events.MappedEvent) -> list[Row]:
         """Return the rows for messages that a mapping took."""
-        return [self._moved(event, one) for one in event.messages]
+        return [self._moved(event, message) for message in event.messages]
 
-    def _moved(self, event: events.Mapped, one: events.Moved) -> Row:
-        message, times_sent, retain, msg_id = one.message, 1, False, None
-        if isinstance(message, events.Arrived):
+    def _moved(self, event: events.MappedEvent, message: events.TakenMessage | events.ArrivedMessage) -> Row:
+        times_sent, msg_id = 1, None
+        if isinstance(message, events.ArrivedMessage):
             provenance = Provenance(
                 message.payload,
                 event.received,
@@ -216,8 +213,8 @@ class Rows:
         return row(
             sequence=next(self._numbers),
             direction=Direction.MAPPED,
-            outcome=one.outcome,
-            reason=one.reason,
+            outcome=message.outcome,
+            reason=message.reason,
             client_id=event.mapping,
             topic=topic,
             qos=provenance.qos,
@@ -232,81 +229,26 @@ class Rows:
             received=provenance.put,
             settled=event.now,
             replayed=provenance.replayed,
-            destination=one.destination,
+            destination=message.destination,
             msg_id=msg_id,
             properties=json_of(provenance.properties),
         )
 
-    def _undelivered(self, now: int, client_id: str, user: str, one: events.DeliveredEvent, outcome: Outcome) -> Row:
-        provenance = self._provenance(one, now)
-        requested = subscription_qos(one.user_data)
-        qos = publication_qos(cmqc.MQPER_PERSISTENT if one.persistent else cmqc.MQPER_NOT_PERSISTENT, provenance.qos)
-        return self._out(
-            now,
-            client_id,
-            user,
-            outcome,
-            one.reason,
-            one.topic,
-            qos if requested is None else min(qos, requested),
-            one.retained,
-            provenance,
-            0,
-            None,
-            0,
-        )
 
-    @staticmethod
-    def _provenance(one: events.DeliveredEvent | events.Acknowledgement, now: int) -> Provenance:
-        put = int(one.put * 1_000_000) or now
-        source = one.source
-        if source is None:
-            return Provenance(
-                one.payload, put, one.publisher, one.publisher_message_id, one.qos, properties=one.properties
-            )
-        message = message_of(source)
-        return provenance_of(message, put if one.put else put_time(message.md) or now)
+def _qos_of(message: events.UndeliveredMessage, provenance: Provenance) -> int:
+    """Return the QoS with which an undelivered message would have been sent."""
+    requested = subscription_qos(message.user_data)
+    persistence = cmqc.MQPER_PERSISTENT if message.persistent else cmqc.MQPER_NOT_PERSISTENT
+    published = message.publisher_qos if message.source is None else provenance.qos
+    qos = publication_qos(persistence, published)
+    return qos if requested is None else min(qos, requested)
 
-    def _out(
-        self,
-        now: int,
-        client_id: str,
-        user: str,
-        outcome: Outcome,
-        reason: str | None,
-        topic: str,
-        qos: int,
-        retain: bool,
-        provenance: Provenance,
-        message_id: int,
-        sent: int | None,
-        times_sent: int,
-    ) -> Row:
-        payload = provenance.payload
-        # In the order of COLUMNS.
-        return (
-            next(self._numbers),
-            Direction.OUT,
-            outcome,
-            reason,
-            client_id,
-            user,
-            topic,
-            qos,
-            retain,
-            times_sent,
-            message_id,
-            payload if self._payloads else None,
-            len(payload),
-            payload_hash(payload),
-            provenance.publisher,
-            provenance.publisher_message_id,
-            provenance.put,
-            sent,
-            now,
-            None,
-            provenance.replayed,
-            None,
-            None,
-            json_of(provenance.properties),
-        )
+
+def _provenance_of(message: events.OutgoingMessage, now: int) -> Provenance:
+    put = int(message.put * 1_000_000) or now
+    source = message.source
+    if source is None:
+        publisher, number = message.publisher, message.publisher_message_id
+        return Provenance(message.payload, put, publisher, number, None, None, False, message.properties)
+    original = message_of(source)
+    return provenance_of(original, put if message.put else put_time(original.md) or now)

@@ -167,24 +167,16 @@ class ArchiveWriter:
         match event:
             case events.PublishedEvent():
                 return self.rows.published(event)
-            case events.AcknowledgedEvent():
-                return self.rows.acknowledged(event)
-            case events.FinishedEvent():
-                return self.rows.finished(event)
-            case events.DeadLetteredEvent():
-                return self.rows.dead_lettered(event)
-            case events.Mapped():
+            case events.SettledEvent():
+                return self.rows.settled(event)
+            case events.MappedEvent():
                 return self.rows.mapped(event)
-            case events.StartedEvent():
-                return [self._own_row(Outcome.STARTED, event.now)]
-            case events.StoppedEvent():
-                return [self._own_row(Outcome.STOPPED, event.now)]
-            case events.GapEvent():
-                return [self._own_row(Outcome.GAP, event.now, event.since, event.rows)]
-            case events.SessionSnapshot():
-                return []
-            case _:
+            case events.ArchiveEvent():
+                return [self._own_row(event)]
+            case events.SessionEvent():
                 return self.open_sessions.follow(event)
+            case events.SessionSnapshot():  # no rows: see `take`
+                return []
 
     def look(self) -> None:
         """Finish the file, and remove expired files, if it is time."""
@@ -247,15 +239,15 @@ class ArchiveWriter:
             self._day = day
             self._waiting += self.open_sessions.again()
 
-    def _own_row(self, outcome: Outcome, now: int, since: int | None = None, count: int = 0) -> Row:
+    def _own_row(self, event: events.ArchiveEvent) -> Row:
         """Return a row about the archive itself."""
         return row(
             sequence=next(self._numbers),
             direction=Direction.ARCHIVE,
-            outcome=outcome,
-            size=count,
-            received=now if since is None else since,
-            settled=now,
+            outcome=event.outcome,
+            size=event.size,
+            received=event.now if event.received is None else event.received,
+            settled=event.now,
         )
 
     def _slice(self) -> None:
@@ -325,7 +317,7 @@ class ArchiveWriter:
         missing = 0
         if self._unwritten and self._partition is not None:
             missing, self._unwritten = self._unwritten, 0
-            self._waiting.append(self._own_row(Outcome.GAP, now_us(), count=missing))
+            self._waiting.append(self._own_row(events.ArchiveEvent(now_us(), Outcome.GAP, size=missing)))
         self._group()
         if self._file is not None:
             held = self._file.rows

@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
@@ -20,16 +20,20 @@ from bridge.administration.answers import age, moment
 from bridge.administration.control_socket import NoBridge
 from bridge.administration.counters import Counters, Rates, rates
 from bridge.administration.mapping_status import MappingStatus
+from bridge.administration.protocol import Request
 from bridge.cli import options, output
 from bridge.cli.failures import FAILED, NOT_FOUND, WRONG_USAGE, Failure
-from bridge.cli.options import BRIDGE, OUTPUT, YES, argument, option, settings, takes
+from bridge.cli.options import BRIDGE, OUTPUT, YES, argument, flag, option, settings, takes
 from bridge.cli.queue_manager import asked, done, shown
+from bridge.cli.request_commands import action, listing
 
 if TYPE_CHECKING:
     from rich.console import Group
 
 
 # Completion of names ---------------------------------------------------------------------------------------------------
+
+Named = TypeVar("Named", MappingStatus, answers.LinkStatus)
 
 #: Seconds that a bridge may take to answer while a shell completes a word.
 COMPLETION_TIMEOUT = 0.5
@@ -60,17 +64,17 @@ def completion(shell: Annotated[Shell, argument("SHELL", "The shell: bash, zsh o
     typer.echo(get_completion_script(prog_name="mqbridge", complete_var="_MQBRIDGE_COMPLETE", shell=shell.value))
 
 
-def _names(request: Callable[[str], requests.AnyRequest], key: str = "name") -> Callable[[str], list[str]]:
+def _names(request: Callable[[str], Request[Any]], key: str = "name") -> Callable[[str], list[str]]:
     """Return a function that completes names in a list of the running bridge. It offers none if no bridge answers."""
 
     def complete(incomplete: str) -> list[str]:
         from bridge.config.problems import ConfigurationError
 
         try:
-            found: Any = shown(request(incomplete), Any, timeout=COMPLETION_TIMEOUT)
+            found: Any = shown(request(incomplete), timeout=COMPLETION_TIMEOUT)
         except (Failure, NoBridge, ConfigurationError, OSError):
             return []
-        names = [one[key] for one in (found["clients"] if isinstance(found, dict) else found)]
+        names = [getattr(one, key) for one in getattr(found, "clients", found)]
         return [name for name in names if name.startswith(incomplete) and _WORD.fullmatch(name)]
 
     return complete
@@ -81,13 +85,20 @@ _clients = _names(lambda incomplete: requests.ListClients(pattern=f"{incomplete}
 _mappings = _names(lambda _: requests.ListMappings())
 _links = _names(lambda _: requests.ListLinks())
 
-ChannelName = Annotated[str, typer.Argument(metavar="CHANNEL", help="Name of the channel.", autocompletion=_channels)]
-ClientId = Annotated[str, typer.Argument(metavar="CLIENT", help="Client identifier.", autocompletion=_clients)]
-MappingName = Annotated[str, typer.Argument(metavar="MAPPING", help="Name of the mapping.", autocompletion=_mappings)]
-LinkName = Annotated[str, typer.Argument(metavar="LINK", help="Name of the link.", autocompletion=_links)]
+ClientId = Annotated[str, argument("CLIENT", "Client identifier.", autocompletion=_clients)]
+MappingName = Annotated[str, argument("MAPPING", "Name of the mapping.", autocompletion=_mappings)]
+LinkName = Annotated[str, argument("LINK", "Name of the link.", autocompletion=_links)]
 OfChannel = Annotated[
     str | None, option("CHANNEL", "Only clients of this channel.", "--channel", autocompletion=_channels)
 ]
+
+
+def _named(records: list[Named], kind: str, name: str) -> Named:
+    """Return the record with a name. Raises Failure."""
+    for record in records:
+        if record.name == name:
+            return record
+    raise Failure(f"no {kind} {name}", NOT_FOUND)
 
 
 # The bridge ------------------------------------------------------------------------------------------------------------
@@ -99,7 +110,7 @@ def status() -> None:
 
     Exit status 1 if there is a problem or if the bridge is starting, otherwise 0. A healthy standby has no problem.
     """
-    found = shown(requests.ShowStatus(), answers.BridgeStatus)
+    found = shown(requests.ShowStatus())
     output.print_record(found, found.state, _print_status)
     if found.problems or found.state is answers.BridgeState.STARTING:
         raise typer.Exit(FAILED)
@@ -147,60 +158,35 @@ def reload() -> None:
         output.say(line)
 
 
-@takes(BRIDGE)
-def log_level(
-    level: Annotated[
-        options.LogLevel, typer.Argument(metavar="LEVEL", help="Log level: debug, info, warning or error.")
-    ],
-) -> None:
-    """Set the log level of the running bridge until it ends or reloads its configuration."""
-    done(requests.SetLogLevel(level=level.value))
+LOG = {"level": action(requests.SetLogLevel)}
 
 
 # Channels --------------------------------------------------------------------------------------------------------------
-
-
-@takes(BRIDGE | OUTPUT)
-def list_channel() -> None:
-    """List the telemetry channels, their addresses, and the number of their clients."""
-    columns = {
-        "channel": "name",
-        "state": "state",
-        "listens on": "endpoint",
-        "transport": _transport,
-        "clients": "clients",
-        "connections": "connections",
-        "max_clients": "max_clients",
-        "defined by": "defined_by",
-    }
-
-    def table(found: list[answers.ChannelStatus]) -> None:
-        output.print_table(*output.table_of(found, columns), "the bridge has no channels")
-        for one in found:
-            if one.problem:
-                typer.echo(f"{one.name}: {one.problem}")
-
-    output.print_records(shown(requests.ListChannels(), list[answers.ChannelStatus]), lambda one: one.name, table=table)
 
 
 def _transport(one: answers.ChannelStatus) -> str:
     return " ".join(["TLS"] * one.tls + ["WebSockets"] * one.websocket) or "plain"
 
 
-@takes(BRIDGE)
-def start_channel(name: ChannelName) -> None:
-    """Start a stopped channel."""
-    done(requests.StartChannel(name=name))
-
-
-@takes(BRIDGE | YES)
-def stop_channel(name: ChannelName) -> None:
-    """Stop a channel and disconnect its clients.
-
-    Durable sessions are kept. The channel stays stopped until you start it, or restart the bridge.
-    """
-    output.confirm(f"Stop channel {name} and disconnect its clients?")
-    done(requests.StopChannel(name=name))
+CHANNEL = {
+    "list": listing(
+        requests.ListChannels,
+        {
+            "channel": "name",
+            "state": "state",
+            "listens on": "endpoint",
+            "transport": _transport,
+            "clients": "clients",
+            "connections": "connections",
+            "max_clients": "max_clients",
+            "defined by": "defined_by",
+        },
+        "the bridge has no channels",
+        lambda channel: [f"{channel.name}: {channel.problem}"] if channel.problem else [],
+    ),
+    "start": action(requests.StartChannel, complete=_channels),
+    "stop": action(requests.StopChannel, "Stop channel {name} and disconnect its clients?", _channels),
+}
 
 
 # Clients ---------------------------------------------------------------------------------------------------------------
@@ -218,16 +204,16 @@ class ClientOrder(StrEnum):
 @takes(BRIDGE | OUTPUT)
 def list_client(
     pattern: Annotated[
-        str, typer.Argument(metavar="[PATTERN]", help="Client identifiers. * matches any characters.")
+        str, argument("[PATTERN]", "Client identifiers. * matches any characters.", show_default=True)
     ] = "*",
     channel: OfChannel = None,
     connected: Annotated[
-        bool | None, typer.Option("--connected/--disconnected", help="Only clients in this state.", show_default=False)
+        bool | None, flag("Only clients in this state.", "--connected/--disconnected", show_default=False)
     ] = None,
     away: options.Away = None,
     after: Annotated[str, option("CLIENT", "Start after this client identifier (for paging).")] = "",
     sort: Annotated[
-        ClientOrder, typer.Option(metavar="COLUMN", help="Order: client_id, waiting, oldest or since.")
+        ClientOrder, option("COLUMN", "Order: client_id, waiting, oldest or since.", show_default=True)
     ] = ClientOrder.client_id,
     limit: options.Limit = 1_000,
 ) -> None:
@@ -246,7 +232,7 @@ def list_client(
         sort=sort.value,
         descending=sort in (ClientOrder.waiting, ClientOrder.since),
     )
-    found = shown(request, answers.ClientPage).clients
+    found = shown(request).clients
 
     def table(found: list[answers.ClientRow]) -> None:
         now = time.time()
@@ -261,14 +247,7 @@ def list_client(
 @takes(BRIDGE | OUTPUT)
 def show_client(client: ClientId) -> None:
     """Show the connection, session, subscriptions, backlog and messages in flight of a client."""
-    output.print_record(shown(requests.ShowClient(client_id=client), answers.ClientDetails), client, _print_client)
-
-
-@takes(BRIDGE | YES)
-def disconnect_client(client: ClientId) -> None:
-    """Disconnect a client. Its session and its backlog are kept."""
-    output.confirm(f"Disconnect client {client}?")
-    done(requests.DisconnectClient(client_id=client))
+    output.print_record(shown(requests.ShowClient(client_id=client)), client, _print_client)
 
 
 @takes(BRIDGE | YES)
@@ -276,7 +255,7 @@ def purge_client(
     client: Annotated[str | None, argument("[CLIENT]", "Client identifier.", autocompletion=_clients)] = None,
     channel: OfChannel = None,
     away: options.Away = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be deleted.")] = False,
+    dry_run: Annotated[bool, flag("Print what would be deleted.", "--dry-run")] = False,
 ) -> None:
     """Delete sessions with their subscriptions, backlogs and wills.
 
@@ -305,6 +284,7 @@ def _client_row(one: answers.ClientStatus, now: float) -> tuple[str | int, ...]:
 
 def _print_client(found: answers.ClientDetails) -> None:
     client = found.status
+    limit = "" if found.removal_limit is None else f" of at most {found.removal_limit}"
     facts: list[tuple[str, object]] = [
         ("client identifier", client.client_id),
         ("state", _client_row(client, time.time())[1]),
@@ -319,7 +299,7 @@ def _print_client(found: answers.ClientDetails) -> None:
         ("will", found.will_topic or ""),
         ("waiting", client.waiting),
         ("in flight", client.in_flight),
-        ("acknowledged, not removed", found.unremoved),
+        ("acknowledged, not removed", f"{found.unremoved}{limit}"),
         ("QoS 2 received, not released", found.received),
     ]
     facts += [("subscription", f"{one.topic_filter}  {one.user_data}".rstrip()) for one in found.subscriptions]
@@ -328,6 +308,14 @@ def _print_client(found: answers.ClientDetails) -> None:
         facts.append(("in flight", f"{one.topic}  QoS {one.qos}, message id {one.message_id}, {phase}"))
     facts += [("waiting", topic) for topic in found.waiting]
     output.print_facts(facts, 29)
+
+
+CLIENT = {
+    "list": list_client,
+    "show": show_client,
+    "disconnect": action(requests.DisconnectClient, "Disconnect client {client_id}?", _clients),
+    "purge": purge_client,
+}
 
 
 # Topics ----------------------------------------------------------------------------------------------------------------
@@ -357,17 +345,15 @@ def list_topic(
         if len(found) == limit:
             output.say(f"there may be more topics: --after {found[-1].name!r}")
 
-    found = shown(requests.ListTopics(below=below, after=after, rows=limit), list[answers.TopicNode])
+    found = shown(requests.ListTopics(below=below, after=after, rows=limit))
     output.print_records(found, lambda one: one.topic, table=table)
 
 
 @takes(BRIDGE | OUTPUT)
 def show_topic(
-    topic_filter: Annotated[
-        str, typer.Argument(metavar="FILTER", help="A topic, or a topic filter such as 'plant/#'.")
-    ],
+    topic_filter: Annotated[str, argument("FILTER", "A topic, or a topic filter such as 'plant/#'.")],
     limit: options.Limit = 1_000,
-    payloads: Annotated[bool, typer.Option("--payloads/--no-payloads", help="Show the beginnings of payloads.")] = True,
+    payloads: Annotated[bool, flag("Show the beginnings of payloads.", "--payloads/--no-payloads")] = True,
 ) -> None:
     """Show the retained publications that match a topic filter, and the subscriptions to its topics."""
 
@@ -396,7 +382,7 @@ def show_topic(
             output.say(f"there are more than {limit}: use a narrower filter, or a higher --limit")
 
     request = requests.ShowTopic(topic_filter=topic_filter, rows=limit, payloads=payloads)
-    output.print_record(shown(request, answers.TopicDetails), topic_filter, text)
+    output.print_record(shown(request), topic_filter, text)
 
 
 def _payload(one: answers.RetainedStatus) -> str:
@@ -407,36 +393,21 @@ def _payload(one: answers.RetainedStatus) -> str:
     return text if len(text) <= _PAYLOAD_WIDTH else text[:_PAYLOAD_WIDTH] + "..."
 
 
+TOPIC = {"list": list_topic, "show": show_topic}
+
+
 # Mappings --------------------------------------------------------------------------------------------------------------
 
 
-@takes(BRIDGE | OUTPUT)
-def list_mapping() -> None:
-    """List the state and counts of each mapping, and its last error."""
-    columns = {
-        "mapping": "name",
-        "state": "state",
-        "taken": "taken",
-        "moved": "moved",
-        "filtered": "filtered",
-        "cut": "cut",
-        "dead letters": "dead_lettered",
-        "backouts": "backouts",
-    }
-
-    def table(found: list[MappingStatus]) -> None:
-        output.print_table(*output.table_of(found, columns), "the bridge has no mappings")
-        for one in found:
-            if one.last_error_at is not None:
-                typer.echo(f"{one.name}: last error at {moment(one.last_error_at)}: {one.last_error}")
-            for queue in one.blocked:
-                typer.echo(f"{one.name}: since {moment(queue.since)}, {queue}")
-            for session in one.unfinished:
-                typer.echo(f"{one.name}: since {moment(session.since)}, {session}")
-            if one.blocked:
-                typer.echo(f"{one.name}: backlog of {one.backlog:,} messages, those for other destinations included")
-
-    output.print_records(shown(requests.ListMappings(), list[MappingStatus]), lambda one: one.name, table=table)
+def _mapping_details(mapping: MappingStatus) -> Iterator[str]:
+    if mapping.last_error_at is not None:
+        yield f"{mapping.name}: last error at {moment(mapping.last_error_at)}: {mapping.last_error}"
+    for queue in mapping.blocked:
+        yield f"{mapping.name}: since {moment(queue.since)}, {queue}"
+    for session in mapping.unfinished:
+        yield f"{mapping.name}: since {moment(session.since)}, {session}"
+    if mapping.blocked:
+        yield f"{mapping.name}: backlog of {mapping.backlog:,} messages, those for other destinations included"
 
 
 @takes(BRIDGE | OUTPUT)
@@ -456,57 +427,33 @@ def show_mapping(name: MappingName) -> None:
         for session in found.unfinished:
             typer.echo(f"since {moment(session.since)}, {session}")
 
-    for one in shown(requests.ListMappings(), list[MappingStatus]):
-        if one.name == name:
-            output.print_record(one, name, text)
-            return
-    raise Failure(f"no mapping {name}", NOT_FOUND)
+    output.print_record(_named(shown(requests.ListMappings()), "mapping", name), name, text)
 
 
-@takes(BRIDGE | YES)
-def give_up_mapping(name: MappingName) -> None:
-    """Give up the sessions at brokers that a mapping no longer uses, and in which something is unfinished.
-
-    The broker may have the messages of such a session. The bridge moves them to the dead-letter queue, where you can retry or
-    delete them. It does not connect to the broker. `mqbridge mapping show` lists these sessions.
-    """
-    output.confirm(f"Give up the unfinished sessions of mapping {name}?")
-    done(requests.GiveUpMapping(name=name))
-
-
-@takes(BRIDGE)
-def pause_mapping(name: MappingName) -> None:
-    """Pause a mapping after its current unit of work. New messages wait at its source.
-
-    It stays paused until you resume it, restart the bridge, or reload a configuration in which the mapping has changed.
-    """
-    done(requests.PauseMapping(name=name))
-
-
-@takes(BRIDGE)
-def resume_mapping(name: MappingName) -> None:
-    """Resume a paused mapping, starting with the messages that have arrived meanwhile."""
-    done(requests.ResumeMapping(name=name))
+MAPPING = {
+    "list": listing(
+        requests.ListMappings,
+        {
+            "mapping": "name",
+            "state": "state",
+            "taken": "taken",
+            "moved": "moved",
+            "filtered": "filtered",
+            "cut": "cut",
+            "dead letters": "dead_lettered",
+            "backouts": "backouts",
+        },
+        "the bridge has no mappings",
+        _mapping_details,
+    ),
+    "show": show_mapping,
+    "pause": action(requests.PauseMapping, complete=_mappings),
+    "resume": action(requests.ResumeMapping, complete=_mappings),
+    "give-up": action(requests.GiveUpMapping, "Give up the unfinished sessions of mapping {name}?", _mappings),
+}
 
 
 # Links -----------------------------------------------------------------------------------------------------------------
-
-
-@takes(BRIDGE | OUTPUT)
-def list_link() -> None:
-    """List the links to other brokers, and how many of their mappings are connected."""
-    columns = {
-        "link": "name",
-        "broker": "broker",
-        "transport": lambda one: f"MQTT {one.version}{' TLS' * one.tls}",
-        "connected": lambda one: sum(connection.connected for connection in one.connections),
-        "of mappings": lambda one: len(one.connections),
-    }
-    output.print_records(
-        _all_links(),
-        lambda one: one.name,
-        table=lambda found: output.print_table(*output.table_of(found, columns), "the bridge has no links"),
-    )
 
 
 @takes(BRIDGE | OUTPUT)
@@ -524,26 +471,13 @@ def show_link(name: LinkName) -> None:
     output.print_record(_link(name), name, text)
 
 
-def _link(name: str) -> answers.LinkStatus:
-    for link in _all_links():
-        if link.name == name:
-            return link
-    raise Failure(f"no link {name}", NOT_FOUND)
-
-
 def _connection_state(one: answers.LinkConnectionStatus) -> str:
     state = "connected" if one.connected else "NOT CONNECTED"
     return f"{state} for {age(time.time() - one.since)}" if one.since else state
 
 
-def _all_links() -> list[answers.LinkStatus]:
-    return shown(requests.ListLinks(), list[answers.LinkStatus])
-
-
-@takes(BRIDGE)
-def connect_link(name: LinkName) -> None:
-    """Connect a link now, instead of after the pause between two attempts."""
-    done(requests.ConnectLink(name=name))
+def _link(name: str) -> answers.LinkStatus:
+    return _named(shown(requests.ListLinks()), "link", name)
 
 
 @takes(BRIDGE)
@@ -560,6 +494,24 @@ def test_link(name: LinkName) -> None:
         raise Failure(f"the test of link {name} failed")
 
 
+LINK = {
+    "list": listing(
+        requests.ListLinks,
+        {
+            "link": "name",
+            "broker": "broker",
+            "transport": lambda link: f"MQTT {link.version}{' TLS' * link.tls}",
+            "connected": lambda link: sum(connection.connected for connection in link.connections),
+            "of mappings": lambda link: len(link.connections),
+        },
+        "the bridge has no links",
+    ),
+    "show": show_link,
+    "test": test_link,
+    "connect": action(requests.ConnectLink, complete=_links),
+}
+
+
 # Activity -------------------------------------------------------------------------------------------------------------
 
 #: Rows of each table.
@@ -572,7 +524,7 @@ def top(
         float, option("TIME", "Time between two readings.", parser=options.duration, show_default="1s")
     ] = 1.0,
     limit: Annotated[
-        int, typer.Option("--limit", "-n", min=0, metavar="N", help="End after N readings. 0: continue.")
+        int, option("N", "End after N readings. 0: continue.", "--limit", "-n", show_default=True, min=0)
     ] = 0,
 ) -> None:
     """Show the activity of the running bridge, updated every second.
@@ -604,7 +556,7 @@ def _readings(interval: float, count: int, keyboard: int | None) -> Iterator[Rat
 
 
 def _reading() -> Counters:
-    return shown(requests.ShowCounters(clients=TOP_ROWS), Counters)
+    return shown(requests.ShowCounters(clients=TOP_ROWS))
 
 
 def _show_rates(readings: Iterator[Rates]) -> None:

@@ -14,7 +14,7 @@ import typer
 from bridge.administration.answers import counted
 from bridge.cli import options
 from bridge.cli.failures import FAILED, NOT_FOUND, WRONG_USAGE, Failure
-from bridge.cli.options import BRIDGE, CONFIG, OUTPUT, From, Limit, To, option, period, settings, takes
+from bridge.cli.options import BRIDGE, CONFIG, OUTPUT, From, Limit, To, flag, option, period, settings, takes
 from bridge.cli.output import note, print_record, print_table, printable, progress, say, styled, table_of
 from bridge.cli.queue_manager import configuration, connected
 
@@ -34,7 +34,7 @@ Archives = Annotated[
 
 
 AcceptLoss = Annotated[
-    bool, typer.Option("--accept-loss", help="Continue without files of the archive that are missing or damaged.")
+    bool, flag("Continue without files of the archive that are missing or damaged.", "--accept-loss")
 ]
 
 
@@ -99,7 +99,7 @@ def report(
     start: From = None,
     end: To = None,
     archive: Archives = None,
-    levels: Annotated[int, typer.Option(min=1, max=20, metavar="N", help="Topic levels to distinguish.")] = 2,
+    levels: Annotated[int, option("N", "Topic levels to distinguish.", show_default=True, min=1, max=20)] = 2,
     limit: Limit = 20,
     html: Annotated[Path | None, option("FILE", "Write an HTML page with charts to this file.")] = None,
     accept_loss: AcceptLoss = False,
@@ -130,7 +130,7 @@ def replay(
         str | None, option("TIME", "End time, exclusive. Default: the time at which the run was first started.", "--to")
     ] = None,
     archive: Archives = None,
-    topic_filter: Annotated[str, typer.Option("--filter", metavar="FILTER", help="Topics to replay.")] = "#",
+    topic_filter: Annotated[str, option("FILTER", "Topics to replay.", "--filter", show_default=True)] = "#",
     clients: Annotated[list[str] | None, option("CLIENT", "Publisher to replay. Can be repeated.", "--client")] = None,
     mapping: Annotated[
         str, option("MAPPING", "Replay the source messages of this mapping instead of publications.")
@@ -140,11 +140,9 @@ def replay(
     ] = None,
     to_queue: Annotated[str, option("QUEUE", "Put to this queue instead of topics.")] = "",
     to_topic: Annotated[str, option("PREFIX", "Put to PREFIX/TOPIC instead of TOPIC.")] = "",
-    retain: Annotated[
-        bool, typer.Option("--retain", help="Retain publications that were published with RETAIN.")
-    ] = False,
+    retain: Annotated[bool, flag("Retain publications that were published with RETAIN.", "--retain")] = False,
     run: Annotated[str, option("NAME", "Name of the run. Default: derived from the options.")] = "",
-    again: Annotated[bool, typer.Option("--again", help="Start from the beginning of the run.")] = False,
+    again: Annotated[bool, flag("Start from the beginning of the run.", "--again")] = False,
     accept_loss: AcceptLoss = False,
 ) -> None:
     """Put archived publications again, in order, each exactly once.

@@ -16,7 +16,7 @@ import typer
 
 from bridge.administration.answers import counted
 from bridge.cli.failures import FAILED, WRONG_USAGE, Failure, failure_of
-from bridge.cli.options import CONFIG, OUTPUT, Format, argument, settings, takes
+from bridge.cli.options import CONFIG, OUTPUT, Format, argument, flag, settings, takes
 from bridge.cli.output import print_record
 from bridge.extras import install
 
@@ -53,20 +53,20 @@ def check(
     file: Annotated[Path | None, argument("[FILE]", "Configuration file.")] = None,
     connect: Annotated[
         bool,
-        typer.Option(
+        flag(
+            "Also connect to the queue manager and the brokers, and report missing objects and authorities.",
             "--connect",
-            help="Also connect to the queue manager and the brokers, and report missing objects and authorities.",
         ),
     ] = False,
     as_service: Annotated[
         bool,
-        typer.Option(
+        flag(
+            "Check as the installed service: as its user, with the restrictions of its unit. Needs root.",
             "--as-service",
-            help="Check as the installed service: as its user, with the restrictions of its unit. Needs root.",
         ),
     ] = False,
 ) -> None:
-    """Check a configuration file, and describe what the bridge does with it.
+    """Check a configuration file, and print its effective settings, including defaults.
 
     Exit status 2 if the file has mistakes. Each mistake is a line on standard error.
 
@@ -111,7 +111,8 @@ def check(
 def find(config: Path, connect: bool) -> tuple[CheckFindings, int]:
     """Return the findings about a configuration file, and the exit status."""
     from bridge.cli.queue_manager import configured, read
-    from bridge.config.description import advice, describe
+    from bridge.config.advice import advice
+    from bridge.config.effective import described
     from bridge.config.problems import ConfigurationError
     from bridge.mapping.check import loops_of, warnings_of
 
@@ -127,7 +128,7 @@ def find(config: Path, connect: bool) -> tuple[CheckFindings, int]:
         return findings, WRONG_USAGE
     empty = not configuration.model_fields_set
     configuration = configured(configuration, settings.data_dir, None, None)
-    findings.description = [*describe(configuration), *sizes(configuration)]
+    findings.description = [*described(configuration), *sizes(configuration)]
     findings.loops = [str(loop) for loop in loops_of(configuration)]
     findings.notes = list(warnings_of(configuration))
     findings.notes += advice(configuration)
@@ -223,7 +224,7 @@ def undefined_queues(configuration: Configuration) -> Iterator[str]:
 
 def long_user_names(configuration: Configuration) -> Iterator[str]:
     """Yield a note for each password file of a channel with user names that are too long for an MQ user."""
-    from bridge.config.description import is_mapped
+    from bridge.config.advice import is_mapped
     from bridge.telemetry.identity import USER_IDENTIFIER_LENGTH, fits_user_identifier
 
     for channel in configuration.channels:

@@ -12,7 +12,7 @@ import typer
 
 from bridge.administration.answers import counted, moment
 from bridge.cli.failures import FAILED, WRONG_USAGE, Failure
-from bridge.cli.options import BRIDGE, OUTPUT, YES, argument, settings, takes
+from bridge.cli.options import BRIDGE, OUTPUT, YES, argument, flag, settings, takes
 from bridge.cli.output import confirm, print_error, print_record, progress, say
 from bridge.cli.queue_manager import CONFIGURATION_VARIABLE, configuration, data_directory
 
@@ -26,8 +26,8 @@ _MAX_LINES = 50
 
 @takes(BRIDGE | OUTPUT)
 def backup(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="The file to create, outside the data directory.")],
-    force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
+    file: Annotated[Path, argument("FILE", "The file to create, outside the data directory.")],
+    force: Annotated[bool, flag("Replace an existing file.", "--force")] = False,
 ) -> None:
     """Copy the embedded queue manager to a file, while the bridge is running.
 
@@ -49,12 +49,12 @@ def backup(
 
 @takes(BRIDGE | OUTPUT | YES)
 def restore(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="The backup.")],
+    file: Annotated[Path, argument("FILE", "The backup.")],
     force: Annotated[
-        bool, typer.Option("--force", help="Move an existing queue manager to a subdirectory before-restore-…")
+        bool, flag("Move an existing queue manager to a subdirectory before-restore-…", "--force")
     ] = False,
     accept_loss: Annotated[
-        bool, typer.Option("--accept-loss", help="Continue without spools of pipelines that the backup records.")
+        bool, flag("Continue without spools of pipelines that the backup records.", "--accept-loss")
     ] = False,
 ) -> None:
     """Restore a backup to a data directory. The bridge must not be running.
@@ -213,10 +213,10 @@ def _verify_files(name: str, damage: Iterator[str], hint: str) -> Failure | None
 
 
 def salvage(
-    directory: Annotated[Path, typer.Argument(metavar="DIR", help="The damaged data directory. It is not changed.")],
-    new: Annotated[Path, typer.Argument(metavar="NEW", help="The data directory to create.")],
+    directory: Annotated[Path, argument("DIR", "The damaged data directory. It is not changed.")],
+    new: Annotated[Path, argument("NEW", "The data directory to create.")],
     accept_loss: Annotated[
-        bool, typer.Option("--accept-loss", help="Continue without commits that were acknowledged and are missing.")
+        bool, flag("Continue without commits that were acknowledged and are missing.", "--accept-loss")
     ] = False,
 ) -> None:
     """Create a data directory from the undamaged parts of another.

@@ -16,7 +16,7 @@ import typer
 from bridge.administration.answers import counted, moment
 from bridge.cli import options
 from bridge.cli.failures import NOT_FOUND, WRONG_USAGE, Failure
-from bridge.cli.options import BRIDGE, OUTPUT, YES, Format, argument, option, settings, takes
+from bridge.cli.options import BRIDGE, OUTPUT, YES, Format, argument, flag, option, settings, takes
 from bridge.cli.output import confirm, note, print_facts, print_records, print_table, say, write
 from bridge.files import sync
 
@@ -30,7 +30,7 @@ Queue = Annotated[str | None, option("QUEUE", "The dead-letter queue. Default: t
 
 SetAside = Annotated[
     bool,
-    typer.Option("--set-aside", help="Messages that a mapping took from the dead-letter queue and could not process."),
+    flag("Messages that a mapping took from the dead-letter queue and could not process.", "--set-aside"),
 ]
 
 
@@ -50,9 +50,7 @@ def _selection(
     newer_than: Annotated[
         float | None, option("TIME", "Only dead-lettered more recently.", parser=options.duration)
     ] = None,
-    everything: Annotated[
-        bool, typer.Option("--all", help="All messages. Required if no other option selects messages.")
-    ] = False,
+    everything: Annotated[bool, flag("All messages. Required if no other option selects messages.", "--all")] = False,
 ) -> Selection:
     """Return the selection of the options. Raises Failure if they select nothing, or are wrong."""
     from bridge.mq.dead_letter import Selection, reason_number
@@ -124,7 +122,7 @@ def list_(selection: Selection, limit: options.Limit = 1_000, queue: Queue = Non
 
 @takes(BRIDGE | OUTPUT)
 def show(
-    ids: Annotated[list[str], typer.Argument(metavar="ID...", help="ID@STAMP as `dlq list` prints it, or the MsgId.")],
+    ids: Annotated[list[str], argument("ID...", "ID@STAMP as `dlq list` prints it, or the MsgId.")],
     queue: Queue = None,
     set_aside: SetAside = False,
 ) -> None:
@@ -217,12 +215,10 @@ _RETRIED = {
 @takes(BRIDGE | YES)
 @selecting()
 def export(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="File to create, or an existing directory.")],
+    file: Annotated[Path, argument("FILE", "File to create, or an existing directory.")],
     selection: Selection,
     limit: options.Count = None,
-    delete: Annotated[
-        bool, typer.Option("--delete", help="Delete each message from the queue when it is on disk.")
-    ] = False,
+    delete: Annotated[bool, flag("Delete each message from the queue when it is on disk.", "--delete")] = False,
     queue: Queue = None,
     set_aside: SetAside = False,
 ) -> None:
@@ -253,7 +249,7 @@ def export(
 def delete(
     selection: Selection,
     limit: options.Count = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print which messages would be deleted.")] = False,
+    dry_run: Annotated[bool, flag("Print which messages would be deleted.", "--dry-run")] = False,
     queue: Queue = None,
     set_aside: SetAside = False,
 ) -> None:

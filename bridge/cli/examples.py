@@ -1,4 +1,4 @@
-"""Examples for each command, for its help."""
+"""Examples of commands, for their help. Those of commands that follow from a request are in the request."""
 
 from __future__ import annotations
 
@@ -18,25 +18,14 @@ EXAMPLES = {
     ),
     "status": ("mqbridge status", "mqbridge status --config /etc/mqbridge/bridge.yaml -o json"),
     "top": ("mqbridge top", "mqbridge top --json --interval 5s --limit 12"),
-    "channel list": ("mqbridge channel list",),
-    "channel start": ("mqbridge channel start PLAIN.MQTT",),
-    "channel stop": ("mqbridge channel stop PLAIN.MQTT",),
     "client list": ("mqbridge client list", "mqbridge client list 'pump-*' --disconnected --away 7d -o name"),
     "client show": ("mqbridge client show pump-7",),
-    "client disconnect": ("mqbridge client disconnect pump-7",),
     "client purge": ("mqbridge client purge pump-7", "mqbridge client purge --away 90d --dry-run"),
     "topic list": ("mqbridge topic list", "mqbridge topic list plant/7 --json"),
     "topic show": ("mqbridge topic show plant/7/status", "mqbridge topic show 'plant/#' --limit 20"),
-    "mapping list": ("mqbridge mapping list", "mqbridge mapping list --config /etc/mqbridge/bridge.yaml --json"),
     "mapping show": ("mqbridge mapping show orders",),
-    "mapping give-up": ("mqbridge mapping give-up orders",),
-    "mapping pause": ("mqbridge mapping pause orders",),
-    "mapping resume": ("mqbridge mapping resume orders",),
-    "link list": ("mqbridge link list",),
     "link show": ("mqbridge link show cloud --json",),
-    "link connect": ("mqbridge link connect cloud",),
     "link test": ("mqbridge link test cloud",),
-    "log level": ("mqbridge log level debug",),
     "reload": ("mqbridge reload --config /etc/mqbridge/bridge.yaml",),
     "explain": ("mqbridge explain MQB1201W", "mqbridge explain MQRC_Q_FULL"),
     "mq put": ("mqbridge mq put ORDERS hello --persistent", "mqbridge mq put commands/reset now --to dev-1"),
@@ -101,7 +90,7 @@ EXAMPLES = {
 }
 
 
-def epilog(command: str) -> str:
-    """Return the end of the help of a command, such as "mq put"."""
-    lines = EXAMPLES[command]
-    return "\n".join([f"Example{'s' if len(lines) > 1 else ''}:", "", "\b", *(f"  {line}" for line in lines)])
+def epilog(examples: tuple[str, ...]) -> str:
+    """Return the end of the help of a command with these examples."""
+    lines = (f"  {example}" for example in examples)
+    return "\n".join([f"Example{'s' if len(examples) > 1 else ''}:", "", "\b", *lines])

@@ -12,10 +12,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
-import typer
-
 from bridge.cli.failures import FAILED, WRONG_USAGE, Failure
-from bridge.cli.options import BRIDGE, duration, settings, takes
+from bridge.cli.options import BRIDGE, argument, duration, flag, option, settings, takes
 from bridge.cli.output import say
 from bridge.cli.queue_manager import CONFIGURATION_VARIABLE, data_directory
 from bridge.extras import install
@@ -34,51 +32,36 @@ class TargetFormat(StrEnum):
 
 @takes(BRIDGE)
 def lake(
-    target: Annotated[
-        str, typer.Argument(metavar="TARGET", help="Directory of the files, or place of the Delta table.")
-    ],
-    queue: Annotated[
-        str | None, typer.Option(metavar="QUEUE", help="Take the messages of a queue.", show_default=False)
-    ] = None,
-    topic: Annotated[
-        str | None, typer.Option(metavar="FILTER", help="Take the publications of a topic filter.", show_default=False)
-    ] = None,
+    target: Annotated[str, argument("TARGET", "Directory of the files, or place of the Delta table.")],
+    queue: Annotated[str | None, option("QUEUE", "Take the messages of a queue.")] = None,
+    topic: Annotated[str | None, option("FILTER", "Take the publications of a topic filter.")] = None,
     format: Annotated[
-        TargetFormat, typer.Option("--format", metavar="FORMAT", help="Format of the target: parquet or delta.")
+        TargetFormat, option("FORMAT", "Format of the target: parquet or delta.", "--format", show_default=True)
     ] = TargetFormat.PARQUET,
     columns: Annotated[
         str | None,
-        typer.Option(
-            metavar="NAME,…",
-            help="Columns, such as put_time,text,md.MsgId. Default: all, or those of an existing Delta table.",
-            show_default=False,
-        ),
+        option("NAME,…", "Columns, such as put_time,text,md.MsgId. Default: all, or those of an existing Delta table."),
     ] = None,
     merge_schema: Annotated[
-        bool, typer.Option("--merge-schema", help="Add columns that an existing Delta table does not have.")
+        bool, flag("Add columns that an existing Delta table does not have.", "--merge-schema")
     ] = False,
     spool: Annotated[
         Path | None,
-        typer.Option(
-            metavar="DIR",
-            help="Directory for messages that are not in the target yet. Default: .spool in TARGET.",
-            show_default=False,
-        ),
+        option("DIR", "Directory for messages that are not in the target yet. Default: .spool in TARGET."),
     ] = None,
-    rows: Annotated[int, typer.Option(min=1, metavar="N", help="Maximum number of rows per file.")] = 100_000,
+    rows: Annotated[int, option("N", "Maximum number of rows per file.", show_default=True, min=1)] = 100_000,
     interval: Annotated[
         float,
-        typer.Option(parser=duration, metavar="TIME", help="Maximum time before rows are written.", show_default="10s"),
+        option("TIME", "Maximum time before rows are written.", show_default="10s", parser=duration),
     ] = 10.0,
-    once: Annotated[bool, typer.Option("--once", help="End when the queue is empty.")] = False,
-    link: Annotated[str, typer.Option(metavar="LINK", help="Link of the topic; local is the bridge itself.")] = "local",
+    once: Annotated[bool, flag("End when the queue is empty.", "--once")] = False,
+    link: Annotated[str, option("LINK", "Link of the topic; local is the bridge itself.", show_default=True)] = "local",
     option: Annotated[
         list[str] | None,
-        typer.Option(
+        option(
+            "NAME=VALUE",
+            "An option of the Spark source mq or mqtt, such as selector or listener; can be repeated.",
             "--option",
-            metavar="NAME=VALUE",
-            help="An option of the Spark source mq or mqtt, such as selector or listener; can be repeated.",
-            show_default=False,
         ),
     ] = None,
 ) -> None:

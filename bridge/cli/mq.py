@@ -12,7 +12,7 @@ import typer
 
 from bridge.cli import options
 from bridge.cli.failures import WRONG_USAGE, Failure
-from bridge.cli.options import BRIDGE, OUTPUT, YES, argument, option, settings, takes
+from bridge.cli.options import BRIDGE, OUTPUT, YES, argument, flag, option, settings, takes
 from bridge.cli.output import confirm, note, print_record, print_records, say, write
 from bridge.cli.queue_manager import connected
 from bridge.mapping.message_view import MessageView, descriptor, md_json
@@ -26,23 +26,23 @@ _MQLONG_MAX = 2_147_483_647
 
 Body = Annotated[str | None, argument("[BODY]", "Body of the message. Without it, or with -: standard input.")]
 Persistent = Annotated[
-    bool, typer.Option("--persistent", help="Put a persistent message. Default: as the queue or topic specifies.")
+    bool, flag("Put a persistent message. Default: as the queue or topic specifies.", "--persistent")
 ]
 Priority = Annotated[
     int | None,
-    typer.Option(min=0, max=9, metavar="N", help="Priority 0 to 9. Default: as the queue or topic specifies."),
+    option("N", "Priority 0 to 9. Default: as the queue or topic specifies.", min=0, max=9),
 ]
 Expiry = Annotated[float | None, option("TIME", "Time until the message expires.", parser=options.duration)]
 Wait = Annotated[
     float | None, option("TIME", "Time to wait for each message. 0: do not wait.", parser=options.duration)
 ]
 Limit = Annotated[int | None, option("N", "Stop after N messages. 0: no limit.", "--limit", "-n", min=0)]
-Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Also print the MQMD and the headers.")]
+Verbose = Annotated[bool, flag("Also print the MQMD and the headers.", "--verbose", "-v")]
 
 
 @takes(BRIDGE | OUTPUT)
 def put(
-    queue: Annotated[str, typer.Argument(metavar="QUEUE", help="Name of the queue.")],
+    queue: Annotated[str, argument("QUEUE", "Name of the queue.")],
     body: Body = None,
     to: Annotated[
         str | None, option("CLIENT", "Send to this MQTT client (ObjectQMgrName). QUEUE is then the topic name.")
@@ -84,9 +84,9 @@ def put(
 
 @takes(BRIDGE | OUTPUT)
 def pub(
-    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Topic string to publish to.")],
+    topic: Annotated[str, argument("TOPIC", "Topic string to publish to.")],
     body: Body = None,
-    retain: Annotated[bool, typer.Option("--retain", help="Retain the publication.")] = False,
+    retain: Annotated[bool, flag("Retain the publication.", "--retain")] = False,
     properties: options.Properties = None,
     persistent: Persistent = False,
     priority: Priority = None,
@@ -116,10 +116,10 @@ def _put(connection: Connection, od: MQOD, message: Message, pmo: int, propertie
 
 @takes(BRIDGE | OUTPUT)
 def get(
-    queue: Annotated[str, typer.Argument(metavar="QUEUE", help="Name of the queue.")],
+    queue: Annotated[str, argument("QUEUE", "Name of the queue.")],
     wait: Wait = 0.0,
     limit: Limit = 1,
-    browse: Annotated[bool, typer.Option("--browse", help="Leave the messages on the queue.")] = False,
+    browse: Annotated[bool, flag("Leave the messages on the queue.", "--browse")] = False,
     verbose: Verbose = False,
 ) -> None:
     """Get messages from a queue and print them.
@@ -136,15 +136,11 @@ def get(
 
 @takes(BRIDGE | OUTPUT)
 def sub(
-    topic_filter: Annotated[
-        str, typer.Argument(metavar="FILTER", help="Topic filter: + matches one level, # any number of levels.")
-    ],
+    topic_filter: Annotated[str, argument("FILTER", "Topic filter: + matches one level, # any number of levels.")],
     durable: Annotated[str | None, option("NAME", "Create or resume the durable subscription NAME.")] = None,
     wait: Wait = None,
     limit: Limit = None,
-    remove: Annotated[
-        bool, typer.Option("--remove", help="Remove the durable subscription when the command ends.")
-    ] = False,
+    remove: Annotated[bool, flag("Remove the durable subscription when the command ends.", "--remove")] = False,
     verbose: Verbose = False,
 ) -> None:
     """Subscribe to topics and print their publications.
@@ -177,8 +173,8 @@ def sub(
 
 @takes(BRIDGE | YES)
 def remove(
-    queue: Annotated[str, typer.Argument(metavar="QUEUE", help="Name of the queue.")],
-    msg_id: Annotated[str, typer.Argument(metavar="MSGID", help="MsgId of the message: 48 hexadecimal digits.")],
+    queue: Annotated[str, argument("QUEUE", "Name of the queue.")],
+    msg_id: Annotated[str, argument("MSGID", "MsgId of the message: 48 hexadecimal digits.")],
 ) -> None:
     """Remove one message from a queue without reading it.
 

@@ -14,7 +14,7 @@ import typer
 
 from bridge.cli import queue_manager
 from bridge.cli.failures import FAILED, NOT_FOUND, WRONG_USAGE, Failure
-from bridge.cli.options import BRIDGE, CONFIG, OUTPUT, YES, Format, option, settings, takes
+from bridge.cli.options import BRIDGE, CONFIG, OUTPUT, YES, Format, argument, flag, option, settings, takes
 from bridge.cli.output import note, print_records, say, styled, write
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def _session(connection: Connection) -> None:
 
 @takes(BRIDGE)
 def run(
-    script: Annotated[str, typer.Argument(metavar="SCRIPT", help="File with MQSC commands. -: standard input.")],
+    script: Annotated[str, argument("SCRIPT", "File with MQSC commands. -: standard input.")],
 ) -> None:
     """Run a script of MQSC commands.
 
@@ -117,9 +117,7 @@ def _script(script: str) -> str:
 
 @takes(BRIDGE | OUTPUT)
 def display(
-    words: Annotated[
-        list[str], typer.Argument(metavar="WORDS", help="The words after DISPLAY, such as 'QLOCAL(*)' CURDEPTH.")
-    ],
+    words: Annotated[list[str], argument("WORDS", "The words after DISPLAY, such as 'QLOCAL(*)' CURDEPTH.")],
 ) -> None:
     """Run a DISPLAY command of MQSC.
 
@@ -149,9 +147,7 @@ _NOT_FOUND = ("AMQ8147E", "AMQ8420I", "AMQ8884E", "AMQ8871E")
 
 @takes(BRIDGE)
 def dump(
-    everything: Annotated[
-        bool, typer.Option("--all", "-a", help="Include attributes that have their default values.")
-    ] = False,
+    everything: Annotated[bool, flag("Include attributes that have their default values.", "--all", "-a")] = False,
 ) -> None:
     """Print the MQSC commands that define all objects of the embedded queue manager, like dmpmqcfg.
 
@@ -180,15 +176,11 @@ def mqsc_script(
     group: Annotated[str | None, option("NAME", "Grant authorities to this group.  [default: mqbridge]")] = None,
     aliases: Annotated[
         bool,
-        typer.Option(
-            "--aliases", help="Route messages to clients by queue manager aliases, and do not change DEFXMITQ."
-        ),
+        flag("Route messages to clients by queue manager aliases, and do not change DEFXMITQ.", "--aliases"),
     ] = False,
     connect: Annotated[
         bool,
-        typer.Option(
-            "--connect", help="Connect to the queue manager first, and leave out what would change its routes."
-        ),
+        flag("Connect to the queue manager first, and leave out what would change its routes.", "--connect"),
     ] = False,
 ) -> None:
     """Print the MQSC script that prepares a queue manager for a configuration.

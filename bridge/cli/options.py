@@ -86,9 +86,14 @@ def option(metavar: str, help: str, *names: str, show_default: bool | str = Fals
     return typer.Option(*names, metavar=metavar, help=help, show_default=show_default, **more)
 
 
-def argument(metavar: str, help: str, **more: Any) -> Any:
-    """Declare an argument. Its default is not shown."""
-    return typer.Argument(metavar=metavar, help=help, show_default=False, **more)
+def flag(help: str, *names: str, **more: Any) -> Any:
+    """Declare an option without a value."""
+    return typer.Option(*names, help=help, **more)
+
+
+def argument(metavar: str, help: str, *, show_default: bool = False, **more: Any) -> Any:
+    """Declare an argument. Its default is not shown unless `show_default` is set."""
+    return typer.Argument(metavar=metavar, help=help, show_default=show_default, **more)
 
 
 DataDirectory = Annotated[
@@ -107,8 +112,8 @@ ConfigurationFile = Annotated[
         "FILE", "Configuration file of the bridge. Default: the environment variable MQBRIDGE_CONFIG.", "--config", "-c"
     ),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON, one object per line (-o jsonl).")]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Skip the confirmation prompt.")]
+Json = Annotated[bool, flag("Print JSON, one object per line (-o jsonl).", "--json")]
+Yes = Annotated[bool, flag("Skip the confirmation prompt.", "--yes", "-y")]
 
 
 def _common(
@@ -119,9 +124,9 @@ def _common(
     ] = None,
     json: Json = False,
     yes: Yes = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print results and errors only.")] = False,
-    debug: Annotated[bool, typer.Option("--debug", help="Print a traceback for each error.")] = False,
-    no_color: Annotated[bool, typer.Option("--no-color", help="Disable colours, like the variable NO_COLOR.")] = False,
+    quiet: Annotated[bool, flag("Print results and errors only.", "--quiet", "-q")] = False,
+    debug: Annotated[bool, flag("Print a traceback for each error.", "--debug")] = False,
+    no_color: Annotated[bool, flag("Disable colours, like the variable NO_COLOR.", "--no-color")] = False,
 ) -> None:
     """Declare the common options."""
 
@@ -182,7 +187,7 @@ class LogLevel(StrEnum):
     error = "error"
 
 
-Limit = Annotated[int, typer.Option("--limit", "-n", min=1, max=10_000, metavar="N", help="Print at most N entries.")]
+Limit = Annotated[int, option("N", "Print at most N entries.", "--limit", "-n", show_default=True, min=1, max=10_000)]
 Count = Annotated[int | None, option("N", "Process at most N messages.", "--limit", "-n", min=1)]
 Away = Annotated[
     float | None,

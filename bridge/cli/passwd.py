@@ -10,30 +10,27 @@ from typing import Annotated
 import typer
 
 from bridge.cli.failures import NOT_FOUND, WRONG_USAGE, Failure
-from bridge.cli.options import YES, argument, takes
+from bridge.cli.options import YES, argument, flag, option, takes
 from bridge.cli.output import confirm, say
 
 
 @takes(YES)
 def passwd(
-    file: Annotated[
-        Path, typer.Argument(metavar="FILE", help="The password file. It is created if it does not exist.")
-    ],
+    file: Annotated[Path, argument("FILE", "The password file. It is created if it does not exist.")],
     user: Annotated[str | None, argument("[USER]", "The user.")] = None,
-    stdin: Annotated[
-        bool, typer.Option("--stdin", help="Read the password from the first line of standard input.")
-    ] = False,
-    delete: Annotated[bool, typer.Option("--delete", help="Remove the user.")] = False,
+    stdin: Annotated[bool, flag("Read the password from the first line of standard input.", "--stdin")] = False,
+    delete: Annotated[bool, flag("Remove the user.", "--delete")] = False,
     scram_iterations: Annotated[
         int,
-        typer.Option(
-            min=4096,
-            metavar="N",
-            help="Iterations of SCRAM-SHA-256, which clients"
+        option(
+            "N",
+            "Iterations of SCRAM-SHA-256, which clients"
             " compute at each CONNECT. Fewer iterations make it easier to guess passwords from a stolen file.",
+            show_default=True,
+            min=4096,
         ),
     ] = 600_000,
-    show: Annotated[bool, typer.Option("--list", help="Print the users in the file.")] = False,
+    show: Annotated[bool, flag("Print the users in the file.", "--list")] = False,
 ) -> None:
     """Set the password of a user in a password file.
 

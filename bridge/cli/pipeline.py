@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 import typer
 
 from bridge.cli.failures import FAILED, NOT_FOUND, UNREACHABLE, WRONG_USAGE, Failure
-from bridge.cli.options import BRIDGE, CONFIG, OUTPUT, YES, Master, settings, takes
+from bridge.cli.options import BRIDGE, CONFIG, OUTPUT, YES, Master, argument, flag, option, settings, takes
 from bridge.cli.output import confirm, note, print_records, print_table, say, write
 
 if TYPE_CHECKING:
@@ -28,25 +28,20 @@ if TYPE_CHECKING:
 
 Names = Annotated[
     list[str] | None,
-    typer.Argument(metavar="NAME…", help="Pipelines. Default: all enabled pipelines.", show_default=False),
+    argument("NAME…", "Pipelines. Default: all enabled pipelines."),
 ]
-Running = Annotated[list[str], typer.Argument(metavar="NAME…", help="Running pipelines.", show_default=False)]
+Running = Annotated[list[str], argument("NAME…", "Running pipelines.")]
 Conf = Annotated[
     list[str] | None,
-    typer.Option(
-        "--conf",
-        metavar="KEY=VALUE",
-        help="A Spark setting, such as spark.executor.memory=2g. Can be repeated.",
-        show_default=False,
-    ),
+    option("KEY=VALUE", "A Spark setting, such as spark.executor.memory=2g. Can be repeated.", "--conf"),
 ]
 Packages = Annotated[
     str | None,
-    typer.Option(metavar="LIST", help="Maven packages for Spark: group:artifact:version,…", show_default=False),
+    option("LIST", "Maven packages for Spark: group:artifact:version,…"),
 ]
 Jars = Annotated[
     str | None,
-    typer.Option(metavar="LIST", help="Jars for driver and executors, separated by commas.", show_default=False),
+    option("LIST", "Jars for driver and executors, separated by commas."),
 ]
 #: Seconds between two looks at a pipeline that is to end, and for a process to end in addition to its batch.
 _LOOK = 0.1
@@ -56,8 +51,8 @@ _NO_PIPELINES = "the configuration file has no pipelines"
 
 @takes(CONFIG | OUTPUT)
 def list_() -> None:
-    """List the pipelines: sources, destinations and triggers."""
-    from bridge.config.description import describe_pipeline
+    """List the pipelines and their effective settings, including defaults."""
+    from bridge.config.effective import effective_yaml
 
     def text(records: list[dict[str, Any]]) -> None:
         for record in records:
@@ -68,7 +63,7 @@ def list_() -> None:
 
     _, configuration = configured()
     records = [
-        {"name": name, "enabled": pipeline.enabled, "description": list(describe_pipeline(name, pipeline))}
+        {"name": name, "enabled": pipeline.enabled, "description": effective_yaml({name: pipeline}).splitlines()}
         for name, pipeline in configuration.pipelines.items()
     ]
     print_records(records, lambda record: record["name"], table=text)
@@ -116,7 +111,7 @@ def run(
     conf: Conf = None,
     packages: Packages = None,
     jars: Jars = None,
-    once: Annotated[bool, typer.Option("--once", help="End when all available messages are processed.")] = False,
+    once: Annotated[bool, flag("End when all available messages are processed.", "--once")] = False,
 ) -> None:
     """Run pipelines until Ctrl-C or SIGTERM, or until all pipelines with the trigger availableNow are done.
 
@@ -194,7 +189,7 @@ def drain(names: Running) -> None:
 
 @takes(BRIDGE | YES)
 def reset(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="A pipeline that does not run.", show_default=False)],
+    name: Annotated[str, argument("NAME", "A pipeline that does not run.")],
 ) -> None:
     """Remove the checkpoint of a pipeline, so that its next run starts again with the messages that are available then.
 

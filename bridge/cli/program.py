@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Annotated, Any
@@ -14,7 +14,7 @@ import typer
 import typer.core
 import typer.main
 
-from bridge.cli.examples import epilog
+from bridge.cli.examples import EXAMPLES, epilog
 from bridge.cli.failures import EXIT_STATUSES, WRONG_USAGE, Failure, failure_of
 from bridge.cli.options import BRIDGE, Common, common_parameters, settings
 from bridge.cli.output import print_error
@@ -44,19 +44,29 @@ class Group:
     """A group of commands."""
 
     help: str
-    #: name of a command -> its function, as "module:function", or a group of commands
-    commands: Mapping[str, str | Group]
+    #: name of a command -> the command; or the place of such a mapping, as "module:mapping"
+    listed: Mapping[str, Entry] | str
     #: the function of the group's name without a command; "" if that prints the help
     default: str = ""
 
+    @property
+    def commands(self) -> Mapping[str, Entry]:
+        """The commands by name. Imports the module that contains them."""
+        commands: Mapping[str, Entry] = function_of(self.listed) if isinstance(self.listed, str) else self.listed
+        return commands
 
-def _of(module: str, names: str, noun: str = "") -> dict[str, str]:
-    """Return the commands of a group by name. Their functions have the same names, followed by `noun`."""
-    return {name: f"{module}:{name}{noun}" for name in names.split()}
+
+#: A command: its function, or the place of the function, as "module:function"; or a group of commands.
+Entry = str | Callable[..., None] | Group
 
 
-#: Heading of the help -> name -> the function of a command, as "module:function", or a group of commands.
-SECTIONS: Mapping[str, Mapping[str, str | Group]] = {
+def _of(module: str, names: str) -> dict[str, str]:
+    """Return the commands of a group by name. Their functions have the same names."""
+    return {name: f"{module}:{name}" for name in names.split()}
+
+
+#: Heading of the help -> name -> command.
+SECTIONS: Mapping[str, Mapping[str, Entry]] = {
     "Run a bridge": {
         "run": "service:run",
         "check": "check:check",
@@ -68,24 +78,14 @@ SECTIONS: Mapping[str, Mapping[str, str | Group]] = {
     "Administer a running bridge": {
         "status": "administration:status",
         "top": "administration:top",
-        "channel": Group(
-            "List, start and stop the telemetry channels of a running bridge.",
-            _of("administration", "list start stop", "_channel"),
-        ),
-        "client": Group(
-            "List, disconnect and purge the MQTT clients of a running bridge.",
-            _of("administration", "list show disconnect purge", "_client"),
-        ),
-        "topic": Group("Show retained publications and subscriptions.", _of("administration", "list show", "_topic")),
-        "mapping": Group(
-            "List, pause and resume the mappings of a running bridge.",
-            _of("administration", "list show pause resume", "_mapping") | {"give-up": "administration:give_up_mapping"},
-        ),
+        "channel": Group("List, start and stop the telemetry channels of a running bridge.", "administration:CHANNEL"),
+        "client": Group("List, disconnect and purge the MQTT clients of a running bridge.", "administration:CLIENT"),
+        "topic": Group("Show retained publications and subscriptions.", "administration:TOPIC"),
+        "mapping": Group("List, pause and resume the mappings of a running bridge.", "administration:MAPPING"),
         "link": Group(
-            "List, test and connect the links of a running bridge to other MQTT brokers.",
-            _of("administration", "list show test connect", "_link"),
+            "List, test and connect the links of a running bridge to other MQTT brokers.", "administration:LINK"
         ),
-        "log": Group("Set the log level of a running bridge.", {"level": "administration:log_level"}),
+        "log": Group("Set the log level of a running bridge.", "administration:LOG"),
         "reload": "administration:reload",
         "explain": "explain:explain",
     },
@@ -133,26 +133,33 @@ SECTIONS: Mapping[str, Mapping[str, str | Group]] = {
 }
 
 
-def commands() -> Iterator[tuple[str, str]]:
-    """Yield each command, such as `client list`, and its function."""
-    for section in SECTIONS.values():
-        yield from _commands(section, "")
+def all_examples() -> dict[str, tuple[str, ...]]:
+    """Return the examples of each command, such as `client list`."""
+    return {command: examples for section in SECTIONS.values() for command, examples in _examples_in(section, "")}
 
 
-def _commands(entries: Mapping[str, str | Group], prefix: str) -> Iterator[tuple[str, str]]:
+def _examples_in(entries: Mapping[str, Entry], prefix: str) -> Iterator[tuple[str, tuple[str, ...]]]:
     for name, entry in entries.items():
-        if isinstance(entry, str):
-            yield prefix + name, entry
-        else:
+        if isinstance(entry, Group):
             if entry.default:
-                yield prefix + name, entry.default
-            yield from _commands(entry.commands, f"{prefix}{name} ")
+                yield prefix + name, EXAMPLES[prefix + name]
+            yield from _examples_in(entry.commands, f"{prefix}{name} ")
+        else:
+            yield prefix + name, _examples(prefix + name, function_of(entry))
 
 
-def function_of(place: str) -> Any:
-    """Return a function by its place, "module:function"."""
+def function_of(place: str | Callable[..., None]) -> Any:
+    """Return a function, or a mapping of commands, by its place, "module:name"."""
+    if not isinstance(place, str):
+        return place
     module, name = place.split(":")
     return getattr(import_module(f"bridge.cli.{module}"), name)
+
+
+def _examples(command: str, function: Any) -> tuple[str, ...]:
+    """Return the examples of a command: those of its request, or the listed ones."""
+    examples: tuple[str, ...] = getattr(function, "examples", ()) or EXAMPLES[command]
+    return examples
 
 
 class CommandGroup(typer.core.TyperGroup):
@@ -161,7 +168,7 @@ class CommandGroup(typer.core.TyperGroup):
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
         #: name of a command -> its function or group
-        self.entries: dict[str, str | Group] = {}
+        self.entries: dict[str, Entry] = {}
         #: the words before the names of the commands, such as "client "
         self.prefix = ""
 
@@ -175,8 +182,9 @@ class CommandGroup(typer.core.TyperGroup):
 
     def _made(self, name: str) -> Any:
         entry = self.entries[name]
-        if isinstance(entry, str):
-            return _command(name, entry, epilog(self.prefix + name))
+        if not isinstance(entry, Group):
+            function = function_of(entry)
+            return _command(name, function, epilog(_examples(self.prefix + name, function)))
         default = function_of(entry.default) if entry.default else None
 
         def run(context: typer.Context) -> None:
@@ -188,7 +196,7 @@ class CommandGroup(typer.core.TyperGroup):
             cls=CommandGroup,
             help=entry.help,
             short_help=entry.help.partition("\n")[0],
-            epilog=epilog(self.prefix + name) if default else None,
+            epilog=epilog(EXAMPLES[self.prefix + name]) if default else None,
             invoke_without_command=default is not None,
             no_args_is_help=default is None,
         )(run)
@@ -279,8 +287,7 @@ class _Command(typer.core.TyperCommand):
         return [piece.replace("{", "").replace("}", "") for piece in super().collect_usage_pieces(ctx)]
 
 
-def _command(name: str, place: str, end: str) -> Any:
-    function = function_of(place)
+def _command(name: str, function: Any, end: str) -> Any:
     alone = typer.Typer(add_completion=False, rich_markup_mode=None)
     # The whole first sentence: otherwise, the list of commands has its beginning only.
     sentence = (function.__doc__ or "").partition("\n")[0]

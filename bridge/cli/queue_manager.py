@@ -6,17 +6,15 @@ import contextlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
-
-import msgspec
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from bridge.administration.control_socket import ANSWER_TIMEOUT, ask
+from bridge.administration.protocol import Answer, Request, result_of
 from bridge.cli.failures import FAILED, NOT_FOUND, WRONG_USAGE, Failure
 from bridge.cli.options import settings
 from bridge.cli.output import note, say
 
 if TYPE_CHECKING:
-    from bridge.administration.requests import Answer, AnyRequest
     from bridge.config.models import Configuration
     from bridge.config.queue_manager import IbmQueueManagerConfig
     from bridge.mq.mqi import Connection
@@ -195,7 +193,7 @@ def connected_to(configuration: Configuration | None) -> Iterator[Connection]:
 # The running bridge ---------------------------------------------------------------------------------------------------
 
 
-def asked(request: AnyRequest, timeout: float = ANSWER_TIMEOUT) -> Answer:
+def asked(request: Request[Any], timeout: float = ANSWER_TIMEOUT) -> Answer:
     """Send a request to the running bridge, and return its answer. Raises Failure or NoBridge."""
     path = configured(connection_settings(), settings.data_dir, None, None).control_socket_path
     if path is None:
@@ -213,15 +211,15 @@ def failure_of(answer: Answer) -> Failure:
     return Failure("\n".join(answer.lines), status)
 
 
-def shown(request: AnyRequest, kind: type[T], timeout: float = ANSWER_TIMEOUT) -> T:
+def shown(request: Request[T], timeout: float = ANSWER_TIMEOUT) -> T:
     """Return the result of a request. Raises Failure if the bridge rejects it, or NoBridge."""
     answer = asked(request, timeout)
     if not answer.ok:
         raise failure_of(answer)
-    return msgspec.json.decode(answer.result, type=kind)
+    return result_of(request, answer)
 
 
-def done(request: AnyRequest) -> None:
+def done(request: Request[Any]) -> None:
     """Execute a request, and print the bridge's confirmation. Raises Failure as `shown` does."""
     answer = asked(request)
     if not answer.ok:

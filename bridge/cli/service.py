@@ -16,7 +16,7 @@ from typing import Annotated
 import typer
 
 from bridge.cli.failures import FAILED, WRONG_USAGE, Failure
-from bridge.cli.options import BRIDGE, CONFIG, YES, LogLevel, option, settings, takes
+from bridge.cli.options import BRIDGE, CONFIG, YES, LogLevel, argument, flag, option, settings, takes
 from bridge.cli.output import confirm, note, say
 from bridge.shipped import shipped_file
 
@@ -25,7 +25,7 @@ from bridge.shipped import shipped_file
 def run(
     file: Annotated[
         Path | None,
-        typer.Argument(metavar="[FILE]", help="Configuration file. Without it, all settings have their defaults."),
+        argument("[FILE]", "Configuration file. Without it, all settings have their defaults."),
     ] = None,
     port: Annotated[
         int | None, option("N", "TCP port of the first channel. 0: any free port.", min=0, max=65535)
@@ -52,7 +52,7 @@ def run(
 
 def schema(
     mapping_file: Annotated[
-        bool, typer.Option("--mapping-file", help="Print the schema of a mapping file, which `mappings:` can name.")
+        bool, flag("Print the schema of a mapping file, which `mappings:` can name.", "--mapping-file")
     ] = False,
 ) -> None:
     """Print the JSON Schema of the configuration file, for editors.
@@ -173,22 +173,20 @@ def _library_directory() -> Path:
 
 @takes(CONFIG | YES)
 def install_service(
-    user: Annotated[str, typer.Option(metavar="NAME", help="User and group of the service.")] = USER,
+    user: Annotated[str, option("NAME", "User and group of the service.", show_default=True)] = USER,
     root: Annotated[
         Path,
-        typer.Option(
-            metavar="DIR", help="Install into the system below this directory. Programs of systemd are not run."
+        option(
+            "DIR", "Install into the system below this directory. Programs of systemd are not run.", show_default=True
         ),
     ] = Path("/"),
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be done.")] = False,
+    dry_run: Annotated[bool, flag("Print what would be done.", "--dry-run")] = False,
     remove: Annotated[
-        bool, typer.Option("--remove", help="Stop the service and remove its files, except configuration and data.")
+        bool, flag("Stop the service and remove its files, except configuration and data.", "--remove")
     ] = False,
     mq: Annotated[
         bool,
-        typer.Option(
-            "--mq", help="Print the MQSC that defines a service of an IBM MQ queue manager, and do nothing else."
-        ),
+        flag("Print the MQSC that defines a service of an IBM MQ queue manager, and do nothing else.", "--mq"),
     ] = False,
 ) -> None:
     """Install the bridge as a service of systemd.

@@ -1,26 +1,26 @@
-"""`mqbridge try`: apply a mapping to one message, without a queue manager; and reading messages from files."""
+"""`mqbridge try`: apply a mapping to messages, without a queue manager; and reading messages from files."""
 
 from __future__ import annotations
 
 import base64
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 import msgspec
-import typer
 
 from bridge.cli import options
 from bridge.cli.failures import FAILED, NOT_FOUND, WRONG_USAGE, Failure
-from bridge.cli.options import CONFIG, OUTPUT, argument, option, takes
+from bridge.cli.options import CONFIG, OUTPUT, argument, flag, option, takes
 from bridge.cli.output import note, print_record, write
 from bridge.mapping.message_view import BYTE_FIELDS, message_of
 from bridge.telemetry.message import Message
 from bridge.wire.mq import MQMD, RFH2, Folder, encode_chain
 
 if TYPE_CHECKING:
-    from bridge.mapping.trial import Trial
+    from bridge.mapping.trial import SampleResults, Trial
     from bridge.telemetry.message import MappedMessage, Publication
 
 Made = TypeVar("Made")
@@ -43,8 +43,8 @@ def try_mapping(
     request: Annotated[
         Path | None, option("FILE", "For a mapping to MQTT: file with the request that it replies to.")
     ] = None,
-    qos: Annotated[int, typer.Option(min=0, max=2, metavar="N", help="QoS of the publication.")] = 0,
-    retain: Annotated[bool, typer.Option("--retain", help="Set RETAIN.")] = False,
+    qos: Annotated[int, option("N", "QoS of the publication.", show_default=True, min=0, max=2)] = 0,
+    retain: Annotated[bool, flag("Set RETAIN.", "--retain")] = False,
     client_id: Annotated[
         str | None,
         option("CLIENT", "Client identifier of the publisher. Default: mqbridge-try, or the name of the link."),
@@ -59,18 +59,33 @@ def try_mapping(
     expiry: Annotated[float | None, option("TIME", "Time until the message expires.", parser=options.duration)] = None,
     format: Annotated[str | None, option("FORMAT", "Format of bytes in --message, such as MQHRF2.")] = None,
     ccsid: Annotated[int | None, option("N", "CCSID of bytes in --message.", min=1)] = None,
+    samples: Annotated[
+        Path | None,
+        option(
+            "FILE", "File with many payloads, each of them a line (--each-line), or for a mapping to MQTT messages."
+        ),
+    ] = None,
+    each_line: Annotated[bool, flag("Each line of --samples is a payload.", "--each-line")] = False,
 ) -> None:
     """Apply a mapping to a message, without a queue manager, and print the result.
 
     For a mapping to MQ, describe the publication (--topic, --payload and so on). The command prints the message. For a
     mapping to MQTT, give the message (--message). The command prints the publication.
 
-    Exit status 1 if the mapping rejects the message, which would then be dead-lettered. 3 if the mapping does not take it.
+    With --samples, the command applies the mapping to each payload in a file, and prints a summary and the failures: a test
+    of a mapping with recorded messages.
+
+    Exit status 1 if the mapping rejects a message, which would then be dead-lettered. 3 if the mapping does not take the
+    message.
     """
     from bridge.cli.mq import properties_in
 
     trial = _trial(mapping)
     body = _payload(payload, payload_file)
+    if samples is not None and (body is not None or message is not None):
+        raise Failure("--samples cannot be combined with --payload, --payload-file and --message", WRONG_USAGE)
+    if each_line and samples is None:
+        raise Failure("--each-line requires --samples FILE", WRONG_USAGE)
     from bridge.mapping.rule import ToMqRule
 
     if isinstance(trial.rule, ToMqRule):
@@ -78,26 +93,36 @@ def try_mapping(
             raise Failure(
                 f"mapping {mapping} is a mapping to MQ: it requires --topic instead of --message", WRONG_USAGE
             )
-        try:
-            publication = trial.published(
-                topic,
-                body or b"",
-                qos=qos,
-                retain=retain,
-                client_id=client_id or "",
-                user=user,
-                expiry=expiry,
-                response_topic=response_topic,
-                correlation_data=correlation_data,
-                content_type=content_type,
-                properties=properties_in(properties or []),
-            )
-        except ValueError as error:
-            hint = "the bridge rejects such a client unless it maps it to another user"
-            raise Failure(f"--user: {error}", WRONG_USAGE, hint=hint) from error
+        if samples is not None and not each_line:
+            raise Failure(f"mapping {mapping} is a mapping to MQ: --samples requires --each-line", WRONG_USAGE)
+        described = topic  # for the type checker, in the function below
+
+        def publication_of(payload: bytes) -> Publication:
+            try:
+                return trial.published(
+                    described,
+                    payload,
+                    qos=qos,
+                    retain=retain,
+                    client_id=client_id or "",
+                    user=user,
+                    expiry=expiry,
+                    response_topic=response_topic,
+                    correlation_data=correlation_data,
+                    content_type=content_type,
+                    properties=properties_in(properties or []),
+                )
+            except ValueError as error:
+                hint = "the bridge rejects such a client unless it maps it to another user"
+                raise Failure(f"--user: {error}", WRONG_USAGE, hint=hint) from error
+
+        if samples is not None:
+            _print_results(partial(_put_to, trial, publication_of(line)) for line in samples.read_bytes().splitlines())
+            return
+        publication = publication_of(body or b"")
         _print_message(_made(mapping, lambda: trial.message(publication)))
         return
-    if (message is None) == (body is None):
+    if samples is None and (message is None) == (body is None):
         raise Failure(
             f"mapping {mapping} is a mapping to MQTT: it requires --message FILE or --payload TEXT", WRONG_USAGE
         )
@@ -108,11 +133,62 @@ def try_mapping(
         raise Failure(f"mapping {mapping} is a mapping to MQTT: {options_} are for mappings to MQ", WRONG_USAGE)
     from bridge.mapping.message_view import with_properties
 
-    tried = message_in(message, format, ccsid) if message is not None else message_of(body or b"", format, ccsid)
-    tried = tried if not properties else with_properties(tried, properties_in(properties))
     asked = message_in(request, None, None) if request is not None else None
+
+    def message_of_body(body: bytes) -> Message:
+        made = message_of(body, format, ccsid)
+        return made if not properties else with_properties(made, properties_in(properties))
+
+    if samples is not None:
+        given = (
+            map(message_of_body, samples.read_bytes().splitlines())
+            if each_line
+            else messages_in(samples, format, ccsid)
+        )
+        _print_results(partial(_published_to, trial, one, topic, asked) for one in given)
+        return
+    tried = message_in(message, format, ccsid) if message is not None else message_of_body(body or b"")
     made = _made(mapping, lambda: trial.publication(tried, topic, asked))
     _print_publication(trial.rule.config.destination.link, made)
+
+
+def _put_to(trial: Trial, publication: Publication) -> str:
+    """Return the destination of a publication. Raises NotTaken or Unmappable."""
+    to = trial.message(publication).destination
+    return f"topic {to.name}" if to.is_topic else f"queue {to.name}"
+
+
+def _published_to(trial: Trial, message: Message, topic: str | None, request: Message | None) -> str:
+    """Return the topic of a message. Raises NotTaken or Unmappable."""
+    return f"topic {trial.publication(message, topic, request).topic}"
+
+
+def _print_results(samples: Iterable[Callable[[], str]]) -> None:
+    """Print what a mapping does with samples. Raises Failure if it rejects one."""
+    from bridge.mapping.trial import SampleResults
+
+    results = SampleResults()
+    for destination_of in samples:
+        results.add(destination_of)
+    print_record(
+        msgspec.to_builtins(results), str(results.rejected), lambda _: write("\n".join(_result_lines(results)))
+    )
+    if results.rejected:
+        sys.exit(FAILED)
+
+
+def _result_lines(results: SampleResults) -> Iterator[str]:
+    yield (
+        f"{results.samples} samples: {results.mapped} mapped, {results.not_taken} not taken, {results.rejected} rejected"
+    )
+    for destination, number in sorted(results.destinations.items(), key=lambda item: (-item[1], item[0])):
+        yield f"  {number:>6} to {destination}"
+    for failure in results.failures:
+        outcome = f"rejected ({failure.reason})" if failure.reason else "not taken"
+        yield f"sample {failure.number} {outcome}: {failure.why}"
+    more = results.not_taken + results.rejected - len(results.failures)
+    if more:
+        yield f"and {more} more"
 
 
 def _trial(name: str) -> Trial:
@@ -276,15 +352,21 @@ def message_in(file: Path, format_: str | None, ccsid: int | None) -> Message:
     Without a format and CCSID, JSON with `md` is a message from `mqbridge mq get` with --json or -o json, or from `mqbridge
     dlq export`, whose MQDLH is removed. Otherwise, the file contains the bytes of a message with headers.
     """
+    messages = messages_in(file, format_, ccsid)
+    if len(messages) != 1:
+        hint = "get it with --limit 1" if messages else "the queue was empty"
+        raise Failure(f"{file}: expected one message, found {len(messages)}", WRONG_USAGE, hint=hint)
+    return messages[0]
+
+
+def messages_in(file: Path, format_: str | None, ccsid: int | None) -> list[Message]:
+    """Read the messages in a file, as `message_in`. Raises Failure or OSError."""
     data = sys.stdin.buffer.read() if str(file) == "-" else file.read_bytes()
     views = _printed_messages(data) if format_ is None and ccsid is None else None
     if views is None:
-        return message_of(data, format_, ccsid)
-    if len(views) != 1:
-        hint = "get it with --limit 1" if views else "the queue was empty"
-        raise Failure(f"{file}: expected one message, found {len(views)}", WRONG_USAGE, hint=hint)
+        return [message_of(data, format_, ccsid)]
     try:
-        return msgspec.convert(views[0], _MessageFile).message()
+        return [msgspec.convert(view, _MessageFile).message() for view in views]
     except (ValueError, TypeError) as error:
         raise Failure(f"{file} is not a message: {error}", WRONG_USAGE) from error
 

@@ -20,6 +20,7 @@ _CONDITIONS: dict[frozenset[str], tuple[str, JsonSchemaValue]] = {
     frozenset({"embedded", "ibm"}): ("ibm", {"required": ["type"], "properties": {"type": {"const": "ibm"}}}),
     frozenset({"to-mq", "to-mqtt"}): ("to-mq", {"properties": {"from": {"required": ["mqtt"]}}, "required": ["from"]}),
     frozenset({"one", "each"}): ("each", {"type": "object"}),
+    frozenset({"text", "typed"}): ("typed", {"type": "object"}),
 }
 _NOTHING = {"type": "null"}
 

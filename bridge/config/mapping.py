@@ -4,7 +4,9 @@ A mapping has `from`, `to` and attributes. Its attributes depend on which side i
 standard profile (integration tables, `mappings/standard.yaml`).
 """
 
+import math
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self, get_args
@@ -70,8 +72,39 @@ class Target:
     """None: the attribute is a literal, validated by its model."""
 
 
-Properties = dict[Annotated[str, values.text(r"[^\x00-\x1f]{1,4095}", "the name of a property")], TemplateText]
+_PropertyName = Annotated[str, values.text(r"[^\x00-\x1f]{1,4095}", "the name of a property")]
+Properties = dict[_PropertyName, TemplateText]
 """Property name -> template of its value."""
+
+PropertyType = Literal[
+    "string", "boolean", "int8", "int16", "int32", "int64", "float", "double", "bytes"
+]  # fmt: skip
+
+
+class TypedProperty(Section):
+    """A message property with a type of its own."""
+
+    value: TemplateText
+    """Template of the value, such as `{$.temp}`."""
+    type: Annotated[PropertyType, values.choice(PropertyType)]
+    """Type of the property: `string`, `boolean` (true, false, 1 or 0), an integer, a floating-point number, or `bytes`
+    (hexadecimal digits). A value of another type is an error of the message."""
+
+    def __str__(self) -> str:
+        return f"{self.value} ({self.type})"
+
+
+def _text_or_typed(data: Any) -> str:
+    return "typed" if isinstance(data, Mapping | TypedProperty) else "text"
+
+
+MessageProperties = dict[
+    _PropertyName,
+    Annotated[
+        Annotated[TemplateText, Tag("text")] | Annotated[TypedProperty, Tag("typed")], Discriminator(_text_or_typed)
+    ],
+]
+"""Property name -> template of its value, or its value and type."""
 
 STANDARD_PERSISTENCE: dict[Literal["0", "1", "2"], PersistenceWord] = {
     "0": "not-persistent",
@@ -148,8 +181,14 @@ class MessageAttributes(Section):
     """Template of MQMD.ReplyToQMgr."""
     user_identifier: Annotated[TemplateText | None, Target("MQMD", "UserIdentifier", "UserIdentifier")] = None
     """Template of MQMD.UserIdentifier. None: the client's user (for a link, the bridge's own)."""
-    properties: Annotated[Properties, Target("usr", check="text")] = Field(default_factory=dict)
-    """Additional message properties: name in the usr folder -> template."""
+    properties: Annotated[MessageProperties, Target("usr", check="text")] = Field(default_factory=dict)
+    """Additional message properties: name in the usr folder -> template. With a type of its own: `{value: "{$.temp}", type:
+    double}`."""
+
+    @property
+    def has_typed_properties(self) -> bool:
+        """Whether a property has a type of its own."""
+        return any(isinstance(value, TypedProperty) for value in self.properties.values())
 
 
 class PublicationAttributes(Section):
@@ -333,6 +372,34 @@ class MqttDestination(_LocalDestination):
         return self
 
 
+_PayloadPathText = Annotated[str, values.text(r"\$[^\x00]{1,1000}", "a member of the payload such as $.device.id")]
+_OF_JSON = ("schema", "transform", "keep", "drop")
+"""Options of `payload` that need `type: json`, and imply it."""
+_DEPTH = 32
+"""Maximum depth of a tree."""
+
+
+def _json_tree() -> values.ValueKind:
+    """Accept the tree of a JSON document: mappings, lists, text, numbers, true, false and null."""
+
+    def check(value: object, depth: int = 0, at: tuple[str | int, ...] = ()) -> object:
+        if depth > _DEPTH:
+            raise values.refusal(f"a tree of at most {_DEPTH} levels", *at)
+        if isinstance(value, Mapping):
+            for name, element in value.items():
+                if not isinstance(name, str):
+                    raise values.refusal("a name as text", *at, name)
+                check(element, depth + 1, (*at, name))
+        elif isinstance(value, list):
+            for index, element in enumerate(value):
+                check(element, depth + 1, (*at, index))
+        elif not isinstance(value, str | int | float | None) or value in (math.inf, -math.inf) or value != value:
+            raise values.refusal("text, a number, true, false, null, a mapping or a list", *at)
+        return value
+
+    return values.ValueKind(check)
+
+
 class TextPayload(Section):
     """`payload` in its long form: the type of the body, and its character set in MQ."""
 
@@ -346,13 +413,31 @@ class TextPayload(Section):
     object: Annotated[dict[str, TemplateText], Target("payload", check="text")] = Field(default_factory=dict)
     """Only with `json`, in a mapping to MQTT: the members of the published JSON object. `{text}` is the text of the
     message."""
+    schema_file: values.FilePath | None = Field(default=None, alias="schema")
+    """Only with `json`: file with a JSON Schema (2020-12) for the payload that arrives. A payload that violates it is an
+    error of the message. `$ref` to other documents is rejected."""
+    transform: Annotated[Any, _json_tree()] = None
+    """Only with `json`: a new document in the shape of this tree. Texts are templates. A text that is one payload field, such
+    as `"{$.temp}"`, copies its value. `{expr: EXPRESSION}` is the value of an expression."""
+    keep: list[_PayloadPathText] = Field(default_factory=list)
+    """Only with `json`: the members of the old document that the new one keeps, such as `$.device.id`. `transform` adds
+    members."""
+    drop: list[_PayloadPathText] = Field(default_factory=list)
+    """Only with `json`: the members of the old document that the new one does not keep. `transform` adds members."""
 
     @model_validator(mode="before")
     @classmethod
     def _word(cls, data: Any) -> Any:
         if isinstance(data, str | int | float):  # `payload: text`. Numbers pass here, so that `type` rejects them.
             return {"type": data}
+        if isinstance(data, Mapping) and "type" not in data and any(data.get(key) is not None for key in _OF_JSON):
+            return {**data, "type": "json"}
         return data
+
+    @property
+    def makes_document(self) -> bool:
+        """Whether the mapping writes a new JSON document."""
+        return self.transform is not None or bool(self.keep or self.drop)
 
     @model_validator(mode="after")
     def _fits_its_type(self) -> Self:
@@ -360,6 +445,15 @@ class TextPayload(Section):
             raise values.refusal("no ccsid with payload bytes, which stay as they are (write type: text)", "ccsid")
         if self.object and self.type != "json":
             raise values.refusal("members of an object only with type: json", "object")
+        for key in _OF_JSON:
+            if not getattr(self, "schema_file" if key == "schema" else key):
+                continue
+            if self.type != "json":
+                raise values.refusal(f"no {key} with payload {self.type} (write type: json)", key)
+            if self.object and key != "schema":
+                raise values.refusal(f"either object or {key}", key)
+        if self.keep and self.drop:
+            raise values.refusal("either keep or drop", "drop")
         return self
 
 
@@ -415,6 +509,10 @@ class FilterConfig(Section):
         Annotated[str, values.text(r"[^\x00]{1,10240}", "a comparison such as $.temp > 30 && $.unit == 'C'")] | None
     ) = Field(default=None, alias="json")
     """A JSON path comparison on the payload (RFC 9535 filter expression), such as `$.temp > 30 && $.unit == 'C'`."""
+    expr: Annotated[str, values.text(r"[^\x00]{1,4096}", "an expression such as payload.temp > 30")] | None = None
+    """An expression of CEL that must be true, such as `payload.temp > 30 && topic.startsWith('plant/')`. A payload that is
+    not JSON, or without the field, does not meet it. An operation that does not exist, such as the sum of a number and a
+    text, is an error of the message."""
     others: Annotated[Others, values.choice(Others)] = "dead-letter"
     """What happens to messages of a queue that the filter rejects. Rejected messages of a topic or broker are always
     ignored."""
@@ -505,6 +603,7 @@ class MappingConfig(Section):
     that the bridge uses itself, and other queue managers (`PLANT.*`), clients (`client:dev-*`) and privileged users
     (`user:mqm`). `*` stands for any characters."""
     _routes: dict[str, Any] = PrivateAttr(default_factory=dict)
+    _schema: bytes | None = PrivateAttr(default=None)
     _names: ConfiguredNames = PrivateAttr(default=ConfiguredNames())
 
     @property
@@ -517,9 +616,22 @@ class MappingConfig(Section):
         """The names of the configuration that limit those of the mapping's templates."""
         return self._names
 
+    @property
+    def schema_content(self) -> bytes:
+        """The content of the file `payload.schema`. Raises OSError."""
+        assert self.payload.schema_file is not None
+        if self._schema is None:
+            self._schema = self.payload.schema_file.read_bytes()
+        return self._schema
+
     def resolve(self, mappings: Mapping[str, Any], names: ConfiguredNames) -> None:
         """Look up the mappings that `otherwise` names, and store the names of the configuration if they matter."""
         self._routes.update((name, mappings[name]) for name in self.otherwise)
+        if self.payload.schema_file is not None:
+            with suppress(
+                OSError
+            ):  # reported with the rule; read here, so that a reload finds that the file has changed
+                _ = self.schema_content
         assert isinstance(self, ToMqMapping | ToMqttMapping)
         if not any("{" in text and attribute.target.check in _NAMES for _, attribute, text in templates_of(self)):
             names = names._replace(queues=frozenset(), queue_managers=frozenset(), users=frozenset())
@@ -544,7 +656,7 @@ class ToMqMapping(MappingConfig):
     @property
     def passes_blocked_queues(self) -> bool:
         """Whether messages for other queues continue while a destination queue is blocked."""
-        return self.order == "destination" and self._strict_because is None
+        return self.order == "destination"
 
     @property
     def _strict_because(self) -> str | None:
@@ -556,8 +668,10 @@ class ToMqMapping(MappingConfig):
 
     @model_validator(mode="after")
     def _has_order(self) -> Self:
-        if "order" in self.model_fields_set and self.order == "destination" and self._strict_because is not None:
-            raise values.refusal(f"strict, because {self._strict_because}", "order")
+        if self.order == "destination" and self._strict_because is not None:
+            if "order" in self.model_fields_set:
+                raise values.refusal(f"strict, because {self._strict_because}", "order")
+            self.__dict__["order"] = "strict"
         return self
 
     @model_validator(mode="after")
@@ -676,7 +790,11 @@ def attributes_of(direction: type[ToMqMapping] | type[ToMqttMapping]) -> tuple[M
 
 def _has_template(kind: object) -> bool:
     """Return whether a type is or contains a template."""
-    return kind is _TEMPLATE or any(map(_has_template, kind if isinstance(kind, tuple) else get_args(kind)))
+    return (
+        kind is _TEMPLATE
+        or kind is TypedProperty
+        or any(map(_has_template, kind if isinstance(kind, tuple) else get_args(kind)))
+    )
 
 
 def templates_of(mapping: ToMqMapping | ToMqttMapping) -> Iterator[tuple[tuple[str, ...], MappingAttribute, str]]:
@@ -688,6 +806,9 @@ def templates_of(mapping: ToMqMapping | ToMqttMapping) -> Iterator[tuple[tuple[s
         written = getattr(mapping.destination if section == "to" else getattr(mapping, section), key)
         if isinstance(written, dict):
             for name, text in written.items():
-                yield (*attribute.keys, name), attribute, text
+                if isinstance(text, TypedProperty):
+                    yield (*attribute.keys, name, "value"), attribute, text.value
+                else:
+                    yield (*attribute.keys, name), attribute, text
         elif written is not None:
             yield attribute.keys, attribute, written

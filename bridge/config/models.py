@@ -511,6 +511,9 @@ def _mapping_clashes(
             "a mapping whose filter has others: discard, because a pipeline leaves out what a filter does not take"
         )
         yield Clash(place, sentence, f"{used!r}")
+    elif isinstance(mapping, ToMqMapping) and not mapping.attributes.rfh2 and mapping.attributes.has_typed_properties:
+        sentence = "a mapping without types of properties, or with rfh2: true, because properties of rows are text"
+        yield Clash(place, sentence, f"{used!r}")
     if mapping.enabled:
         sentence = f"false, because pipeline {name} uses the mapping, and the service would move the same messages"
         yield Clash(("mappings", used, "enabled"), sentence)

@@ -207,6 +207,10 @@ class PipelineDestination(Section):
             return {**data, "mq": {}}  # a column names the queue or topic
         return data
 
+    @property
+    def irrelevant(self) -> tuple[str, ...]:
+        return () if self.mqtt is not None else ("link", "qos", "retain")
+
     @model_validator(mode="after")
     def _of_its_kind(self) -> Self:
         if self.mq is None and self.mqtt is None and self.archive is None and self.format is None:
@@ -221,8 +225,8 @@ class PipelineDestination(Section):
             raise values.refusal(
                 "no secret in this file (name a file that has it under secrets:)", "options", secret[0]
             )
-        for key in ("link", "qos", "retain"):
-            if self.mqtt is None and key in self.model_fields_set:
+        for key in self.irrelevant:
+            if key in self.model_fields_set:
                 raise values.refusal(f"no {key}, which belongs to mqtt:", key)
         return self
 
@@ -387,11 +391,15 @@ class PipelineSource(Section):
                 raise values.refusal(f"no {said[0]}, because the key {said[1]} of the file says it", "options", name)
         return self
 
+    @property
+    def irrelevant(self) -> tuple[str, ...]:
+        return () if self.mqtt is not None else ("link",)
+
     @model_validator(mode="after")
     def _one_source(self) -> Self:
         if sum(one is not None for one in (self.mqtt, self.mq, self.archive)) != 1:
             raise values.refusal("exactly one of mqtt:, mq: and archive:")
-        if self.mqtt is None and "link" in self.model_fields_set:
+        if self.model_fields_set.intersection(self.irrelevant):
             raise values.refusal("no link, which belongs to mqtt:", "link")
         return self
 

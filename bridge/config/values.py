@@ -458,6 +458,11 @@ class Section(BaseModel):
             return data
         return {key: value for key, value in data.items() if value is not None or key not in _headings(cls)}
 
+    @property
+    def irrelevant(self) -> tuple[str, ...]:
+        """The options without an effect because of other options. The effective configuration leaves them out."""
+        return ()
+
     def files_with_secrets(self) -> Iterator[tuple[str, Path]]:
         """Yield option and path of each file with a secret that this section or a section within it names."""
         for name, option in type(self).model_fields.items():

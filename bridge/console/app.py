@@ -21,7 +21,7 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 import bridge
-from bridge.administration.requests import Request as AdministrationRequest
+from bridge.administration.protocol import Request as AdministrationRequest
 from bridge.config.values import is_loopback
 from bridge.console import archive, clients, dead_letters, mappings, operation, queues, topics
 from bridge.console.access import delete_cookies, set_cookie

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from bridge.administration.requests import Answer, AnyRequest
+from bridge.administration.protocol import Answer, Request
 from bridge.mq.mqi import Connection
 from bridge.security.authenticator import Authenticated, Presented
 from bridge.security.authenticators import ChannelAuthentication
@@ -38,7 +38,7 @@ class BridgeAccess:
         """Run a coroutine on the bridge's event loop and return its result."""
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(on_loop(), self._loop))
 
-    async def answer(self, request: AnyRequest, user: str) -> Answer:
+    async def answer(self, request: Request[Any], user: str) -> Answer:
         """Return the bridge's answer to a request of a user. Raises NotRunning."""
         answer = await self.run(lambda: self.bridge.answer(request, user))
         if not answer.ok and self.bridge.administration is None:

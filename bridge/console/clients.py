@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
-from typing import Annotated, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 from starlette.responses import Response
 
 from bridge.administration import requests
-from bridge.administration.answers import ClientDetails, ClientPage, ClientTraffic, SubscriptionPage
+from bridge.administration.answers import ClientDetails, ClientPage, SubscriptionPage
+from bridge.administration.protocol import Request
 from bridge.console.bridge_access import NotRunning
 from bridge.console.console import Done, Routes, Visit
 from bridge.console.forms import RequestProblem
@@ -67,14 +68,13 @@ async def clients(visit: Visit, query: ClientsQuery) -> ClientPage:
             rows=ROWS,
             rates=True,
         ),
-        ClientPage,
     )
 
 
 @routes.page("/clients/show", "client.html")
 async def client(visit: Visit, query: ClientQuery) -> ClientDetails:
     """Return a client with its session, subscriptions, messages and recent events."""
-    return await visit.ask(requests.ShowClient(client_id=query.id, rates=True), ClientDetails)
+    return await visit.ask(requests.ShowClient(client_id=query.id, rates=True))
 
 
 @routes.change("/clients/disconnect", "Disconnect these clients? Durable sessions and their messages are kept.")
@@ -90,7 +90,7 @@ async def purge(visit: Visit, form: ClientsForm) -> Done:
     return msgspec.structs.replace(done, to="/clients" if done.ok and len(form.ids) == 1 else "")
 
 
-async def _each(visit: Visit, changes: Sequence[requests.AnyRequest]) -> Done:
+async def _each(visit: Visit, changes: Sequence[Request[Any]]) -> Done:
     """Perform changes and return their combined result."""
     if not changes:
         raise RequestProblem(400, "No clients were selected")
@@ -109,14 +109,14 @@ async def _each(visit: Visit, changes: Sequence[requests.AnyRequest]) -> Done:
 @routes.page("/clients/watch", "watch_client.html")
 async def watch(visit: Visit, query: ClientQuery) -> ClientQuery:
     """Return the page that shows messages from and to a client."""
-    await visit.ask(requests.ShowClient(client_id=query.id), ClientDetails)
+    await visit.ask(requests.ShowClient(client_id=query.id))
     return query
 
 
 @routes.page("/clients/events")
 async def events(visit: Visit, query: ClientQuery) -> Response:
     """Return server-sent events with the messages from and to a client."""
-    traffic = await visit.ask(requests.WatchClient(client_id=query.id, payloads=visit.payloads), ClientTraffic)
+    traffic = await visit.ask(requests.WatchClient(client_id=query.id, payloads=visit.payloads))
     last = traffic.messages[-1].number if traffic.messages else 0
     return visit.console.live_views.stream(visit.who.name, _traffic(visit, query.id, last))
 
@@ -127,7 +127,7 @@ async def _traffic(visit: Visit, client_id: str, last: int) -> AsyncIterator[byt
     while not visit.console.live_views.ended and visit.is_valid():
         try:
             request = requests.WatchClient(client_id=client_id, after=last, first=False, payloads=visit.payloads)
-            traffic = await visit.ask(request, ClientTraffic)
+            traffic = await visit.ask(request)
         except (RequestProblem, NotRunning) as error:
             yield event(Seen("end", f"The view ends: {error}"))
             return
@@ -160,4 +160,4 @@ async def subscriptions(visit: Visit, query: SubscriptionsQuery) -> Subscription
     """Return one page of the subscriptions of clients and applications that overlap with a topic filter."""
     skip = (query.page - 1) * ROWS
     request = requests.ListSubscriptions(topic_filter=query.filter, search=query.search, skip=skip, rows=ROWS)
-    return await visit.ask(request, SubscriptionPage)
+    return await visit.ask(request)

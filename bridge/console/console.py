@@ -23,8 +23,9 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
 
 import bridge
+from bridge.administration import protocol
 from bridge.administration.answers import age
-from bridge.administration.requests import Answer, AnyRequest
+from bridge.administration.protocol import Answer, result_of, result_type
 from bridge.archive.report_page import environment
 from bridge.config.models import Configuration
 from bridge.console.access import CSRF_FIELD, Access, Who
@@ -135,19 +136,19 @@ class Visit:
         """Return whether the credentials are still valid."""
         return self.console.access.is_in(self.request, self.who)
 
-    async def ask(self, request: AnyRequest, type: type[T]) -> T:
+    async def ask(self, request: protocol.Request[T]) -> T:
         """Return the bridge's answer to a request. Raises Problem or NotRunning."""
         answer = await self._answer(request)
         if not answer.ok:
             raise RequestProblem(400 if answer.invalid else 404, answer.lines[0], answer.lines[1:])
-        return msgspec.json.decode(answer.result, type=type)
+        return result_of(request, answer)
 
-    async def change(self, request: AnyRequest, to: str = "") -> Done:
+    async def change(self, request: protocol.Request[Any], to: str = "") -> Done:
         """Perform a change. If it succeeds, the page `to` is shown next. Raises NotRunning."""
         answer = await self._answer(request)
         return Done(answer.lines, answer.ok, to if answer.ok else "")
 
-    async def _answer(self, request: AnyRequest) -> Answer:
+    async def _answer(self, request: protocol.Request[Any]) -> Answer:
         return await self.console.bridge.answer(request, self.who.name)
 
     def audit(self, what: str, **facts: Any) -> None:
@@ -174,7 +175,7 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def summary(self) -> str:
         """The first line of the documentation."""
-        documented = self.input if self.handler is Visit.change else self.handler
+        documented = self.input if self.handler in (Visit.ask, Visit.change) else self.handler
         return inspect.cleandoc(documented.__doc__ or "").partition("\n")[0]
 
     async def answer(self, request: Request) -> Response:
@@ -239,7 +240,14 @@ class Routes:
         """Add a change. If there is a question, the change must be confirmed."""
         return partial(self._add, method="POST", path=path, changes=True, question=question)
 
-    def request(self, path: str, request: type[AnyRequest], question: str = "") -> None:
+    def show(self, path: str, request: type[protocol.Request[Any]], template: str) -> None:
+        """Add a page with the result of an administration request. Its fields are those of the query."""
+        output = result_type(request)
+        self.endpoints.append(
+            Endpoint(method="GET", path=path, handler=Visit.ask, input=request, output=output, template=template)
+        )
+
+    def request(self, path: str, request: type[protocol.Request[Any]], question: str = "") -> None:
         """Add a change that is an administration request. Its fields are those of the form."""
         self.endpoints.append(
             Endpoint(

@@ -73,13 +73,13 @@ class DeadLetterQuery(msgspec.Struct):
 async def dead_letters(visit: Visit, query: DeadLettersQuery) -> DeadLetterPage:
     """Return dead-lettered messages by reason and destination, and one page of them."""
     request = requests.ListDeadLetters(skip=(query.page - 1) * ROWS, rows=ROWS, **query.fields())
-    return await visit.ask(request, DeadLetterPage)
+    return await visit.ask(request)
 
 
 @routes.page("/dead-letters/show", "dead_letter.html")
 async def dead_letter(visit: Visit, query: DeadLetterQuery) -> DeadLetterContent:
     """Return a dead-lettered message."""
-    return await visit.ask(requests.ShowDeadLetter(id=query.id, payloads=visit.payloads), DeadLetterContent)
+    return await visit.ask(requests.ShowDeadLetter(id=query.id, payloads=visit.payloads))
 
 
 @routes.page("/dead-letters/export")
@@ -87,7 +87,7 @@ async def export(visit: Visit, query: DeadLetterSelection) -> Response:
     """Return messages, including their contents, as lines of JSON."""
     if not visit.payloads:
         raise RequestProblem(403, "Message contents are not shown here (admin.payloads)")
-    lines = await visit.ask(requests.ExportDeadLetters(**query.fields()), str)
+    lines = await visit.ask(requests.ExportDeadLetters(**query.fields()))
     name = 'attachment; filename="dead-letters.jsonl"'
     return Response(lines, media_type="application/x-ndjson", headers={"Content-Disposition": name})
 

@@ -8,10 +8,8 @@ from typing import Annotated, Any
 
 import msgspec
 
-from bridge.administration.answers import LinkStatus
-from bridge.administration.mapping_status import MappingStatus
 from bridge.administration.requests import ListLinks, ListMappings, PauseMapping, ResumeMapping, TestLink
-from bridge.config.description import describe_mapping
+from bridge.config.effective import effective_yaml
 from bridge.config.mapping import ToMqMapping
 from bridge.config.models import Configuration
 from bridge.console.console import Nothing, Routes, Visit
@@ -26,12 +24,7 @@ from bridge.wire import cmqc
 routes = Routes()
 
 
-@routes.page("/mappings", "mappings.html")
-async def mappings(visit: Visit, query: Nothing) -> list[MappingStatus]:
-    """List the mappings and their status."""
-    return await visit.ask(ListMappings(), list[MappingStatus])
-
-
+routes.show("/mappings", ListMappings, "mappings.html")
 routes.request("/mappings/pause", PauseMapping, "Pause this mapping? Its source messages wait until it is resumed.")
 routes.request("/mappings/resume", ResumeMapping)
 
@@ -88,7 +81,7 @@ async def trial(visit: Visit, query: TrialQuery) -> TrialPage:
     config = visit.console.configuration.mappings.get(query.name)
     if config is None:
         raise RequestProblem(404, f"There is no mapping {query.name}")
-    description = describe_mapping(query.name, config)
+    description = effective_yaml({"mappings": {query.name: config}}).splitlines()
     return TrialPage(name=query.name, to_mq=isinstance(config, ToMqMapping), description=description)
 
 
@@ -152,12 +145,7 @@ def _properties(text: str) -> dict[str, str]:
 # Links ---------------------------------------------------------------------------------------------------------------
 
 
-@routes.page("/links", "links.html")
-async def links(visit: Visit, query: Nothing) -> list[LinkStatus]:
-    """List the links to other brokers and their connections."""
-    return await visit.ask(ListLinks(), list[LinkStatus])
-
-
+routes.show("/links", ListLinks, "links.html")
 routes.request("/links/test", TestLink)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import Annotated, Final, Literal
+from typing import Final, Literal
 
 import msgspec
 
@@ -108,13 +108,13 @@ class Overview(msgspec.Struct, kw_only=True):
 async def overview(visit: Visit, query: OverviewQuery) -> Overview:
     """Return the state of the bridge, its problems and its history."""
     seconds = RANGES[query.range]
-    status = await visit.ask(requests.ShowStatus(), answers.BridgeStatus)
+    status = await visit.ask(requests.ShowStatus())
     page = Overview(status=status, channels=[], queues=[], history=None, seconds=seconds)
     try:
-        page.channels = await visit.ask(requests.ListChannels(), list[answers.ChannelStatus])
-        page.history = await visit.ask(requests.ShowHistory(seconds=seconds), answers.History)
+        page.channels = await visit.ask(requests.ListChannels())
+        page.history = await visit.ask(requests.ShowHistory(seconds=seconds))
         async with asyncio.timeout(QUEUES_TIMEOUT):
-            page.queues = await visit.ask(requests.ListQueues(roles=True), list[answers.QueueRow])
+            page.queues = await visit.ask(requests.ListQueues(roles=True))
     except (NotRunning, RequestProblem, TimeoutError):
         pass  # a standby bridge answers only the first request; a queue manager may be unavailable
     return page
@@ -123,24 +123,12 @@ async def overview(visit: Visit, query: OverviewQuery) -> Overview:
 # Channels ------------------------------------------------------------------------------------------------------------
 
 
-@routes.page("/channels", "channels.html")
-async def channels(visit: Visit, query: Nothing) -> list[answers.ChannelStatus]:
-    """List the telemetry channels."""
-    return await visit.ask(requests.ListChannels(), list[answers.ChannelStatus])
-
-
+routes.show("/channels", requests.ListChannels, "channels.html")
 routes.request("/channels/start", requests.StartChannel)
 routes.request("/channels/stop", requests.StopChannel, "Stop this channel and disconnect its clients?")
 
 
 # Log -----------------------------------------------------------------------------------------------------------------
-
-
-class LogQuery(msgspec.Struct):
-    """Lines of the log."""
-
-    level: requests.LogLevel = "debug"
-    search: Annotated[str, msgspec.Meta(max_length=200)] = ""
 
 
 class LogPage(msgspec.Struct, kw_only=True):
@@ -153,10 +141,10 @@ class LogPage(msgspec.Struct, kw_only=True):
 
 
 @routes.page("/log", "log.html")
-async def log(visit: Visit, query: LogQuery) -> LogPage:
+async def log(visit: Visit, query: requests.ShowLog) -> LogPage:
     """List the last lines of the log."""
-    lines = await visit.ask(requests.ShowLog(level=query.level, search=query.search), list[answers.LogLine])
-    status = await visit.ask(requests.ShowStatus(), answers.BridgeStatus)
+    lines = await visit.ask(query)
+    status = await visit.ask(requests.ShowStatus())
     return LogPage(level=status.log_level, lines=lines)
 
 
@@ -166,16 +154,7 @@ routes.request("/log/level", requests.SetLogLevel)
 # Audit log and configuration -----------------------------------------------------------------------------------------
 
 
-class AuditQuery(msgspec.Struct):
-    """Entries of the audit log."""
-
-    search: Annotated[str, msgspec.Meta(max_length=200)] = ""
-
-
-@routes.page("/audit", "audit.html")
-async def audit(visit: Visit, query: AuditQuery) -> answers.AuditEntries:
-    """List the last entries of the audit log."""
-    return await visit.ask(requests.ShowAuditLog(search=query.search), answers.AuditEntries)
+routes.show("/audit", requests.ShowAuditLog, "audit.html")
 
 
 class ConfigurationPage(msgspec.Struct):
@@ -190,5 +169,5 @@ class ConfigurationPage(msgspec.Struct):
 @routes.page("/configuration", "configuration.html")
 async def configuration(visit: Visit, query: Nothing) -> ConfigurationPage:
     """Return the effective configuration as YAML. Secrets are hidden."""
-    text = await visit.ask(requests.ShowConfiguration(), str)
+    text = await visit.ask(requests.ShowConfiguration())
     return ConfigurationPage(str(visit.console.bridge.bridge.file or ""), text)

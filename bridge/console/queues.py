@@ -77,7 +77,7 @@ async def queues(visit: Visit, query: QueuesQuery) -> QueuesPage:
     """Return one page of local queues."""
     found = [
         row
-        for row in await visit.ask(requests.ListQueues(), list[QueueRow])
+        for row in await visit.ask(requests.ListQueues())
         if query.search.upper() in row.name.upper()
         and (query.system or not row.name.startswith("SYSTEM.") or row.role)
         and (row.depth or not query.filled)
@@ -95,8 +95,8 @@ async def queue(visit: Visit, query: QueueQuery) -> QueuePage:
     skip = (query.page - 1) * MESSAGES
     browse = requests.BrowseQueue(name=query.name, skip=skip, rows=MESSAGES, payloads=visit.payloads)
     return QueuePage(
-        details=await visit.ask(requests.ShowQueue(name=query.name), QueueDetails),
-        messages=await visit.ask(browse, MessagePage),
+        details=await visit.ask(requests.ShowQueue(name=query.name)),
+        messages=await visit.ask(browse),
     )
 
 
@@ -104,7 +104,7 @@ async def queue(visit: Visit, query: QueueQuery) -> QueuePage:
 async def message(visit: Visit, query: MessageQuery) -> MessageContent:
     """Return the MQMD, the headers and the body of a message."""
     request = requests.ShowMessage(name=query.name, message_id=query.id, repeat=query.repeat, payloads=visit.payloads)
-    return await visit.ask(request, MessageContent)
+    return await visit.ask(request)
 
 
 @routes.change("/queues/put")

@@ -71,7 +71,7 @@ class PublishForm(msgspec.Struct):
 @routes.page("/topics", "topics.html")
 async def topics(visit: Visit, query: TopicsQuery) -> TopicsPage:
     """List the levels below a topic."""
-    found = await visit.ask(ListTopics(below=query.below, after=query.after, rows=ROWS + 1), list[TopicNode])
+    found = await visit.ask(ListTopics(below=query.below, after=query.after, rows=ROWS + 1))
     return TopicsPage(topics=found[:ROWS], more=len(found) > ROWS)
 
 
@@ -79,7 +79,7 @@ async def topics(visit: Visit, query: TopicsQuery) -> TopicsPage:
 async def topic(visit: Visit, query: TopicQuery) -> TopicPage:
     """Return the retained publications and subscriptions of a topic filter."""
     request = ShowTopic(topic_filter=query.filter, rows=ROWS, payloads=visit.payloads)
-    details = await visit.ask(request, TopicDetails)
+    details = await visit.ask(request)
     return TopicPage(details=details, wildcard=is_wildcard(query.filter))
 
 

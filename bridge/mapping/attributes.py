@@ -18,11 +18,31 @@ from typing import Any, TypeVar
 import msgspec
 
 from bridge.config.link import LOCAL
-from bridge.config.mapping import MappingAttribute, ToMqMapping, ToMqttMapping, templates_of
+from bridge.config.mapping import (
+    MappingAttribute,
+    PropertyType,
+    ToMqMapping,
+    ToMqttMapping,
+    TypedProperty,
+    templates_of,
+)
 from bridge.mapping.chosen_names import ChosenNames
-from bridge.mapping.message_view import BYTE_FIELDS, document_of, text_of, utf_8
-from bridge.mapping.rendered import BYTE_CHECKS, CHECKS, topic_string
-from bridge.mapping.template import FIELDS, MD_FIELDS, REASON_NAME, WORDS, RuleError, Scope, TemplateError, template_of
+from bridge.mapping.json_document import document_of
+from bridge.mapping.message_view import BYTE_FIELDS, md_json, text_of, utf_8
+from bridge.mapping.rendered import BYTE_CHECKS, CHECKS, topic_string, typed
+from bridge.mapping.schema import Schema, SchemaError
+from bridge.mapping.template import (
+    FIELDS,
+    MD_FIELDS,
+    REASON_NAME,
+    WORDS,
+    Placeholder,
+    RuleError,
+    Scope,
+    TemplateError,
+    template_of,
+)
+from bridge.mapping.transform import Transform
 from bridge.mqtt.packets import PublishProperties
 from bridge.telemetry.headers import ELEMENT, FOLDER, TEXT_PROPERTIES, Headers, hops_text
 from bridge.telemetry.message import CCSID_UTF8, Publication, Unmappable
@@ -50,9 +70,19 @@ class PublicationScope:
         folder, dot, rest = name.partition(".")
         if dot and folder != "usr":
             return None
+        return self.user_properties.get(rest if dot else name)
+
+    @property
+    def user_properties(self) -> Mapping[str, str]:
+        """The User Properties by name, cached."""
         if self._user_properties is None:
             self._user_properties = self.publication.user_properties
-        return self._user_properties.get(rest if dot else name)
+        return self._user_properties
+
+    @property
+    def descriptor(self) -> Mapping[str, str | int]:
+        """The MQMD: a publication has none."""
+        return {}
 
     @property
     def qos(self) -> int:
@@ -75,6 +105,11 @@ class PublicationScope:
         if self._document is _UNREAD:
             self._document = document_of(self.publication.payload)
         return self._document
+
+    @property
+    def json(self) -> bytes:
+        """The payload, which is JSON in UTF-8 if `document` is."""
+        return self.publication.payload
 
 
 class MessageScope:
@@ -120,6 +155,16 @@ class MessageScope:
         return self.headers.folder(folder).get(rest)
 
     @property
+    def user_properties(self) -> Mapping[str, str]:
+        """The message properties of the usr folder."""
+        return self.headers.folder("usr")
+
+    @property
+    def descriptor(self) -> Mapping[str, str | int]:
+        """The fields of the MQMD by name."""
+        return md_json(self.headers.md)
+
+    @property
     def retained(self) -> bool:
         """Whether the message is a retained publication."""
         return self.headers.retained
@@ -140,8 +185,13 @@ class MessageScope:
     def document(self) -> Any:
         """The body parsed as JSON, cached. Raises Unmappable."""
         if self._document is _UNREAD:
-            self._document = document_of(utf_8(self.headers.body, self.ccsid, self.headers.encoding))
+            self._document = document_of(self.json)
         return self._document
+
+    @property
+    def json(self) -> bytes:
+        """The body in UTF-8. Raises Unmappable."""
+        return utf_8(self.headers.body, self.ccsid, self.headers.encoding)
 
 
 def _dead_letter_text(header: MQDLH | None, field: str) -> str | None:
@@ -212,9 +262,7 @@ for _field, _element, _title, _text in TEXT_PROPERTIES:
 
 AnyMapping = ToMqMapping | ToMqttMapping
 
-#: Folder names that users write for fields of a JSON payload. No message has such folders.
-_PAYLOAD_FOLDERS = ("$", "payload")
-
+_SCHEMA = ("payload", "schema")
 #: MQMD fields that every rule to MQTT uses.
 _MD_ALWAYS = frozenset(("Format", "Encoding", "CodedCharSetId", "Persistence", "Expiry", "UserIdentifier", "CorrelId"))
 #: A number of bytes beyond the size of any payload.
@@ -255,7 +303,9 @@ class CheckedTemplate:
         elif chosen is not None:
             self._check = partial(_checked_name, check, chosen)
         self._constant: Any = None
-        for name in sorted(self.template.names):
+        for name in sorted(
+            piece.name for piece in self.template.pieces if isinstance(piece, Placeholder) and not piece.path
+        ):
             located(location, check_known, name, captures, of_publication)
         if self.template.literal is not None:
             try:
@@ -288,7 +338,7 @@ def read_templates(config: AnyMapping, captures: Collection[str], origin: str) -
     parts: dict[str, dict[str, CheckedTemplate]] = defaultdict(dict)
     for location, attribute, text in templates_of(config):
         template = checked_template(config, captures, location, attribute, text, origin)
-        parts[attribute.target.part][attribute.target.field or location[-1]] = template
+        parts[attribute.target.part][attribute.target.field or location[len(attribute.keys)]] = template
     return parts
 
 
@@ -306,6 +356,8 @@ def checked_template(
     at_broker = isinstance(config, ToMqttMapping) and config.destination.link != LOCAL
     if isinstance(config, ToMqttMapping) and attribute.target.field == "topic" and not at_broker:
         check = topic_string  # local clients subscribe to MQ topics
+    if (type_ := _property_type(config, location)) is not None:
+        check = partial(typed, type_)
     return CheckedTemplate(
         location,
         text,
@@ -315,6 +367,52 @@ def checked_template(
         byte_check=BYTE_CHECKS.get(attribute.target.check),
         chosen=ChosenNames(config.names, config.allow, origin, at_broker=at_broker).check(attribute.target.check),
     )
+
+
+def schema_of(config: AnyMapping) -> Callable[[PublicationScope | MessageScope], None] | None:
+    """Return the check of payloads with the schema of a mapping, or None if it has none. Raises RuleError."""
+    file = config.payload.schema_file
+    if file is None:
+        return None
+    try:
+        schema = located(_SCHEMA, Schema, config.schema_content, file.name)
+    except OSError as error:
+        raise SchemaError.at(_SCHEMA, f"{file} cannot be read: {error.strerror}") from error
+
+    def check(scope: PublicationScope | MessageScope) -> None:
+        _ = scope.document  # raises Unmappable for a payload that is not JSON
+        schema.check(msgspec.json.decode(scope.json))
+
+    return check
+
+
+def transform_of(config: AnyMapping, captures: Collection[str]) -> Transform | None:
+    """Return the transformation of the payload, or None if the mapping has none. Raises RuleError."""
+    payload, of_publication = config.payload, isinstance(config, ToMqMapping)
+    if not payload.makes_document:
+        return None
+
+    def expression_of(text: str) -> Any:
+        # Imported late: few mappings have expressions.
+        from bridge.mapping.expression import Expression
+
+        return Expression(text, captures, of_publication=of_publication)
+
+    return Transform(
+        payload.transform,
+        payload.keep,
+        payload.drop,
+        expression_of=expression_of,
+        check_name=lambda name: check_known(name, captures, of_publication),
+    )
+
+
+def _property_type(config: AnyMapping, location: tuple[str, ...]) -> PropertyType | None:
+    """Return the type of the property whose value is at a location, or None for text."""
+    if not isinstance(config, ToMqMapping) or location[:2] != ("attributes", "properties"):
+        return None
+    given = config.attributes.properties[location[2]]
+    return given.type if isinstance(given, TypedProperty) else None
 
 
 def located(location: tuple[str, ...], make: Callable[..., Made], *arguments: object) -> Made:
@@ -333,11 +431,12 @@ def check_known(name: str, captures: Collection[str], of_publication: bool) -> N
     folder, dot, _ = name.partition(".")
     if of_publication and dot and folder in FIELDS:
         raise TemplateError(f"{{{name}}}: a publication has no MQ{folder.upper()}; messages in mappings to MQTT have")
-    if folder in _PAYLOAD_FOLDERS and (dot or folder == "$"):
+    if name.startswith("$"):
         raise TemplateError(
-            f"{{{name}}}: fields of the payload have no names here (hint: {{text}} is the whole payload, and filter.json"
-            " compares its fields)"
+            f"{name}: properties compares properties of the message (hint: filter.json compares fields)"
         )
+    if folder == "payload" and dot:
+        raise TemplateError(f"{{{name}}}: a field of the payload is {{$.{name.removeprefix('payload.')}}}")
     if of_publication and dot and folder != "usr" and name not in PUBLICATION_NAMES:
         names = ", ".join(sorted(known for known in PUBLICATION_NAMES if "." in known))
         raise TemplateError(f"{{{name}}}: a publication has no such property (hint: write usr.NAME, or one of {names})")
@@ -359,8 +458,10 @@ class UsedFields(msgspec.Struct, frozen=True):
 
     #: whether a template or a filter reads the payload
     payload: bool = False
-    #: whether a template reads the payload
+    #: whether a template reads the payload, other than fields in the destination of a mapping to MQ
     text: bool = False
+    #: whether the destination of a mapping to MQ contains fields of the payload
+    destination: bool = False
     #: minimum and maximum payload size in bytes. None: any size
     size: tuple[int, int] | None = None
     #: whether the message id is used outside its own place in the mqtt folder
@@ -371,13 +472,16 @@ class UsedFields(msgspec.Struct, frozen=True):
 
 def used_fields_of(config: AnyMapping) -> UsedFields:
     """Return the message fields that the filter and the templates of a mapping use."""
-    names = set(config.filter.properties).union(*(template_of(text).names for _, _, text in templates_of(config)))
+    templates = [(attribute.target.part, template_of(text)) for _, attribute, text in templates_of(config)]
+    names = set(config.filter.properties).union(*(template.names for _, template in templates))
     least, most = config.filter.min_size, config.filter.max_size
     # Without an MQRFH2, the message id is a message property with a value of its own.
     without_header = isinstance(config, ToMqMapping) and not config.attributes.rfh2
+    text = "text" in names or any(template.reads_payload for part, template in templates if part != "object")
     return UsedFields(
-        payload="text" in names or config.filter.json_path is not None,
-        text="text" in names,
+        payload=text or config.filter.json_path is not None or config.filter.expr is not None,
+        text=text,
+        destination=any(template.reads_payload for part, template in templates if part == "object"),
         size=None if least is None and most is None else (least or 0, _MAX_LENGTH if most is None else most),
         packet_id=without_header or not names.isdisjoint(_MESSAGE_ID_NAMES),
         md=_MD_ALWAYS | {field for name in names if (field := name.removeprefix("md.")) != name and field in MD_FIELDS},

@@ -14,17 +14,25 @@ from bridge.config.problems import Clash
 from bridge.config.values import listing
 from bridge.mapping.attributes import checked_template, located
 from bridge.mapping.chosen_names import is_system
+from bridge.mapping.expression import ExpressionError
 from bridge.mapping.filter import Filter
 from bridge.mapping.loops import Loop, loops
 from bridge.mapping.rendered import BYTE_CHECKS
 from bridge.mapping.rule import GUARANTEED_QOS, published_qos, rule_of
+from bridge.mapping.schema import SchemaError
 from bridge.mapping.template import WORDS, FilterError, PatternError, Placeholder, RuleError, TemplateError, template_of
 from bridge.mapping.topic_pattern import pattern_of
 from bridge.telemetry.request import is_object_name
 
 #: Placeholder for the queue manager's name. The result does not depend on it.
 _ANY = "QM"
-_EXPECTED = {PatternError: "a topic filter", TemplateError: "a template", FilterError: "a filter"}
+_EXPECTED = {
+    PatternError: "a topic filter",
+    TemplateError: "a template",
+    FilterError: "a filter",
+    ExpressionError: "an expression",
+    SchemaError: "a JSON Schema",
+}
 
 
 def problems(mappings: Mapping[str, AnyMapping], links: Mapping[str, LinkConfig]) -> list[Clash]:
@@ -303,7 +311,7 @@ def _unknown_names(mapping: AnyMapping, source: str | None, destination: str | N
     """Yield a warning for each name that can only be a message property. Messages without it are dead-lettered."""
     captures = pattern_of(source).names if source is not None else ()
     for name in _names_without_default(destination):
-        if "." not in name and name not in WORDS and name not in captures:
+        if "." not in name and not name.startswith("$") and name not in WORDS and name not in captures:
             known = f" (captures: {', '.join(captures)})" if captures else ""
             yield (
                 f"{{{name}}} in its destination is not a capture{known}, so it is a message property: a message without"

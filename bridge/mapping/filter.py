@@ -7,9 +7,10 @@ from typing import Any, Protocol
 
 from bridge.config.mapping import FilterConfig, FilterValue, ToMqMapping, ToMqttMapping
 from bridge.mapping.attributes import check_known, located
-from bridge.mapping.template import check_name
+from bridge.mapping.template import FilterError, check_name
 from bridge.mapping.topic_pattern import pattern_of
 from bridge.telemetry.message import Unmappable
+from bridge.wire import cmqc
 
 
 class Filterable(Protocol):
@@ -24,6 +25,10 @@ class Filterable(Protocol):
     def size(self) -> int: ...
     @property
     def document(self) -> Any: ...
+    @property
+    def user_properties(self) -> Mapping[str, str]: ...
+    @property
+    def descriptor(self) -> Mapping[str, str | int]: ...
 
 
 Test = Callable[[Filterable], bool]
@@ -32,11 +37,12 @@ Test = Callable[[Filterable], bool]
 class Filter:
     """Accepts messages that meet all conditions. Raises FilterError."""
 
-    __slots__ = ("_payload_test", "_tests")
+    __slots__ = ("_payload_tests", "_tests")
 
     def __init__(self, config: FilterConfig, captures: Collection[str] = (), *, of_publication: bool = False) -> None:
         tests: list[Test] = []
-        self._payload_test: Test | None = None
+        #: conditions on the payload, the last ones because they are the slowest
+        payload_tests: list[Test] = []
         if config.qos is not None:
             tests.append(_of_qos(frozenset(config.qos)))
         if config.retained is not None:
@@ -52,10 +58,11 @@ class Filter:
             # Imported late: few mappings use it, and its dependencies are slow to import.
             from bridge.mapping.json_filter import json_test
 
-            # last, because it is the slowest
-            self._payload_test = located(("filter", "json"), json_test, config.json_path)
-            tests.append(self._payload_test)
-        self._tests = tuple(tests)
+            payload_tests.append(located(("filter", "json"), json_test, config.json_path))
+        if config.expr is not None:
+            payload_tests.append(located(("filter", "expr"), _expression_test, config.expr, captures, of_publication))
+        self._payload_tests = tuple(payload_tests)
+        self._tests = (*tests, *payload_tests)
 
     def __bool__(self) -> bool:
         return bool(self._tests)
@@ -67,11 +74,35 @@ class Filter:
     @property
     def reads_payload(self) -> bool:
         """Whether the filter has a condition on the payload content."""
-        return self._payload_test is not None
+        return bool(self._payload_tests)
 
     def takes_payload(self, message: Filterable) -> bool:
-        """Return whether the message meets the condition on the payload content, if any. Raises Unmappable."""
-        return self._payload_test is None or self._payload_test(message)
+        """Return whether the message meets all conditions on the payload content. Raises Unmappable."""
+        return all(test(message) for test in self._payload_tests)
+
+
+def _expression_test(text: str, captures: Collection[str], of_publication: bool) -> Test:
+    # Imported late, like `json_test`.
+    from bridge.mapping.expression import Expression
+
+    expression = Expression(text, captures, of_publication=of_publication)
+    if not expression.can_be_true:
+        raise FilterError(f"{text!r} is neither true nor false")
+
+    def test(message: Filterable) -> bool:
+        if expression.reads_payload:
+            try:
+                _ = message.document
+            except Unmappable:
+                return False  # not JSON, so the filter does not match
+        try:
+            return expression.truth(message)
+        except Unmappable as error:
+            if error.reason == cmqc.MQRC_PROPERTY_NOT_AVAILABLE:
+                return False  # without the field
+            raise
+
+    return test
 
 
 def _of_qos(wanted: frozenset[int]) -> Test:

@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from bridge.mapping.json_document import shown
 from bridge.telemetry.headers import property_name
 from bridge.telemetry.message import CCSID_UTF8, Message, Unmappable
 from bridge.wire import cmqc
@@ -24,10 +25,6 @@ BYTE_FIELDS = frozenset({"MsgId", "CorrelId", "AccountingToken", "GroupId"})
 _HEX_LINE = 16
 
 
-#: Maximum number of payload bytes in an error message.
-_SHOWN = 40
-
-
 def text_of(data: bytes, ccsid: int, encoding: int = cmqc.MQENC_NATIVE) -> str:
     """Decode text in a CCSID. Raises Unmappable: MQRC_SOURCE_CCSID_ERROR, MQRC_NOT_CONVERTED."""
     characters = character_set(ccsid, encoding)
@@ -36,7 +33,7 @@ def text_of(data: bytes, ccsid: int, encoding: int = cmqc.MQENC_NATIVE) -> str:
     try:
         return characters.decode(data)
     except UnicodeDecodeError as error:
-        why = f"the payload is not text in CCSID {ccsid}: {_shown(data[error.start :])} at byte {error.start}"
+        why = f"the payload is not text in CCSID {ccsid}: {shown(data[error.start :])} at byte {error.start}"
         raise Unmappable(cmqc.MQRC_NOT_CONVERTED, why) from error
 
 
@@ -71,25 +68,9 @@ def target(ccsid: int) -> CharacterSet:
     return characters
 
 
-def document_of(data: bytes) -> Any:
-    """Parse a JSON document in UTF-8. Raises Unmappable.
-
-    Only JSON according to RFC 8259 is accepted: no NaN, and no numbers beyond the range of a double.
-    """
-    try:
-        return msgspec.json.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ValueError) as error:
-        why = f"the payload is not JSON ({error}): {_shown(data)}"
-        raise Unmappable(cmqc.MQRC_FORMAT_ERROR, why) from error
-
-
 def json_object(members: dict[str, str]) -> bytes:
     """Encode a JSON object of strings without white space, in the given order."""
     return msgspec.json.encode(members)
-
-
-def _shown(data: bytes) -> str:
-    return repr(data[:_SHOWN])[1:] + (f" and {len(data) - _SHOWN} bytes more" if len(data) > _SHOWN else "")
 
 
 class MessageView:

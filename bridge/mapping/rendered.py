@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bridge.mqtt.topics import MQ_TOPIC_STR_LENGTH
 from bridge.telemetry.headers import MQTT_LENGTH, is_mqtt_string
@@ -13,6 +13,10 @@ from bridge.telemetry.identity import USER_IDENTIFIER_LENGTH
 from bridge.telemetry.message import Unmappable
 from bridge.telemetry.request import is_object_name
 from bridge.wire import cmqc
+from bridge.wire.mq.folder import Typed, read_value
+
+if TYPE_CHECKING:  # pydantic takes long to import, and MQ applications do not need it
+    from bridge.config.mapping import PropertyType
 
 #: ObjectQMgrName may be a client identifier, which can contain any character (MQTT-3.1.3-5).
 _QUEUE_MANAGER_LENGTH = 48
@@ -54,6 +58,33 @@ def topic_name(text: str) -> str:
     if not text or _WILDCARD.search(text):
         raise Unmappable(cmqc.MQRC_TOPIC_STRING_ERROR, f"{_cut(text)} is not a valid topic name: {_topic_fault(text)}")
     return mqtt_string(text, "topic name", cmqc.MQRC_TOPIC_STRING_ERROR)
+
+
+#: Type of a property in a mapping -> dt of its element in the RFH2.
+_DT: dict[PropertyType, str | None] = {
+    "string": None,
+    "boolean": "boolean",
+    "int8": "i1",
+    "int16": "i2",
+    "int32": "i4",
+    "int64": "i8",
+    "float": "r4",
+    "double": "r8",
+    "bytes": "bin.hex",
+}
+
+
+def typed(type_: PropertyType, text: str) -> Typed:
+    """Return the value of a property with its type."""
+    dt = _DT[type_]
+    try:
+        value = read_value(text, dt)
+        assert value is not None  # read_value returns None for xsi:nil only
+        return Typed(value, dt)
+    except ValueError as error:
+        raise Unmappable(
+            cmqc.MQRC_PROPERTY_TYPE_ERROR, f"{_cut(text)} is not a property of type {type_}: {error}"
+        ) from error
 
 
 def mqtt_string(text: str, what: str, reason: int = cmqc.MQRC_NOT_CONVERTED) -> str:

@@ -24,8 +24,17 @@ from bridge.config.mapping import (
     PublicationAttributes,
     ToMqMapping,
     ToMqttMapping,
+    TypedProperty,
 )
-from bridge.mapping.attributes import MessageScope, PublicationScope, located, read_templates, used_fields_of
+from bridge.mapping.attributes import (
+    MessageScope,
+    PublicationScope,
+    located,
+    read_templates,
+    schema_of,
+    transform_of,
+    used_fields_of,
+)
 from bridge.mapping.filter import Filter, OtherwiseRoutes
 from bridge.mapping.message_view import in_ccsid, json_object, target, utf_8
 from bridge.mapping.publisher import publisher_of
@@ -59,6 +68,7 @@ from bridge.telemetry.message import (
 )
 from bridge.telemetry.subscription import publication_qos
 from bridge.wire import cmqc
+from bridge.wire.mq import Typed
 from bridge.wire.mq.ccsid import character_set
 
 MAX_BYTES = 16 * 1024 * 1024
@@ -68,6 +78,8 @@ _ENTRY_BYTES = 600
 """Size of an entry without its texts, in bytes."""
 
 _MSGID = b"<msgid"
+#: StrucLength of the RFH2, which the bridge writes in little-endian byte order.
+_STRUC_LENGTH = slice(8, 12)
 
 Kept = TypeVar("Kept")
 #: Key of an entry. Contains the length of the message id, which determines the padding of the RFH2.
@@ -122,8 +134,7 @@ class PublicationRuleCache(_Cache[_Entry]):
         used = used_fields_of(config)
         #: whether two publications can have the same key
         self.possible = (
-            (config.payload.type == "bytes" or config.payload.ccsid in (None, CCSID_UTF8))  # the body is the payload
-            and not config.otherwise
+            not config.otherwise
             and config.attributes.rfh2
             and config.destination.requests_queue is None
             and not used.text
@@ -159,7 +170,7 @@ class PublicationRuleCache(_Cache[_Entry]):
             self._keep(key, None, 0)
             return
         data = mapped.message.data
-        header = data[: len(data) - len(publication.payload)]
+        header = data[: int.from_bytes(data[_STRUC_LENGTH], "little")]
         before, behind = header, b""
         if publication.qos and publication.packet_id:
             # The mqtt folder is the first one, and "<" in its text is escaped as an entity. The preceding Format is not
@@ -170,15 +181,15 @@ class PublicationRuleCache(_Cache[_Entry]):
         size = _size_of((before, behind, mapped.destination.name, mapped.destination.queue_manager))
         self._keep(key, _Entry(kept, before, behind), size)
 
-    def mapped(self, key: Key, publication: Publication) -> MappedMessage | None:
+    def mapped(self, key: Key, publication: Publication, body: bytes) -> MappedMessage | None:
         """Return the message for a publication with a cached key, or None if the mapping does not take it."""
         entry = self._entries[key]
         if entry is None:
             return None
         if entry.behind:
-            data = b"%b%d%b%b" % (entry.before, publication.packet_id, entry.behind, publication.payload)
+            data = b"%b%d%b%b" % (entry.before, publication.packet_id, entry.behind, body)
         else:
-            data = entry.before + publication.payload
+            data = entry.before + body
         like = entry.mapped
         return MappedMessage(
             destination=like.destination,
@@ -271,6 +282,8 @@ class ToMqRule:
         self._read_attributes(config.attributes)
         self._publisher = publisher_of(config)
         self._cache = PublicationRuleCache(config)
+        #: whether publications with the same cached result have destinations of their own
+        self._has_own_destinations = used_fields_of(config).destination
         self._reads_payload = self._filter.reads_payload or config.payload.type != "bytes"
 
     def __reduce__(self) -> tuple[type[ToMqRule], tuple[str, ToMqMapping, str]]:
@@ -283,11 +296,19 @@ class ToMqRule:
         self._fields = templates["MQMD"]
         self._user = self._fields.pop("UserIdentifier", None)
         self._properties = templates["usr"]
+        #: those with a type of their own
+        self._typed = {
+            name: self._properties.pop(name)
+            for name, value in config.attributes.properties.items()
+            if isinstance(value, TypedProperty)
+        }
         self._requests_queue = config.destination.requests_queue
 
     def _read_payload(self) -> None:
         payload = self.config.payload
         self._payload_type = payload.type
+        self._transform = transform_of(self.config, self._pattern.names)
+        self._validate = schema_of(self.config)
         self._ccsid = payload.ccsid or CCSID_UTF8
         if payload.type != "bytes":
             try:
@@ -319,22 +340,29 @@ class ToMqRule:
         if key is None:
             return self._map(publication)
         if self._cache.knows(key):
-            if self._reads_payload and not self._takes_payload(publication):
-                return None
-            return self._cache.mapped(key, publication)
+            return self._cached(key, publication)
         mapped = self._map(publication)
         # If the payload caused the None, another publication with the same key may be accepted.
         if mapped is not None or not self._reads_payload:
             self._cache.remember(key, publication, mapped)
         return mapped
 
-    def _takes_payload(self, publication: Publication) -> bool:
-        """Return whether the filter accepts the payload. Raises Unmappable if it cannot be converted, like `_map`."""
-        scope = PublicationScope(publication, {})
+    def _cached(self, key: Key, publication: Publication) -> MappedMessage | None:
+        """Return the result for a publication with a cached key: all that depends on the payload is done again."""
+        if not (self._reads_payload or self._has_own_destinations):
+            return self._cache.mapped(key, publication, publication.payload)
+        scope = PublicationScope(publication, self._pattern.captures(publication.topic) or {})
         if not self._filter.takes_payload(scope):
-            return False
-        self._body(scope, self._is_retained(publication))
-        return True
+            return None
+        retained = self._is_retained(publication)
+        if self._validate is not None and (publication.payload or not retained):
+            self._validate(scope)
+        mapped = self._cache.mapped(key, publication, self._body(scope, retained))
+        if mapped is not None and self._has_own_destinations:
+            mapped.destination = self._destination(scope)
+            if self._publisher is not None:
+                mapped.authority = self._publisher.authority(publication, mapped.destination)
+        return mapped
 
     def _map(self, publication: Publication) -> MappedMessage | None:
         captures = self._pattern.captures(publication.topic)
@@ -343,9 +371,11 @@ class ToMqRule:
         scope = PublicationScope(publication, captures)
         if not self._filter.takes(scope) or (self._routes and self.accepted_elsewhere(publication) is not None):
             return None
+        retained = self._is_retained(publication)
+        if self._validate is not None and (publication.payload or not retained):
+            self._validate(scope)
         destination = self._destination(scope)
         authority = self._publisher.authority(publication, destination) if self._publisher is not None else ""
-        retained = self._is_retained(publication)
         clear = retained and destination.is_topic and not publication.payload
         body = self._body(scope, retained)
         given = publication.properties
@@ -376,7 +406,8 @@ class ToMqRule:
             properties = msgspec.structs.replace(properties, correlation_data=b"")
         hops = (*publication.hops, self._mark)
         original = publication.topic if destination.is_topic or not self._rfh2 else ""
-        beside: dict[str, str | int | bool] = {}
+        beside: dict[str, str | int | bool | Typed] = {}
+        typed = {name: template.of(scope) for name, template in self._typed.items()} if self._typed else None
         said = (publication.client_id or None, publication.qos, publication.packet_id, properties, correl_id)
         if self._rfh2:
             header = rfh2_of(
@@ -386,10 +417,11 @@ class ToMqRule:
                 original_topic=original,
                 format=format,
                 ccsid=self._ccsid,
+                typed=typed,
             )
             body = header + body
         else:
-            beside = message_properties(*said, hops=hops, original_topic=original)
+            beside = message_properties(*said, hops=hops, original_topic=original, typed=typed)
         return MappedMessage(
             destination=destination,
             message=Message(md, body),
@@ -433,7 +465,9 @@ class ToMqRule:
         payload = scope.publication.payload
         if self._payload_type == "bytes" or (retained and not payload):
             return payload  # an empty retained publication clears the topic, whatever the payload type
-        if self._payload_type == "json":
+        if self._transform is not None:
+            payload = self._transform.apply(scope)
+        elif self._payload_type == "json":
             _ = scope.document  # raises Unmappable for invalid JSON
         return in_ccsid(payload, self._ccsid)
 
@@ -485,6 +519,8 @@ class ToMqttRule:
         if payload.ccsid is not None and character_set(payload.ccsid) is None:
             raise RuleError.at(("payload", "ccsid"), f"CCSID {payload.ccsid} is not known here")
         self._payload_type, self._ccsid = payload.type, payload.ccsid
+        self._transform = transform_of(self.config, self._captures)
+        self._validate = schema_of(self.config)
 
     def _read_attributes(self, attributes: PublicationAttributes) -> None:
         qos = attributes.qos
@@ -554,10 +590,12 @@ class ToMqttRule:
         scope = MessageScope(headers, captures, properties, topic=topic, qos=source_qos, ccsid=self._ccsid)
         if not self._filter.takes(scope) or (self._routes and self._accepted(headers, properties, topic) is not None):
             return None
+        retained = headers.retained if self._retained == "as-published" else self._retained == "always"
+        if self._validate is not None and (headers.body or not retained):
+            self._validate(scope)
         qos = self._qos
         if qos is None:
             qos = own_qos if own_qos is not None else self._qos_by_persistence.get(persistence, source_qos)
-        retained = headers.retained if self._retained == "as-published" else self._retained == "always"
         changes: dict[str, Any] = {field: template.of(scope) for field, template in self._fields.items()}
         if request is not None and "response_topic" not in changes:
             changes["response_topic"] = None  # an answer does not request another answer
@@ -582,6 +620,8 @@ class ToMqttRule:
         body = scope.headers.body
         if self._payload_type == "bytes" or (retained and not body):
             return body  # an empty retained publication clears the topic, whatever the payload type
+        if self._transform is not None:
+            return self._transform.apply(scope)
         if self._object:
             return json_object({member: attribute.of(scope) for member, attribute in self._object.items()})
         if self._payload_type == "json":

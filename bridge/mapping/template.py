@@ -1,6 +1,7 @@
 """Templates: text that contains `{name|filter|filter:'argument'}`, rendered for a message.
 
-:mod:`bridge.mapping.attributes` provides the values of the names. Literal braces are doubled.
+:mod:`bridge.mapping.attributes` provides the values of the names. A name that begins with `$` is a field of the JSON payload.
+Literal braces are doubled.
 """
 
 from __future__ import annotations
@@ -9,8 +10,9 @@ import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache, partial
-from typing import NamedTuple
+from typing import Any, NamedTuple, Protocol, Self
 
+from bridge.mapping.json_document import PathError, PayloadPath, encoded, parse_path
 from bridge.telemetry.headers import TEXT_PROPERTIES
 from bridge.telemetry.message import Unmappable
 from bridge.wire import cmqc
@@ -31,7 +33,7 @@ class RuleError(ValueError):
         self.location: tuple[str, ...] = ()
 
     @classmethod
-    def at(cls, location: tuple[str, ...], sentence: str) -> RuleError:
+    def at(cls, location: tuple[str, ...], sentence: str) -> Self:
         """Create an error with a location."""
         error = cls(sentence)
         error.location = location
@@ -59,8 +61,18 @@ class FilterError(RuleError):
     """An invalid filter."""
 
 
-#: name -> its value, or None if the message has none
-Scope = Callable[[str], str | None]
+class Scope(Protocol):
+    """The values of a message that templates use."""
+
+    def __call__(self, name: str, /) -> str | None:
+        """Return the value of a name, or None if the message has none."""
+        ...
+
+    @property
+    def document(self) -> Any:
+        """The payload parsed as JSON. Raises Unmappable."""
+
+
 Filter = Callable[[str | None], str | None]
 
 #: Names that messages provide besides captures, properties and MQMD fields -> description.
@@ -88,6 +100,7 @@ FIELDS: Mapping[str, tuple[str, ...]] = {
 }
 
 _TOKEN = re.compile(r"\{\{|\}\}|\{|\}|[^{}]+")
+_DOLLAR = re.compile(r"\s*\$")
 _NAME = re.compile(r"\s*([^\s|{}':]+)\s*")
 _FILTER = re.compile(r"\|\s*([A-Za-z]*)\s*(?::\s*'([^']*)'\s*)?")
 _SURROGATE = re.compile(r"[\ud800-\udfff]")
@@ -112,12 +125,26 @@ class Placeholder(NamedTuple):
     filters: tuple[Filter, ...]
     #: the filters as written: (name, argument)
     written: tuple[tuple[str, str | None], ...]
+    #: the query of a payload field. None: the name is not one
+    path: PayloadPath | None = None
+
+    def value(self, scope: Scope) -> str | None:
+        """Return the filtered value for a message, or None if there is none. Raises Unmappable."""
+        if self.path is None:
+            value = scope(self.name)
+        elif self.written and self.written[0][0] == _JSON:
+            value = self.path.render_json(scope.document)
+        else:
+            value = self.path.render(scope.document)
+        for filtered in self.filters:
+            value = filtered(value)
+        return value
 
 
 class Template:
     """A parsed template. Raises TemplateError."""
 
-    __slots__ = ("is_bytes", "literal", "names", "pieces", "text")
+    __slots__ = ("is_bytes", "literal", "names", "pieces", "reads_payload", "text")
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -145,6 +172,8 @@ class Template:
         self.pieces = tuple(pieces)
         #: the names in the template
         self.names = frozenset(piece.name for piece in pieces if isinstance(piece, Placeholder))
+        #: whether the template uses fields of the payload
+        self.reads_payload = any(isinstance(piece, Placeholder) and piece.path is not None for piece in pieces)
         #: the text of a template without placeholders; None for any other template
         self.literal = None if self.names else "".join(piece for piece in pieces if isinstance(piece, str))
         #: whether the rendered text contains the hexadecimal digits of bytes, because of the filter `bytes`
@@ -165,11 +194,10 @@ class Template:
             if isinstance(piece, str):
                 rendered.append(piece)
                 continue
-            value = scope(piece.name)
-            for filtered in piece.filters:
-                value = filtered(value)
+            value = piece.value(scope)
             if value is None:
-                why = f"{self.text!r} cannot be filled: the message has no {piece.name}"
+                owner = "message" if piece.path is None else "payload"
+                why = f"{self.text!r} cannot be filled: the {owner} has no {piece.name}"
                 raise Unmappable(cmqc.MQRC_PROPERTY_NOT_AVAILABLE, why)
             rendered.append(value)
         return "".join(rendered)
@@ -184,26 +212,46 @@ def template_of(text: str) -> Template:
     return Template(text)
 
 
+def template_of_columns(text: str) -> Template:
+    """Parse a template whose names are the columns of a row. Raises TemplateError."""
+    template = Template(text)
+    if template.reads_payload:
+        raise TemplateError("a row has columns, not fields of a payload (hint: select payload:device.id::string AS id)")
+    return template
+
+
 def _placeholder(text: str, start: int) -> tuple[Placeholder, int]:
     """Parse the placeholder at `start`. Returns it with its end position."""
-    found = _NAME.match(text, start + 1)
-    if found is None:
-        raise TemplateError("a name is missing after {; {{ stands for a literal {", start + 2)
-    name = found[1]
-    check_name(name, found.start(1) + 1)
+    path: PayloadPath | None = None
+    dollar = _DOLLAR.match(text, start + 1)
+    if dollar is not None:
+        try:
+            path, end = parse_path(text, dollar.end() - 1)
+        except PathError as error:
+            raise TemplateError(
+                f"{{{text[start + 1 : error.position].strip()}: {error.sentence}", error.position + 1
+            ) from error
+        name, position = path.text, end + len(text[end:]) - len(text[end:].lstrip())
+    else:
+        found = _NAME.match(text, start + 1)
+        if found is None:
+            raise TemplateError("a name is missing after {; {{ stands for a literal {", start + 2)
+        name, position = found[1], found.end()
+        check_name(name, found.start(1) + 1)
     filters: list[Filter] = []
     as_written: list[tuple[str, str | None]] = []
-    position = found.end()
     while text.startswith("|", position):
         written = _FILTER.match(text, position)
         assert written is not None  # the text starts with |
         column = written.start(1) + 1
-        filters.append(_filter(written[1], written[2], column))
+        filter_ = _filter(written[1], written[2], column)
+        if path is None or as_written or written[1] != _JSON:  # else the placeholder itself applies it
+            filters.append(filter_)
         as_written.append((written[1], written[2]))
         position = written.end()
     if not text.startswith("}", position):
         raise TemplateError(f"}} is missing after {{{text[start + 1 : position].strip()}", position + 1)
-    return Placeholder(name, tuple(filters), tuple(as_written)), position + 1
+    return Placeholder(name, tuple(filters), tuple(as_written), path), position + 1
 
 
 def _is_bytes(pieces: Sequence[str | Placeholder]) -> bool:
@@ -273,6 +321,11 @@ def _text(value: str | None) -> str | None:
         raise Unmappable(cmqc.MQRC_NOT_CONVERTED, f"the bytes {value} are not UTF-8") from error
 
 
+def _json(value: str | None) -> str | None:
+    """Return the value as JSON: text with quotes; of the payload, numbers, objects and arrays as they are."""
+    return value if value is None else encoded(value).decode()
+
+
 def _bytes(value: str | None) -> str | None:
     """Return the bytes of a byte field, whatever their number. Last filter of `msg_id`, `correl_id`, `correlation_data`."""
     return value if value is None else _decoded(value).hex()
@@ -285,12 +338,13 @@ def _decoded(value: str) -> bytes:
         raise Unmappable(cmqc.MQRC_NOT_CONVERTED, f"{value!r} is not a byte field in hexadecimal") from error
 
 
-_BYTES = "bytes"
+_BYTES, _JSON = "bytes", "json"
 _FILTERS: dict[str, Filter] = {
     "upper": _upper,
     "lower": _lower,
     "mqname": _mqname,
     "text": _text,
     _BYTES: _bytes,
+    _JSON: _json,
     "trim": _trim,
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -18,6 +18,10 @@ from bridge.mqtt.packets import PublishProperties
 from bridge.telemetry.headers import TEXT_PROPERTIES
 from bridge.telemetry.identity import USER_IDENTIFIER_LENGTH, fits_user_identifier
 from bridge.telemetry.message import MappedMessage, Message, Publication, Unmappable
+from bridge.wire import cmqc
+
+#: Maximum number of failed samples that are listed.
+MAX_FAILURES: Final = 100
 
 
 class NotTaken(Exception):
@@ -123,6 +127,48 @@ class Trial(msgspec.Struct, frozen=True):
             if taken:
                 return f"its filter does not accept it; mapping {other.name} does (otherwise)"
         return "its filter does not accept it, and this mapping discards it"
+
+
+class SampleFailure(msgspec.Struct, frozen=True, rename="camel"):
+    """A sample that a mapping rejects or does not take."""
+
+    #: from 1
+    number: int
+    #: name of the reason code, or "" if the mapping does not take the sample
+    reason: str
+    why: str
+
+
+class SampleResults(msgspec.Struct, rename="camel"):
+    """What a mapping does with the messages of a file."""
+
+    samples: int = 0
+    mapped: int = 0
+    not_taken: int = 0
+    rejected: int = 0
+    #: destination -> number of messages
+    destinations: dict[str, int] = {}
+    #: the first ones
+    failures: list[SampleFailure] = []
+
+    def add(self, destination_of: Callable[[], str]) -> None:
+        """Count a sample. `destination_of` maps it, and raises NotTaken or Unmappable."""
+        self.samples += 1
+        try:
+            destination = destination_of()
+        except NotTaken as error:
+            self.not_taken += 1
+            self._add_failure("", str(error))
+        except Unmappable as error:
+            self.rejected += 1
+            self._add_failure(cmqc.reason_name(error.reason), str(error))
+        else:
+            self.mapped += 1
+            self.destinations[destination] = self.destinations.get(destination, 0) + 1
+
+    def _add_failure(self, reason: str, why: str) -> None:
+        if len(self.failures) < MAX_FAILURES:
+            self.failures.append(SampleFailure(self.samples, reason, why))
 
 
 def trial_of(name: str, configuration: Configuration) -> Trial:

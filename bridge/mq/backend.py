@@ -88,10 +88,9 @@ class Completion(msgspec.Struct, frozen=True, gc=False):
 class Commits:
     """Counters and durations of group commits."""
 
-    __slots__ = ("failures", "groups", "seconds", "size", "units")
+    __slots__ = ("failures", "seconds", "size", "units")
 
     def __init__(self) -> None:
-        self.groups = 0
         self.units = 0
         #: bytes written
         self.size = 0
@@ -101,7 +100,6 @@ class Commits:
 
     def count(self, units: int, size: int, seconds: float) -> None:
         """Count a committed group of units of work: `size` is in bytes."""
-        self.groups += 1
         self.units += units
         self.size += size
         self.seconds.observe(seconds)
@@ -112,7 +110,6 @@ class Commits:
 
     def add(self, other: Commits) -> None:
         """Add the counters of another thread."""
-        self.groups += other.groups
         self.units += other.units
         self.size += other.size
         self.failures += other.failures

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections import OrderedDict
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -13,7 +13,7 @@ from bridge.mq.mqi import MQOD, Connection, MQError, Property
 from bridge.mq.worker import raise_if_lost
 from bridge.telemetry.message import Destination, KeptRequest, MappedMessage, Message
 from bridge.wire import cmqc
-from bridge.wire.mq import MQMD
+from bridge.wire.mq import MQMD, Typed
 
 log = logging.getLogger(__name__)
 
@@ -160,7 +160,23 @@ def name_of(destination: Destination) -> str:
     return f"queue {destination.name}{at}"
 
 
-def _property(name: str, value: str | int | bool) -> Property:
+#: dt of a typed value -> type of its message property.
+_TYPES: Final = {
+    None: cmqc.MQTYPE_STRING,
+    "boolean": cmqc.MQTYPE_BOOLEAN,
+    "i1": cmqc.MQTYPE_INT8,
+    "i2": cmqc.MQTYPE_INT16,
+    "i4": cmqc.MQTYPE_INT32,
+    "i8": cmqc.MQTYPE_INT64,
+    "r4": cmqc.MQTYPE_FLOAT32,
+    "r8": cmqc.MQTYPE_FLOAT64,
+    "bin.hex": cmqc.MQTYPE_BYTE_STRING,
+}
+
+
+def _property(name: str, value: str | int | bool | Typed) -> Property:
+    if isinstance(value, Typed):
+        return Property(name=name, type=_TYPES[value.dt], value=value.value)
     if isinstance(value, bool):
         return Property(name=name, type=cmqc.MQTYPE_BOOLEAN, value=value)
     if isinstance(value, int):

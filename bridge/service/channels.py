@@ -9,7 +9,7 @@ import resource
 from collections.abc import Callable, Iterator, Sequence
 
 from bridge.administration.answers import counted
-from bridge.administration.requests import NotFound, Refused
+from bridge.administration.protocol import NotFound, Refused
 from bridge.config.channel import ChannelConfig
 from bridge.config.models import LimitsConfig
 from bridge.config.values import endpoint

@@ -19,7 +19,7 @@ from typing import Final, Literal
 import msgspec
 
 from bridge.administration.answers import ClientEvent, ClientMessage, ClientTraffic
-from bridge.administration.requests import Refused
+from bridge.administration.protocol import Refused
 from bridge.config.operations import LogLevel
 from bridge.mapping.message_view import MessageView, body_text
 from bridge.mqtt.packets import LEVEL_MQTT_5

@@ -579,6 +579,11 @@ class DeliveryService:
         """Adapt the limit of unremoved messages to the lag of removals."""
         self.removal_limit.note_lag(seconds, self._clock())
 
+    @property
+    def applied_removal_limit(self) -> int | None:
+        """The limit of unremoved messages of a client, or None if the queue manager removes messages at once."""
+        return None if self._backend.removes_at_once else self.removal_limit.value
+
     def limit_removals(self, session: Session) -> None:
         """Apply limits.removal_backlog to a session."""
         if not self._backend.removes_at_once:

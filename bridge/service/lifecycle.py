@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import msgspec
 import uvloop
@@ -28,7 +28,8 @@ import uvloop
 from bridge import __version__
 from bridge.administration.answers import BridgeState, Problem
 from bridge.administration.control_server import ControlServer, answers
-from bridge.administration.requests import Answer, AnyRequest, ListProblems, ShowLog, ShowStatus
+from bridge.administration.protocol import Answer, Request
+from bridge.administration.requests import ListProblems, ShowLog, ShowStatus
 from bridge.config.models import Configuration
 from bridge.config.values import endpoint
 from bridge.extras import install
@@ -381,7 +382,7 @@ class Bridge:
             raise StartError(f"control_socket {path}: {error.strerror or error}") from error
         self._control = control
 
-    async def answer(self, request: AnyRequest, user: str) -> Answer:
+    async def answer(self, request: Request[Any], user: str) -> Answer:
         """Answer an administration request of a user, in any state of the bridge."""
         if self.administration is not None and self.state is not BridgeState.STANDING_BY:
             return await self.administration.answer(request, user)

@@ -81,6 +81,9 @@ METRICS: Final = (
     Metric("mqbridge_unremoved_messages", "gauge", _CHANNEL,
            "Messages that clients have acknowledged, or that were sent with QoS 0, and whose removal from the transmission "
            "queue is not committed, counted at most every 10 s."),
+    Metric("mqbridge_removal_limit", "gauge", (),
+           "Maximum number of messages sent to one client that are still on the transmission queue: limits.removal_backlog, "
+           "or less while removals take longer than a second. IBM MQ only."),
     Metric("mqbridge_unreleased_publications", "gauge", _CHANNEL,
            "QoS 2 publications received for which clients have not sent PUBREL, counted at most every 10 s."),
     # Messages

@@ -485,6 +485,9 @@ class Metrics:
                 _gather_backlogs(samples, status, configuration)
         if parts is not None:
             samples.add("mqbridge_units_of_work", parts.service.units.under_way)
+            removal_limit = parts.service.delivery.applied_removal_limit
+            if removal_limit is not None:
+                samples.add("mqbridge_removal_limit", removal_limit)
             self.traffic.gather(samples, [config.name for config in parts.channels.configs])
             await self._sessions.gather(samples, parts.service.sessions)
             _gather_memory(samples, parts.host.memory)

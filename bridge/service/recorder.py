@@ -4,12 +4,25 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Sequence
 
-from bridge.archive import events as archived
 from bridge.archive.event_queue import ArchiveLoss, EventProducer, EventQueue
-from bridge.archive.events import Arrived, Mapped, Taken, encode
+from bridge.archive.events import (
+    AcknowledgedMessage,
+    ArchiveEvent,
+    ArrivedMessage,
+    DeliveredMessage,
+    EncodedMessage,
+    Incoming,
+    MappedEvent,
+    OutgoingMessage,
+    PublishedEvent,
+    SessionEvent,
+    SettledEvent,
+    TakenMessage,
+    UndeliveredMessage,
+    encode,
+)
 from bridge.archive.schema import SESSION_ENDED
 from bridge.clock import now_us
 from bridge.config.operations import ArchiveConfig
@@ -30,22 +43,14 @@ from bridge.service.events import (
     Unsubscribed,
 )
 from bridge.telemetry.message import NO_PROPERTIES, Received
+from bridge.telemetry.outbox import Outgoing
+from bridge.telemetry.outcome import Outcome
 from bridge.telemetry.session import Session
 from bridge.telemetry.subscription import subscription_data
 from bridge.telemetry.transmission import PublicationMessage, Transmission
 from bridge.wire import cmqc
 
 log = logging.getLogger(__name__)
-
-_PUBLISHED, _ACKNOWLEDGED, _FINISHED, _DEAD_LETTERED = (
-    kind.__struct_config__.tag
-    for kind in (
-        archived.PublishedEvent,
-        archived.AcknowledgedEvent,
-        archived.FinishedEvent,
-        archived.DeadLetteredEvent,
-    )
-)
 
 
 class Recorder:
@@ -65,12 +70,12 @@ class Recorder:
     def _recovered(self, event: Recovered) -> None:
         """Start the archive with the existing subscriptions."""
         now = now_us()
-        self._producer.keep(archived.StartedEvent(now))
-        for one in event.subscriptions:
-            if one.durable:
-                qos = subscription_data(one.user_data).qos
+        self._producer.keep(ArchiveEvent(now, Outcome.STARTED))
+        for subscription in event.subscriptions:
+            if subscription.durable:
+                topics = [(subscription.topic_filter, subscription_data(subscription.user_data).qos)]
                 self._producer.keep(
-                    archived.SubscribedEvent(now, one.client_id, "", True, [(one.topic_filter, qos)], now)
+                    SessionEvent(now, Outcome.SUBSCRIBED, subscription.client_id, "", True, topics, now)
                 )
         self._archive.start()
 
@@ -108,182 +113,193 @@ class Recorder:
     def published(self, event: Published) -> None:
         """Record a client's publications after the end of their unit of work."""
         session, publications, completion = event.session, event.publications, event.completion
-        refusals: Mapping[int, str] = {}
+        refusals: dict[int, str] = {}
         if completion.failure:
             refusals = dict.fromkeys(range(len(publications)), _reason(completion.failure))
         elif completion.refusals or completion.diverted:
             reasons = {**completion.refusals, **completion.diverted}
             refusals = {index: _reason(reason) for index, reason in reasons.items()}
         now = now_us()
-        row = (
-            _PUBLISHED,
-            now,
-            session.client_id,
-            self._user(session),
-            event.received_at,
-            refusals,
-            [(one.topic, one.payload, one.qos, one.packet_id, retain, one.properties) for one, retain in publications],
-        )
-        self._producer.add(now, encode(row), len(publications))
+        messages = [
+            Incoming(message.topic, message.payload, message.qos, message.packet_id, retain, message.properties)
+            for message, retain in publications
+        ]
+        archived = PublishedEvent(now, session.client_id, self._user(session), event.received_at, refusals, messages)
+        self._producer.add(now, encode(archived), len(messages))
 
     # Deliveries ------------------------------------------------------------------------------------------------------
 
     def acknowledged(self, event: Acknowledged) -> None:
         """Record acknowledgements of a client."""
-        session, effects = event.session, event.effects
+        session, acknowledged, released = event.session, event.effects.acknowledged, event.effects.released
         in_flight = session.outbox.in_flight.deliveries
-        taken = [(packet_id, in_flight[packet_id], one) for packet_id, one in effects.acknowledged] + effects.released
         # All messages of one queue manager are of one kind.
-        parts = taken[0][2].raw is None
-        messages: list[tuple[Any, ...]] = []
-        for packet_id, outgoing, one in taken:
-            message = one.message
-            if parts and type(message) is PublicationMessage:
-                messages.append(
-                    (
-                        message.topic,
-                        outgoing.payload,
-                        outgoing.retain,
-                        one.put_time,
-                        message.client_id,
-                        message.packet_id,
-                        outgoing.qos,
-                        packet_id,
-                        outgoing.sent_at,
-                        outgoing.times_sent,
-                        None,
-                        message.properties,
-                    )
-                )
-                continue
-            messages.append(
-                (
-                    outgoing.field[2:].decode(),
-                    b"",
-                    outgoing.retain,
-                    one.put_time,
-                    "",
-                    0,
-                    outgoing.qos,
-                    packet_id,
-                    outgoing.sent_at,
-                    outgoing.times_sent,
-                    _source(one),
-                )
-            )
-        offset = time.time() - self._clock()
-        now = now_us()
-        row = (_ACKNOWLEDGED, now, session.client_id, self._user(session), offset, messages)
-        self._producer.add(now, encode(row), len(messages))
+        parts = (acknowledged[0][1] if acknowledged else released[0][2]).raw is None
+        settled = _acknowledged if parts else _acknowledged_source
+        messages: list[OutgoingMessage] = [
+            settled(packet_id, in_flight[packet_id], one) for packet_id, one in acknowledged
+        ]
+        if released:
+            messages += [settled(packet_id, outgoing, one) for packet_id, outgoing, one in released]
+        self._settled(session.client_id, self._user(session), messages, time.time() - self._clock())
 
     def finished(self, event: Finished) -> None:
         """Record messages that need no acknowledgement: written with QoS 0, or discarded."""
-        session, done, discarded = event.session, event.transmissions, event.discarded
-        if discarded or done[0].raw is not None:
-            messages = [delivery_of(one, discarded.get(one.msg_number)) for one in done]
+        session, transmissions, discarded = event.session, event.transmissions, event.discarded
+        messages: list[OutgoingMessage]
+        if discarded or transmissions[0].raw is not None:
+            messages = [outgoing_message(one, discarded.get(one.msg_number)) for one in transmissions]
         else:
             messages = [
-                (
+                DeliveredMessage(
                     message.topic,
                     message.payload,
-                    one.retained,
-                    one.put_time,
+                    transmission.retained,
+                    transmission.put_time,
                     message.client_id,
                     message.packet_id,
-                    None,
-                    None,
-                    False,
-                    None,
-                    None,
                     message.properties,
+                    None,
                 )
-                if type(message := one.message) is PublicationMessage
-                else delivery_of(one, None)
-                for one in done
+                if type(message := transmission.message) is PublicationMessage
+                else outgoing_message(transmission, None)
+                for transmission in transmissions
             ]
-        now = now_us()
-        row = (_FINISHED, now, session.client_id, self._user(session), messages)
-        self._producer.add(now, encode(row), len(messages))
+        self._settled(session.client_id, self._user(session), messages)
 
     def _abandoned(self, event: MessagesAbandoned) -> None:
-        discarded = {one.msg_number: SESSION_ENDED for one in event.transmissions}
+        discarded = dict.fromkeys((one.msg_number for one in event.transmissions), SESSION_ENDED)
         self.finished(Finished(event.session, event.transmissions, discarded))
 
     def _unclaimed(self, event: Unclaimed) -> None:
-        transmission = event.transmission
-        now = now_us()
-        row = (_FINISHED, now, transmission.client_id, "", [delivery_of(transmission, event.reason or SESSION_ENDED)])
-        self._producer.add(now, encode(row), 1)
+        message = outgoing_message(event.transmission, event.reason or SESSION_ENDED)
+        self._settled(event.transmission.client_id, "", [message])
 
     def _dead_lettered(self, event: DeadLettered) -> None:
-        transmission = event.transmission
+        message = outgoing_message(event.transmission, _reason(event.reason), Outcome.DEAD_LETTERED)
+        self._settled(event.transmission.client_id, "", [message])
+
+    def _settled(self, client_id: str, user: str, messages: list[OutgoingMessage], offset: float = 0.0) -> None:
         now = now_us()
-        row = (_DEAD_LETTERED, now, transmission.client_id, delivery_of(transmission, _reason(event.reason)))
-        self._producer.add(now, encode(row), 1)
+        self._producer.add(now, encode(SettledEvent(now, client_id, user, offset, messages)), len(messages))
 
     # Sessions --------------------------------------------------------------------------------------------------------
 
     def _connected(self, event: ClientConnected) -> None:
-        session = event.session
-        self._producer.keep(archived.ConnectedEvent(now_us(), session.client_id, self._user(session), session.durable))
+        self._changed(Outcome.CONNECTED, event.session)
 
     def _disconnected(self, event: ClientDisconnected) -> None:
-        self._producer.keep(archived.DisconnectedEvent(now_us(), event.session.client_id))
+        self._changed(Outcome.DISCONNECTED, event.session)
 
     def _subscribed(self, event: Subscribed) -> None:
-        session = event.session
-        user = self._user(session)
-        self._producer.keep(
-            archived.SubscribedEvent(
-                now_us(), session.client_id, user, session.durable, list(event.granted), event.received_at
-            )
-        )
+        self._changed(Outcome.SUBSCRIBED, event.session, list(event.granted), event.received_at)
 
     def _unsubscribed(self, event: Unsubscribed) -> None:
-        row = archived.UnsubscribedEvent(now_us(), event.session.client_id, list(event.filters), event.received_at)
-        self._producer.keep(row)
+        topics = [(topic_filter, 0) for topic_filter in event.filters]
+        self._changed(Outcome.UNSUBSCRIBED, event.session, topics, event.received_at)
 
     def _ended(self, event: SessionEnded) -> None:
-        self._producer.keep(archived.EndedEvent(now_us(), event.session.client_id))
+        self._changed(Outcome.ENDED, event.session)
+
+    def _changed(
+        self, outcome: Outcome, session: Session, topics: Sequence[tuple[str, int]] = (), received: int = 0
+    ) -> None:
+        user = self._user(session)
+        self._producer.keep(
+            SessionEvent(now_us(), outcome, session.client_id, user, session.durable, list(topics), received)
+        )
 
 
-def delivery_of(transmission: Transmission, reason: str | None) -> tuple[Any, ...]:
-    """Return the fields of `bridge.archive.events.DeliveredEvent` for a message to a client."""
+def _acknowledged(packet_id: int, outgoing: Outgoing, transmission: Transmission) -> AcknowledgedMessage:
+    """Return a message that a client has acknowledged."""
     message = transmission.message
-    put = transmission.put_time
-    rest = (reason, transmission.persistent, transmission.user_data)
+    if type(message) is not PublicationMessage:
+        return _acknowledged_source(packet_id, outgoing, transmission)
+    # Positional: keywords cost more.
+    return AcknowledgedMessage(
+        message.topic,
+        outgoing.payload,
+        outgoing.retain,
+        transmission.put_time,
+        message.client_id,
+        message.packet_id,
+        message.properties,
+        None,
+        outgoing.qos,
+        packet_id,
+        outgoing.sent_at,
+        outgoing.times_sent,
+    )
+
+
+def _acknowledged_source(packet_id: int, outgoing: Outgoing, transmission: Transmission) -> AcknowledgedMessage:
+    """Return a message that a client has acknowledged. The archive process reads its headers."""
+    topic, source = outgoing.field[2:].decode(), _source(transmission)
+    return AcknowledgedMessage(
+        topic,
+        b"",
+        outgoing.retain,
+        transmission.put_time,
+        "",
+        0,
+        None,
+        source,
+        outgoing.qos,
+        packet_id,
+        outgoing.sent_at,
+        outgoing.times_sent,
+    )
+
+
+def outgoing_message(
+    transmission: Transmission, reason: str | None, outcome: Outcome = Outcome.DISCARDED
+) -> DeliveredMessage | UndeliveredMessage:
+    """Return a message for a client that was written with QoS 0, or, with a reason, has another outcome."""
+    message, retain, put = transmission.message, transmission.retained, transmission.put_time
+    source: EncodedMessage | bytes | None
     if isinstance(message, PublicationMessage) and transmission.raw is None:
-        return (
+        topic, payload, qos, publisher, number = (
             message.topic,
             message.payload,
-            transmission.retained,
-            put,
+            message.qos,
             message.client_id,
             message.packet_id,
-            message.qos,
-            *rest,
-            None,
-            message.properties,
         )
-    topic = transmission.topic or transmission.remote_queue
-    return (topic, b"", transmission.retained, put, "", 0, None, *rest, _source(transmission))
+        properties, source = message.properties, None
+    else:
+        topic, payload, qos, publisher, number = transmission.topic or transmission.remote_queue, b"", None, "", 0
+        properties, source = None, _source(transmission)
+    if reason is None:
+        return DeliveredMessage(topic, payload, retain, put, publisher, number, properties, source)
+    return UndeliveredMessage(
+        topic,
+        payload,
+        retain,
+        put,
+        publisher,
+        number,
+        properties,
+        source,
+        outcome,
+        reason,
+        qos,
+        transmission.persistent,
+        transmission.user_data,
+    )
 
 
-def _source(transmission: Transmission) -> tuple[Any, ...] | bytes:
+def _source(transmission: Transmission) -> EncodedMessage | bytes:
     """Return a message that arrived as bytes. For remote queue managers, as stored on the transmission queue."""
     raw = transmission.raw
     if raw is not None:
         return raw
     message = transmission.message
     md = message.md
-    return md.Format, md.Encoding, md.CodedCharSetId, message.data, md.CorrelId
+    return EncodedMessage(md.Format, md.Encoding, md.CodedCharSetId, message.data, md.CorrelId)
 
 
 def _reason(reason: int) -> str:
     return f"{cmqc.reason_name(reason)} ({reason})"
-
-
-_MAPPED, _TAKEN, _ARRIVED = (kind.__struct_config__.tag for kind in (Mapped, Taken, Arrived))
 
 
 class MappingRecorder:
@@ -302,16 +318,21 @@ class MappingRecorder:
             return
         now = now_us()
         messages = [
-            (outcome, reason, destination, _taken(item, queue) if isinstance(item, Got) else _arrived(item))
-            for item, outcome, reason, destination in fates
+            _taken(message, outcome, reason, destination, queue)
+            if isinstance(message, Got)
+            else _arrived(message, outcome, reason, destination)
+            for message, outcome, reason, destination in fates
         ]
-        self._producer.add(now, encode((_MAPPED, now, self._mapping, began, messages)), len(messages))
+        self._producer.add(now, encode(MappedEvent(now, self._mapping, began, messages)), len(messages))
 
 
-def _taken(got: Got, queue: str) -> tuple[Any, ...]:
+def _taken(got: Got, outcome: Outcome, reason: str | None, destination: str | None, queue: str) -> TakenMessage:
     md = got.md
-    return (
-        _TAKEN,
+    return TakenMessage(
+        outcome,
+        reason,
+        destination,
+        queue,
         md.Format,
         md.Encoding,
         md.CodedCharSetId,
@@ -319,22 +340,23 @@ def _taken(got: Got, queue: str) -> tuple[Any, ...]:
         md.MsgId,
         md.PutDate,
         md.PutTime,
-        got.data,
-        queue,
         md.CorrelId,
+        got.data,
     )
 
 
-def _arrived(received: Received) -> tuple[Any, ...]:
-    one = received.publication
-    return (
-        _ARRIVED,
-        one.topic,
-        one.payload,
-        one.qos,
-        one.retain,
-        one.client_id,
-        one.packet_id,
+def _arrived(received: Received, outcome: Outcome, reason: str | None, destination: str | None) -> ArrivedMessage:
+    publication = received.publication
+    return ArrivedMessage(
+        outcome,
+        reason,
+        destination,
+        publication.topic,
+        publication.payload,
+        publication.qos,
+        publication.retain,
+        publication.client_id,
+        publication.packet_id,
         received.dup,
-        None if one.properties == NO_PROPERTIES else one.properties,
+        None if publication.properties == NO_PROPERTIES else publication.properties,
     )

@@ -21,7 +21,7 @@ from msgspec.structs import replace
 
 from bridge.administration.control_server import ControlServer
 from bridge.administration.control_socket import NoBridge, ask
-from bridge.administration.requests import Answer, Request
+from bridge.administration.protocol import Answer, Request
 from bridge.config.pipeline import PipelineConfig
 from bridge.files import holder
 from bridge.spark.environment import CHECKPOINT, SPOOL, STAGE, PipelineEnvironment
@@ -39,13 +39,13 @@ _RECENT: Final = 500
 State = Literal["starting", "running", "failing", "stopped", "done", "given up"]
 
 
-class StopPipeline(Request, tag="pipeline stop"):
+class StopPipeline(Request[None], tag="pipeline stop"):
     """Finish the current batch and end."""
 
     CHANGES = True
 
 
-class DrainPipeline(Request, tag="pipeline drain"):
+class DrainPipeline(Request[None], tag="pipeline drain"):
     """Process all available messages and end."""
 
     CHANGES = True

@@ -21,7 +21,7 @@ from pyspark.sql.types import BinaryType, StringType, TimestampType, VariantType
 from bridge.config.mapping import ToMqMapping, ToMqttMapping
 from bridge.config.pipeline import MqSink, PipelineConfig, PipelineDestination
 from bridge.mapping.chosen_names import ChosenNames, ObjectKind
-from bridge.mapping.template import Placeholder, Template, TemplateError
+from bridge.mapping.template import Placeholder, Template, TemplateError, template_of_columns
 from bridge.mq.dead_letter_room import application_of_pipeline
 from bridge.spark import MqDataSource, MqttDataSource, to_messages, to_publications
 from bridge.spark.columns import PROPERTY_COLUMNS
@@ -515,7 +515,7 @@ def _json(frame: DataFrame, without: set[str]) -> Column:
 def _filled(frame: DataFrame, text: str, location: tuple[str | int, ...]) -> Column:
     """Return a template whose names are columns, as a column. Raises Mistake, TemplateError."""
     parts: list[Any] = []
-    for piece in Template(text).pieces:
+    for piece in template_of_columns(text).pieces:
         if not isinstance(piece, Placeholder):
             parts.append(f.lit(piece))
             continue

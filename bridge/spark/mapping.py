@@ -38,7 +38,7 @@ from bridge.spark.schema import MQTT_SCHEMA, REFUSAL, REFUSAL_TYPE, column_value
 from bridge.telemetry.conversion import message_of, publication_of, received_message
 from bridge.telemetry.message import NO_PROPERTIES, Destination, MappedMessage, Message, Publication, Unmappable
 from bridge.wire import cmqc
-from bridge.wire.mq import MQMD
+from bridge.wire.mq import MQMD, Typed
 
 __all__ = ["to_messages", "to_publications"]
 
@@ -324,7 +324,7 @@ class StandardToMq:
         """Return the message. Raises Unmappable."""
         key = self._cache.key(publication)
         if key is not None and self._cache.knows(key):
-            return self._cache.mapped(key, publication)
+            return self._cache.mapped(key, publication, publication.payload)
         to = self.destination or Destination(topic_string(publication.topic), True)
         if to.is_topic:
             mapped = msgspec.structs.replace(message_of(publication), destination=to)
@@ -459,7 +459,8 @@ def _kept_request(mapped: MappedMessage) -> dict[str, Any] | None:
     return {"queue": mapped.kept.queue, "md": md, "data": message.data}
 
 
-def _text(value: str | int | bool) -> str:
+def _text(value: str | int | bool | Typed) -> str:
+    assert not isinstance(value, Typed)  # check rejects such mappings in pipelines
     return ("true" if value else "false") if isinstance(value, bool) else str(value)
 
 

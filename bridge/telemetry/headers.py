@@ -696,13 +696,15 @@ def rfh2_of(
     original_topic: str = "",
     format: bytes | None = None,
     ccsid: int = CCSID_UTF8,
+    typed: Mapping[str, Typed] | None = None,
 ) -> bytes:
     """Encode the RFH2 of a publication with its folders mqtt, mqps, usr and mqbridge.
 
     `mqps` contains topic, retained flag and user data, or None if the queue manager writes that folder. A publication of a
     client, which has no `hops`, may contain its `user`. Correlation Data that
     does not fit `correl_id`, the CorrelId of the MQMD, is stored in the RFH2. `format` and `ccsid` describe the body. A
-    `format` of None is derived from the Payload Format Indicator. Raises Unmappable (MQRC_RFH_FORMAT_ERROR) for a value that
+    `format` of None is derived from the Payload Format Indicator. `typed` contains properties of the usr folder with types
+    of their own, which replace User Properties. Raises Unmappable (MQRC_RFH_FORMAT_ERROR) for a value that
     does not fit an RFH2.
     """
     try:
@@ -710,7 +712,12 @@ def rfh2_of(
         folders = [Folder.build("mqtt", content)]
         if mqps is not None:
             folders.append(mqps_folder(*mqps))
-        if properties is not None and properties.user_property and (users := named(properties.user_property)):
+        users: dict[str, Writable] = {}
+        if properties is not None and properties.user_property:
+            users.update(named(properties.user_property))
+        if typed:
+            users.update((property_name(name), value) for name, value in typed.items())
+        if users:
             folders.append(Folder.build("usr", users))
         if hops or user:
             folders.append(bridge_folder(hops, user))
@@ -739,13 +746,16 @@ def message_properties(
     *,
     hops: tuple[str, ...],
     original_topic: str,
-) -> dict[str, str | int | bool]:
+    typed: Mapping[str, Typed] | None = None,
+) -> dict[str, str | int | bool | Typed]:
     """Return the message properties equivalent to the RFH2."""
-    found: dict[str, str | int | bool] = {}
+    found: dict[str, str | int | bool | Typed] = {}
     for name, value in _mqtt_content(client_id, qos, packet_id, properties, correl_id, original_topic).items():
         found[f"mqtt.{name}"] = value.value if isinstance(value, Typed) else value  # type: ignore[assignment]
     for name, text in named(properties.user_property).items():
         found[f"usr.{name}"] = text
+    for name, value in (typed or {}).items():
+        found[f"usr.{property_name(name)}"] = value
     if hops:
         found[HOPS_PROPERTY] = hops_text(hops)
     return found

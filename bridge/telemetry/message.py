@@ -7,7 +7,7 @@ from typing import Final
 import msgspec
 
 from bridge.mqtt.packets import PublishProperties, UserProperty
-from bridge.wire.mq import MQMD
+from bridge.wire.mq import MQMD, Typed
 
 #: The CCSID of all character data that the bridge writes (UTF-8).
 CCSID_UTF8 = 1208
@@ -109,7 +109,7 @@ class MappedMessage(msgspec.Struct, gc=False, kw_only=True):
     destination: Destination
     message: Message
     #: message properties to set if the message has no RFH2: full name ("mqtt.clientId") -> value
-    properties: dict[str, str | int | bool] = {}
+    properties: dict[str, str | int | bool | Typed] = {}
     #: put with MQPMO_RETAIN
     retain: bool = False
     #: clear the retained publication of the topic, because this one is empty (MQTT-3.3.1-10)

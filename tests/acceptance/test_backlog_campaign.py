@@ -123,19 +123,19 @@ def campaign(bridge: BridgeProcess, *, size: int, most: int, limit: str) -> None
         one.start()
     publisher = Publisher(bridge.port, size)
     exceeded_at, reported_at, named = 0.0, 0.0, ""
-    #: the subjects of all problems so far: that of a limit ends a minute after the last message beyond it
-    subjects: set[str] = set()
+    #: the limits that problems have named so far: as the subject, or as the reason why a session ends
+    limits = ""
     while bridge.log.count("MQB2410W") < 2 and publisher.sent < most:
         publisher.publish(1_000)
         if not exceeded_at and "MQB2402W" in bridge.log:
             exceeded_at = time.monotonic()
-        if exceeded_at and not (reported_at and limit in subjects):
+        if exceeded_at and not (reported_at and limit in limits):
             found = problems(bridge)
-            subjects |= found.keys()
+            limits += " ".join(f"{one['subject']} {one['what']}" for one in found.values() if one["kind"] == "limit")
             named = " ".join(one["what"] for one in found.values() if one["kind"] == "limit")
             if not reported_at and ("'away'" in named or "'silent'" in named):
                 reported_at = time.monotonic()
-    assert limit in subjects | problems(bridge).keys()
+    assert limit in limits
     ended = publisher.sent
     publisher.publish(2_000)
     publisher.finish()
@@ -156,25 +156,26 @@ def campaign(bridge: BridgeProcess, *, size: int, most: int, limit: str) -> None
         )
     assert reported_at and reported_at - exceeded_at < 10
     assert "MQB0008E" not in bridge.log, "the memory watermark comes last"
+    again = RawClient(bridge.port, "away", clean=False, level=5)
+    assert again.connect().session_present is True
+    received_by = {"silent": received(silent), "away": received(again)}
+    fresh = RawClient(bridge.port, "away", clean=False, level=5)
+    assert fresh.connect().session_present is False
+    # On IBM MQ, messages become dead letters long after the bridge has decided so.
+    eventually(lambda: bridge.mq_json("display", f"QLOCAL('{TRANSMISSION_QUEUE}')", "CURDEPTH")[0]["CURDEPTH"], 0)
     letters = dead_letters(bridge)
     print(
         f"{publisher.sent} published, ends after {ended}; dead letters:",
         {owner: len(numbers) for owner, numbers in letters.items()},
         f"problem after {reported_at - exceeded_at:.1f} s: {named[:150]}",
     )
-    again = RawClient(bridge.port, "away", clean=False, level=5)
-    assert again.connect().session_present is True
-    for client, owner in ((silent, "silent"), (again, "away")):
-        waited = received(client)
+    for owner, waited in received_by.items():
         assert waited == sorted(waited), "what waits comes in order"
         accepted = sorted(waited + letters.get(owner, []))
         print(f"{owner}: {len(waited)} delivered after waiting, {len(accepted) - len(waited)} dead letters")
         # accepted = delivered + waiting + dead-lettered + counted, and nothing twice.
         assert accepted == [*range(len(accepted))]
         assert len(accepted) >= ended - 2_000 - WINDOW
-    fresh = RawClient(bridge.port, "away", clean=False, level=5)
-    assert fresh.connect().session_present is False
-    eventually(lambda: bridge.mq_json("display", f"QLOCAL('{TRANSMISSION_QUEUE}')", "CURDEPTH")[0]["CURDEPTH"], 0)
 
 
 def test_default_options_in_300_mb(tmp_path: Path) -> None:

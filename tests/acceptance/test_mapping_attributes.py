@@ -91,6 +91,20 @@ TO_MQ = [
          passed_by=(b"no", 1, False, {"UserProperty": [("site", "south")]})),
     ToMq("filter-json", {"filter": {"json": "$.t > 30 && $.u == 'C'"}}, {"body": b'{"t":31,"u":"C"}'}, b'{"t":31,"u":"C"}',
          passed_by=(b'{"t":31,"u":"F"}', 1, False, {})),
+    ToMq("filter-expr", {"filter": {"expr": "payload.t > 30 && usr.site == 'north'"}}, {"body": b'{"t":31}'}, b'{"t":31}',
+         mqtt5=USER, passed_by=(b'{"t":29}', 1, False, USER)),
+    ToMq("field", {"to": {"queue": "{$.queue|upper}"}, **attributes(correl_id="{$.id}", properties={"t": "{$.t}"})},
+         {"md.CorrelId": hexadecimal("d7"), "usr.t": "21.50", "body": b'{"queue":"in","id":"d7","t":21.50}'},
+         b'{"queue":"in","id":"d7","t":21.50}'),
+    ToMq("property-types", attributes(properties={"t": {"value": "{$.t}", "type": "double"}, "on": {"value": "{$.on}",
+         "type": "boolean"}, "n": {"value": "{$.n}", "type": "int64"}}),
+         {"usr": {"t": 21.5, "on": True, "n": 2**53 + 1}}, b'{"t":21.50,"on":true,"n":9007199254740993}'),
+    ToMq("property-types-rfh2-off", attributes(rfh2=False, properties={"t": {"value": "{$.t}", "type": "float"}, "b": {
+         "value": "00ff", "type": "bytes"}}), {"mqtt.topic": "a/property-types-rfh2-off", "usr": {"t": 0.5, "b": "00FF"}},
+         b'{"t":0.5}'),
+    ToMq("transform", {"payload": {"ccsid": 500, "drop": ["$.debug"], "transform": {
+         "f": {"expr": "payload.t * 1.8 + 32"}, "of": "{topic}"}}}, {"rfh2.CodedCharSetId": 500,
+         "body": '{"t":21.50,"f":70.7,"of":"a/transform"}'.encode("cp500")}, b'{"t":21.50,"debug":{"x":1}}'),
 ]  # fmt: skip
 
 #: Mappings whose destination is a template of captures, or another queue manager's.
@@ -105,6 +119,9 @@ REFUSED: list[tuple[str, dict[str, Any], bytes, int, str]] = [
     ("no-text", {"payload": "text"}, b"\xff", 2119, "a/no-text"),
     ("no-character", {"payload": {"type": "text", "ccsid": 500}}, "€ 5".encode(), 2119, "a/no-character"),
     ("no-queue", {"to": {"queue": "R.NONE"}, "backouts": 0}, b"1", 2085, "a/no-queue"),
+    ("no-field", {"to": {"queue": "R.{$.site}"}}, b'{"a":1}', 2471, "a/no-field"),
+    ("no-type", attributes(properties={"t": {"value": "{$.t}", "type": "int8"}}), b'{"t":128}', 2473, "a/no-type"),
+    ("no-value", {"payload": {"transform": {"x": {"expr": "payload.t + 'a'"}}}}, b'{"t":1}', 2110, "a/no-value"),
 ]
 
 
@@ -148,6 +165,13 @@ TO_MQTT = [
     ToMqtt("payload-object", {"payload": {"type": "json", "object": {"t": "{text}", "p": "{md.Priority}"}}},
            ("--priority", "2"), {"payload": b'{"t":"21.5","p":"2"}'}),
     ToMqtt("payload-bytes", {}, (), {"payload": b"\xff\x00"}, b"\xff\x00"),
+    ToMqtt("field", {"payload": "json", "to": {"mqtt": "b/{$.name}", "link": "l"}, **attributes(correlation_data="{$.id}")},
+           ("--ccsid", "500"), {"CorrelationData": b"7", "payload": b'{"name":"field","id":7}'},
+           '{"name":"field","id":7}'.encode("cp500")),
+    ToMqtt("transform", {"payload": {"transform": {"t": "{$.t}", "p": {"expr": "md.Priority + 1"}}}}, ("--priority", "2"),
+           {"payload": b'{"t":21.50,"p":3}'}, b'{"t": 21.50}'),
+    ToMqtt("filter-expr", {"filter": {"expr": "payload.t > 30 && md.Priority > 3", "others": "discard"}},
+           ("--priority", "4"), {"payload": b'{"t":31}'}, b'{"t":31}', passed_by=("--priority", "3")),
     ToMqtt("filter-property", {"filter": {"properties": {"site": "north"}, "others": "discard"}},
            ("--property", "site=north"), {"qos": 1},
            passed_by=("--property", "site=south")),
@@ -161,6 +185,7 @@ REFUSED_OUT: list[tuple[str, dict[str, Any], bytes, int]] = [
     ("unfillable", {"to": {"mqtt": "b/{usr.site}"}}, b"1", 2471),
     ("bad-topic", {"to": {"mqtt": "b/{text}"}}, b"#", 2425),
     ("no-json", {"payload": "json"}, b"{", 2110),
+    ("no-member", {"payload": {"transform": {"x": "{$.y}"}}}, b"{}", 2471),
     ("no-text", {"payload": {"type": "text", "ccsid": 1208}}, b"\xff", 2119),
 ]
 

@@ -21,8 +21,7 @@ from types import ModuleType
 import pytest
 from typer.testing import CliRunner
 
-from bridge.cli.examples import EXAMPLES
-from bridge.cli.program import program
+from bridge.cli.program import all_examples, program
 from bridge.config.channel import ChannelConfig
 from bridge.config.document import load
 from bridge.config.json_schema import json_schema
@@ -99,7 +98,7 @@ def test_commands_and_options_in_sentences_exist(subtests: pytest.Subtests) -> N
     """Except the options of `mqbridge mq … --config FILE`, which stands for several commands."""
     for page, line in commands_in_sentences():
         with subtests.test(page=page, line=line):
-            known = {tuple(path.split()[:count]) for path in EXAMPLES for count in (1, 2, 3)}
+            known = {tuple(path.split()[:count]) for path in all_examples() for count in (1, 2, 3)}
             words = line.partition(" | ")[0].partition(" > ")[0].split()[1:]
             path = max(
                 (tuple(words[:count]) for count in (0, 1, 2, 3) if count == 0 or tuple(words[:count]) in known), key=len
@@ -180,7 +179,7 @@ def test_the_reference_has_every_command_and_attribute_of_mqsc(reference: dict[s
 
 
 def test_the_reference_has_every_command_message_and_metric(reference: dict[str, str]) -> None:
-    assert [name for name in EXAMPLES if f"\n### {name}\n" not in reference["commands"]] == []
+    assert [name for name in all_examples() if f"\n### {name}\n" not in reference["commands"]] == []
     assert [name for name in catalogue() if f"\n## {name}\n" not in reference["messages"]] == []
     assert [one.name for one in METRICS if f"| `{one.name}` |" not in reference["metrics"]] == []
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from bridge.config.description import may_be_nobody
+from bridge.config.advice import may_be_nobody
 from bridge.config.link import LOCAL
 from bridge.config.mapping import MqDestination, MqttDestination, ToMqMapping, ToMqttMapping
 from bridge.config.models import Configuration

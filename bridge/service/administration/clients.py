@@ -24,15 +24,13 @@ from bridge.administration.answers import (
     age,
     counted,
 )
+from bridge.administration.protocol import Answer, NotFound, Refused
 from bridge.administration.requests import (
     MOST_ROWS,
-    Answer,
     ClientColumn,
     DisconnectClient,
     ListClients,
-    NotFound,
     PurgeClients,
-    Refused,
     ShowClient,
     WatchClient,
 )
@@ -155,6 +153,7 @@ async def show_client(parts: Parts, request: ShowClient) -> ClientDetails:
         received=len(session.receiver.identifiers),
         waiting=waiting,
         unremoved=outbox.unremoved,
+        removal_limit=parts.service.delivery.applied_removal_limit,
         oldest=_oldest(session),
         received_rate=received_rate,
         sent_rate=sent_rate,

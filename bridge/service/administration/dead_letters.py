@@ -5,19 +5,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator
 from itertools import islice
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 
 from bridge.administration.answers import DeadLetter, DeadLetterContent, DeadLetterGroup, DeadLetterPage, counted
+from bridge.administration.protocol import Answer, Invalid, NotFound
 from bridge.administration.requests import (
-    Answer,
     DeadLetterRequest,
     DeleteDeadLetters,
     ExportDeadLetters,
-    Invalid,
     ListDeadLetters,
-    NotFound,
     RetryDeadLetters,
     ShowDeadLetter,
 )
@@ -163,7 +161,7 @@ async def export_dead_letters(parts: Parts, request: ExportDeadLetters) -> str:
     return await _run(parts, work, repeatable=True)
 
 
-def _selection(request: DeadLetterRequest) -> Selection:
+def _selection(request: DeadLetterRequest[Any]) -> Selection:
     if request.topic and (why := topic_filter_error(request.topic)) is not None:
         raise Invalid(f"topic filter {request.topic[:100]!r} is not valid: {why}")
     try:

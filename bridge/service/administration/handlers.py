@@ -9,7 +9,6 @@ import asyncio
 import contextlib
 import logging
 import os
-import re
 import time
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Mapping
@@ -32,24 +31,19 @@ from bridge.administration.answers import (
     Problem,
     counted,
 )
-from bridge.administration.counters import Counters, MappingCounters
+from bridge.administration.counters import Counters
 from bridge.administration.mapping_status import MappingStatus
+from bridge.administration.protocol import Answer, Invalid, NotFound, Refused, Request
 from bridge.administration.requests import (
     MOST_ROWS,
-    Answer,
-    AnyRequest,
     ConnectLink,
     GiveUpMapping,
-    Invalid,
     ListChannels,
     ListLinks,
     ListMappings,
     ListProblems,
-    NotFound,
     PauseMapping,
-    Refused,
     Reload,
-    Request,
     ResumeMapping,
     SetLogLevel,
     ShowAuditLog,
@@ -62,9 +56,10 @@ from bridge.administration.requests import (
     StopChannel,
     TestLink,
 )
+from bridge.config.effective import effective_yaml
 from bridge.config.link import LinkConfig
 from bridge.config.models import Configuration
-from bridge.config.values import endpoint, without_password
+from bridge.config.values import endpoint
 from bridge.mq.host import Host
 from bridge.mq.mqi import MQOD, Connection, inquire
 from bridge.mqtt.reason_codes import ReasonCode
@@ -156,12 +151,7 @@ async def show_counters(parts: Parts, request: ShowCounters) -> Counters:
         transmission_queue_depth=await _backlog(parts),
         channels=[activity.of(name, clients[name]) for name in names],
         busiest_clients=activity.busiest(min(max(request.clients, 0), MOST_CLIENTS)),
-        mappings=[
-            MappingCounters(
-                name=one.name, state=one.state, taken=one.taken, moved=one.moved, dead_lettered=one.dead_lettered
-            )
-            for one in parts.mappings.statuses()
-        ],
+        mappings=parts.mappings.statuses(),
     )
 
 
@@ -361,10 +351,6 @@ def waiting_status(
 
 #: Bytes at the end of the audit log that are searched.
 AUDIT_SIZE: Final = 4_000_000
-_SECRET: Final = re.compile(r"password|passwd|secret|token|credential|passphrase|headers", re.IGNORECASE)
-#: Keys that only name where a secret is.
-_PLACE: Final = re.compile(r"(_file|_variable|_cache|_claim|_endpoint|_url)$")
-HIDDEN: Final = "(hidden)"
 
 
 async def show_history(parts: Parts, request: ShowHistory) -> History:
@@ -417,33 +403,14 @@ def _entries(file: Path, search: str, rows: int) -> list[dict[str, Any]]:
 
 async def show_configuration(parts: Parts, request: ShowConfiguration) -> str:
     """Return the effective configuration as YAML, without secrets."""
-    # Imported on demand: bridges without a configuration file do not need it.
-    import yaml
-
-    return yaml.safe_dump(without_secrets(parts.configuration.model_dump(mode="json", by_alias=True)), sort_keys=False)
-
-
-def without_secrets(value: Any, key: str = "") -> Any:
-    """Return a part of a configuration with its secrets hidden. `key` is the key of the value."""
-    if (
-        _SECRET.search(key)
-        and not _PLACE.search(key)
-        and value not in (None, "", [], {})
-        and not isinstance(value, bool)
-    ):
-        return dict.fromkeys(value, HIDDEN) if isinstance(value, dict) else HIDDEN
-    if isinstance(value, dict):
-        return {one: without_secrets(each, str(one)) for one, each in value.items()}
-    if isinstance(value, list):
-        return [without_secrets(one, key) for one in value]
-    return without_password(value) if isinstance(value, str) and "://" in value else value
+    return effective_yaml(parts.configuration)
 
 
 #: Maximum number of message identifiers in an entry of the audit log.
 MOST_IDS: Final = 50
 
 #: The handlers by the type of their parameter `request`.
-HANDLERS: Final[Mapping[type[Request], Callable[[Parts, Any], Awaitable[object]]]] = {
+HANDLERS: Final[Mapping[type[Request[Any]], Callable[[Parts, Any], Awaitable[object]]]] = {
     get_type_hints(handler)["request"]: handler
     for names in (globals(), vars(clients), vars(queues), vars(dead_letters))
     for handler in list(names.values())
@@ -457,7 +424,7 @@ class Administration:
     def __init__(self, parts: Parts) -> None:
         self.parts = parts
 
-    async def answer(self, request: AnyRequest, user: str) -> Answer:
+    async def answer(self, request: Request[Any], user: str) -> Answer:
         """Process a request. `user` is recorded in the audit log."""
         try:
             found = await HANDLERS[type(request)](self.parts, request)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import msgspec
 
 from bridge.administration.answers import BridgeState, Problem
-from bridge.administration.requests import Refused
+from bridge.administration.protocol import Refused
 from bridge.config.models import Configuration
 from bridge.mq.host import Host
 from bridge.mq.mqi import Connection, MQError

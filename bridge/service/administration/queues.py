@@ -20,20 +20,17 @@ from bridge.administration.answers import (
     TopicSubscription,
     counted,
 )
+from bridge.administration.protocol import Answer, Invalid, NotFound, Refused
 from bridge.administration.requests import (
     MOST_ROWS,
-    Answer,
     BrowseQueue,
     ClearQueue,
-    Invalid,
     ListQueues,
     ListSubscriptions,
     ListTopics,
     MoveMessages,
-    NotFound,
     Publish,
     PutMessage,
-    Refused,
     ShowMessage,
     ShowQueue,
     ShowTopic,

@@ -13,7 +13,7 @@ import msgspec
 from bridge.administration.answers import counted
 from bridge.administration.histogram import Histogram
 from bridge.administration.mapping_status import MappingStatus, RunnerState, UnfinishedSession
-from bridge.administration.requests import NotFound, Refused
+from bridge.administration.protocol import NotFound, Refused
 from bridge.config.link import LinkConfig
 from bridge.config.mapping import ToMqMapping
 from bridge.mapping.loops import LoopGuard

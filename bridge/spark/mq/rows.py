@@ -25,7 +25,7 @@ from bridge.spark.schema import MQ_SCHEMA, REFUSAL_NAME, RowRefusal, column_valu
 from bridge.telemetry.headers import HEADER_FORMATS
 from bridge.telemetry.message import CCSID_UTF8, KeptRequest, Message, Unmappable
 from bridge.wire import cmqc
-from bridge.wire.mq import MQMD, RFH2, Folder, encode_rfh2
+from bridge.wire.mq import MQMD, RFH2, Folder, Typed, encode_rfh2
 from bridge.wire.mq.ccsid import character_set
 from bridge.wire.mq.mqmd import GROUP_FIELDS, MQMD_FIELDS
 
@@ -120,7 +120,7 @@ class PutRow(msgspec.Struct, frozen=True, gc=False):
     retain: bool | None = None
     clear: bool = False
     #: full name -> value
-    properties: dict[str, str | int | bool] | None = None
+    properties: dict[str, str | int | bool | Typed] | None = None
     kept: KeptRequest | None = None
     #: the row must not be put
     refusal: RowRefusal | None = None
@@ -194,7 +194,7 @@ def _encoded(text: str, ccsid: int | None, encoding: int | None) -> bytes:
         raise Unmappable(cmqc.MQRC_NOT_CONVERTED, why) from error
 
 
-def _properties(given: Any) -> dict[str, str | int | bool]:
+def _properties(given: Any) -> dict[str, str | int | bool | Typed]:
     """Return message properties. Raises ValueError for an invalid number."""
     return {name: _number(name, value) if name in _NUMBERS else value for name, value in given if value is not None}
 

@@ -25,7 +25,7 @@ from bridge.files import durable_file
 from bridge.link.connection import LinkConnection
 from bridge.link.outbox import CLIENT_ID, HOPS
 from bridge.link.state import LinkLost
-from bridge.mapping.template import Template, TemplateError
+from bridge.mapping.template import Template, TemplateError, template_of_columns
 from bridge.mqtt.packets import PublishProperties
 from bridge.spark.columns import PROPERTY_COLUMNS
 from bridge.spark.mqtt.broker import BROKER_OPTIONS, Broker, broker_of
@@ -101,7 +101,7 @@ def sink_options_of(options: Options, schema: StructType) -> MqttSinkOptions:
     template: Template | None = None
     if (text := options.text("topic")) is not None:
         try:
-            template = Template(text)
+            template = template_of_columns(text)
         except TemplateError as error:
             raise options.wrong("topic", f"a topic, or a template with {{names of columns}}: {error}") from error
     _check_columns(options.source, schema, template)
@@ -312,6 +312,8 @@ class _Scope:
         names = () if template is None else {name.partition(".")[0] for name in template.names}
         self._columns = {name: column_values(batch, name) for name in names}
         self.index = 0
+        #: templates of columns use no fields of a payload
+        self.document = None
 
     def __call__(self, name: str) -> str | None:
         head, _, rest = name.partition(".")

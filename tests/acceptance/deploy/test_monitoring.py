@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from bridge.administration.answers import ProblemKind
-from bridge.cli.examples import EXAMPLES
+from bridge.cli.program import all_examples
 from bridge.service.metric_catalogue import CATALOGUE
 from tests.helpers.scrape import promtool
 
@@ -78,7 +78,7 @@ def test_commands_in_alerts_are_those_of_the_bridge() -> None:
     for rule in RULES:
         for line in re.findall(r"`mqbridge ([^`]+)`", rule["annotations"]["action"]):
             words = line.split()
-            assert any(" ".join(words[:number]) in EXAMPLES for number in (1, 2, 3)), line
+            assert any(" ".join(words[:number]) in all_examples() for number in (1, 2, 3)), line
 
 
 def test_each_kind_of_problem_has_an_alert() -> None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from bridge.administration.counters import ChannelCounters, Counters, MappingCounters, rates
+from bridge.administration.counters import ChannelCounters, Counters, rates
 from bridge.administration.histogram import SECONDS, Histogram
+from bridge.administration.mapping_status import MappingStatus, RunnerState
 
 
 def reading(time: float, *channels: ChannelCounters, since: float = 100.0, taken: int | None = None) -> Counters:
-    mapping = MappingCounters(name="m", state="running", taken=taken or 0, moved=0, dead_lettered=0)
+    mapping = MappingStatus(name="m", state=RunnerState.RUNNING, taken=taken or 0)
     return Counters(
         time=time,
         since=since,

@@ -15,15 +15,14 @@ from typing import Any
 import pytest
 
 from bridge.archive.event_queue import PIPE, EventProducer, EventQueue
-from bridge.archive.events import ConnectedEvent, EndedEvent, PublishedEvent, StartedEvent, SubscribedEvent, encode
+from bridge.archive.events import ArchiveEvent, Incoming, PublishedEvent, SessionEvent, encode
 from bridge.archive.writer import LOCK, ROW_BYTES
 from bridge.clock import now_us
 from bridge.config.operations import ArchiveConfig, RollConfig
+from bridge.telemetry.outcome import Outcome
 from tests.helpers.archive import read
 from tests.helpers.line_process import suspend
 from tests.helpers.patience import PATIENCE, until
-
-_PUBLISHED = PublishedEvent.__struct_config__.tag
 
 
 @pytest.fixture
@@ -37,7 +36,7 @@ def make(directory: Path) -> Iterator[Callable[..., EventQueue]]:
 
     def call(*, roll: float = 3600, **values: Any) -> EventQueue:
         made.append(EventQueue(ArchiveConfig(directory=directory, roll=RollConfig(time=roll), **values)))
-        made[-1].producer().keep(StartedEvent(now_us()))
+        made[-1].producer().keep(ArchiveEvent(now_us(), Outcome.STARTED))
         return made[-1]
 
     yield call
@@ -53,8 +52,8 @@ def producer(queue: EventQueue) -> EventProducer:
 def hand(queue: EventQueue, *topics: str, size: int = 0, by: EventProducer | None = None) -> None:
     """An event that makes a row with each of these topics, with payloads of so many bytes."""
     now = now_us()
-    publications = [(topic, bytes(size), 0, 0, False) for topic in topics]
-    (by or producer(queue)).add(now, encode((_PUBLISHED, now, "p", "", now, {}, publications)), len(topics))
+    publications = [Incoming(topic, bytes(size), 0, 0, False) for topic in topics]
+    (by or producer(queue)).add(now, encode(PublishedEvent(now, "p", "", now, {}, publications)), len(topics))
 
 
 def topics(directory: Path) -> list[str]:
@@ -93,7 +92,7 @@ def test_what_is_handed_over_is_written_at_the_end(make: Any, directory: Path) -
     assert queue.close(PATIENCE)
     assert topics(directory) == ["before", "a", "b", "large", "c"]
     assert own(directory) == [("started", 0), ("stopped", 0)]
-    assert queue.waiting == 0
+    assert queue.waiting() == 0
 
 
 def test_memory_is_free_again_when_it_is_written(make: Any, directory: Path) -> None:
@@ -101,7 +100,7 @@ def test_memory_is_free_again_when_it_is_written(make: Any, directory: Path) -> 
     queue.start()
     for number in range(3):
         hand(queue, f"{number}", size=900_000)
-        until(lambda: queue.waiting == 0)
+        until(lambda: queue.waiting() == 0)
     queue.close(PATIENCE)
     assert topics(directory) == ["0", "1", "2"]
 
@@ -130,7 +129,7 @@ def test_a_process_that_reads_nothing_holds_nobody_up(make: Any, directory: Path
         if number == 30:  # before the memory is full: what is missed is told at once, when the process reads again
             until(lambda: is_held_up(queue))
         hand(queue, f"{number}", size=100_000)
-    assert producer(queue).missed > 50 and queue.waiting <= 4 * 1024 * 1024
+    assert producer(queue).missed > 50 and queue.waiting() <= 4 * 1024 * 1024
     assert is_held_up(queue)
     os.kill(queue.child.pid, signal.SIGCONT)
     queue.close(PATIENCE)
@@ -141,13 +140,13 @@ def test_a_process_that_reads_nothing_holds_nobody_up(make: Any, directory: Path
 
 def test_a_process_that_was_killed_is_replaced(make: Any, directory: Path, caplog: pytest.LogCaptureFixture) -> None:
     queue = make(roll=0.05)
-    producer(queue).keep(SubscribedEvent(now_us(), "c", "anna", True, [("a/#", 1)], now_us()))
+    producer(queue).keep(SessionEvent(now_us(), Outcome.SUBSCRIBED, "c", "anna", True, [("a/#", 1)], now_us()))
     queue.start()
     hand(queue, "on disk")
     until(lambda: topics(directory) == ["on disk"] and not queue._batches)
     suspend(queue.child.pid)
-    producer(queue).keep(ConnectedEvent(now_us(), "d", "", False))
-    producer(queue).keep(EndedEvent(now_us(), "d"))
+    producer(queue).keep(SessionEvent(now_us(), Outcome.CONNECTED, "d", "", False))
+    producer(queue).keep(SessionEvent(now_us(), Outcome.ENDED, "d"))
     hand(queue, "lost", "lost too")
     until(lambda: sent(queue) == 2)
     killed = kill(queue)
@@ -160,7 +159,7 @@ def test_a_process_that_was_killed_is_replaced(make: Any, directory: Path, caplo
     said, happened = ("subscribed", "c"), [("connected", "d"), ("ended", "d")]
     assert sessions == [said, said, *happened]  # a process begins with the open sessions
     assert f"(pid {killed}) was ended by SIGKILL; 2 rows were lost" in caplog.text
-    assert queue.waiting == 0
+    assert queue.waiting() == 0
 
 
 def test_a_process_killed_before_its_first_file_loses_no_start(make: Any, directory: Path) -> None:
@@ -197,18 +196,19 @@ def test_a_process_that_dies_while_the_service_stops(make: Any, directory: Path)
 SERVICE = """
 import sys, time
 from pathlib import Path
-from bridge.archive.events import PublishedEvent, StartedEvent, encode
+from bridge.archive.events import ArchiveEvent, Incoming, PublishedEvent, encode
 from bridge.clock import now_us
 from bridge.archive.event_queue import EventQueue
 from bridge.config.operations import ArchiveConfig
+from bridge.telemetry.outcome import Outcome
 queue = EventQueue(ArchiveConfig(directory=Path(sys.argv[1])))
 producer = queue.producer()
-producer.keep(StartedEvent(now_us()))
+producer.keep(ArchiveEvent(now_us(), Outcome.STARTED))
 queue.start()
 for number in range(2000):
     now = now_us()
-    publications = [(str(number), bytes(1000), 0, 0, False)]
-    producer.add(now, encode((PublishedEvent.__struct_config__.tag, now, "p", "", now, {}, publications)), 1)
+    publications = [Incoming(str(number), bytes(1000), 0, 0, False)]
+    producer.add(now, encode(PublishedEvent(now, "p", "", now, {}, publications)), 1)
 while queue._queue or not queue._idle:
     time.sleep(0.001)
 print("in the pipe", flush=True)
@@ -252,7 +252,7 @@ def test_several_threads_hand_over(make: Any, directory: Path) -> None:
     for number in range(3):
         assert [one for one in found if one.startswith(f"{number}/")] == [f"{number}/{count}" for count in range(200)]
     assert own(directory) == [("started", 0), ("gap", 2), ("gap", 2), ("stopped", 0)]
-    assert queue.waiting == 0
+    assert queue.waiting() == 0
 
 
 def test_no_process_runs_before_the_start(make: Any) -> None:

@@ -8,14 +8,24 @@ from typing import Any
 import msgspec
 import pytest
 
-from bridge.archive.events import DeadLetteredEvent, FinishedEvent, PublishedEvent, encode, events_of, together
+from bridge.archive.events import (
+    DeliveredMessage,
+    EncodedMessage,
+    Incoming,
+    PublishedEvent,
+    SettledEvent,
+    encode,
+    events_of,
+    together,
+)
 from bridge.archive.rows import Provenance, Rows, provenance_of, put_time
 from bridge.archive.schema import COLUMNS, NAMES, arrow_schema, json_of, payload_hash, properties_of, row
 from bridge.mqtt.packets import Publish, PublishProperties
-from bridge.service.recorder import delivery_of
+from bridge.service.recorder import outgoing_message
 from bridge.telemetry.conversion import to_mq
 from bridge.telemetry.identity import ClientIdentity
 from bridge.telemetry.message import CCSID_UTF8, NO_PROPERTIES, Message
+from bridge.telemetry.outcome import Outcome
 from bridge.telemetry.transmission import PublicationMessage
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD, MQXQH, RFH2, Folder, Typed, encode_mqxqh, encode_rfh2
@@ -77,18 +87,16 @@ def test_when_a_message_was_put_as_its_descriptor_says(md: MQMD, expected: int) 
     assert put_time(md) == expected
 
 
-def rows_of(kind: Any, *fields: Any) -> list[dict[str, Any]]:
-    """The rows of an event, handed over as the service does."""
-    (event,) = events_of(together([b""]) + encode((kind.__struct_config__.tag, *fields)))
-    rows = Rows(itertools.count(1), payloads=True)
-    made = rows.finished(event) if isinstance(event, FinishedEvent) else rows.dead_lettered(event)
-    return [dict(zip(NAMES, one, strict=True)) for one in made]
+def rows_of(user: str, message: Any) -> list[dict[str, Any]]:
+    """The rows of a message for client `c` that was settled at 50, handed over as the service does."""
+    (event,) = events_of(together([b""]) + encode(SettledEvent(50, "c", user, 0.0, [message])))
+    return [dict(zip(NAMES, row, strict=True)) for row in Rows(itertools.count(1), payloads=True).settled(event)]
 
 
 def test_a_publication_of_a_client() -> None:
     message = PublicationMessage(MQMD(), "p", "t/u", b"body", 2, 9)
-    one = delivery_of(Queued(message, put_time=12.5, retained=True), None)
-    (found,) = rows_of(FinishedEvent, 50, "c", "anna", [one])
+    one = outgoing_message(Queued(message, put_time=12.5, retained=True), None)
+    (found,) = rows_of("anna", one)
     assert (found["outcome"], found["topic"], found["payload"], found["size"]) == ("delivered", "t/u", b"body", 4)
     assert (found["publisher"], found["publisher_message_id"], found["received"]) == ("p", 9, 12_500_000)
     assert (found["retain"], found["user"], found["sent"]) == (True, "anna", 50)
@@ -114,16 +122,17 @@ def test_properties_of_mqtt_5_are_in_each_row_of_a_publication() -> None:
     identity = ClientIdentity("p", b"")
     message = to_mq(Publish("t/u", b"body", 2, False, False, 9, PROPERTIES), identity)
     md = message.md
-    source = (md.Format, md.Encoding, md.CodedCharSetId, message.data, md.CorrelId)
-    delivered = ("t/u", b"", False, 12.5, "", 0, None, None, False, None, source)
-    assert rows_of(FinishedEvent, 50, "c", "anna", [delivered])[0]["properties"] == WRITTEN
+    source = EncodedMessage(md.Format, md.Encoding, md.CodedCharSetId, message.data, md.CorrelId)
+    delivered = DeliveredMessage("t/u", b"", False, 12.5, "", 0, None, source)
+    assert rows_of("anna", delivered)[0]["properties"] == WRITTEN
     header = MQXQH(RemoteQName=b"t", RemoteQMgrName=b"c", MsgDesc=msgspec.structs.replace(md, Version=1))
-    raw = delivery_of(Queued(message, raw=encode_mqxqh(header) + message.data), None)
-    assert rows_of(FinishedEvent, 50, "c", "anna", [raw])[0]["properties"] == WRITTEN
-    parts = ("t/u", b"body", False, 12.5, "p", 9, 2, None, False, None, None, PROPERTIES)
-    assert rows_of(FinishedEvent, 50, "c", "anna", [parts])[0]["properties"] == WRITTEN
+    raw = outgoing_message(Queued(message, raw=encode_mqxqh(header) + message.data), None)
+    assert rows_of("anna", raw)[0]["properties"] == WRITTEN
+    parts = DeliveredMessage("t/u", b"body", False, 12.5, "p", 9, PROPERTIES, None)
+    assert rows_of("anna", parts)[0]["properties"] == WRITTEN
     (event,) = events_of(
-        together([b""]) + encode((1, 50, "p", "anna", 49, {}, [("t/u", b"", 0, 0, False, PROPERTIES)]))
+        together([b""])
+        + encode(PublishedEvent(50, "p", "anna", 49, {}, [Incoming("t/u", b"", 0, 0, False, PROPERTIES)]))
     )
     assert isinstance(event, PublishedEvent)
     (published,) = Rows(itertools.count(1), payloads=True).published(event)
@@ -131,16 +140,16 @@ def test_properties_of_mqtt_5_are_in_each_row_of_a_publication() -> None:
 
 
 def test_a_delivery_of_an_applications_message() -> None:
-    one = delivery_of(Queued(with_rfh2(), topic=None, user_data="0"), None)
-    (found,) = rows_of(FinishedEvent, 50, "c", "anna", [one])
+    one = outgoing_message(Queued(with_rfh2(), topic=None, user_data="0"), None)
+    (found,) = rows_of("anna", one)
     assert (found["outcome"], found["topic"], found["payload"], found["size"]) == ("delivered", "command", b"body", 4)
     assert (found["publisher"], found["payload_hash"], found["sequence"]) == ("", payload_hash(b"body"), 1)
     assert found["received"] == 50
 
 
 def test_a_message_that_says_itself_that_it_is_retained() -> None:
-    one = delivery_of(Queued(with_rfh2(Folder.build("mqps", {"Ret": True}))), None)
-    assert rows_of(FinishedEvent, 50, "c", "", [one])[0]["retain"] is True
+    one = outgoing_message(Queued(with_rfh2(Folder.build("mqps", {"Ret": True}))), None)
+    assert rows_of("", one)[0]["retain"] is True
 
 
 def test_a_message_of_a_queue_manager_elsewhere_is_read_as_it_came() -> None:
@@ -149,15 +158,15 @@ def test_a_message_of_a_queue_manager_elsewhere_is_read_as_it_came() -> None:
     header = MQXQH(RemoteQName=b"t", RemoteQMgrName=b"c", MsgDesc=md)
     got = Message(MQMD(Format=cmqc.MQFMT_XMIT_Q_HEADER), encode_mqxqh(header) + came.data)
     stripped = Queued(PublicationMessage(MQMD(), "", "t", b"body", 1), user_data="0", raw=got.data)
-    (found,) = rows_of(FinishedEvent, 50, "c", "", [delivery_of(stripped, None)])
+    (found,) = rows_of("", outgoing_message(stripped, None))
     assert (found["publisher"], found["publisher_message_id"], found["payload"]) == ("p", 7, b"body")
     assert found["received"] == 86_401_250_000
 
 
 def test_what_cannot_be_read_is_kept_whole() -> None:
     broken = Queued(Message(MQMD(Format=cmqc.MQFMT_RF_HEADER_2), b"no header"), user_data=None)
-    one = delivery_of(broken, "MQRC_RFH_ERROR (2334)")
-    (found,) = rows_of(DeadLetteredEvent, 50, "c", one)
+    one = outgoing_message(broken, "MQRC_RFH_ERROR (2334)", Outcome.DEAD_LETTERED)
+    (found,) = rows_of("", one)
     assert (found["payload"], found["qos"], found["reason"]) == (b"no header", 2, "MQRC_RFH_ERROR (2334)")
 
 

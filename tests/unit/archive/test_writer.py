@@ -13,19 +13,11 @@ import pytest
 
 from bridge.archive import parquet
 from bridge.archive import writer as writer_module
-from bridge.archive.events import (
-    ConnectedEvent,
-    EndedEvent,
-    Event,
-    GapEvent,
-    PublishedEvent,
-    StartedEvent,
-    StoppedEvent,
-    SubscribedEvent,
-)
+from bridge.archive.events import ArchiveEvent, Event, Incoming, PublishedEvent, SessionEvent
 from bridge.archive.schema import archive_files
 from bridge.archive.writer import ArchiveError, ArchiveWriter
 from bridge.config.operations import ArchiveConfig, RollConfig
+from bridge.telemetry.outcome import Outcome
 from tests.helpers.archive import at, read
 
 #: Settings under which nothing is due before a test says so.
@@ -61,7 +53,7 @@ def make(directory: Path, reports: list[tuple[int, int]]) -> Iterator[Callable[.
 def hand(writer: ArchiveWriter, *topics: str, size: int = 0, now: int | None = None) -> None:
     """A batch with an event that makes a row with each of these topics."""
     now = at(0) if now is None else now
-    publications = [(topic, b"", 0, 0, False) for topic in topics]
+    publications = [Incoming(topic, b"", 0, 0, False) for topic in topics]
     writer.take([PublishedEvent(now, "p", "", now, {}, publications)], size)
 
 
@@ -75,10 +67,10 @@ def own(directory: Path) -> list[tuple[str, int]]:
 
 def test_what_is_handed_over_is_written_at_the_end(make: Any, directory: Path, reports: list[Any]) -> None:
     writer = make()
-    writer.take([StartedEvent(at(0))], 10)
+    writer.take([ArchiveEvent(at(0), Outcome.STARTED)], 10)
     hand(writer, "a", "b")
     hand(writer, "c")
-    writer.take([GapEvent(at(2), at(1), 7), StoppedEvent(at(3))], 10)
+    writer.take([ArchiveEvent(at(2), Outcome.GAP, at(1), 7), ArchiveEvent(at(3), Outcome.STOPPED)], 10)
     assert archive_files(directory) == [] and reports == []
     writer.close()
     assert topics(directory) == ["a", "b", "c"]
@@ -126,10 +118,10 @@ def test_files_are_rolled_by_rows_and_size(make: Any, directory: Path, monkeypat
     monkeypatch.setattr(writer_module, "SLICE_ROWS", 1)
     monkeypatch.setattr(writer_module, "GROUP_ROWS", 2)
     writer = make(roll={"rows": 4})
-    writer.take([StartedEvent(at(0))], 10)
+    writer.take([ArchiveEvent(at(0), Outcome.STARTED)], 10)
     for _ in range(4):
         hand(writer, "a", "b")
-    writer.take([StoppedEvent(at(0))], 10)
+    writer.take([ArchiveEvent(at(0), Outcome.STOPPED)], 10)
     writer.close()
     assert [parquet.pa.parquet.read_metadata(one).num_rows for one in archive_files(directory)] == [5, 4, 1]  # type: ignore[attr-defined]
 
@@ -147,10 +139,10 @@ def test_row_groups_are_of_a_size(make: Any, directory: Path, reports: list[Any]
 
 def test_each_hour_has_files_of_its_own(make: Any, directory: Path) -> None:
     writer = make()
-    writer.take([StartedEvent(at(0))], 10)
+    writer.take([ArchiveEvent(at(0), Outcome.STARTED)], 10)
     for hour in range(3):
         hand(writer, f"{hour}", now=at(hour * 3600))
-    writer.take([StoppedEvent(at(2 * 3600))], 10)
+    writer.take([ArchiveEvent(at(2 * 3600), Outcome.STOPPED)], 10)
     writer.close()
     found = [(one.parent.name, read_topics(one)) for one in archive_files(directory)]
     assert found == [("hour=12", ["", "0"]), ("hour=13", ["1"]), ("hour=14", ["2", ""])]
@@ -164,10 +156,10 @@ def read_topics(file: Path) -> list[str]:
 def test_a_day_begins_with_the_open_sessions(make: Any, directory: Path) -> None:
     writer = make()
     happened: list[Event] = [
-        ConnectedEvent(at(0), "c", "anna", True),
-        SubscribedEvent(at(0), "c", "anna", True, [("a/#", 1)], at(0)),
-        ConnectedEvent(at(0), "gone", "", False),
-        EndedEvent(at(0), "gone"),
+        SessionEvent(at(0), Outcome.CONNECTED, "c", "anna", True),
+        SessionEvent(at(0), Outcome.SUBSCRIBED, "c", "anna", True, [("a/#", 1)], at(0)),
+        SessionEvent(at(0), Outcome.CONNECTED, "gone", "", False),
+        SessionEvent(at(0), Outcome.ENDED, "gone"),
     ]
     writer.take(happened, 10)
     hand(writer, "next day", now=at(24 * 3600))
@@ -204,7 +196,7 @@ def test_rows_that_cannot_be_written_are_a_gap(
 ) -> None:
     writer = make(roll={"time": 0.01})
     failing(monkeypatch, times)
-    writer.take([StartedEvent(at(0))], 10)
+    writer.take([ArchiveEvent(at(0), Outcome.STARTED)], 10)
     hand(writer, "a", "b")
     for _ in range(times):
         writer._finish()
@@ -219,7 +211,7 @@ def test_rows_that_cannot_be_written_are_a_gap(
 
 def test_an_event_that_makes_no_rows_is_a_gap(make: Any, directory: Path, caplog: pytest.LogCaptureFixture) -> None:
     writer = make()
-    writer.take([PublishedEvent(at(0), "p", "", at(0), {}, [("a", None, 0, 0, False)])], 10)
+    writer.take([PublishedEvent(at(0), "p", "", at(0), {}, [Incoming("a", None, 0, 0, False)])], 10)
     hand(writer, "b")
     writer.close()
     assert topics(directory) == ["b"]

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
 from bridge.cli.pipeline import settings_of
 from bridge.config.pipeline import SparkConfig
@@ -25,15 +26,16 @@ def file(tmp_path: Path) -> Path:
 
 def test_list(invoke: Invoke, file: Path) -> None:
     result = invoke("pipeline", "list", "--config", file)
-    assert (result.exit_code, result.stdout) == (
-        0,
-        "pipeline one: from queue Q to queue R, every 1 s\npipeline two (not enabled): from queue Q to queue R, every 1 s\n",
-    )
+    one, two = yaml.safe_load(result.stdout).items()
+    assert (result.exit_code, one[0], two[0]) == (0, "one", "two")
+    assert (one[1]["enabled"], two[1]["enabled"]) == (True, False)
+    assert (one[1]["from"], one[1]["to"]["mq"]["queue"]) == ({"mq": {"queue": "Q"}}, "R")
+    assert one[1]["trigger"] == 1.0
 
 
 def test_the_environment_names_the_configuration(invoke: Invoke, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MQBRIDGE_CONFIG", str(file))
-    assert "pipeline one" in invoke("pipeline", "list").stdout
+    assert "one:" in invoke("pipeline", "list").stdout
 
 
 def test_a_file_without_pipelines(invoke: Invoke, tmp_path: Path) -> None:
@@ -110,7 +112,7 @@ PathFinder.find_spec = others
 @pytest.mark.parametrize(
     ("words", "status", "told"),
     [
-        (("list",), 0, "pipeline one"),
+        (("list",), 0, "one:\n"),
         (("show",), 0, "never run"),
         (("check",), 2, "pyspark is not installed: `"),
         (("run",), 2, "pyspark is not installed: `"),

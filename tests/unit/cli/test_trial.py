@@ -35,6 +35,12 @@ mappings:
   fast: {from: {mqtt: 'fast/#', link: hive}, to: {queue: B}, guarantee: at-most-once}
   ask: {from: {mqtt: ask}, to: {queue: Q, requests_queue: KEPT}, attributes: {reply_to_queue: R}}
   answer: {from: {queue: R, requests_queue: KEPT}, to: {mqtt: '{responseTopic}', link: hive}}
+  fields:
+    from: {mqtt: readings}
+    to: {queue: 'PLANT.{$.id|upper}'}
+    filter: {json: $.t}
+    payload: {transform: {f: {expr: payload.t * 1.8 + 32}}}
+  device: {from: {queue: D}, to: {mqtt: 'd/{$.id}'}}
   prices: {from: {topic: 'prices/{symbol}'}, to: {mqtt: 'p/{symbol}'}, filter: {min_size: 2}}
 """
 
@@ -206,7 +212,8 @@ def test_payload_from_a_file(attempt: Any, tmp_path: Path) -> None:
         (
             ("nothing",),
             NOT_FOUND,
-            "no mapping nothing in the configuration (plant, copy, bare, commands, far, exact, fast, ask, answer, prices)",
+            "no mapping nothing in the configuration (plant, copy, bare, commands, far, exact, fast, ask, answer,"
+            " fields, device, prices)",
         ),
         (("plant",), 2, "mapping plant is a mapping to MQ: it requires --topic instead of --message\n"),
         (("plant", "--topic", "a", "--message", "f"), 2, "mapping plant is a mapping to MQ: it requires --topic"),
@@ -370,3 +377,82 @@ def test_check_tells_mistakes_in_templates(invoke: Any, tmp_path: Path) -> None:
     result = invoke("check", file)
     assert (result.exit_code, result.stdout) == (2, "")
     assert result.stderr.startswith(f"{file}:1:49: mappings.a.to.queue: expected a template")
+
+
+# Samples ---------------------------------------------------------------------------------------------------------------
+
+SAMPLES = b"""{"id": "a", "t": 1}
+{"id": "b", "t": 2.50}
+{"id": "a", "t": 3}
+{"id": "a"}
+no json
+{"id": "a b", "t": 1}
+{"t": 1}
+{"id": "a", "t": "warm"}
+"""
+
+
+def test_each_line_of_a_file(attempt: Any, tmp_path: Path) -> None:
+    file = tmp_path / "samples.jsonl"
+    file.write_bytes(SAMPLES)
+    arguments = ("fields", "--topic", "readings", "--samples", file, "--each-line")
+    result = attempt(*arguments)
+    assert result.exit_code == 1
+    first, *lines = result.stdout.splitlines()
+    assert first == "8 samples: 3 mapped, 2 not taken, 3 rejected"
+    assert [line.split() for line in lines[:2]] == [["2", "to", "queue", "PLANT.A"], ["1", "to", "queue", "PLANT.B"]]
+    beginnings = [
+        "sample 4 not taken: its filter does not accept it",
+        "sample 5 not taken: its filter does not accept it",
+        "sample 6 rejected (MQRC_OBJECT_NAME_ERROR): ",
+        "sample 7 rejected (MQRC_PROPERTY_NOT_AVAILABLE): ",
+        "sample 8 rejected (MQRC_FORMAT_ERROR): payload.transform.f.expr: ",
+    ]
+    for line, beginning in zip(lines[2:], beginnings, strict=True):
+        assert line.startswith(beginning)
+    found = json.loads(attempt(*arguments, "--json").stdout)
+    assert (found["samples"], found["mapped"], found["notTaken"], found["rejected"]) == (8, 3, 2, 3)
+    assert found["destinations"] == {"queue PLANT.A": 2, "queue PLANT.B": 1}
+    assert found["failures"][2]["number"] == 6
+
+
+def test_samples_without_a_failure(attempt: Any, tmp_path: Path) -> None:
+    file = tmp_path / "samples.jsonl"
+    file.write_bytes(b"".join(SAMPLES.splitlines(keepends=True)[:4]))
+    result = attempt("fields", "--topic", "readings", "--samples", file, "--each-line")
+    assert result.exit_code == 0
+    assert result.stdout.startswith("4 samples: 3 mapped, 1 not taken, 0 rejected\n")
+
+
+def test_samples_of_messages(attempt: Any, tmp_path: Path) -> None:
+    bodies, messages = tmp_path / "bodies", tmp_path / "messages"
+    bodies.write_bytes(SAMPLES)
+    result = attempt("device", "--samples", bodies, "--each-line")
+    assert result.stdout.startswith("8 samples: 6 mapped, 0 not taken, 2 rejected\n")
+    messages.write_text("".join(f'{{"md": {{}}, "body": "{{\\"id\\": {number}}}"}}\n' for number in range(3)))
+    result = attempt("device", "--samples", messages)
+    assert result.stdout.splitlines()[0] == "3 samples: 3 mapped, 0 not taken, 0 rejected"
+    assert "1 to topic d/2" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        (("fields", "--topic", "t", "--samples", "x"), "--samples requires --each-line"),
+        (("fields", "--topic", "t", "--each-line"), "--each-line requires --samples"),
+        (("fields", "--topic", "t", "--samples", "x", "--payload", "y"), "cannot be combined"),
+        (("device", "--message", "m", "--samples", "x"), "cannot be combined"),
+    ],
+)
+def test_wrong_usage_of_samples(attempt: Any, arguments: tuple[str, ...], why: str) -> None:
+    result = attempt(*arguments)
+    assert result.exit_code == 2
+    assert why in result.stderr
+
+
+def test_only_the_first_failures_are_listed(attempt: Any, tmp_path: Path) -> None:
+    file = tmp_path / "samples"
+    file.write_text("{}\n" * 150)
+    lines = attempt("device", "--samples", file, "--each-line").stdout.splitlines()
+    assert len(lines) == 102
+    assert lines[-1] == "and 50 more"

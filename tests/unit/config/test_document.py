@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
+from bridge.config.advice import advice
 from bridge.config.channel import ChannelConfig
-from bridge.config.description import describe
 from bridge.config.document import load
+from bridge.config.link import LinkConfig, LinkTlsConfig
 from bridge.config.models import Configuration, default_configuration
 from bridge.config.problems import ConfigurationError
 from bridge.config.queue_manager import (
@@ -135,109 +136,55 @@ def test_a_file_that_cannot_be_read(name: str, told: str, tmp_path: Path, monkey
     assert (problem.line, problem.column, problem.key) == (None, None, "")
 
 
-def test_the_default_in_words() -> None:
-    assert describe(default_configuration()) == [
-        "queue manager MQB1 (embedded), data in data of the working directory, messages of at most 4 MiB",
-        "MQ applications in other processes connect through the Unix socket only",
-        "channel PLAIN.MQTT: MQTTV5, MQTTV311 and MQTTV3 at 127.0.0.1:1883, at most 10000 clients,"
-        " acting as their user name, or as nobody if they have none",
-        "messages for MQTT clients wait on SYSTEM.MQTT.TRANSMIT.QUEUE",
-        "each client: at most 20 messages in flight, 1 MiB unread, 1 MiB uncommitted; resend to MQTT 3.1 clients after 20 s",
-        "stopping takes at most 10 s",
-        "log: info and above, as text",
-    ]
-
-
-def test_another_configuration_in_words() -> None:
-    remote = ChannelConfig(
-        name="A", address="::", allow_anonymous_remote=True, protocols=["MQTTV3"], byte_order="little"
-    )
+def test_insecure_connections_are_pointed_out() -> None:
+    remote = ChannelConfig(name="A", address="::", allow_anonymous_remote=True, mcauser="u")
     configuration = Configuration(
         queue_manager=EmbeddedQueueManagerConfig(
-            data_directory=Path("/var/mq"),
-            scripts=[Path("/a.mqsc")],
-            listener=ListenerConfig(address="10.0.0.1", allow_anonymous_remote=True),
-            authorities="enforced",
+            listener=ListenerConfig(address="10.0.0.1", allow_anonymous_remote=True)
         ),
-        channels=[
-            remote,
-            ChannelConfig(name="B", port=0, mcauser="mqttuser"),
-            ChannelConfig(name="C", mcauser="mqttuser", use_client_id=True),
-        ],
+        channels=[remote, ChannelConfig(name="B", mcauser="u")],
+        links={
+            "l": LinkConfig(host="h", tls=LinkTlsConfig(check_host_name=False)),
+            "m": LinkConfig(host="h", tls=LinkTlsConfig()),
+        },
     )
-    assert describe(configuration)[:7] == [
-        "queue manager MQB1 (embedded), data in /var/mq, messages of at most 4 MiB",
-        "applications and MQTT clients need the authorities that SET AUTHREC gives",
-        "MQSC scripts run at start: /a.mqsc",
-        "MQ applications connect to 10.0.0.1:1414; OTHER MACHINES CAN CONNECT WITHOUT A PASSWORD",
-        "channel A: MQTTV3, little-endian at [::]:1883, at most 10000 clients, acting as their user name, or as nobody if"
-        " they have none, sessions expire after 720 h; OTHER MACHINES CAN CONNECT WITHOUT A PASSWORD",
-        "channel B: MQTTV5, MQTTV311 and MQTTV3 at any free port of 127.0.0.1, at most 10000 clients, acting as mqttuser",
-        "channel C: MQTTV5, MQTTV311 and MQTTV3 at 127.0.0.1:1883, at most 10000 clients, acting as their client identifier",
+    assert list(advice(configuration)) == [
+        "channel A: other machines can connect without a password",
+        "queue_manager.listener: other machines can connect without a password",
+        "link l: the host name of the broker is not checked (tls.check_host_name)",
     ]
-    assert "no channel: no MQTT client can connect" in describe(Configuration(channels=[]))
+    assert list(advice(default_configuration())) == []
+    assert list(advice(Configuration(channels=[]))) == ["no channel: no MQTT client can connect"]
 
 
 CLIENT: dict[str, Any] = {"name": "QM1", "channel": "MQTT.BRIDGE", "connections": ["mq1(1414)"]}
 TLS = {"key_repository": Path("/key.kdb"), "cipher_spec": "ANY"}
 
 
+NO_TLS = ["queue_manager: no TLS: others can read the data on the network"]
+
+
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("settings", "notes"),
     [
-        (
-            CLIENT,
-            [
-                "queue manager QM1 (IBM MQ) at mq1(1414), channel MQTT.BRIDGE, through ibmmq or pymqi",
-                "no TLS: others can read the data on the network",
-                "connects as the user that the bridge runs as, without a password, application name 'mqbridge'",
-                "4 publishers with units of work of at most 500 publications, 1 MiB, 50 ms; asynchronous puts",
-                "undeliverable messages go to SYSTEM.DEAD.LETTER.QUEUE",
-            ],
-        ),
-        (
-            CLIENT
-            | {"connections": ["a(1)", "b(2)"], "library": "pymqi", "tls": TlsConfig(**TLS), "user": "u"}
-            | {"application_name": "our bridge", "publishers": 1, "asynchronous_puts": False, "dead_letter_queue": "D"},
-            [
-                "queue manager QM1 (IBM MQ) at a(1) or b(2), channel MQTT.BRIDGE, through pymqi",
-                "TLS with ANY, key repository /key.kdb",
-                "connects as user u, password in the environment variable MQBRIDGE_PASSWORD, application name 'our bridge'",
-                "1 publisher with units of work of at most 500 publications, 1 MiB, 50 ms; synchronous puts",
-                "undeliverable messages go to D",
-            ],
-        ),
-        (
-            CLIENT | {"tls": TlsConfig(**TLS, certificate_label="me", peer_name="CN=QM1"), "password_file": Path("/p")},
-            ["", "TLS with ANY, key repository /key.kdb, certificate me, only to CN=QM1", "connects as the user that"],
-        ),
-        (
-            {"name": "QM1", "ccdt_url": "https://u:hunter2@mq/ccdt.json", "user": "u", "password_file": Path("/p")},
-            [
-                "queue manager QM1 (IBM MQ) as the CCDT https://mq/ccdt.json says, through ibmmq or pymqi",
-                "connects as user u, password in /p, application name 'mqbridge'",
-            ],
-        ),
-        (
-            {"name": "*QMS", "ccdt_url": "file:///c", "tls": TlsConfig(key_repository=Path("/k.p12"), fips=True)}
-            | {"token_file": Path("/t")},
-            [
-                "queue manager *QMS (IBM MQ) as the CCDT file:///c says",
-                "TLS with the CipherSpec of the CCDT, key repository /k.p12, FIPS-certified cryptography only",
-                "connects as the user of the token in /t, application name 'mqbridge'",
-            ],
-        ),
-        (
-            {"name": "QM1", "mode": "bindings"},
-            [
-                "queue manager QM1 (IBM MQ) on this machine, in bindings mode, through ibmmq or pymqi",
-                "connects as the user that the bridge runs as",
-            ],
-        ),
+        (CLIENT, NO_TLS),
+        (CLIENT | {"tls": TlsConfig(**TLS)}, []),
+        ({"name": "QM1", "ccdt_url": "file:///c"}, []),  # the CCDT specifies the CipherSpec
+        ({"name": "QM1", "mode": "bindings"}, []),
     ],
 )
-def test_ibm_mq_in_words(given: dict[str, Any], said: list[str]) -> None:
-    lines = describe(Configuration(queue_manager=IbmQueueManagerConfig(**given)))
-    assert [line[: len(want)] for line, want in zip(lines, said, strict=False)] == said
-    assert "hunter2" not in str(lines)
-    assert lines[-4].startswith("messages for MQTT clients wait on ")
+def test_ibm_mq_without_tls_is_pointed_out(settings: dict[str, Any], notes: list[str]) -> None:
+    channel = ChannelConfig(name="A", mcauser="u")
+    configuration = Configuration(queue_manager=IbmQueueManagerConfig(**settings), channels=[channel])
+    assert list(advice(configuration)) == notes
+
+
+def test_mappings_without_a_control_socket_are_pointed_out(tmp_path: Path) -> None:
+    text = "queue_manager: {type: ibm, name: Q, mode: bindings}\nmappings: {m: {from: {mqtt: a}, to: {queue: A}}}\n"
+    text += "channels: [{name: A, mcauser: u}]\n"
+    file = tmp_path / "bridge.yaml"
+    file.write_text(text)
+    (note,) = advice(load(file))
+    assert note.startswith("no control_socket: ")
+    file.write_text(text + "control_socket: /c\n")
+    assert list(advice(load(file))) == []

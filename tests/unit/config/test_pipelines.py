@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 import yaml
 
-from bridge.config.description import describe
 from bridge.config.document import Collection, load, place_in
 from bridge.config.pipeline import PipelineConfig
 from bridge.config.problems import ConfigurationError
@@ -175,13 +174,9 @@ spark:
     conf = configuration.spark.conf
     assert (conf["spark.executor.cores"], conf["spark.speculation"]) == ("2", "false")
     assert configuration.spark.jars == [tmp_path / "driver.jar"]
-    lines = describe(configuration)
-    first = lines.index("pipelines run on Spark at spark://a:7077")
-    assert lines[first + 1 : first + 3] == [
-        "  they reach the queue manager at gateway(1414)",
-        f"  as user spark, password in {tmp_path / 'secret'}",
-    ]
-    assert lines[first + 5] == "  workers have /mnt/plant, too"
+    assert (configuration.spark.listener, configuration.spark.user) == ("gateway(1414)", "spark")
+    assert configuration.spark.password_file == tmp_path / "secret"
+    assert configuration.spark.shared == [Path("/mnt/plant")]
 
 
 def test_mistakes_that_the_rest_of_the_file_makes(tmp_path: Path) -> None:
@@ -264,7 +259,7 @@ def test_a_mapping_says_what_becomes_of_the_rows(source: str, mapping: str, tmp_
     configuration = load(written(tmp_path, f"{text}\n  a: {{from: {{{source}}}, mapping: m, to: }}"))
     found = configuration.pipelines["a"]
     assert found.destination is None and found.payload == "bytes" and found.select is None
-    assert "by mapping m, every 1 s\n" in "\n".join(describe(configuration)) + "\n"
+    assert (found.mapping, found.trigger) == ("m", 1.0)
     text += f"\n  a: {{from: {{{source}}}, mapping: m, select: S}}"
     assert load(written(tmp_path, text)).pipelines["a"].payload == "json"
 
@@ -297,32 +292,6 @@ def test_a_list_of_what_is_no_file(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError) as raised:
         load(written(tmp_path, "pipelines: [nowhere]"))
     assert "pipelines[0]: expected the path of a pipeline file, or of a directory of such" in str(raised.value)
-
-
-DESCRIBED = {
-    REST: ": from queue Q to queue R, every 1 s",
-    "from: {mq: {queue: Q}}, select: S, to: {mq: {queue: R, persistence: as-queue}}": (
-        ": from queue Q to queue R, every 1 s\n  messages are as persistent as the queue specifies"
-    ),
-    "from: {mqtt: a/+}, select: S, to: {mqtt: 'b/{x}', archive: /out}, trigger: availableNow, enabled: no": (
-        " (not enabled): from MQTT a/+ to MQTT b/{x} (at least once) and archive /out, until"
-        " all available messages are processed"
-    ),
-    f"{REST}, late: {{archive: /late, window: 1 min}}, dead_letters: {{archive: /bad}}": (
-        ": from queue Q to queue R, every 1 s\n  late messages go to archive /late\n  bad payloads go to archive /bad"
-    ),
-    "from: {mq: {topic: t}}, select: S, to: {mq: {}}, payload: text, trigger: 0, tables: {t: /t.csv},"
-    " changes: {key: [a], of: [b, c]}, dead_letters: {queue: DEAD}": (
-        ": from topic t to the queue or topic that a column names, batch after batch\n  payloads are text\n"
-        "  table t is /t.csv\n  only changes of b and c by a\n  bad payloads go to DEAD"
-    ),
-}
-
-
-@pytest.mark.parametrize(("text", "expected"), DESCRIBED.items())
-def test_in_words(text: str, expected: str, tmp_path: Path) -> None:
-    lines = "\n".join(describe(load(written(tmp_path, f"pipelines: {{a: {{{text}}}}}"))))
-    assert f"pipeline a{expected}\n" in lines
 
 
 def test_the_example_in_the_shipped_configuration_has_every_option(tmp_path: Path) -> None:

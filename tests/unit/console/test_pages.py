@@ -15,10 +15,10 @@ import pytest
 from markupsafe import escape as markup
 
 from bridge.administration.answers import Problem, ProblemKind
+from bridge.config.effective import HIDDEN, without_secrets
 from bridge.console.console import commands
 from bridge.console.operation import Overview
 from bridge.mqtt.packets import Publish
-from bridge.service.administration.handlers import HIDDEN, without_secrets
 from bridge.service.problems import REMEDIES
 from tests.helpers.bridge_process import BridgeProcess
 from tests.helpers.console import Console, Page

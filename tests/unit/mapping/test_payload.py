@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bridge.mapping.message_view import document_of, in_ccsid, json_object, text_of, utf_8
+from bridge.mapping.json_document import document_of
+from bridge.mapping.message_view import in_ccsid, json_object, text_of, utf_8
 from bridge.telemetry.message import Unmappable
 
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from bridge.config.description import describe
 from bridge.config.document import load
+from bridge.config.effective import described
 from bridge.config.models import Configuration
 from bridge.config.problems import ConfigurationError
 from bridge.mapping.check import warnings_of
@@ -167,8 +166,7 @@ def test_mistakes_are_reported_with_file_and_line(tmp_path: Path, case: str) -> 
 
 
 def test_check_describes_it(tmp_path: Path) -> None:
-    lines: list[Any] = describe(configuration(tmp_path, TO_QUEUE))
-    assert "  opens the destination with the authority of the publisher" in lines
+    assert "      as: publisher" in described(configuration(tmp_path, TO_QUEUE))
 
 
 def test_check_warns_if_the_queue_manager_ignores_users(tmp_path: Path) -> None:

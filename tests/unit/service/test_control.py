@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from bridge.administration.control_server import REQUEST_LENGTH, ControlServer
 from bridge.administration.control_socket import NoBridge, ask
-from bridge.administration.requests import Answer, AnyRequest, Reload, ShowTopic
+from bridge.administration.protocol import Answer, Request
+from bridge.administration.requests import Reload, ShowTopic
 
 
 async def test_the_control_socket_answers_its_own_user_and_group_alone(tmp_path: Path) -> None:
     path = tmp_path / "control.sock"
 
-    async def handler(request: AnyRequest, user: str) -> Answer:
+    async def handler(request: Request[Any], user: str) -> Answer:
         return Answer(ok=isinstance(request, Reload | ShowTopic), lines=["reloaded"])
 
     path.write_text("left by a bridge that was killed")

@@ -63,6 +63,22 @@ async def test_a_client_gets_nothing_more_while_too_many_messages_are_not_remove
         assert [one.msg_number for one in running.backend.removed][:2] == [1, 2]
 
 
+async def test_the_limit_of_unremoved_messages_is_lowered_while_removals_lag(
+    bridge: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(FakeBackend, "removes_at_once", False)
+    async with bridge({"removal_backlog": 100}) as running:
+        delivery = running.service.delivery
+        assert delivery.applied_removal_limit == 100
+        delivery.note_removal_lag(LONG_LAG + 1)
+        assert delivery.applied_removal_limit == 50
+
+
+async def test_a_queue_manager_that_removes_messages_at_once_has_no_limit_of_unremoved_messages(bridge: Any) -> None:
+    async with bridge({"removal_backlog": 100}) as running:
+        assert running.service.delivery.applied_removal_limit is None
+
+
 @pytest.mark.parametrize("acknowledgement", [Puback(1), Pubrec(1)], ids=["QoS 1", "QoS 2"])
 async def test_the_record_of_a_packet_identifier_does_not_wait_for_the_removal_of_acknowledged_messages(
     bridge: Any, acknowledgement: Any

@@ -59,18 +59,32 @@ MISTAKES = [
     (TO_MQTT + "payload: {type: text, ccsid: 65000}", "5:34: mappings.a.payload.ccsid: expected a value without this"),
     (TO_MQ + "filter: {json: '$.a >'}", "5:20: mappings.a.filter.json: expected a filter without this mistake"),
     (
-        TO_MQ.replace("Q}", "'{$.plant}'}"),
-        "4:17: mappings.a.to.queue: expected a template without this mistake: {$.plant}: fields of the payload have no names",
+        TO_MQ.replace("Q}", "'{$.plant-1}'}"),
+        "4:17: mappings.a.to.queue: expected a template without this mistake at its character 3: {$: 'plant-1' is not a name",
     ),
     (
         TO_MQTT.replace("t}", "'{payload.plant}'}"),
-        "4:16: mappings.a.to.mqtt: expected a template without this mistake: {payload.plant}: fields of the payload have no",
+        "4:16: mappings.a.to.mqtt: expected a template without this mistake: {payload.plant}: a field of the payload is",
     ),
     (
         TO_MQ + "attributes: {msg_id: '{user.plant}'}",
         "5:26: mappings.a.attributes.msg_id: expected a template without this mistake: {user.plant}: a publication has no",
     ),
     (TO_MQ + "attributes: {msg_id: '{usr.plant}{mqtt.clientId}{mqps.Top}{mqbridge.hops}'}", ""),
+    (TO_MQ.replace("Q}", "'{$.plant}'}"), ""),
+    (TO_MQ + "filter: {properties: {$.plant: x}}", "5:36: mappings.a.filter.properties.'$.plant': expected "),
+    (
+        TO_MQ + "attributes: {properties: {t: {value: '{$.t', type: double}}}",
+        "5:42: mappings.a.attributes.properties.t.value: expected a template without this mistake",
+    ),
+    (
+        TO_MQ + "attributes: {properties: {t: {value: '{$.t}', type: decimal}}}",
+        "5:57: mappings.a.attributes.properties.t.type: expected string, boolean, int8",
+    ),
+    (
+        TO_MQTT + "attributes: {properties: {t: {value: '{$.t}', type: double}}}",
+        "5:34: mappings.a.attributes.properties.t: expected text, or a template",
+    ),
     (TO_MQ + "filter: {properties: {md.Foo: x}}", "5:35: mappings.a.filter.properties.'md.Foo': expected "),
     (
         "mappings: {a: {from: {mqtt: 'm/#'}, to: {topic: m/x}}}",

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from bridge.administration.requests import ListClients, PurgeClients, Refused, ShowClient
+from bridge.administration.protocol import Refused
+from bridge.administration.requests import ListClients, PurgeClients, ShowClient
 from bridge.mq.backend import ClientSubscription, RecoveredState
 from bridge.mqtt.packets import Subscribe
 from bridge.service.administration.clients import PURGES_AT_A_TURN, list_clients, purge_clients, show_client

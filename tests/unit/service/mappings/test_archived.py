@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from bridge.archive.events import Mapped, events_of, together
+from bridge.archive.events import MappedEvent, events_of, together
 from bridge.archive.rows import Rows
 from bridge.archive.schema import NAMES
 from bridge.mapping.loops import LoopGuard
@@ -33,7 +33,7 @@ class Archive:
 
     def add(self, now: int, data: bytes, rows: int) -> None:
         (event,) = events_of(together([data]) + data)
-        assert isinstance(event, Mapped)
+        assert isinstance(event, MappedEvent)
         made = self._rows.mapped(event)
         assert len(made) == rows
         self.rows += [dict(zip(NAMES, one, strict=True)) for one in made]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from bridge.administration.mapping_status import RunnerState
-from bridge.administration.requests import Refused
+from bridge.administration.protocol import Refused
 from bridge.config.models import Configuration
 from bridge.config.queue_manager import MAPPING_STATE_QUEUE, EmbeddedQueueManagerConfig
 from bridge.link import connection as links

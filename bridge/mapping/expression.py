@@ -1,0 +1,327 @@
+"""Expressions of mappings: CEL (https://cel.dev), evaluated by Google's implementation in C++ (package cel-expr-python).
+
+An expression is compiled and type-checked once. For a message, it computes a value from the payload, topic, captures,
+properties and MQMD. It has no side effects. Its number of steps is limited: it has at most 4,096 characters and no loops. The
+macros of CEL (`exists`, `map` and so on) are rejected, because the package limits their steps, but neither their time nor
+their memory: `map` is quadratic. So are functions whose result can be much longer than the payload, unless a literal
+limits it.
+
+JSON does not distinguish 21 and 21.0, but CEL has no arithmetic between integers and floating-point numbers. So an
+expression that fails because of that is evaluated again with all numbers of the payload, and its own, as floating-point
+numbers. Integers that CEL cannot represent (64 bits) and digits beyond those of a double pass unchanged if the expression
+does not compute with them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import secrets
+from collections.abc import Callable, Collection, Mapping, Sequence
+from datetime import UTC, datetime
+from functools import cache
+from typing import Any, Final, Protocol
+
+from bridge.mapping.json_document import MISSING, ExactFloat, PathError, PayloadPath, path_of
+from bridge.mapping.template import RuleError
+from bridge.telemetry.message import Unmappable
+from bridge.wire import cmqc
+
+
+class ExpressionError(RuleError):
+    """An invalid expression."""
+
+
+class ExpressionScope(Protocol):
+    """The values of a message that expressions use."""
+
+    def __call__(self, name: str, /) -> str | None:
+        """Return the value of a capture or of a word, or None if the message has none."""
+        ...
+
+    @property
+    def document(self) -> Any:
+        """The payload parsed as JSON. Raises Unmappable."""
+        ...
+
+    @property
+    def user_properties(self) -> Mapping[str, str]:
+        """The message properties of the usr folder."""
+        ...
+
+    @property
+    def descriptor(self) -> Mapping[str, str | int]:
+        """The fields of the MQMD, or nothing for a publication."""
+        ...
+
+
+#: Words that are variables of expressions -> description. Captures are variables, too.
+WORDS: Final[Mapping[str, str]] = {
+    "payload": "the JSON payload",
+    "topic": "topic of the publication",
+    "clientId": "client identifier of the publisher",
+    "user": "user of the publisher",
+    "usr": "message properties, or User Properties, by name: `usr.site`",
+    "md": "fields of the MQMD by name, in mappings to MQTT: `md.Priority`",
+    "time": "time of the evaluation",
+}
+#: Maximum length in characters.
+_LENGTH: Final = 4_096
+#: The macros that are loops.
+_LOOPS: Final = frozenset(("all", "exists", "exists_one", "existsOne", "filter", "map"))
+#: Functions whose arguments are literals, because the result contains them many times.
+_REPEATING: Final = frozenset(("join", "replace"))
+_TOKEN = re.compile(
+    r"""(?P<string>[rRbB]{0,2}(?:'{3}[\s\S]*?'{3}|"{3}[\s\S]*?"{3}|'(?:[^'\\\n]|\\.)*'|"(?:[^"\\\n]|\\.)*"))
+    |(?P<number>0[xX][0-9a-fA-F]+[uU]?|(?:[0-9]+(?:\.[0-9]+)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?[uU]?)
+    |(?P<name>[A-Za-z_][A-Za-z0-9_]*)|(?P<comment>//[^\n]*)|(?P<other>\S)""",
+    re.VERBOSE,
+)
+_PLACE = re.compile(r"ERROR: <input>:(-?\d+):(-?\d+): (.*)")
+_REASON = re.compile(r"^[A-Z_]+: ")
+#: Beginnings of errors: an operation that does not exist, a member that is missing, and the first one in a compilation.
+_NO_OVERLOAD: Final = "No matching overloads found"
+_NOT_FOUND: Final = "NOT_FOUND"
+_NO_OVERLOAD_HERE: Final = "found no matching overload"
+#: Integers that CEL represents.
+_INT64: Final = range(-(2**63), 2**63)
+#: The name of the only member of the object that stands for a larger integer. CEL can compare it, and nothing else. No
+#: payload can contain it.
+_LARGE: Final = secrets.token_hex()
+
+
+class Expression:
+    """A compiled expression. Raises ExpressionError.
+
+    `captures` are the names of the mapping's source. `of_publication`: messages have no MQMD.
+    """
+
+    __slots__ = ("_floating", "_members", "_names", "_path", "_program", "reads_payload", "text")
+
+    def __init__(self, text: str, captures: Collection[str] = (), *, of_publication: bool = False) -> None:
+        self.text = text
+        if len(text) > _LENGTH:
+            raise ExpressionError(f"an expression has at most {_LENGTH:,} characters, not {len(text):,}")
+        tokens = [token for token in _TOKEN.finditer(text) if not token["comment"]]
+        _check_cost(tokens)
+        words = frozenset((*captures, *WORDS)) - (frozenset({"md"}) if of_publication else frozenset())
+        environment = _environment(words)
+        floating: Any = None
+        with contextlib.suppress(RuntimeError):
+            floating = environment.compile(_with_floats(text, tokens))
+        #: the program with the numbers of the expression as floating-point numbers, or None if that has another meaning
+        self._floating = floating
+        try:
+            self._program = environment.compile(text)
+        except RuntimeError as error:
+            if floating is None or _NO_OVERLOAD_HERE not in str(error):
+                raise _mistake(text, str(error), words) from error
+            #: the program. None: the expression mixes integers and floating-point numbers
+            self._program = None
+        #: the query of an expression that only selects a field: its value passes unchanged
+        self._path: PayloadPath | None = None
+        if text.startswith("payload"):
+            with contextlib.suppress(PathError):
+                self._path = path_of(text.strip().replace("payload", "$", 1))
+        #: the variables in use, or more
+        self._names = frozenset(token["name"] for token in tokens if token["name"]) & words
+        #: whether the expression uses the payload
+        self.reads_payload = "payload" in self._names
+        #: the members of the payload that the expression uses, or None for all
+        self._members = _members_of(tokens)
+
+    def value(self, scope: ExpressionScope) -> Any:
+        """Return the value for a message, as JSON. Raises Unmappable if it has none."""
+        if self._path is not None:
+            selected = self._path.value(scope.document)
+            if selected is MISSING:
+                raise Unmappable(cmqc.MQRC_PROPERTY_NOT_AVAILABLE, f"the payload has no {self._path.text}")
+            return selected
+        data = {name: _READ[name](scope) if name in _READ else scope(name) or "" for name in self._names}
+        digits: dict[float, str] = {}
+        try:
+            if self.reads_payload:
+                document = data["payload"]
+                if self._members is not None and isinstance(document, dict):
+                    document = {name: document[name] for name in self._members if name in document}
+                data["payload"] = _plain(document, digits)
+            is_error, value = self._evaluated(data)
+            if is_error:
+                missing = value.startswith(_NOT_FOUND)
+                reason = cmqc.MQRC_PROPERTY_NOT_AVAILABLE if missing else cmqc.MQRC_FORMAT_ERROR
+                raise Unmappable(reason, f"{self.text!r} has no value: {_reason(value)}")
+            return _json(value, digits)
+        except (ValueError, RecursionError) as error:
+            raise Unmappable(cmqc.MQRC_FORMAT_ERROR, f"{self.text!r} has no value: {error}") from error
+
+    def _evaluated(self, data: dict[str, Any]) -> tuple[bool, Any]:
+        """Return whether the result is an error, and the result or the text of the error."""
+        is_error, value = True, _NO_OVERLOAD
+        if self._program is not None:
+            is_error, value = _run(self._program, data)
+        if is_error and _NO_OVERLOAD in value and self._floating is not None:
+            if self.reads_payload:
+                data = data | {"payload": _as_floats(data["payload"])}
+            is_error_again, again = _run(self._floating, data)
+            if not is_error_again or self._program is None:
+                return is_error_again, again
+        return is_error, value
+
+    def truth(self, scope: ExpressionScope) -> bool:
+        """Return whether the expression is true for a message. Raises Unmappable."""
+        value = self.value(scope)
+        if isinstance(value, bool):
+            return value
+        raise Unmappable(cmqc.MQRC_FORMAT_ERROR, f"{self.text!r} is {value!r}, neither true nor false")
+
+    @property
+    def can_be_true(self) -> bool:
+        """Whether the type of the result can be true or false."""
+        cel = _package()
+        return (self._program or self._floating).return_type() in (cel.Type.BOOL, cel.Type.DYN)
+
+
+_READ: Final[Mapping[str, Callable[[ExpressionScope], Any]]] = {
+    "payload": lambda scope: scope.document,
+    "usr": lambda scope: dict(scope.user_properties),
+    "md": lambda scope: dict(scope.descriptor),
+    "time": lambda _scope: datetime.now(UTC),
+}
+
+
+def _package() -> Any:
+    # Imported late: few mappings have expressions, and the package is large.
+    from cel_expr_python import cel
+
+    return cel
+
+
+@cache
+def _environment(words: frozenset[str]) -> Any:
+    from cel_expr_python.ext import ext_math, ext_strings
+
+    cel = _package()
+    types = {
+        "payload": cel.Type.DYN,
+        "usr": cel.Type.Map(cel.Type.STRING, cel.Type.STRING),
+        "md": cel.Type.Map(cel.Type.STRING, cel.Type.DYN),
+        "time": cel.Type.TIMESTAMP,
+    }
+    variables = {word: types.get(word, cel.Type.STRING) for word in words}
+    return cel.NewEnv(variables=variables, extensions=[ext_math.ExtMath(), ext_strings.ExtStrings()])
+
+
+def _check_cost(tokens: Sequence[re.Match[str]]) -> None:
+    """Reject what can take more time or memory than the payload allows. Raises ExpressionError."""
+    words = [token[0] for token in tokens] + ["", ""]
+    for index, token in enumerate(tokens):
+        name = token["name"]
+        if name is None or index == 0 or words[index - 1] != "." or words[index + 1] != "(":
+            continue
+        if name in _LOOPS:
+            why = f"{name}() is a loop, which expressions have not (hint: the filter json: $.list[?@.x > 1])"
+            raise ExpressionError(why, token.start() + 1)
+        if name == "format" and not tokens[index - 2]["string"]:
+            raise ExpressionError(
+                "format() needs a literal text before it, such as '%d'.format([x])", token.start() + 1
+            )
+        if name in _REPEATING:
+            end = words.index(")", index)
+            if not all(one["string"] or one["number"] or one[0] == "," for one in tokens[index + 2 : end]):
+                raise ExpressionError(f"{name}() needs literals between its parentheses", token.start() + 1)
+
+
+def _with_floats(text: str, tokens: Sequence[re.Match[str]]) -> str:
+    """Return an expression with its integers as floating-point numbers, except indexes of lists."""
+    parts, position = [], 0
+    for index, token in enumerate(tokens):
+        if not (token["number"] or "").isdecimal():
+            continue
+        if index > 1 and tokens[index - 1][0] == "[" and (tokens[index - 2]["name"] or tokens[index - 2][0] in ")]"):
+            continue
+        parts += [text[position : token.end()], ".0"]
+        position = token.end()
+    return "".join([*parts, text[position:]])
+
+
+def _members_of(tokens: Sequence[re.Match[str]]) -> frozenset[str] | None:
+    """Return the members of the payload that an expression uses, or None if it uses the payload as a whole."""
+    members = set()
+    for index, token in enumerate(tokens):
+        if token["name"] != "payload" or (index and tokens[index - 1][0] == "."):
+            continue
+        if len(tokens) < index + 3 or tokens[index + 1][0] != "." or not tokens[index + 2]["name"]:
+            return None
+        members.add(tokens[index + 2][0])
+    return frozenset(members)
+
+
+def _mistake(text: str, error: str, words: Collection[str]) -> ExpressionError:
+    """Return the error for a text that the package rejects."""
+    place = _PLACE.search(error)
+    if place is None:
+        return ExpressionError(f"{text!r} is not an expression of CEL: {_reason(error)}")
+    column = sum(len(line) + 1 for line in text.split("\n")[: int(place[1]) - 1]) + int(place[2])
+    sentence = place[3].removesuffix(" (in container '')")
+    if sentence.startswith("undeclared reference"):
+        sentence += f"; there are {', '.join(sorted(words))} (a field of the payload is payload.NAME)"
+    return ExpressionError(f"{text!r} is not an expression of CEL: {sentence}", column if column > 0 else None)
+
+
+def _run(program: Any, data: Mapping[str, Any]) -> tuple[bool, Any]:
+    """Return whether the result of a program is an error, and the result or the text of the error."""
+    try:
+        value = program.eval(data=data)
+    except RuntimeError as error:
+        return True, str(error)
+    return value.type() == _package().Type.ERROR, value.plain_value()
+
+
+def _reason(error: str) -> str:
+    """Return the text of an error of the package for people."""
+    sentence = _REASON.sub("", error)
+    if sentence.startswith(_NO_OVERLOAD):
+        return sentence.replace(_NO_OVERLOAD + " : ", "there is no such operation: ")
+    return sentence
+
+
+def _plain(value: Any, digits: dict[float, str]) -> Any:
+    """Return a value of a document as CEL accepts it, and note the digits of its numbers."""
+    if isinstance(value, str | bool) or value is None:
+        return value
+    if isinstance(value, dict):
+        return {name: _plain(element, digits) for name, element in value.items()}
+    if isinstance(value, list):
+        return [_plain(element, digits) for element in value]
+    if isinstance(value, ExactFloat):
+        number = float(value)
+        digits.setdefault(number, value.digits)
+        return number
+    return value if value in _INT64 else {_LARGE: str(value)}
+
+
+def _as_floats(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _as_floats(element) for name, element in value.items()}
+    if isinstance(value, list):
+        return [_as_floats(element) for element in value]
+    return float(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+def _json(value: Any, digits: Mapping[float, str]) -> Any:
+    """Return a result as a value of a JSON document. Raises ValueError."""
+    if isinstance(value, str | bool | int) or value is None:
+        return value
+    if isinstance(value, float):
+        return ExactFloat(digits.get(value) or repr(value))
+    if isinstance(value, dict):
+        if value.keys() == {_LARGE}:
+            return int(value[_LARGE])
+        if not all(isinstance(name, str) for name in value):
+            raise ValueError("the names of an object are text")
+        return {name: _json(element, digits) for name, element in value.items()}
+    if isinstance(value, list):
+        return [_json(element, digits) for element in value]
+    if isinstance(value, datetime):
+        return value.isoformat().replace("+00:00", "Z")
+    raise ValueError(f"{type(value).__name__} is not a value of JSON (hint: string(…) or double(…))")

@@ -1,0 +1,113 @@
+"""The effective configuration: it means the same as the file, and contains no secrets."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bridge.config.channel import ChannelConfig
+from bridge.config.document import load
+from bridge.config.effective import described, effective, effective_yaml
+from bridge.config.models import Configuration, default_configuration
+from bridge.config.queue_manager import IbmQueueManagerConfig
+
+ROOT = Path(__file__).parents[3]
+
+LINKS = [
+    "{host: h, transport: websocket, failover: ['h2:9001', '[::1]:80'], tls: {alpn: [http/1.1, x]}}",
+    "{host: h}",
+    "{host: '::1', version: 3.1.1, tls: , session: clean, client_id: me, in_flight: 1}",
+    "{host: h, port: 1, tls: {ca_file: /ca, certificate_file: /c, key_file: /k, check_host_name: false}, user: u,"
+    " password_file: /pw}",
+    "{host: h, version: 3.1.1, bridge_bit: true}",
+    "{host: h, user: u, password_variable: PW}",
+    "{host: h, user: u}",
+]
+MAPPINGS = [
+    "{from: {mqtt: 'a/{b}'}, to: {queue: 'A.{b}'}}",
+    "{from: {mqtt: 'a/{b}'}, to: {queue: A, queue_manager: '{b}'}, allow: [QM2, 'client:*']}",
+    "{from: {mqtt: a, link: l}, to: {queue: A, queue_manager: QM2}, enabled: no, guarantee: at-most-once}",
+    "{from: {mqtt: a}, to: {queue: A, requests_queue: R}, attributes: {reply_to_queue: B}}",
+    "{from: {queue: B, requests_queue: R}, to: {mqtt: '{responseTopic}', link: l}}",
+    "{from: {topic: 'a/{b...}'}, to: {mqtt: '{b}', link: l}, guarantee: exactly-once}",
+    "{from: {mqtt: a}, to: {topic: b}, filter: {qos: [0, 2], retained: no, min_size: 1, max_size: 1 KiB,"
+    " properties: {x: 5, y: , z: [a, true]}, json: $.a > 1}}",
+    "{from: {mqtt: a}, to: {queue: A}, filter: {qos: 1, retained: yes}, payload: {type: text, ccsid: 500},"
+    " attributes: {persistence: {2: as-queue}, priority: 4, expiry: 5 min, rfh2: no,"
+    " properties: {site: x}}, batch: {messages: 1}, backouts: 0}",
+    "{from: {queue: A}, to: {mqtt: a}, payload: text, attributes: {qos: 1, retained: always}}",
+    "{from: {queue: A}, to: {mqtt: a}, payload: {type: json, object: {value: '{text}', site: x}}}",
+    "{from: {mqtt: a}, to: {queue: A}, payload: json, attributes: {expiry: as-published}}",
+]
+CHANNELS = [
+    "{}",
+    "{address: 10.0.0.1, authentication: [{method: password, file: f}]}",
+    "{address: 10.0.0.1, authentication: [{method: password, file: f}], session_expiry: }",
+    "{socket: /run/mqtt.sock, session_expiry: 1 h, publish_topics: [], websocket: {}, protocols: [MQTTV3]}",
+    "{port: 8883, tls: {certificate_file: c, key_file: k, ca_file: ca, client_certificates: required}}",
+]
+PIPELINES = [
+    "{from: {mq: {queue: Q}}, select: S, to: {mq: {queue: R, persistence: as-queue}}}",
+    "{from: {mqtt: a/+}, select: S, to: {mqtt: 'b/{x}', archive: /out}, trigger: availableNow, enabled: no}",
+    "{from: {mq: {topic: t}}, select: S, to: {mq: {}}, payload: text, trigger: 0, tables: {t: /t.csv},"
+    " changes: {key: [a], of: [b, c]}, dead_letters: {queue: DEAD}, late: {archive: /late, window: 1 min}}",
+]
+SECTIONS = [
+    *(f"links: {{l: {link}}}" for link in LINKS),
+    *(f"links: {{l: {{host: h}}}}\nmappings: {{m: {mapping}}}" for mapping in MAPPINGS),
+    *(f"channels: [{{name: A, {channel[1:]}]" for channel in CHANNELS),
+    *(f"pipelines: {{p: {pipeline}}}" for pipeline in PIPELINES),
+    "queue_manager: {type: ibm, name: Q, channel: C, connections: 'mq1(1414)', user: u}",
+    "queue_manager: {type: ibm, name: Q, mode: bindings}\ncontrol_socket: /c",
+    "limits: {waiting_total: 10%, retry_interval: 1 min, pending_bytes: 2 MiB}",
+    "archive: {directory: /kept, payloads: false, retention_days: 30, roll: {time: 60}}",
+    "channel_authentication: [{channel: '*', type: ADDRESSMAP, address: '10.*', mcauser: u}]",
+    "log:\nadmin:\n",
+]
+
+
+def loaded(directory: Path, text: str) -> Configuration:
+    file = directory / "bridge.yaml"
+    file.write_text(text)
+    return load(file)
+
+
+@pytest.mark.parametrize("text", SECTIONS)
+def test_it_means_the_same_as_the_file(text: str, tmp_path: Path) -> None:
+    configuration = loaded(tmp_path, text)
+    assert loaded(tmp_path, "\n".join(described(configuration))) == configuration
+
+
+@pytest.mark.parametrize(
+    "file",
+    sorted(file for file in (ROOT / "mappings").glob("*.yaml") if file.stem != "standard"),
+    ids=lambda file: file.stem,
+)
+def test_shipped_mappings_mean_the_same(file: Path, tmp_path: Path) -> None:
+    configuration = load(file)
+    assert loaded(tmp_path, "\n".join(described(configuration))) == configuration
+
+
+def test_only_the_sections_of_the_file_are_described(tmp_path: Path) -> None:
+    assert described(loaded(tmp_path, "")) == []
+    lines = described(loaded(tmp_path, "archive: {directory: /a}\nlog: {format: json}\n"))
+    assert [line for line in lines if not line.startswith(" ")] == ["archive:", "log:"]
+    assert {"  directory: /a", "  payloads: true", "  level: info"} <= set(lines)
+
+
+def test_defaults_are_included_and_missing_values_are_not() -> None:
+    (channel,) = effective(default_configuration())["channels"]
+    assert (channel["address"], channel["port"], channel["max_clients"]) == ("127.0.0.1", 1883, 10_000)
+    assert not {"tls", "socket", "proxies"} & set(channel)
+    assert "session_expiry: null" in effective_yaml(ChannelConfig(name="A", session_expiry=None))
+
+
+def test_secrets_are_hidden() -> None:
+    settings: dict[str, Any] = {"name": "QM1", "user": "u", "password_file": Path("/p")}
+    configuration = Configuration(
+        queue_manager=IbmQueueManagerConfig(**settings, ccdt_url="https://u:hunter2@mq/ccdt.json")
+    )
+    text = effective_yaml(configuration)
+    assert "hunter2" not in text and "https://mq/ccdt.json" in text and "password_file: /p" in text

@@ -1,0 +1,194 @@
+"""Expressions of CEL: what they result in, what `check` rejects, and what a hostile payload costs."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bridge.mapping.expression import Expression, ExpressionError
+from bridge.mapping.json_document import document_of, encoded
+from bridge.telemetry.message import Unmappable
+from bridge.wire import cmqc
+
+PAYLOAD = b"""{"temp": 31.50, "whole": 21, "unit": "C", "n": 9007199254740993, "large": 123456789012345678901234567,
+ "larger": 123456789012345678901234568, "list": [1, 2.50], "nothing": null, "o": {"b": 1.10, "a": [true]}, "a name": 1}"""
+
+
+class Scope:
+    """A message with this payload."""
+
+    user_properties: Mapping[str, str] = {"site": "ulm"}
+    descriptor: Mapping[str, str | int] = {"Priority": 4, "Format": "MQSTR"}
+
+    def __init__(self, payload: bytes = PAYLOAD) -> None:
+        self.document = document_of(payload)
+
+    def __call__(self, name: str) -> str | None:
+        return {"topic": "plant/l1/temp", "line": "l1", "clientId": "dev-7", "user": "op"}.get(name)
+
+
+def value(text: str, payload: bytes = PAYLOAD) -> Any:
+    return Expression(text, ["line"]).value(Scope(payload))
+
+
+@pytest.mark.parametrize(
+    ("text", "result"),
+    [
+        ("payload.temp > 30 && topic.startsWith('plant/')", "true"),
+        ("payload.whole == 21.0 && payload.whole < 21.5", "true"),
+        ("payload['a name'] + 1", "2"),
+        ("has(payload.missing) ? 1 : 2", "2"),
+        ("payload.nothing == null", "true"),
+        ("payload.unit in ['C', 'F']", "true"),
+        ("line + '/' + clientId + '/' + user + '/' + usr.site", '"l1/dev-7/op/ulm"'),
+        ("md.Priority + 1", "5"),
+        ("md.Format", '"MQSTR"'),
+        ("topic.split('/')[1].upperAscii()", '"L1"'),
+        ("math.greatest(payload.list[0], 3)", "3"),
+        ("'%s %.1f'.format([payload.unit, payload.temp])", '"C 31.5"'),
+        ("time > timestamp('2020-01-01T00:00:00Z')", "true"),
+        ("string(payload.whole) + payload.unit", '"21C"'),
+        ("payload.list[1]", "2.50"),
+        ("'a' == 'a' // a comment: nope", "true"),
+    ],
+)
+def test_the_value_of_an_expression(text: str, result: str) -> None:
+    assert encoded(value(text)).decode() == result
+
+
+@pytest.mark.parametrize(
+    ("text", "result"),
+    [
+        ("payload.temp * 2", 63.0),
+        ("payload.temp * 1.8 + 32", 88.7),
+        ("payload.whole * 1.8 + 32", 69.8),
+        ("payload.temp + payload.whole", 52.5),
+        ("payload.list[1] + payload.list[0]", 3.5),
+        ("payload.whole + 1", 22),
+        ("payload.whole / 2", 10),
+        ("payload.whole / 2.0", 10.5),
+        ("payload.whole % 2", 1),
+        ("(payload.temp - 32) / 1.8", -0.2777),
+    ],
+)
+def test_numbers_of_both_kinds_are_computed_with(text: str, result: float) -> None:
+    assert math.isclose(value(text), result, rel_tol=1e-3)
+    assert isinstance(value(text), type(result))
+
+
+@given(st.floats(-1e6, 1e6) | st.integers(-(10**6), 10**6), st.floats(0.1, 1e3))
+def test_whether_a_device_sends_21_or_21_0_does_not_matter(number: float, factor: float) -> None:
+    payload = json.dumps({"x": number}).encode()
+    expected = number * factor + 32
+    assert math.isclose(value(f"payload.x * {factor!r} + 32", payload), expected, rel_tol=1e-12, abs_tol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("text", "result"),
+    [
+        ("payload.large", "123456789012345678901234567"),
+        ("payload", PAYLOAD.replace(b"\n ", b"").replace(b": ", b":").replace(b", ", b",").decode()),
+        ("payload.o", '{"b":1.10,"a":[true]}'),
+        ("payload.temp > 30.0 ? payload.o.b : payload.temp", "1.10"),
+        ("payload.temp > 30.0 ? payload.large : payload.n", "123456789012345678901234567"),
+        ("[payload.temp, payload.large]", "[31.50,123456789012345678901234567]"),
+        ("payload.n", "9007199254740993"),
+        ("payload.n + 1", "9007199254740994"),
+        ("payload.large == payload.large && payload.large != payload.larger", "true"),
+    ],
+)
+def test_numbers_that_are_not_computed_with_keep_their_digits(text: str, result: str) -> None:
+    assert encoded(value(text)).decode() == result
+
+
+@pytest.mark.parametrize(
+    ("text", "reason", "why"),
+    [
+        ("payload.missing > 3", cmqc.MQRC_PROPERTY_NOT_AVAILABLE, "Key not found"),
+        ("payload.missing", cmqc.MQRC_PROPERTY_NOT_AVAILABLE, "the payload has no $.missing"),
+        ("usr.missing", cmqc.MQRC_PROPERTY_NOT_AVAILABLE, "Key not found"),
+        ("payload.unit + 1", cmqc.MQRC_FORMAT_ERROR, "there is no such operation: _+_(string, int64)"),
+        ("payload.large + 1", cmqc.MQRC_FORMAT_ERROR, "there is no such operation"),
+        ("payload.large > 1", cmqc.MQRC_FORMAT_ERROR, "there is no such operation"),
+        ("payload.whole / 0", cmqc.MQRC_FORMAT_ERROR, "divide by zero"),
+        ("payload.temp / 0.0", cmqc.MQRC_FORMAT_ERROR, "beyond the range of a double"),
+        ("9223372036854775807 + payload.whole", cmqc.MQRC_FORMAT_ERROR, "overflow"),
+        ("duration('5s')", cmqc.MQRC_FORMAT_ERROR, "not a value of JSON"),
+        ("{1: 2}", cmqc.MQRC_FORMAT_ERROR, "the names of an object are text"),
+    ],
+)
+def test_an_expression_without_a_value_is_an_error_of_the_message(text: str, reason: int, why: str) -> None:
+    with pytest.raises(Unmappable) as error:
+        value(text)
+    assert error.value.reason == reason
+    assert why in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "column", "why"),
+    [
+        ("temp > 30", 1, "undeclared reference to 'temp'; there are clientId, line, payload"),
+        ("md.Priority > 3", 3, "undeclared reference to 'md.Priority'"),
+        ("topic + 1", 7, "no matching overload for '_+_' applied to '(string, int)'"),
+        ("payload. > 3", 10, "Syntax error"),
+        ("topic ==\n 'a' + nope", 17, "undeclared reference to 'nope'"),
+        ("payload.list.exists(x, x > 1)", 14, "exists() is a loop"),
+        ("payload.list.map(x, x)", 14, "map() is a loop"),
+        ("payload.s.replace(payload.a, 'b')", 11, "replace() needs literals"),
+        ("payload.list.join(payload.s)", 14, "join() needs literals"),
+        ("payload.f.format([1])", 11, "format() needs a literal text"),
+        ("+".join(["1"] * 3_000), None, "at most 4,096 characters"),
+        ("(" * 100 + "1" + ")" * 100, None, "recursion"),
+    ],
+)
+def test_what_check_rejects(text: str, column: int | None, why: str) -> None:
+    with pytest.raises(ExpressionError) as error:
+        Expression(text, ["line"], of_publication=True)
+    assert error.value.column == column
+    assert why in error.value.sentence
+
+
+@pytest.mark.parametrize(
+    ("text", "payload"),
+    [
+        ("payload.list.join(', ').size()", json.dumps({"list": ["x" * 10] * 100_000})),
+        ("payload.s.replace('a', 'bb').size()", json.dumps({"s": "a" * 1_000_000})),
+        ("payload.s.matches('^(a+)+$')", json.dumps({"s": "a" * 1_000_000 + "b"})),
+        ("7 in payload.list", json.dumps({"list": [1] * 1_000_000})),
+        (
+            "payload.o == payload.p",
+            '{"o": ' + '{"a":' * 300 + "1" + "}" * 300 + ', "p": ' + '{"a":' * 300 + "2" + "}" * 300 + "}",
+        ),
+        ("payload.temp > 3", json.dumps({"temp": 4, "list": [[1] * 1_000] * 1_000})),
+    ],
+    ids=["join", "replace", "regular expression", "long list", "deep objects", "large payload"],
+)
+def test_a_hostile_payload_costs_little(text: str, payload: str) -> None:
+    """Without loops, the cost is the length of the expression times that of the payload. A failure takes minutes."""
+    expression = Expression(text)
+    scope = Scope(payload.encode())
+    begun = time.process_time()
+    encoded(expression.value(scope))
+    assert time.process_time() - begun < 60
+
+
+def test_a_payload_cannot_contain_the_marker_of_large_integers() -> None:
+    assert (
+        value("payload.o == payload.p", b'{"o": 123456789012345678901, "p": {"integer": "123456789012345678901"}}')
+        is False
+    )
+
+
+def test_a_condition_is_true_or_false() -> None:
+    assert Expression("payload.on").can_be_true
+    assert not Expression("payload.on ? 1 : 2").can_be_true
+    assert Expression("payload.temp > 3").truth(Scope())
+    with pytest.raises(Unmappable, match="neither true nor false"):
+        Expression("payload.temp").truth(Scope())
