@@ -60,6 +60,11 @@ class ControlServer:
         #: inode of the socket; another inode at its path means that another bridge has taken over
         self._inode = 0
 
+    @property
+    def listens(self) -> bool:
+        """Whether the server listens."""
+        return self._server is not None
+
     async def start(self) -> None:
         """Listen, replacing the socket of a killed bridge. Raises OSError."""
         with contextlib.suppress(FileNotFoundError):

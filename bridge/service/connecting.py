@@ -329,7 +329,7 @@ class Handshake:
         """Release a session whose client has disconnected before CONNACK, or is rejected because of a failure."""
         service = self._service
         del service.clients[session.client_id]
-        if service.sessions.get(session.client_id) is session:  # otherwise it was purged
+        if not session.ended:
             session.detach(time.time())
             service.leave(session)
 

@@ -44,9 +44,11 @@ from bridge.service.events import (
 )
 from bridge.service.metric_catalogue import Samples
 from bridge.service.queue_manager_watch import QueueManagerWatch
-from bridge.telemetry.outbox import EXPIRED, FULL, NOT_ALLOWED, OWN, SLOW, UNDELIVERABLE, Outgoing, PublicationCounts
+from bridge.telemetry.outbox import Outgoing
+from bridge.telemetry.publication_counts import PublicationCounts
 from bridge.telemetry.session import Session
 from bridge.telemetry.transmission import put_time_of
+from bridge.telemetry.undelivered import EXPIRED, FULL, NOT_ALLOWED, OWN, SLOW, UNDELIVERABLE
 from bridge.transport.stream import BY_CLIENT, CONNECTION_LOST, TRANSPORT_ERROR
 from bridge.wire import cmqc
 

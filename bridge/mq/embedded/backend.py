@@ -670,8 +670,8 @@ class EmbeddedBackend:
                     refusals[index] = reason
             if refusals and unit.dead_letters:
                 divert(queue_manager, self._queue(), unit, work, refusals, diverted, self.reserve_dead_letter)
-        gets = work.gets
-        for transmission in cast("list[StoredMessage]", separate(unit.removals)):  # delivered by this backend
+        gets, removals = work.gets, separate(unit.removals) if unit.removals else ()
+        for transmission in cast("list[StoredMessage]", removals):  # delivered by this backend
             if transmission.linked:
                 transmission.queue.take(transmission)
                 gets.append(transmission)
@@ -824,3 +824,6 @@ class EmbeddedBackend:
                 queue.consumer = None
                 queue.close(cmqc.MQOO_INPUT_EXCLUSIVE, exclusive=True)
             return self.flush()
+
+    def abandon(self) -> asyncio.Future[None]:
+        return self.stop()

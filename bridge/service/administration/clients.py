@@ -233,7 +233,7 @@ def purge(parts: Parts, session: Session) -> None:
         client.close("purged by an administrator", ReasonCode.ADMINISTRATIVE_ACTION)
         parts.service.lost(client)
     parts.service.wills.withdraw(session.client_id)
-    if parts.service.sessions.get(session.client_id) is session:
+    if not session.ended:
         parts.service.purge(session)
 
 

@@ -25,8 +25,8 @@ from bridge.security.authenticator import Authenticated, AuthenticationFailed, P
 from bridge.security.authenticators import ChannelAuthentication
 from bridge.service.events import EventBus, Finished, SessionRejected
 from bridge.telemetry.identity import UNAUTHENTICATED, Principal
-from bridge.telemetry.outbox import NOT_ALLOWED
 from bridge.telemetry.record import Side, StateKey, decode
+from bridge.telemetry.undelivered import NOT_ALLOWED
 from bridge.transport.channel import Channel
 from bridge.wire import cmqc
 from tests.helpers.service_bridge import Client
