@@ -194,13 +194,13 @@ MUTANTS = (
     ),
     Mutant(
         "service/subscriptions.py",
-        "len(codes) >= service.limits.subscribe_filters:",
-        "len(codes) > service.limits.subscribe_filters:",
+        "self._filters >= limits.subscribe_filters:",
+        "self._filters > limits.subscribe_filters:",
         UNIT + "service/test_turns.py",
     ),
     Mutant(
         "service/subscriptions.py",
-        "most = LEVELS_PER_SUBSCRIPTION * service.limits.subscriptions",
+        "most = LEVELS_PER_SUBSCRIPTION * limits.subscriptions",
         "most = 10**9",
         UNIT + "service/test_quotas.py",
     ),

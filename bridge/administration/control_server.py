@@ -31,7 +31,7 @@ REQUEST_LENGTH, REQUEST_TIMEOUT = 131_072, 5.0
 _UCRED = struct.Struct("3i")
 
 #: Answers a request of a local user, given by name.
-Handler = Callable[[AnyRequest, str], Awaitable[Answer]]
+Handler = Callable[[Any, str], Awaitable[Answer]]
 
 
 def answers(path: Path) -> bool:
@@ -59,6 +59,11 @@ class ControlServer:
         self._server: asyncio.Server | None = None
         #: inode of the socket; another inode at its path means that another bridge has taken over
         self._inode = 0
+
+    @property
+    def listens(self) -> bool:
+        """Whether the server listens."""
+        return self._server is not None
 
     async def start(self) -> None:
         """Listen, replacing the socket of a killed bridge. Raises OSError."""

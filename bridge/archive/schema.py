@@ -37,7 +37,7 @@ class Direction(StrEnum):
     ARCHIVE = "archive"
 
 
-#: Value of `reason` for discarded messages, besides those in `bridge.telemetry.outbox`.
+#: Value of `reason` for discarded messages, besides those in `bridge.telemetry.undelivered`.
 SESSION_ENDED: Final = "the session has ended"
 
 

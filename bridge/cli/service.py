@@ -38,7 +38,7 @@ def run(
     path = file or settings.config
     configuration = configuration_in(path) if path is not None else None
     effective = configured(configuration, settings.data_dir, port, log_level.value if log_level else None)
-    from bridge.service.lifecycle import run as serve
+    from bridge.service.foreground import run as serve
     from bridge.service.reload import ConfigurationSource
 
     source = ConfigurationSource(path, configuration, read) if path is not None and configuration is not None else None

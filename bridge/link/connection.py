@@ -2,37 +2,30 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import math
 import os
-import random
 import selectors
-import socket
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from bridge.config.link import LinkConfig, client_id_of
 from bridge.config.queue_manager import read_password
-from bridge.config.values import endpoint
-from bridge.link.client import LinkClient, LinkHandshake, Sinks, Stream
+from bridge.link.attempts import Attempts, WakeUp
+from bridge.link.client import LinkClient, LinkHandshake, Sinks
+from bridge.link.inbox import Inbox
 from bridge.link.outbox import LinkOutbox, received
 from bridge.link.state import Limits, LinkCounters, LinkLost, LinkPhase, LinkRefused, LinkState, PublicationRefusal
+from bridge.link.stream import Stream
 from bridge.link.violations import Reaction, Violation, Violations
-from bridge.mqtt.packets import PacketType, Publish
-from bridge.mqtt.writer import encode_acknowledgement
+from bridge.mqtt.packets import Publish
 from bridge.parking import ParkingThread, Pause
 from bridge.telemetry.message import Publication, Received
 
 log = logging.getLogger(__name__)
 
-#: First and longest pause between connection attempts, in seconds. The pause doubles; jitter lengthens it by up to 50 %.
-FIRST_PAUSE, LONGEST_PAUSE = 0.1, 30.0
-#: The shortest pause, in seconds, after a refusal that is probably permanent, such as a wrong password.
-REFUSED_PAUSE = 10.0
 #: A connection that lasted this many seconds is re-established without a pause. The minimum prevents two bridges with the
 #: same client identifier from disconnecting each other in a tight loop.
 SETTLED = 5.0
@@ -50,6 +43,10 @@ class _Stopped(Exception):
 
 class LinkConnection:
     """A session at a broker, maintained by a dedicated thread.
+
+    This is the interface for workers and the life of the network thread. `Attempts` decides when and where to connect,
+    `LinkClient` exchanges packets, `Inbox` and `LinkOutbox` keep what workers have not finished. The interface and the thread
+    share the current connection and its generation, so they are one class.
 
     Reconnects with exponential back-off. All methods may be called from any thread. Concurrent senders wait for each other.
     Batches are passed to and from the network thread as a whole.
@@ -109,16 +106,11 @@ class LinkConnection:
         )
         #: missing support for QoS 2 has been logged
         self._qos_2_logged = False
-        self._addresses = config.addresses
-        #: index of the current address
-        self._address = 0
+        self._attempts = Attempts(config.addresses)
         #: whether all addresses know the same session
         self._shared = config.failover_sessions == "shared"
         #: host and port of the last accepted connection, or of the first address before that
         self.connected_address = self.address
-        #: attempts since the last settled connection, and the shortest pause that their errors require, in seconds
-        self._tried = 0
-        self._shortest_pause = 0.0
         #: the current state
         self.state = LinkState(LinkPhase.STOPPED, address=self.address)
         #: expiry date of the certificate that the broker showed last, in seconds since the epoch; None without TLS
@@ -139,18 +131,13 @@ class LinkConnection:
         self._connected_before = False
         #: addresses at which the session has the configured subscription
         self._subscribed_at: set[int] = set()
-        #: failed attempts and short connections since the back-off began; any thread may reset it to 0
-        self._failures = 0
         self._paused = False
-        self._woken = False
         self._abandoned: tuple[int, str] = (0, "")
         self._stopping = threading.Event()
         #: ends a pause
         self._hurry = threading.Event()
         self._stop_before = math.inf
-        self._ear, self._bell = socket.socketpair()
-        self._ear.setblocking(False)
-        self._bell.setblocking(False)
+        self._wake_up = WakeUp()
         #: time.monotonic() of the last turns that read and wrote
         self._read_at = self._wrote_at = 0.0
         self._thread = ParkingThread(f"link-{name}", self._run)
@@ -177,14 +164,14 @@ class LinkConnection:
         self._stopping.set()
         self._hurry.set()
         self._inbox.end()
-        self._wake()
+        self._wake_up.ring()
         self._thread.join(timeout)
         return not self._thread.is_alive()
 
     @property
     def address(self) -> str:
         """Host and port of the current broker address."""
-        return endpoint(*self._addresses[self._address])
+        return self._attempts.place
 
     @property
     def up(self) -> bool:
@@ -219,7 +206,7 @@ class LinkConnection:
 
     def reset_back_off(self) -> None:
         """Restart the back-off with the shortest pause, after the message for which the broker closed the connection."""
-        self._failures = 0
+        self._attempts.reset()
         self._violations.forget()
 
     @property
@@ -234,7 +221,7 @@ class LinkConnection:
 
     def connect_now(self) -> None:
         """End a pause between connection attempts, and begin with the shortest pause again."""
-        self._failures = 0
+        self._attempts.reset()
         self._hurry.set()
 
     # Receiving -------------------------------------------------------------------------------------------------------
@@ -249,7 +236,7 @@ class LinkConnection:
         taken = self._inbox.take(messages, size, wait)
         if self._paused:
             # The inbox has room again.
-            self._wake()
+            self._wake_up.ring()
         return taken
 
     def interrupt(self) -> None:
@@ -330,20 +317,12 @@ class LinkConnection:
         if client is None or generation != self._generation:
             return False
         client.queue(packets)
-        self._wake()
+        self._wake_up.ring()
         return True
-
-    def _wake(self) -> None:
-        """Wake the network thread."""
-        if not self._woken:
-            self._woken = True
-            # If the socket is full, a wake-up is pending already. If it is closed, the thread has ended.
-            with contextlib.suppress(OSError):
-                self._bell.send(b"\0")
 
     def _abandon(self, generation: int, error: str) -> None:
         self._abandoned = (generation, error)
-        self._wake()
+        self._wake_up.ring()
 
     # On the network thread --------------------------------------------------------------------------------------------
 
@@ -353,37 +332,23 @@ class LinkConnection:
             while not self._stopping.is_set():
                 try:
                     yield from self._stay_connected()
-                    self._failures = self._tried = 0
+                    self._attempts.settled()
                 except LinkLost as lost:
-                    self._tried += 1
-                    pause = self._pause_after(lost)
+                    pause = self._attempts.failed(lost)
                     self._tell(lost, pause)
                     self._pause(pause)
         except Exception as crash:
             log.exception("MQB6006E link %s (%s) ended because of an internal error", self.name, self.address)
             error = f"ended by {type(crash).__name__}: {crash}"
         finally:
-            self._ear.close()
-            self._bell.close()
+            self._wake_up.close()
             self._inbox.end()
             self._outbox.lost(error or "the link is stopped")
             log.info("MQB6004I link %s: stopped, %s", self.name, self.address)
             self._change(LinkPhase.STOPPED, error)
 
-    def _pause_after(self, error: LinkLost) -> float:
-        """Return the seconds until the next attempt: 0.0 for the next address, until all addresses were tried."""
-        if isinstance(error, LinkRefused):
-            self._shortest_pause = REFUSED_PAUSE
-        if self._tried % len(self._addresses):
-            return 0.0
-        exponential = min(FIRST_PAUSE * 2.0 ** min(self._failures, 30), LONGEST_PAUSE)
-        self._failures += 1
-        shortest, self._shortest_pause = self._shortest_pause, 0.0
-        return max(exponential, shortest) * random.uniform(1, 1.5)
-
     def _tell(self, error: LinkLost, pause: float) -> None:
-        # Count the attempts of each address.
-        number = (self._tried - 1) // len(self._addresses) + 1
+        number = self._attempts.number
         if number in (1, 5) or number % 30 == 0:
             log.warning(
                 "MQB6002W link %s: connecting to %s failed (attempt %d): %s", self.name, self.address, number, error
@@ -396,7 +361,7 @@ class LinkConnection:
             self._hurry.wait(seconds)
         if self._stopping.is_set():
             return
-        self._address = (self._address + 1) % len(self._addresses)
+        self._attempts.next_address()
 
     def _change(self, phase: LinkPhase, error: str = "", pause: float = 0.0) -> None:
         now = time.time()
@@ -423,7 +388,7 @@ class LinkConnection:
         )
         self._selector = selectors.DefaultSelector()
         try:
-            self._selector.register(self._ear, selectors.EVENT_READ)
+            self._selector.register(self._wake_up.listener, selectors.EVENT_READ)
             handshake = self._open(client)
             since = time.monotonic()
             yield from self._serve(handshake)
@@ -458,7 +423,7 @@ class LinkConnection:
 
     def _open(self, client: LinkClient) -> LinkHandshake:
         """Connect and subscribe. Raises LinkLost."""
-        handshake = LinkHandshake(client, self._config, self._addresses[self._address], self._accepted)
+        handshake = LinkHandshake(client, self._config, self._attempts.address, self._accepted)
         try:
             password = self._password()
         except OSError as error:
@@ -472,7 +437,7 @@ class LinkConnection:
         present = handshake.session_present
         # With MQTT 3.1.1, each SUBSCRIBE causes the broker to send all retained messages. Subscribe only if the session has
         # no subscription, has former ones as well, or its state is unknown.
-        place = 0 if self._shared else self._address
+        place = 0 if self._shared else self._attempts.index
         subscribed = present and (place in self._subscribed_at or (self.subscribed and not self._connected_before))
         if self._subscription is not None and (self._version_5 or self._former or not subscribed):
             self._subscribe(handshake, *self._subscription, self._former if present else ())
@@ -570,10 +535,8 @@ class LinkConnection:
         ready = 0
         selected = selector.select(0 if client.backlog and not self._paused else wait)
         for key, events in selected:
-            if key.fileobj is self._ear:
-                with contextlib.suppress(BlockingIOError):
-                    self._ear.recv(4096)
-                self._woken = False
+            if key.fileobj is self._wake_up.listener:
+                self._wake_up.answer()
             else:
                 ready = events
         if self._paused:
@@ -618,162 +581,6 @@ class LinkConnection:
         # A worker that waits for acknowledgements takes no messages. Acknowledgements must be read regardless of the number
         # of publications that precede them.
         return self._config.in_flight if self._outbox.waiting else self._inbox.room()
-
-
-# Enum member access is slow, so bind once.
-_PUBACK, _PUBREC, _PUBCOMP = PacketType.PUBACK, PacketType.PUBREC, PacketType.PUBCOMP
-
-QUEUED_BYTES = 16 << 20
-"""Payload bytes in the queue at which the link stops reading."""
-
-
-class Inbox:
-    """Queues publications for the worker, and tracks the packet identifiers to acknowledge.
-
-    Flow control: the link stops reading if `room` returns 0.
-    """
-
-    def __init__(self, limit: int, on_arrival: Callable[[], None] = lambda: None) -> None:
-        self._limit = limit
-        self._on_arrival = on_arrival
-        self._changed = threading.Condition()
-        self._queue: deque[Received] = deque()
-        self._bytes = 0
-        #: number of QoS 0 publications in the queue; those with QoS 1 and 2 are in `_owed`
-        self._unconfirmed = 0
-        #: packet identifiers of this connection that require PUBACK or PUBREC
-        self._owed: set[int] = set()
-        self._released: list[int] = []
-        #: packet identifiers of this connection that require PUBCOMP
-        self._completing: set[int] = set()
-        self._interrupted = False
-        self._ended = False
-        self.generation = 0
-        self.session_present: bool | None = None
-
-    # On the network thread -------------------------------------------------------------------------------------------
-
-    def begin(self, generation: int, session_present: bool, *, dropping: bool) -> None:
-        """Start a new accepted connection. Acknowledgements for the previous connection are dropped.
-
-        `dropping` means that the broker sends unacknowledged publications again. Otherwise it never does: they are kept in
-        the queue and need no acknowledgement.
-        """
-        with self._changed:
-            if dropping:
-                kept = [received for received in self._queue if not received.qos]
-            else:
-                kept = [
-                    Received(received.publication, 0, 0, received.dup, received.generation)
-                    if received.qos
-                    else received
-                    for received in self._queue
-                ]
-            self._queue = deque(kept)
-            self._bytes = sum(len(received.publication.payload) for received in kept)
-            self._unconfirmed = len(kept)
-            self._owed.clear()
-            self._released.clear()
-            self._completing.clear()
-            self.generation = generation
-            self.session_present = session_present
-            # Report the session to a waiting worker.
-            self._interrupted = True
-            self._changed.notify_all()
-        self._on_arrival()
-
-    def put(self, received: list[Received]) -> None:
-        """Queue received publications."""
-        with self._changed:
-            self._queue.extend(received)
-            for one in received:
-                self._bytes += len(one.publication.payload)
-                if one.qos:
-                    self._owed.add(one.packet_id)
-                else:
-                    self._unconfirmed += 1
-            self._changed.notify()
-        self._on_arrival()
-
-    def put_released(self, packet_ids: list[int]) -> None:
-        """Queue the packet identifiers of received PUBRELs."""
-        with self._changed:
-            self._released += packet_ids
-            self._completing.update(packet_ids)
-            self._changed.notify()
-        self._on_arrival()
-
-    def room(self) -> int:
-        """Return how many more publications may be read."""
-        with self._changed:
-            if self._bytes >= QUEUED_BYTES:
-                return 0
-            return max(self._limit - self._unconfirmed - len(self._owed), 0)
-
-    def end(self) -> None:
-        """Stop: nothing can be taken afterwards."""
-        with self._changed:
-            self._ended = True
-            self._changed.notify_all()
-        self._on_arrival()
-
-    # On the worker's thread ------------------------------------------------------------------------------------------
-
-    def take(self, messages: int, size: int, wait: float) -> list[Received]:
-        """Implement LinkConnection.take."""
-        with self._changed:
-            if not self._ready():
-                self._changed.wait_for(self._ready, wait)
-            self._interrupted = False
-            taken: list[Received] = []
-            if self._ended:
-                return taken
-            queue = self._queue
-            left = size
-            while queue and len(taken) < messages:
-                length = len(queue[0].publication.payload)
-                if length > left and taken:
-                    break
-                left -= length
-                received = queue.popleft()
-                self._bytes -= length
-                if not received.qos:
-                    self._unconfirmed -= 1
-                taken.append(received)
-            return taken
-
-    def _ready(self) -> bool:
-        return bool(self._queue or self._released or self._interrupted or self._ended)
-
-    def interrupt(self) -> None:
-        """Make the current or next take() return."""
-        with self._changed:
-            self._interrupted = True
-            self._changed.notify_all()
-        self._on_arrival()
-
-    def released(self) -> list[int]:
-        """Implement LinkConnection.released."""
-        with self._changed:
-            released, self._released = self._released, []
-            return released
-
-    def acknowledge(self, received: Sequence[Received]) -> tuple[int, list[bytes]]:
-        """Return the connection's generation and the acknowledgements of its publications."""
-        packets = []
-        with self._changed:
-            for one in received:
-                if one.qos and one.generation == self.generation and one.packet_id in self._owed:
-                    self._owed.discard(one.packet_id)
-                    packets.append(encode_acknowledgement(_PUBACK if one.qos == 1 else _PUBREC, one.packet_id))
-            return self.generation, packets
-
-    def complete(self, packet_ids: Sequence[int]) -> tuple[int, list[bytes]]:
-        """Return the connection's generation and the PUBCOMP packets for its PUBRELs."""
-        with self._changed:
-            known = [packet_id for packet_id in packet_ids if packet_id in self._completing]
-            self._completing.difference_update(known)
-            return self.generation, [encode_acknowledgement(_PUBCOMP, packet_id) for packet_id in known]
 
 
 #: Seconds to wait for the end of a session.

@@ -12,9 +12,9 @@ from typing import Any
 
 from bridge.config.link import LinkConfig
 from bridge.config.values import endpoint
-from bridge.link.client import WebSocketStream
 from bridge.link.connection import LinkConnection
 from bridge.link.state import LinkLost, LinkPhase, LinkState
+from bridge.link.stream import WebSocketStream
 from bridge.security.tls import tls_context
 from bridge.telemetry.message import Publication
 

@@ -298,6 +298,9 @@ class Backend(Protocol):
     def stop(self) -> asyncio.Future[None]:
         """Close the transmission queue, and wait until all units of work have completed."""
 
+    def abandon(self) -> asyncio.Future[None]:
+        """Close the transmission queue immediately. Waiting work is discarded and not reported."""
+
 
 SEGMENT: Final = cmqc.MQMF_SEGMENT | cmqc.MQMF_LAST_SEGMENT
 

@@ -269,9 +269,20 @@ class Channels:
         """Close the remaining connections immediately and return their number."""
         return sum(channel.abort() for channel in self)
 
-    async def close(self) -> None:
-        """Close all connections after sending their pending output, and wait until they are gone."""
-        await asyncio.gather(*(channel.close() for channel in self))
+    async def end(self) -> None:
+        """Stop accepting clients, and close all connections after sending their pending output.
+
+        Connections of clients that do not read it within `limits.shutdown_timeout` are aborted.
+        """
+        self.stop_listening()
+        try:
+            async with asyncio.timeout(self._limits.shutdown_timeout):
+                await asyncio.gather(*(channel.close() for channel in self))
+        except TimeoutError:
+            log.warning("MQB0003W %d clients did not read all data within shutdown_timeout", self.abort())
+            # The event loop processes their wills and sessions after it has noticed the closed connections.
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
 
 
 def place_of(config: ChannelConfig) -> str:

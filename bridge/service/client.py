@@ -193,6 +193,28 @@ def forbidden_of(session: Session, publications: Sequence[tuple[PublicationMessa
     )
 
 
+class Timers:
+    """Timers identified by name."""
+
+    def __init__(self) -> None:
+        self._handles: dict[str, asyncio.TimerHandle] = {}
+
+    def set(self, name: str, delay: float, action: Callable[[], None]) -> None:
+        """Call `action` after `delay` seconds. A previous timer with this name is cancelled."""
+        self.cancel(name)
+        self._handles[name] = asyncio.get_running_loop().call_later(max(delay, 0.0), self._call, name, action)
+
+    def cancel(self, name: str) -> None:
+        """Cancel a timer."""
+        handle = self._handles.pop(name, None)
+        if handle is not None:
+            handle.cancel()
+
+    def _call(self, name: str, action: Callable[[], None]) -> None:
+        self._handles.pop(name, None)
+        action()
+
+
 #: Seconds that the jobs of one `Turns` may take per turn of the event loop. The job that exceeds the limit is the last one.
 SECONDS_PER_TURN = 0.01
 

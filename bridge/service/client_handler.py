@@ -96,9 +96,10 @@ class ClientHandler:
                     if effects.violation_code == ReasonCode.RECEIVE_MAXIMUM_EXCEEDED:
                         self._service.limit_hits.note("unreleased", session.client_id)
                     client.close(effects.violation, effects.violation_code)
-                if session.requests.evicted:
-                    self._service.limit_hits.note("request_bytes", session.client_id, session.requests.evicted)
-                    session.requests.evicted = 0
+                requests = session.outbox.requests
+                if requests is not None and requests.evicted:
+                    self._service.limit_hits.note("request_bytes", session.client_id, requests.evicted)
+                    requests.evicted = 0
             elif isinstance(event, Disconnected):
                 if event.packet is None:
                     if event.reason_code == ReasonCode.PACKET_TOO_LARGE:

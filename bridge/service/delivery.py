@@ -25,13 +25,14 @@ from bridge.service.events import DeadLettered, EventBus, Finished, MessagesAban
 from bridge.service.limit_hits import LimitHits
 from bridge.telemetry.backlog import Backlog, BacklogLimits, NotAdmitted
 from bridge.telemetry.conversion import reason_code_of
-from bridge.telemetry.outbox import FULL, SLOW, UNDELIVERABLE, Refusal, SendEffects
+from bridge.telemetry.outbox import SendEffects
 from bridge.telemetry.packet_identifiers import Chunk
 from bridge.telemetry.record import StateKey, StateRecord
 from bridge.telemetry.removal_limit import RemovalLimit
 from bridge.telemetry.session import Session
 from bridge.telemetry.subscription import FOREIGN, SharedSubscription, shared_subscription, subscription_data
 from bridge.telemetry.transmission import Transmission
+from bridge.telemetry.undelivered import FULL, SLOW, UNDELIVERABLE, Refusal
 from bridge.wire import cmqc
 
 #: Messages to send in one batch, by session.
@@ -416,7 +417,7 @@ class DeliveryService:
         """Send messages after waiting for a turn of the event loop, during which sessions may have ended."""
         if self.retired:
             return
-        for session in [one for one in grouped if self._sessions.get(one.client_id) is not one]:
+        for session in [one for one in grouped if one.ended]:
             self._return(session, grouped.pop(session), removals)
         self._send(grouped, removals, recovered=recovered)
 

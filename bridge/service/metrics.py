@@ -39,14 +39,15 @@ from bridge.service.events import (
     Finished,
     MessagesAbandoned,
     Published,
-    SessionRejected,
     Unclaimed,
 )
 from bridge.service.metric_catalogue import Samples
 from bridge.service.queue_manager_watch import QueueManagerWatch
-from bridge.telemetry.outbox import EXPIRED, FULL, NOT_ALLOWED, OWN, SLOW, UNDELIVERABLE, Outgoing, PublicationCounts
+from bridge.telemetry.outbox import Outgoing
+from bridge.telemetry.publication_counts import PublicationCounts
 from bridge.telemetry.session import Session
 from bridge.telemetry.transmission import put_time_of
+from bridge.telemetry.undelivered import EXPIRED, FULL, NOT_ALLOWED, OWN, SLOW, UNDELIVERABLE
 from bridge.transport.stream import BY_CLIENT, CONNECTION_LOST, TRANSPORT_ERROR
 from bridge.wire import cmqc
 
@@ -256,12 +257,11 @@ class Traffic:
 
     def _connect_rejected(self, event: ConnectRejected) -> None:
         self._count("mqbridge_connects_refused_total", event.channel, event.reason.name.lower())
+        if event.by_owner:
+            self._count("mqbridge_sessions_refused_total", event.channel)
 
     def _authentication_failed(self, event: CredentialsRejected) -> None:
         self._count("mqbridge_authentications_failed_total", event.channel)
-
-    def _session_rejected(self, event: SessionRejected) -> None:
-        self._count("mqbridge_sessions_refused_total", event.channel)
 
     def _connected(self, event: ClientConnected) -> None:
         session = event.session

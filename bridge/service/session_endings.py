@@ -155,7 +155,7 @@ class SessionEndings:
             await asyncio.sleep(RETRY_INTERVAL)
 
     def _exists(self, session: Session) -> bool:
-        return self._sessions.get(session.client_id) is session and not self._delivery.retired
+        return not (session.ended or self._delivery.retired)
 
     def review(self, session: Session) -> None:
         """End a session that has received everything."""

@@ -11,8 +11,12 @@ import asyncio
 import itertools
 import logging
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import msgspec
 
 from bridge.clock import now_us
+from bridge.config.models import LimitsConfig
 from bridge.mq.backend import SubscriptionRequest, UnitOfWork, resolve
 from bridge.mqtt.packets import LEVEL_MQTT_5, SUBACK_FAILURE, PacketType, Subscribe, SubscriptionOptions, Unsubscribe
 from bridge.mqtt.reason_codes import ReasonCode
@@ -20,10 +24,9 @@ from bridge.mqtt.topics import FilterTree, topic_filter_error
 from bridge.security import audit_log
 from bridge.service.client import REQUEST_WEIGHT, Client
 from bridge.service.events import Finished, Subscribed, Unsubscribed
-from bridge.service.telemetry import LEVELS_PER_SUBSCRIPTION, Excess, TelemetryService, levels_left
+from bridge.service.telemetry import LEVELS_PER_SUBSCRIPTION, Excess, Quotas, TelemetryService, levels_left
 from bridge.telemetry.conversion import reason_code_of
 from bridge.telemetry.identity import ClientIdentity, TopicAccess
-from bridge.telemetry.outbox import NOT_ALLOWED
 from bridge.telemetry.session import Session
 from bridge.telemetry.subscription import (
     DEFAULT_QOS_TOPIC,
@@ -36,6 +39,7 @@ from bridge.telemetry.subscription import (
     subscription_data,
 )
 from bridge.telemetry.transmission import Transmission
+from bridge.telemetry.undelivered import NOT_ALLOWED
 from bridge.wire import cmqc
 
 log = logging.getLogger(__name__)
@@ -57,115 +61,189 @@ def topics_of(topic_filter: str) -> str:
     return topic_filter.split("/", 2)[2] if is_shared(topic_filter) else topic_filter
 
 
-async def subscribe(service: TelemetryService, client: Client, session: Session, packet: Subscribe) -> None:
-    """Answer SUBSCRIBE (MQTT 3.1.1 section 3.8) with SUBACK after the queue manager has created the subscriptions.
+def _fault(topic_filter: str) -> str | None:
+    """Return what is wrong with a topic filter, or None."""
+    return (shared_subscription_error if is_shared(topic_filter) else topic_filter_error)(topic_filter)
 
-    Before MQTT 5, the return code 0x80 means a rejection.
-    """
-    user = session.identity.user.decode("utf-8", "replace")
-    received = now_us()
-    version_5 = client.protocol.level == LEVEL_MQTT_5
-    codes: list[int] = []
-    told = ""
-    wanted: list[tuple[int, SubscriptionRequest]] = []
-    shared: list[tuple[int, SubscriptionRequest]] = []
-    known = {*session.filters, *(topic_filter for topic_filter, _ in session.shares.values())}
-    identifier = packet.properties.subscription_identifier if packet.properties is not None else None
-    identifiers = () if identifier is None else (identifier,)
-    plain = itertools.repeat(_BRIDGE_OPTIONS if client.protocol.bridge else _NO_OPTIONS)
-    room, full = service.quotas.subscriptions_left(session)
-    levels = levels_left(session, service.limits)
-    for (topic_filter, qos), options in zip(packet.topics, packet.options or plain, strict=False):
-        sharing = is_shared(topic_filter)
-        error = shared_subscription_error if sharing else topic_filter_error
-        why, code = error(topic_filter), ReasonCode.TOPIC_FILTER_INVALID
-        excess: Excess | None = None
+
+class Rejection(NamedTuple):
+    """Why the bridge rejects a topic filter, before it asks the queue manager."""
+
+    code: ReasonCode
+    why: str
+    #: the limit that the subscription would exceed
+    excess: Excess | None = None
+
+
+class RequestedFilter(msgspec.Struct, eq=False):
+    """A topic filter of a SUBSCRIBE, and its answer."""
+
+    topic_filter: str
+    #: None if the bridge itself rejects the filter
+    request: SubscriptionRequest | None = None
+    #: the reason code of SUBACK: the granted QoS, or an error
+    code: int = ReasonCode.UNSPECIFIED_ERROR
+    #: why the bridge rejects the filter
+    why: str = ""
+
+    @property
+    def shared(self) -> bool:
+        return is_shared(self.topic_filter)
+
+
+class FilterRules:
+    """The rules for the topic filters of one SUBSCRIBE."""
+
+    def __init__(self, session: Session, limits: LimitsConfig, quotas: Quotas) -> None:
+        self._session = session
+        self._limits = limits
+        self._known = {*session.filters, *(topic_filter for topic_filter, _ in session.shares.values())}
+        #: numbers of subscriptions and of topic levels that the session may add
+        self._subscriptions, self._reached = quotas.subscriptions_left(session)
+        self._levels = levels_left(session, limits)
+        self._filters = 0
+
+    def rejection(self, topic_filter: str) -> Rejection | None:
+        """Return why the next filter is rejected, or None, and then count it."""
+        rejection = self._rejection(topic_filter)
+        self._filters += 1
+        if rejection is None and topic_filter not in self._known:
+            self._subscriptions -= 1
+            self._levels -= topic_filter.count("/") + 1
+        return rejection
+
+    def _rejection(self, topic_filter: str) -> Rejection | None:
+        session = self._session
         if session.ending:
             why = "its session ends when it has received the waiting messages, because its backlog exceeded the limits"
-            code = ReasonCode.QUOTA_EXCEEDED
-        elif topic_filter.startswith(_QUEUE):
-            why = told = _NO_QUEUE
-        elif why is None and len(codes) >= service.limits.subscribe_filters:
-            excess = Excess(
-                "subscribe_filters", "", f"a SUBSCRIBE has at most {service.limits.subscribe_filters} topic filters"
-            )
-        elif why is None and topic_filter not in known and room <= 0:
-            excess = full
-        elif why is None and topic_filter not in known and levels <= topic_filter.count("/"):
-            most = LEVELS_PER_SUBSCRIPTION * service.limits.subscriptions
-            excess = Excess("subscriptions", "", f"the filters of a client have at most {most} levels")
-        elif why is None and session.topics is not None and not session.topics.may_subscribe(topics_of(topic_filter)):
-            why, code = "the channel does not let it subscribe to that (subscribe_topics)", ReasonCode.NOT_AUTHORIZED
-        if excess is not None:
-            why, code = str(excess), ReasonCode.QUOTA_EXCEEDED
-            service.limit_hits.note(excess.option, excess.owner or session.client_id)
-        if why is not None:
-            log.warning("MQB2201W client %s: rejected subscription to %r: %s", client.peer, topic_filter, why)
-            audit_log.note(
-                "subscription refused", client.peer, channel=client.channel.name, filter=topic_filter, why=why
-            )
-        elif sharing:
-            # QoS 2 cannot be guaranteed across members: see SHARED.
-            data = SubscriptionData(min(qos, SHARED.qos), False, options.retain_as_published, identifiers)
-            shared.append((len(codes), SubscriptionRequest(topic_filter, data, retained=False)))
-        else:
-            data = SubscriptionData(qos, options.no_local, options.retain_as_published, identifiers)
-            handling = options.retain_handling
-            retained = not handling or (handling == 1 and topic_filter not in session.filters)
-            wanted.append((len(codes), SubscriptionRequest(topic_filter, data, retained)))
-        if why is None and topic_filter not in known:
-            room -= 1
-            levels -= topic_filter.count("/") + 1
-        codes.append(code if version_5 else SUBACK_FAILURE)
+            return Rejection(ReasonCode.QUOTA_EXCEEDED, why)
+        if topic_filter.startswith(_QUEUE):
+            return Rejection(ReasonCode.TOPIC_FILTER_INVALID, _NO_QUEUE)
+        if (fault := _fault(topic_filter)) is not None:
+            return Rejection(ReasonCode.TOPIC_FILTER_INVALID, fault)
+        if (excess := self._excess(topic_filter)) is not None:
+            return Rejection(ReasonCode.QUOTA_EXCEEDED, str(excess), excess)
+        if session.topics is not None and not session.topics.may_subscribe(topics_of(topic_filter)):
+            why = "the channel does not let it subscribe to that (subscribe_topics)"
+            return Rejection(ReasonCode.NOT_AUTHORIZED, why)
+        return None
 
-    added = {
-        request.topic_filter: request.data.user_data
-        for _, request in wanted
-        if request.topic_filter not in session.filters
+    def _excess(self, topic_filter: str) -> Excess | None:
+        limits = self._limits
+        if self._filters >= limits.subscribe_filters:
+            why = f"a SUBSCRIBE has at most {limits.subscribe_filters} topic filters"
+            return Excess("subscribe_filters", "", why)
+        if topic_filter in self._known:
+            return None
+        if self._subscriptions <= 0:
+            return self._reached
+        if self._levels <= topic_filter.count("/"):
+            most = LEVELS_PER_SUBSCRIPTION * limits.subscriptions
+            return Excess("subscriptions", "", f"the filters of a client have at most {most} levels")
+        return None
+
+
+async def subscribe(service: TelemetryService, client: Client, session: Session, packet: Subscribe) -> None:
+    """Answer SUBSCRIBE (MQTT 3.1.1 section 3.8) with SUBACK after the queue manager has created the subscriptions."""
+    user = session.identity.user.decode("utf-8", "replace")
+    received = now_us()
+    filters = _judge(service, client, session, packet)
+    shared = [requested.request for requested in filters if requested.request and requested.shared]
+    plain = [requested.request for requested in filters if requested.request and not requested.shared]
+    added = {request.topic_filter for request in plain} - session.filters.keys()
+    session.filters |= {
+        request.topic_filter: request.data.user_data for request in plain if request.topic_filter in added
     }
-    session.filters |= added
-    client.hold(REQUEST_WEIGHT * (len(wanted) + len(shared)))
-    subscribing = service.backend.subscribe(
-        session.client_id, [request for _, request in wanted], durable=session.durable, user=user
-    )
-    joining = Joining(service, session, [request for _, request in shared], user)
+
+    client.hold(REQUEST_WEIGHT * (len(plain) + len(shared)))
+    # Both are submitted before the first await, so that the order of the client's packets holds.
+    subscribing = service.backend.subscribe(session.client_id, plain, durable=session.durable, user=user)
+    joining = Joining(service, session, shared, user)
     service.quotas.update_subscriptions(session)
-    reasons = await subscribing
-    client.release(REQUEST_WEIGHT * len(wanted))
-    reasons = reasons + await joining.finish()
+    plain_reasons = iter(await subscribing)
+    client.release(REQUEST_WEIGHT * len(plain))
+    shared_reasons = iter(await joining.finish())
     client.release(REQUEST_WEIGHT * len(shared))
 
-    granted = []
-    for (position, request), reason in sorted(
-        zip(wanted + shared, reasons, strict=True), key=lambda asked: asked[0][0]
-    ):
-        topic_filter, qos = request.topic_filter, request.data.qos
-        if reason:
-            log.warning(
-                "MQB2202W client %s: rejected subscription to %r as user %r: %s (%d)",
-                client.peer,
-                topic_filter,
-                user,
-                cmqc.reason_name(reason),
-                reason,
-            )
+    granted: list[tuple[str, int]] = []
+    for requested in filters:
+        if requested.request is None:
+            continue
+        topic_filter, subscription = requested.topic_filter, requested.request.data
+        if reason := next(shared_reasons if requested.shared else plain_reasons):
+            _report_rejected(client, topic_filter, user, reason)
+            requested.code = reason_code_of(reason, PacketType.SUBACK)
             if topic_filter in added:
                 session.filters.pop(topic_filter, None)
-            codes[position] = reason_code_of(reason, PacketType.SUBACK) if version_5 else SUBACK_FAILURE
             continue
-        codes[position] = qos
+        requested.code = subscription.qos
+        granted.append((topic_filter, subscription.qos))
         if topic_filter in session.filters:
-            session.filters[topic_filter] = request.data.user_data
-        granted.append((topic_filter, qos))
+            session.filters[topic_filter] = subscription.user_data
         if topic_filter == DEFAULT_QOS_TOPIC:
-            session.outbox.direct_qos = qos
+            session.outbox.direct_qos = subscription.qos
     service.quotas.update_subscriptions(session)
-    if not client.protocol.suback(packet.packet_id, codes, told):
-        client.close(_TOO_LONG, ReasonCode.PACKET_TOO_LARGE)
-    client.transport.flush()
+    _answer(client, packet.packet_id, filters)
     service.events.publish(Subscribed(session, granted, received))
     if shared and client.session is session:
         service.delivery.pump(session, client)
+
+
+def _judge(service: TelemetryService, client: Client, session: Session, packet: Subscribe) -> list[RequestedFilter]:
+    """Return the filters of a SUBSCRIBE with the requests to the queue manager, and log those that the bridge rejects."""
+    rules = FilterRules(session, service.limits, service.quotas)
+    identifier = packet.properties.subscription_identifier if packet.properties is not None else None
+    identifiers = () if identifier is None else (identifier,)
+    implied = itertools.repeat(_BRIDGE_OPTIONS if client.protocol.bridge else _NO_OPTIONS)
+    filters: list[RequestedFilter] = []
+    for (topic_filter, qos), options in zip(packet.topics, packet.options or implied, strict=False):
+        rejection = rules.rejection(topic_filter)
+        if rejection is None:
+            request = _request(session, topic_filter, qos, options, identifiers)
+            filters.append(RequestedFilter(topic_filter, request))
+            continue
+        code, why, excess = rejection
+        filters.append(RequestedFilter(topic_filter, None, code, why))
+        if excess is not None:
+            service.limit_hits.note(excess.option, excess.owner or session.client_id)
+        log.warning("MQB2201W client %s: rejected subscription to %r: %s", client.peer, topic_filter, why)
+        audit_log.note("subscription refused", client.peer, channel=client.channel.name, filter=topic_filter, why=why)
+    return filters
+
+
+def _request(
+    session: Session, topic_filter: str, qos: int, options: SubscriptionOptions, identifiers: tuple[int, ...]
+) -> SubscriptionRequest:
+    if is_shared(topic_filter):
+        # QoS 2 cannot be guaranteed across members: see SHARED.
+        shared = SubscriptionData(min(qos, SHARED.qos), False, options.retain_as_published, identifiers)
+        return SubscriptionRequest(topic_filter, shared, retained=False)
+    handling = options.retain_handling
+    retained = not handling or (handling == 1 and topic_filter not in session.filters)
+    data = SubscriptionData(qos, options.no_local, options.retain_as_published, identifiers)
+    return SubscriptionRequest(topic_filter, data, retained)
+
+
+def _report_rejected(client: Client, topic_filter: str, user: str, reason: int) -> None:
+    log.warning(
+        "MQB2202W client %s: rejected subscription to %r as user %r: %s (%d)",
+        client.peer,
+        topic_filter,
+        user,
+        cmqc.reason_name(reason),
+        reason,
+    )
+
+
+def _answer(client: Client, packet_id: int, filters: Sequence[RequestedFilter]) -> None:
+    """Send SUBACK. Before MQTT 5, the return code 0x80 means a rejection."""
+    codes = [requested.code for requested in filters]
+    if client.protocol.level != LEVEL_MQTT_5:
+        codes = [min(code, SUBACK_FAILURE) for code in codes]
+    why = _NO_QUEUE if any(requested.why is _NO_QUEUE for requested in filters) else ""
+    if not client.protocol.suback(packet_id, codes, why):
+        client.close(_TOO_LONG, ReasonCode.PACKET_TOO_LARGE)
+    client.transport.flush()
 
 
 class Joining:
@@ -228,7 +306,7 @@ class Joining:
 
 async def _put_on_record(service: TelemetryService, session: Session) -> int:
     """Commit the memberships of a durable session and return the reason of a failure, or MQRC_NONE."""
-    if not session.durable or service.sessions.get(session.client_id) is not session:
+    if not session.durable or session.ended:
         return cmqc.MQRC_NONE
     unit = UnitOfWork()
     session.save_sent()
@@ -244,12 +322,11 @@ async def unsubscribe(service: TelemetryService, client: Client, session: Sessio
     known = {*session.filters, *(share.subscription.written for share in shares)}
     codes: list[int] = []
     for topic_filter in packet.topics:
-        error = shared_subscription_error if is_shared(topic_filter) else topic_filter_error
         if topic_filter in known:
             # Treat each filter like a separate packet (MQTT-3.10.4-6): a repeated filter no longer exists.
             known.discard(topic_filter)
             codes.append(ReasonCode.SUCCESS)
-        elif error(topic_filter) is not None:
+        elif _fault(topic_filter) is not None:
             codes.append(ReasonCode.TOPIC_FILTER_INVALID)
         else:
             codes.append(ReasonCode.NO_SUBSCRIPTION_EXISTED)
@@ -290,7 +367,7 @@ def _keep_subscribed(
     service: TelemetryService, client: Client, session: Session, removed: Mapping[str, str], failed: Mapping[str, int]
 ) -> None:
     """Keep the filters of subscriptions that the queue manager failed to remove, and report the failure to the client."""
-    if service.sessions.get(session.client_id) is session:
+    if not session.ended:
         session.filters |= {one: removed[one] for one in failed}
         service.quotas.update_subscriptions(session)
     topic_filter, reason = next(iter(failed.items()))
@@ -338,7 +415,7 @@ class Authorization:
     async def run(self, topics: TopicAccess | None) -> None:
         """Check the channel's rules and the queue manager's authorities, and remove denied subscriptions. Raises Failure."""
         failure = await self._check(topics)
-        if self._denied and self._current:
+        if self._denied and not self._session.ended:
             self._report()
             service, session = self._service, self._session
             # The next record of the session, which precedes CONNACK, contains the changed memberships.
@@ -350,7 +427,7 @@ class Authorization:
             # came for.
             await self._discard()
             await self._unsubscribe()
-            if self._current and not failure:
+            if not (failure or session.ended):
                 service.events.publish(Unsubscribed(session, list(self._denied), now_us()))
         if failure:
             raise AuthorizationFailure(failure)
@@ -401,11 +478,6 @@ class Authorization:
                 "unsubscribed on resumption", client.peer, channel=client.channel.name, filter=topic_filter, why=why
             )
 
-    @property
-    def _current(self) -> bool:
-        """Whether the session has not ended in the meantime."""
-        return self._service.sessions.get(self._session.client_id) is self._session
-
     async def _discard(self) -> None:
         """Remove the messages of subscriptions that no remaining topic filter covers. Raises Failure."""
         service, session, outbox = self._service, self._session, self._session.outbox
@@ -442,7 +514,7 @@ class Authorization:
         """Remove denied subscriptions, and discard messages still on their way. Raises Failure."""
         service, session = self._service, self._session
         denied = [topic_filter for topic_filter in self._denied if topic_filter in session.filters]
-        if not self._current or not denied:
+        if session.ended or not denied:
             return
         user_data = {topic_filter: session.filters.pop(topic_filter) for topic_filter in denied}
         service.quotas.update_subscriptions(session)

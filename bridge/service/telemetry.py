@@ -7,6 +7,7 @@ passes messages from the transmission queue to sessions, `bridge.service.client_
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import secrets
 import time
@@ -15,32 +16,28 @@ from functools import partial
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from bridge.clock import now_us
 from bridge.config.models import LimitsConfig
-from bridge.mq.backend import Backend, ClientSubscription, Completion, UnitOfWork, resolve
+from bridge.mq.backend import Backend, ClientSubscription, RecoveredState, UnitOfWork, resolve
 from bridge.mq.dead_letter_room import DeadLetterRoom
-from bridge.mqtt.packets import Publish, PublishProperties, Will
 from bridge.mqtt.reason_codes import ReasonCode
 from bridge.security import audit_log
 from bridge.security.authenticator import FailedConnects
 from bridge.security.authenticators import ChannelAuthentication
 from bridge.security.channel_authentication import ChannelAuthenticationRegister
 from bridge.security.privileged import PrivilegedUsers
-from bridge.service.client import Client, Turns, Units, forbidden_of
+from bridge.service.client import Client, Timers, Turns, Units
 from bridge.service.client_journal import ClientJournal, LockedOut
 from bridge.service.delivery import DeliveryService, Share
 from bridge.service.events import (
     ClientDisconnected,
     EventBus,
     MessagesAbandoned,
-    Published,
     Recovered,
     SessionEnded,
     Unclaimed,
 )
 from bridge.service.session_endings import SessionEndings
-from bridge.telemetry.conversion import to_mq
-from bridge.telemetry.headers import PROPERTIES
+from bridge.service.wills import Wills
 from bridge.telemetry.identity import ClientIdentity, Principal
 from bridge.telemetry.outbox import SENT_AT_A_TURN
 from bridge.telemetry.record import ReplyKeyRecord, Side, StateKey, StateRecord, WillRecord
@@ -50,140 +47,7 @@ from bridge.telemetry.subscription import DEFAULT_QOS_TOPIC, is_remote_queue_man
 from bridge.telemetry.transmission import Transmission
 from bridge.wire import cmqc
 
-
-class Timers:
-    """Timers identified by name."""
-
-    def __init__(self) -> None:
-        self._handles: dict[str, asyncio.TimerHandle] = {}
-
-    def set(self, name: str, delay: float, action: Callable[[], None]) -> None:
-        """Call `action` after `delay` seconds. A previous timer with this name is cancelled."""
-        self.cancel(name)
-        self._handles[name] = asyncio.get_running_loop().call_later(max(delay, 0.0), self._call, name, action)
-
-    def cancel(self, name: str) -> None:
-        """Cancel a timer."""
-        handle = self._handles.pop(name, None)
-        if handle is not None:
-            handle.cancel()
-
-    def _call(self, name: str, action: Callable[[], None]) -> None:
-        self._handles.pop(name, None)
-        action()
-
-
 log = logging.getLogger(__name__)
-
-
-class Wills:
-    """Wills of clients that disconnected without DISCONNECT (MQTT-3.1.2-8), and those waiting for their delay."""
-
-    def __init__(self, units: Units, events: EventBus) -> None:
-        self._units = units
-        self._events = events
-        self._timers = Timers()
-        #: waiting wills by client identifier
-        self._waiting: dict[str, tuple[Will, Session]] = {}
-        #: client identifiers of waiting wills that have a record
-        self._recorded: set[str] = set()
-        #: the bridge stops, and wills are recorded instead of published
-        self._holding = False
-
-    def leave(self, client: Client, session: Session) -> None:
-        """Publish the will of a disconnected client, immediately or after its Will Delay Interval (MQTT-3.1.3-9).
-
-        If the session ends earlier, `publish_now` publishes the will then.
-        """
-        will, client.will = client.will, None
-        assert will is not None
-        if self._holding and (session.topics is None or session.topics.may_publish(will.topic)):
-            self._record(will, session)
-            return
-        delay = (will.properties.will_delay_interval or 0) if will.properties is not None else 0
-        if delay and session.expiry_interval:
-            self._waiting[session.client_id] = will, session
-            self._timers.set(session.client_id, delay, partial(self.publish_now, session.client_id))
-        else:
-            self._publish(will, session)
-
-    def withdraw(self, client_id: str) -> None:
-        """Discard the will of a client that has reconnected."""
-        self._timers.cancel(client_id)
-        self._waiting.pop(client_id, None)
-        if client_id in self._recorded:
-            self._units.submit(UnitOfWork(records=self._removal(client_id)))
-
-    def hold(self) -> None:
-        """Record wills from now on instead of publishing them: the bridge stops and disconnects its clients."""
-        self._holding = True
-
-    def _record(self, will: Will, session: Session) -> None:
-        record = WillRecord(session.client_id, will, session.identity.user)
-        self._units.submit(UnitOfWork(records={record.key: record}))
-
-    def restore(self, will: Will, session: Session, delay: float) -> None:
-        """Publish a recorded will after `delay` seconds, unless its client reconnects before that."""
-        self._waiting[session.client_id] = will, session
-        self._recorded.add(session.client_id)
-        self._timers.set(session.client_id, delay, partial(self.publish_now, session.client_id))
-
-    def _removal(self, client_id: str) -> dict[StateKey, StateRecord | None]:
-        """Return the removal of a will's record; nothing if there is none."""
-        if client_id not in self._recorded:
-            return {}
-        self._recorded.discard(client_id)
-        return {StateKey(Side.WILL, client_id): None}
-
-    def publish_now(self, client_id: str) -> None:
-        """Publish a waiting will, if any: its delay has passed or its session has ended."""
-        self._timers.cancel(client_id)
-        waiting = self._waiting.pop(client_id, None)
-        if waiting is not None:
-            self._publish(*waiting)
-
-    def publish_all(self) -> None:
-        """Publish or record all waiting wills: the bridge stops."""
-        for client_id in list(self._waiting):
-            if not self._holding:
-                self.publish_now(client_id)
-            elif client_id not in self._recorded:
-                self._record(*self._waiting[client_id])
-
-    def _publish(self, will: Will, session: Session) -> None:
-        publication = Publish(will.topic, will.payload, will.qos, will.retain, properties=_properties(will))
-        message = to_mq(publication, session.identity)
-        received = now_us()
-
-        def ended(completion: Completion) -> None:
-            self._events.publish(Published(session, unit.publications, completion, received))
-            reason = completion.failure or completion.refusals.get(0, 0)
-            if reason:
-                log.error(
-                    "MQB2103E the will of client %r to %r as user %r was rejected: %s (%d)",
-                    session.client_id,
-                    will.topic,
-                    session.identity.user.decode("utf-8", "replace"),
-                    cmqc.reason_name(reason),
-                    reason,
-                )
-
-        publications = [(message, will.retain)]
-        unit = UnitOfWork(publications, forbidden=forbidden_of(session, publications))
-        unit.records = self._removal(session.client_id)
-        traces = self._units.traces
-        self._units.submit(unit, ended if traces is None else traces.following(session, publications, received, ended))
-
-
-def _properties(will: Will) -> PublishProperties | None:
-    """Return the properties of the publication for a will."""
-    properties = will.properties
-    if properties is None:
-        return None
-    return PublishProperties(
-        message_expiry_interval=properties.message_expiry_interval,
-        **{one.field: getattr(properties, one.field) for one in PROPERTIES},
-    )
 
 
 #: Average number of topic levels allowed for each subscription of limits.subscriptions.
@@ -309,12 +173,19 @@ def _add(counts: dict[str, int], key: str, number: int) -> None:
         counts.pop(key, None)
 
 
+#: Seconds that a start that failed waits for the end of its connections to the queue manager.
+ABANDON_TIMEOUT = 2.0
 #: Number of messages of an ended session removed per unit of work.
 REMOVED_AT_ONCE = 1_000
 
 
 class TelemetryService:
-    """Sessions between telemetry channels and a backend. Methods are called on one event loop."""
+    """The sessions of clients, from the first CONNECT or a restart to their end. Methods are called on one event loop.
+
+    Messages pass `DeliveryService` and `ClientHandler`. The limits, wills and shares of a session, and its end beyond the
+    limits of its backlog, have classes of their own, which this class creates and calls when a session begins, is left and
+    ends.
+    """
 
     def __init__(
         self,
@@ -390,7 +261,41 @@ class TelemetryService:
         """Open the transmission queue, recover durable sessions and start delivery. Raises MQError."""
         self.backend.on_dropped = self._dropped
         self.backend.on_completed = self.units.completed
-        recovered = await self.backend.open()
+        try:
+            await self._recover(await self.backend.open())
+        except BaseException:
+            # What a queue manager that does not answer still holds ends with the process.
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(ABANDON_TIMEOUT):
+                    await self.backend.abandon()
+            raise
+
+    async def flush(self) -> None:
+        """Wait until the units of work submitted so far have ended and their answers are written."""
+        try:
+            async with asyncio.timeout(self.limits.shutdown_timeout):
+                await self.backend.flush()
+        except TimeoutError:
+            log.warning("MQB0004W units of work were not completed within shutdown_timeout and are not acknowledged")
+
+    async def stop(self) -> None:
+        """Record or end the sessions of disconnected clients, and close the transmission queue. No client is connected."""
+        self.hold_wills()
+        await self.settled()
+        self.wills.publish_all()
+        await self.backend.stop()
+
+    async def settled(self) -> None:
+        """Wait until the sessions of all disconnected clients are recorded or removed."""
+        await self.turns.finish()
+
+    def hold_wills(self) -> None:
+        """Record wills from now on if clients may return after a restart (`limits.will_grace`)."""
+        if self.limits.will_grace:
+            self.wills.hold()
+
+    async def _recover(self, recovered: RecoveredState) -> None:
+        """Recover durable sessions, and start delivery."""
         shared: set[str] = set()
         for subscription in recovered.subscriptions:
             if not subscription.durable:
@@ -471,7 +376,7 @@ class TelemetryService:
         session = self.sessions.get(client_id)
         if session is None:
             session = self.new_session(ClientIdentity(client_id, b"", self.replies), durable=True)
-            session.begun = True
+            session.recover()
         return session
 
     def new_session(self, identity: ClientIdentity, *, durable: bool) -> Session:
@@ -504,10 +409,6 @@ class TelemetryService:
         if client is not None and client.session is not None and topic_filter in client.session.filters:
             why = f"its subscription to {topic_filter!r} is lost: {cmqc.reason_name(reason)} ({reason})"
             client.close(why, ReasonCode.ADMINISTRATIVE_ACTION)
-
-    async def settled(self) -> None:
-        """Wait until the sessions of all disconnected clients are recorded or removed."""
-        await self.turns.finish()
 
     def lost(self, client: Client) -> None:
         """Handle a lost connection: publish the will unless the client sent DISCONNECT, and record or end the session."""
@@ -542,7 +443,7 @@ class TelemetryService:
 
     def _expire(self, session: Session) -> None:
         """End a session whose Session Expiry Interval has passed (MQTT 5 section 3.1.2.11.2)."""
-        if self.delivery.retired or session.connected or self.sessions.get(session.client_id) is not session:
+        if self.delivery.retired or session.connected or session.ended:
             return
         log.info("MQB2101I the session of client %r has expired after %d s", session.client_id, session.expiry_interval)
         self.purge(session)
@@ -552,6 +453,7 @@ class TelemetryService:
         client_id = session.client_id
         if self.sessions.get(client_id) is session:
             del self.sessions[client_id]
+        session.end()
         self.timers.cancel(client_id)
         self.endings.sessions.discard(session)
         self.wills.publish_now(client_id)
@@ -561,7 +463,8 @@ class TelemetryService:
         records: dict[StateKey, StateRecord | None] = {}
         if session.durable:
             records = {StateKey(side, client_id): None for side in (Side.RECEIVED, Side.SENT)}
-            records.update(session.requests.removal())
+            if session.outbox.requests is not None:
+                records.update(session.outbox.requests.removal())
             if session.outbox.identifiers is not None:
                 records.update(session.outbox.identifiers.removal())
         pending = session.outbox.pending()

@@ -24,14 +24,14 @@ from bridge.telemetry.headers import size_of_properties
 from bridge.telemetry.identifier_release import IdentifierRelease
 from bridge.telemetry.message import NO_PROPERTIES, Publication, Unmappable
 from bridge.telemetry.packet_identifiers import CHUNK, Chunk, PacketIdentifiers
-from bridge.telemetry.record import IdentifiersRecord, MessageKey, RequestRecord, Side, StateKey, StateRecord
+from bridge.telemetry.pending_requests import PendingRequests, is_request_queue
+from bridge.telemetry.publication_counts import PublicationCounts
+from bridge.telemetry.record import IdentifiersRecord, MessageKey, Side, StateKey
 from bridge.telemetry.removal_limit import NO_LIMIT
 from bridge.telemetry.request import (
-    REQUEST_QUEUE_PREFIX,
     ClientRequest,
     ReplyAddresses,
     is_request,
-    request_to_keep,
     with_request,
 )
 from bridge.telemetry.subscription import (
@@ -43,156 +43,8 @@ from bridge.telemetry.subscription import (
     subscription_qos,
 )
 from bridge.telemetry.transmission import Transmission, message_expiry_interval
+from bridge.telemetry.undelivered import EXPIRED, FULL, OWN, SLOW, Refusal
 from bridge.wire import cmqc
-
-
-class PublicationCounts:
-    """Number and payload bytes of publications by QoS, shared by the sessions of one channel and version.
-
-    Separate attributes instead of a list make additions cheap in compiled code.
-    """
-
-    __slots__ = (
-        "received_0",
-        "received_1",
-        "received_2",
-        "received_size_0",
-        "received_size_1",
-        "received_size_2",
-        "sent_0",
-        "sent_1",
-        "sent_2",
-        "sent_size_0",
-        "sent_size_1",
-        "sent_size_2",
-    )
-
-    def __init__(self) -> None:
-        self.received_0 = self.received_1 = self.received_2 = 0
-        self.received_size_0 = self.received_size_1 = self.received_size_2 = 0
-        self.sent_0 = self.sent_1 = self.sent_2 = 0
-        self.sent_size_0 = self.sent_size_1 = self.sent_size_2 = 0
-
-    def received(self) -> list[tuple[int, int]]:
-        """Return how many publications came, and their bytes, for each QoS."""
-        return [
-            (self.received_0, self.received_size_0),
-            (self.received_1, self.received_size_1),
-            (self.received_2, self.received_size_2),
-        ]
-
-    def sent(self) -> list[tuple[int, int]]:
-        """Return how many publications were sent, and their bytes, for each QoS."""
-        return [(self.sent_0, self.sent_size_0), (self.sent_1, self.sent_size_1), (self.sent_2, self.sent_size_2)]
-
-
-#: Reasons for messages that were not sent: expired, or QoS 0 and the client was too slow.
-EXPIRED: Final = "expired"
-SLOW: Final = "the client was too slow"
-#: The client published the message itself, and subscribed with No Local.
-OWN: Final = "No Local"
-#: The backlog of the client was full.
-FULL: Final = "the backlog of the client was full"
-#: The client cannot receive it, and the dead-letter queue may take no more messages for this client.
-UNDELIVERABLE: Final = "the client cannot receive it, and too many dead letters wait"
-#: The client may no longer subscribe to the topic.
-NOT_ALLOWED: Final = "the client may no longer receive it"
-
-
-class Refusal(msgspec.Struct):
-    """A message that cannot become a publication, with the reason code for the dead-letter queue and words for the log."""
-
-    transmission: Transmission
-    reason: int
-    why: str
-
-
-#: Most sessions never have such numbers, and an empty set takes 216 bytes.
-_NO_NUMBERS: Final[frozenset[int]] = frozenset()
-
-
-class Requests:
-    """Requests by their generated queue names, the latest one at the end.
-
-    A request may have several answers. It is kept until later requests need its space, or the session ends.
-    """
-
-    __slots__ = ("_changed", "_durable", "_of_queue", "_room", "client_id", "evicted", "most_bytes")
-
-    def __init__(self, client_id: str, *, durable: bool, most_bytes: int) -> None:
-        self.client_id = client_id
-        self._durable = durable
-        #: maximum number of bytes of all requests. The last request is kept regardless of its size
-        self.most_bytes = most_bytes
-        #: number of requests that later ones replaced. The reader resets it.
-        self.evicted = 0
-        self._room = most_bytes
-        self._of_queue: dict[str, ClientRequest] = {}
-        #: queue names whose records are out of date (durable sessions only)
-        self._changed: dict[str, None] = {}
-
-    def add(self, properties: PublishProperties) -> bool:
-        """Keep the request in a PUBLISH if an MQMD cannot hold it. Return whether records have to be written."""
-        request = request_to_keep(properties)
-        if request is None:
-            return False
-        queue, of_queue = request.queue, self._of_queue
-        known = of_queue.pop(queue, None)
-        of_queue[queue] = request
-        if known is not None:
-            return bool(self._changed)
-        self._change(queue)
-        self._room -= request.size
-        while self._room < 0 and len(of_queue) > 1:
-            oldest = next(iter(of_queue))
-            self._room += of_queue.pop(oldest).size
-            self._change(oldest)
-            self.evicted += 1
-        return self._durable
-
-    def _change(self, queue: str) -> None:
-        if self._durable:
-            self._changed[queue] = None
-
-    def find(self, remote_queue: str) -> ClientRequest | None:
-        """Return the request with a queue name, or None if it is unknown or was evicted."""
-        return self._of_queue.get(remote_queue)
-
-    def changes(self) -> dict[StateKey, StateRecord | None]:
-        """Return the changed records and mark them as written. None deletes a record."""
-        changed, self._changed = self._changed, {}
-        return {self._key(queue): self._record(queue) for queue in changed}
-
-    def lose(self, failed: Iterable[StateKey]) -> None:
-        """Write all records again, and delete those again that a failed unit of work would have deleted."""
-        self._changed.update(dict.fromkeys(self._of_queue))
-        # Only the failed unit knows the names of evicted requests.
-        self._changed.update((key.queue, None) for key in failed if key.queue and key.client_id == self.client_id)
-
-    def removal(self) -> dict[StateKey, StateRecord | None]:
-        """Return the deletion of all records, for a session that has ended."""
-        return {self._key(queue): None for queue in self._of_queue.keys() | self._changed.keys()}
-
-    def restore(self, record: RequestRecord) -> None:
-        """Take over a record after a restart."""
-        request = ClientRequest(record.responseTopic, record.correlationData)
-        self._of_queue[record.queue] = request
-        self._room -= request.size
-
-    def _key(self, queue: str) -> StateKey:
-        return RequestRecord(self.client_id, queue).key
-
-    def _record(self, queue: str) -> RequestRecord | None:
-        request = self._of_queue.get(queue)
-        if request is None:
-            return None
-        return RequestRecord(self.client_id, queue, request.response_topic, request.correlation_data)
-
-
-def is_request_queue(remote_queue: str) -> bool:
-    """Return whether a queue name stands for a request."""
-    return remote_queue.startswith(REQUEST_QUEUE_PREFIX)
-
 
 log = logging.getLogger(__name__)
 
@@ -200,6 +52,8 @@ log = logging.getLogger(__name__)
 SENT_AT_A_TURN: Final = 256 * 1024
 #: Bytes that a message counts in a turn, in addition to its payload.
 _MESSAGE_BYTES: Final = 64
+#: Most sessions never have such numbers, and an empty set takes 216 bytes.
+_NO_NUMBERS: Final[frozenset[int]] = frozenset()
 _REQUEST: Final = cmqc.MQMT_REQUEST
 #: Enum member access is slow, so bind once.
 _ACKNOWLEDGED: Final = Phase.ACKNOWLEDGED
@@ -272,14 +126,15 @@ class SendEffects:
 
 
 class Outbox:
-    """The sending side of one session.
+    """The sending side of one session: which message is sent next, with which packet identifier, and until when it is kept.
 
+    `Backlog` has the limits of waiting messages, `SenderWindow` the exchanges of QoS 1 and 2, and `PacketIdentifiers` those
+    identifiers that have to be decided. Whether a message can be sent depends on all of them, which is why `_send` is here.
     `window` is the number of messages sent and not acknowledged by PUBACK or PUBREC at a time.
     """
 
     __slots__ = (
         "_clash",
-        "_requests",
         "_room",
         "backlog",
         "counts",
@@ -298,6 +153,7 @@ class Outbox:
         "removal_limit",
         "replaying",
         "replies",
+        "requests",
         "resent",
         "sent_before",
         "turn_bytes",
@@ -308,13 +164,14 @@ class Outbox:
     def __init__(
         self,
         window: int,
-        requests: Requests,
+        backlog: Backlog,
         *,
         durable: bool,
         turn_bytes: int = SENT_AT_A_TURN,
-        backlog: Backlog | None = None,
     ) -> None:
-        self._requests = requests
+        self.backlog = backlog
+        #: the client's requests that wait for answers, or None until it sends one
+        self.requests: PendingRequests | None = None
         #: addresses for answers to requests of MQ applications, or None to deliver requests as ordinary messages
         self.replies: ReplyAddresses | None = None
         self.turn_bytes = turn_bytes
@@ -333,7 +190,6 @@ class Outbox:
         self.release: IdentifierRelease | None = None
         #: the first waiting message needs a packet identifier other than the one that its MsgId proposes
         self._clash = False
-        self.backlog = Backlog(requests.client_id) if backlog is None else backlog
         #: how many messages may be unacknowledged or unremoved
         self.removal_limit = NO_LIMIT
         #: messages sent with QoS 0 or discarded, while their removal is not committed
@@ -388,7 +244,7 @@ class Outbox:
             if self.release.unanswered:
                 log.warning(
                     "MQB2409W client %r does not answer PUBREL; messages may be lost that it takes for repetitions",
-                    self._requests.client_id,
+                    self.backlog.owner,
                 )
                 self._released()
         self.resume()
@@ -519,7 +375,7 @@ class Outbox:
     def prepare(self) -> None:
         """Decide the packet identifiers of waiting messages for a client that connects, to record them with the session."""
         if self.durable and self.backlog.messages and self.recording is None:
-            identifiers = self.identifiers or PacketIdentifiers(self._requests.client_id)
+            identifiers = self.identifiers or PacketIdentifiers(self.backlog.owner)
             # Not `self.recording`: mypyc knows that it is None here, and does not know that `_plan` changes it.
             if self._plan(identifiers) is not None:
                 self.identifiers = identifiers
@@ -549,7 +405,7 @@ class Outbox:
             topic = transmission.topic or transmission.remote_queue
             request = None
             if transmission.topic is None and is_request_queue(topic):
-                request = self._requests.find(topic)
+                request = None if self.requests is None else self.requests.find(topic)
                 if request is None:
                     why = f"it answers an unknown request ({topic}, see limits.request_bytes)"
                     effects.refusals.append(Refusal(transmission, cmqc.MQRC_UNKNOWN_OBJECT_NAME, why))
@@ -600,7 +456,7 @@ class Outbox:
         except MalformedPacket as error:
             refusal = Refusal(transmission, cmqc.MQRC_TOPIC_STRING_ERROR, str(error))
         except Exception as error:
-            log.exception("MQB2407E a message for client %r could not be converted or sent", self._requests.client_id)
+            log.exception("MQB2407E a message for client %r could not be converted or sent", self.backlog.owner)
             refusal = Refusal(transmission, cmqc.MQRC_UNEXPECTED_ERROR, f"{type(error).__name__}: {error}")
         self._forget(transmission)
         effects.refusals.append(refusal)
@@ -612,15 +468,13 @@ class Outbox:
             self.held = True
             return
         if not release.begun:
-            log.info(
-                "MQB2408I releasing packet identifiers of client %r from before a restore", self._requests.client_id
-            )
+            log.info("MQB2408I releasing packet identifiers of client %r from before a restore", self.backlog.owner)
         release.send(protocol)
 
     def _released(self) -> None:
         """End the release of packet identifiers. Messages wait until it is on record, so that it is not repeated."""
         self.release = None
-        self.recording = Chunk(StateKey(Side.SENT, self._requests.client_id))
+        self.recording = Chunk(StateKey(Side.SENT, self.backlog.owner))
         self.unsaved = True
 
     def _properties(
@@ -636,7 +490,7 @@ class Outbox:
             properties = msgspec.structs.replace(properties, correlation_data=request.correlation_data)
         md = transmission.message.md
         if md.MsgType == _REQUEST and self.replies is not None and is_request(md):
-            properties = with_request(properties, md, self.replies.topic(self._requests.client_id, md))
+            properties = with_request(properties, md, self.replies.topic(self.backlog.owner, md))
         expiry, identifiers = message_expiry_interval(transmission), subscription.subscription_identifiers
         if expiry is not None or identifiers:
             return msgspec.structs.replace(
@@ -670,7 +524,7 @@ class Outbox:
         if identifiers is None:
             if packet_id and packet_id not in deliveries:
                 return packet_id
-            identifiers = self.identifiers = PacketIdentifiers(self._requests.client_id)
+            identifiers = self._decided()
         else:
             decided = identifiers.decided.get(number)
             if decided is not None:
@@ -681,6 +535,13 @@ class Outbox:
             self._clash = True
             return 0
         return identifiers.next_free(packet_id, deliveries)
+
+    def _decided(self) -> PacketIdentifiers:
+        """Return the packet identifiers that do not follow from the MsgId."""
+        identifiers = self.identifiers
+        if identifiers is None:
+            identifiers = self.identifiers = PacketIdentifiers(self.backlog.owner)
+        return identifiers
 
     def _send_reliably(
         self, transmission: Transmission, packet_id: int, outgoing: Outgoing, protocol: ServerProtocol
@@ -802,9 +663,7 @@ class Outbox:
         if not acknowledged:
             return
         self.in_flight.free([packet_id for packet_id, _ in acknowledged])
-        if self.identifiers is None:
-            self.identifiers = PacketIdentifiers(self._requests.client_id)
-        self.identifiers.keep(acknowledged, durable=self.durable)
+        self._decided().keep(acknowledged, durable=self.durable)
         again = sorted([transmission for _, transmission in acknowledged], key=lambda one: one.msg_number)
         self.mark_sent([transmission.msg_number for transmission in again])
         self.backlog.extendleft(reversed(again))
@@ -817,10 +676,9 @@ class Outbox:
         self.mark_sent([transmission.msg_number])
         if not packet_id or packet_id == transmission.msg_number & 0xFFFF:
             return
-        if self.identifiers is None:
-            self.identifiers = PacketIdentifiers(self._requests.client_id)
-        if packet_id not in self.identifiers.taken and packet_id not in self.in_flight.deliveries:
-            self.identifiers.keep([(packet_id, transmission)], durable=False)
+        identifiers = self._decided()
+        if packet_id not in identifiers.taken and packet_id not in self.in_flight.deliveries:
+            identifiers.keep([(packet_id, transmission)], durable=False)
 
     def resent_later(self) -> set[int]:
         """Return the packet identifiers of messages that were sent before and wait to be sent again."""
@@ -835,21 +693,17 @@ class Outbox:
     def restore_records(self, assigned: Sequence[tuple[int, int]], sent: Sequence[MessageKey]) -> None:
         """Take over the messages of a session's record after a restart (`PacketIdentifiers.restore_sent`)."""
         if assigned or sent:
-            if self.identifiers is None:
-                self.identifiers = PacketIdentifiers(self._requests.client_id)
-            self.identifiers.restore_sent(assigned, sent)
+            self._decided().restore_sent(assigned, sent)
 
     def restore_identifiers(self, record: IdentifiersRecord) -> None:
         """Take over a record of packet identifiers after a restart."""
-        if self.identifiers is None:
-            self.identifiers = PacketIdentifiers(self._requests.client_id)
-        self.identifiers.restore(record)
+        self._decided().restore(record)
 
     def caught_up(self, *, renumbered: bool, others_may_come: bool) -> None:
         """Note that all messages of the time before a restart have come. With `renumbered`, they have other numbers now."""
         identifiers = self.identifiers
         if self.uncertain and renumbered and self.backlog.messages:
-            identifiers = self.identifiers = identifiers or PacketIdentifiers(self._requests.client_id)
+            identifiers = self._decided()
             reliable = [one for one in self.backlog if self._qos(one)]
             unsent = identifiers.settle(reliable, self.in_flight.deliveries)
             self.sent_before = set(self.sent_before).difference(unsent)

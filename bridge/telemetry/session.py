@@ -7,18 +7,21 @@ that the client gets after the commit.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from enum import IntEnum
 from typing import Final
 
 from bridge.mqtt.connection import Answer
 from bridge.mqtt.flow import MAX_IDENTIFIER, Arrival, Phase, Receiver, WrongAcknowledgement
-from bridge.mqtt.packets import MessagePacket, PacketType, Puback, Pubcomp, Publish, Pubrec, Pubrel
+from bridge.mqtt.packets import MessagePacket, PacketType, Puback, Pubcomp, Publish, PublishProperties, Pubrec, Pubrel
 from bridge.mqtt.reason_codes import FAILURE, ReasonCode
 from bridge.telemetry.backlog import Backlog
 from bridge.telemetry.conversion import to_mq
 from bridge.telemetry.identifier_release import IdentifierRelease
 from bridge.telemetry.identity import ClientIdentity, Principal, TopicAccess
-from bridge.telemetry.outbox import SENT_AT_A_TURN, Outbox, Outgoing, PublicationCounts, Requests
+from bridge.telemetry.outbox import SENT_AT_A_TURN, Outbox, Outgoing
 from bridge.telemetry.packet_identifiers import Chunk
+from bridge.telemetry.pending_requests import PendingRequests
+from bridge.telemetry.publication_counts import PublicationCounts
 from bridge.telemetry.record import (
     SESSION_VERSION,
     VERSION,
@@ -30,6 +33,7 @@ from bridge.telemetry.record import (
     StateKey,
     StateRecord,
 )
+from bridge.telemetry.request import request_to_keep
 from bridge.telemetry.subscription import shared_subscription, subscription_data
 from bridge.telemetry.transmission import PublicationMessage, Transmission
 
@@ -40,6 +44,40 @@ _PUBCOMP: Final = PacketType.PUBCOMP
 #: The Session Expiry Interval of a session that does not expire, such as a durable session before MQTT 5.
 NEVER: Final = 0xFFFFFFFF
 _PINGRESP: Final[Answer] = (PacketType.PINGRESP, 0)
+
+
+class SessionState(IntEnum):
+    """The state of a session. While it is CONNECTING or RESUMING, the CONNECT of its client is being committed."""
+
+    #: no CONNACK has been sent yet: messages for its subscriptions belong to a previous session
+    NEW = 0
+    CONNECTING = 1
+    AWAY = 2
+    RESUMING = 3
+    ONLINE = 4
+    #: it was removed with its subscriptions; its messages and records are being removed
+    ENDED = 5
+
+
+#: Enum member access is slow, so bind once.
+_NEW: Final = SessionState.NEW
+_CONNECTING: Final = SessionState.CONNECTING
+_AWAY: Final = SessionState.AWAY
+_RESUMING: Final = SessionState.RESUMING
+_ONLINE: Final = SessionState.ONLINE
+_ENDED: Final = SessionState.ENDED
+_CONNECTED: Final = (_ONLINE, _CONNECTING, _RESUMING)
+#: The state after CONNECT (another one may be in progress), after its commit, and after the end of the connection. A session
+#: that ends while its client is connected stays ended.
+_CONNECT: Final = {
+    _NEW: _CONNECTING,
+    _CONNECTING: _CONNECTING,
+    _AWAY: _RESUMING,
+    _RESUMING: _RESUMING,
+    _ENDED: _ENDED,
+}
+_ATTACH: Final = {_CONNECTING: _ONLINE, _RESUMING: _ONLINE, _ENDED: _ENDED}
+_DETACH: Final = {_CONNECTING: _NEW, _RESUMING: _AWAY, _ONLINE: _AWAY, _ENDED: _ENDED}
 
 
 class ReceiveEffects:
@@ -131,11 +169,10 @@ class Session:
     """The session of one client identifier, clean or durable."""
 
     __slots__ = (
+        "_request_bytes",
         "_unsaved",
-        "begun",
         "channel",
         "client_id",
-        "connected",
         "counts",
         "durable",
         "ending",
@@ -152,9 +189,9 @@ class Session:
         "outbox",
         "principal",
         "receiver",
-        "requests",
         "shares",
         "since",
+        "state",
         "topics",
     )
 
@@ -175,12 +212,13 @@ class Session:
         self.durable = durable
         #: identifies the last restore of the queue manager; blank if there was none
         self.epoch = epoch
-        #: requests of MQTT 5 that wait for answers
-        self.requests = Requests(self.client_id, durable=durable, most_bytes=request_bytes)
-        self.outbox = Outbox(window, self.requests, durable=durable, turn_bytes=turn_bytes, backlog=backlog)
+        #: maximum number of bytes of the client's requests
+        self._request_bytes = request_bytes
+        waiting = Backlog(self.client_id) if backlog is None else backlog
+        self.outbox = Outbox(window, waiting, durable=durable, turn_bytes=turn_bytes)
         self.outbox.replies = identity.replies
         self.receiver = Receiver(limit=unreleased)
-        #: the records of `receiver` and `requests` are not up to date (durable sessions only)
+        #: the records of `receiver` and of requests are not up to date (durable sessions only)
         self._unsaved = False
         #: topic filter -> user data of its subscription
         self.filters: dict[str, str] = {}
@@ -194,10 +232,7 @@ class Session:
         self.expires_at = 0.0
         #: its backlog exceeded the limits: it ends when its client has received the waiting messages
         self.ending = False
-        #: CONNACK has been sent. Messages for subscriptions that arrived earlier belong to a previous session
-        self.begun = False
-        #: the client is connected, or its CONNECT is being committed
-        self.connected = False
+        self.state = _NEW
         #: time.time() at which the client connected or left, or 0.0 if unknown
         self.since = 0.0
         #: the channel of the present or last connection, or blank if unknown
@@ -216,16 +251,35 @@ class Session:
         #: the topic rules of the channel, or None for any topic
         self.topics: TopicAccess | None = None
 
+    @property
+    def begun(self) -> bool:
+        """Whether CONNACK was sent, and the session has not ended."""
+        return _AWAY <= self.state < _ENDED
+
+    @property
+    def connected(self) -> bool:
+        """Whether the client is connected, or its CONNECT is being committed."""
+        return self.state in _CONNECTED
+
+    @property
+    def ended(self) -> bool:
+        """Whether the session was removed. Another one may have its client identifier."""
+        return self.state == _ENDED
+
+    def end(self) -> None:
+        """End the session."""
+        self.state = _ENDED
+
     def connect(self, channel: str, level: int, expiry_interval: int, now: float) -> None:
         """Begin a connection of the client whose CONNECT is being committed, at `now` in seconds since the epoch."""
-        self.connected = True
+        self.state = _CONNECT[self.state]
         self.since, self.channel, self.level = now, channel, level
         self.expiry_interval = expiry_interval
 
     def attach(self, identity: ClientIdentity, receive_maximum: int = MAX_IDENTIFIER) -> None:
         """Start sending and receiving after CONNECT is committed."""
         outbox = self.outbox
-        self.connected = self.begun = True
+        self.state = _ATTACH[self.state]
         self.messages_received = outbox.messages_sent = 0
         self.last_received_at, outbox.last_sent = 0, 0.0
         self.expires_at = 0.0
@@ -237,10 +291,17 @@ class Session:
 
     def detach(self, now: float) -> None:
         """End a connection of the client at `now`, in seconds since the epoch."""
-        self.connected = False
+        self.state = _DETACH[self.state]
         self.outbox.pause()
+        self._leave(now)
+
+    def _leave(self, now: float) -> None:
         self.since = now
         self.expires_at = 0.0 if self.expiry_interval == NEVER else now + self.expiry_interval
+
+    def recover(self) -> None:
+        """Take over a session of an earlier run of the bridge."""
+        self.state = _AWAY
 
     def caught_up(self, *, renumbered: bool) -> None:
         """Note that all messages of the time before a restart have come. With `renumbered`, they have other numbers now."""
@@ -261,7 +322,8 @@ class Session:
 
     def records_lost(self, failed: Iterable[StateKey]) -> None:
         """Write the records again, those of requests included, after the failure of a unit of work with these records."""
-        self.requests.lose(failed)
+        if self.outbox.requests is not None:
+            self.outbox.requests.lose(failed)
         if self.outbox.identifiers is not None:
             self.outbox.identifiers.lose(failed)
         self.save_again()
@@ -280,7 +342,8 @@ class Session:
             received = ReceivedRecord(self.client_id, sorted(self.receiver.identifiers))
             self._unsaved = False
             records[received.key] = received if received.received else None
-            records.update(self.requests.changes())
+            if self.outbox.requests is not None:
+                records.update(self.outbox.requests.changes())
         if self.outbox.unsaved:
             sent = self._sent_record()
             self.outbox.unsaved = False
@@ -315,7 +378,7 @@ class Session:
                             break
                         continue
                     publications.append((to_mq(packet, identity), packet.retain))
-                    if packet.properties is not None and self.requests.add(packet.properties):
+                    if packet.properties is not None and self._keep_request(packet.properties):
                         self._unsaved = True
                     if qos:
                         answers.append((_PUBACK, packet.packet_id))
@@ -360,6 +423,18 @@ class Session:
             counts.received_size_1 += size_1
         return effects
 
+    def _keep_request(self, properties: PublishProperties) -> bool:
+        """Keep the request in a PUBLISH if an MQMD cannot hold it. Return whether records have to be written."""
+        request = request_to_keep(properties)
+        return request is not None and self._requests().add(request)
+
+    def _requests(self) -> PendingRequests:
+        requests = self.outbox.requests
+        if requests is None:
+            requests = PendingRequests(self.client_id, durable=self.durable, most_bytes=self._request_bytes)
+            self.outbox.requests = requests
+        return requests
+
     def _receive_once(self, publish: Publish, effects: ReceiveEffects) -> bool:
         """Take a PUBLISH with QoS 2 and return False if too many are not released."""
         packet_id = publish.packet_id
@@ -378,7 +453,7 @@ class Session:
                 self.counts.received_2 += 1
                 self.counts.received_size_2 += len(publish.payload)
             if publish.properties is not None:
-                self.requests.add(publish.properties)
+                self._keep_request(publish.properties)
             self._unsaved = self.durable
             effects.answers.append((_PUBREC, packet_id))
         else:
@@ -424,7 +499,8 @@ class Session:
         arrived is gone: the next connection gets PUBREL only.
         """
         in_flight = self.outbox.in_flight
-        in_flight.free([packet_id for packet_id, _ in effects.acknowledged])
+        if effects.acknowledged:
+            in_flight.free([packet_id for packet_id, _ in effects.acknowledged])
         if self.outbox.identifiers is not None:
             for _, transmission in effects.acknowledged:
                 self.outbox.removed(transmission)
@@ -513,7 +589,7 @@ class Session:
             self.receiver = Receiver(record.received, self.receiver.limit)
             return
         if isinstance(record, RequestRecord):
-            self.requests.restore(record)
+            self._requests().restore(record)
             return
         if isinstance(record, IdentifiersRecord):
             self.outbox.restore_identifiers(record)
@@ -529,7 +605,7 @@ class Session:
         self.left = dict(record.left)
         self.ending = record.ending
         if record.connected:
-            self.detach(now)
+            self._leave(now)
         if record.epoch != self.epoch:
             qos_2 = any(subscription_data(one).qos == 2 for one in self.filters.values())
             self.outbox.release = IdentifierRelease(reliable=qos_2)

@@ -9,7 +9,7 @@ import signal
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TypeVar
 
@@ -200,8 +200,21 @@ class TwoBrokers:
         mappings = self.administrator.json("mapping", "list")
         return [session["messages"] for one in mappings for session in one["unfinished"]]
 
-    def run(self, faults: dict[str, Callable[[], None]], weights: Sequence[int]) -> None:
-        """Let faults happen under load, then move everything that is left."""
+    def cause(self, fault: str) -> None:
+        """Cause a fault by its name."""
+        {
+            "restart broker": lambda: self.break_broker("stop", moving=False),
+            "restart broker, move": lambda: self.break_broker("stop", moving=True),
+            "kill broker": lambda: self.break_broker("kill", moving=False),
+            "kill broker, move": lambda: self.break_broker("kill", moving=True),
+            "hang broker, move": lambda: self.break_broker("hang", moving=True),
+            "kill bridge": self.kill_bridge,
+            "move": self.move,
+            "move killed": lambda: self.move(killed=True),
+        }[fault]()
+
+    def run(self, faults: Mapping[str, int]) -> None:
+        """Cause faults under load, each as often as its weight says, then move everything that is left."""
         publishers = [one for one, _ in self.clients if isinstance(one, PacedPublisher)]
         threads = [Restless(one, broker, SEED + index, self.end) for index, (one, broker) in enumerate(self.clients)]
         counts: Counter[str] = Counter()
@@ -219,9 +232,9 @@ class TwoBrokers:
                 put(self.bridge, ["out"], range(sent, share))
                 sent = share
                 self.end.wait(self.chance.uniform(0.2, 1.5))
-                (what,) = self.chance.choices([*faults], weights)
-                counts[what] += 1
-                faults[what]()
+                (fault,) = self.chance.choices([*faults], [*faults.values()])
+                counts[fault] += 1
+                self.cause(fault)
             for publisher in publishers:
                 publisher.allowed = self.total
             put(self.bridge, ["out"], range(sent, self.total))
@@ -268,15 +281,7 @@ def test_a_link_that_moves_between_two_brokers(
         subscriber.connect(broker.port)
         subscriber.close()
         two.clients.append((subscriber, broker))
-    two.run(
-        {
-            "restart": lambda: two.break_broker("stop", moving=False),
-            "kill bridge": two.kill_bridge,
-            "move": two.move,
-            "move killed": lambda: two.move(killed=True),
-        },
-        (1, 1, 2, 1),
-    )
+    two.run({"restart broker": 1, "kill bridge": 1, "move": 2, "move killed": 1})
     moved = [item for item in on_queue(two.bridge, "in") if item[0] != "in/end"]
     out = Counter(number for one in subscribers for _, number in one.received)
     for number in repeated(out):
@@ -297,17 +302,9 @@ def test_brokers_that_are_killed(new_bridge: Callable[..., BridgeProcess], tmp_p
     one exchange.
     """
     two = TwoBrokers(new_bridge, tmp_path, version, "autosave_on_changes true", "autosave_interval 1")
-    two.run(
-        {
-            "kill broker": lambda: two.break_broker("kill", moving=False),
-            "kill broker, move": lambda: two.break_broker("kill", moving=True),
-            "restart broker, move": lambda: two.break_broker("stop", moving=True),
-            "hang broker, move": lambda: two.break_broker("hang", moving=True),
-            "kill bridge": two.kill_bridge,
-            "move": two.move,
-            "move killed": lambda: two.move(killed=True),
-        },
-        (2, 1, 1, 1, 1, 1, 1),
+    weights = dict.fromkeys(
+        ("kill broker, move", "restart broker, move", "hang broker, move", "kill bridge", "move", "move killed"), 1
     )
+    two.run({"kill broker": 2, **weights})
     assert faults_of(two.taps, on_queue(two.bridge, "in"), two.total) == []
     assert two.bridge.messages(DEAD_LETTERS) == []

@@ -29,7 +29,7 @@ LEAST: Final = 500
 def _counting(bridge: Bridge) -> Callable[[bool], None]:
     """Return what has metrics count, or not."""
     assert bridge.metrics is not None
-    service, traffic = bridge.service, bridge.metrics.traffic
+    service, traffic = bridge.parts.service, bridge.metrics.traffic
 
     def turn(on: bool) -> None:
         for session in service.sessions.values():
@@ -43,8 +43,8 @@ def _counting(bridge: Bridge) -> Callable[[bool], None]:
 
 def _tracing(bridge: Bridge) -> Callable[[bool], None]:
     """Return what has messages traced, or not."""
-    assert bridge.traces is not None
-    service, traces = bridge.service, bridge.traces
+    assert bridge.parts.traces is not None
+    service, traces = bridge.parts.service, bridge.parts.traces
 
     def turn(on: bool) -> None:
         service.units.traces = traces.publications if on else None
@@ -59,7 +59,7 @@ def _tracing(bridge: Bridge) -> Callable[[bool], None]:
 async def switch(bridge: Bridge) -> None:
     """Count (or trace) and do not, in turn, while there are clients."""
     assert isinstance(bridge.host, EmbeddedHost)
-    service = bridge.service
+    service = bridge.parts.service
     turn = _counting(bridge) if bridge.metrics is not None else _tracing(bridge)
     while len(service.clients) < 2:  # noqa: ASYNC110 - a client tells nobody
         await asyncio.sleep(SPELL)
@@ -98,7 +98,7 @@ class Switched(Bridge):
 
 
 if __name__ == "__main__":
-    import bridge.service.lifecycle
+    import bridge.service.foreground
 
-    bridge.service.lifecycle.Bridge = Switched  # type: ignore[misc]
+    bridge.service.foreground.Bridge = Switched  # type: ignore[attr-defined]
     main()

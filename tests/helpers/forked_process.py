@@ -32,7 +32,7 @@ _PROGRAMS: Final[Mapping[tuple[str | Path, ...], str]] = {
 _context = multiprocessing.get_context("forkserver")
 # What a bridge and the stand-in import.
 _context.set_forkserver_preload(
-    [__name__, "bridge.cli.service", "bridge.service.lifecycle", "bridge.mq.embedded.host", "tests.ibm_standin.server"]
+    [__name__, "bridge.cli.service", "bridge.service.foreground", "bridge.mq.embedded.host", "tests.ibm_standin.server"]
 )
 # Pydantic builds its validators when they are first used, which takes 0.16 s. The fork server does it once.
 default_configuration()

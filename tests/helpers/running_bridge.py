@@ -15,15 +15,11 @@ from bridge.service.reload import ConfigurationSource
 async def running(configuration: Configuration, source: ConfigurationSource | None = None) -> AsyncIterator[Bridge]:
     bridge = Bridge(configuration, lambda _: None, source=source)
     await bridge.start()
-    bridge._stands(BridgeState.RUNNING)
+    bridge.enter(BridgeState.RUNNING)
     try:
         yield bridge
     finally:
         await bridge.stop()
-        assert bridge.host is not None and bridge.queue_manager_watch is not None and bridge.problems is not None
-        bridge.problems.stop()
-        bridge.queue_manager_watch.stop()
-        await bridge.host.stop()
 
 
 async def found(bridge: Bridge) -> list[Problem]:

@@ -22,6 +22,7 @@ from bridge.service.log import LogTail
 from bridge.service.mappings.registry import Mappings
 from bridge.service.queue_manager_watch import QueueManagerWatch
 from bridge.service.telemetry import TelemetryService
+from bridge.service.tracing import Tracing
 
 if TYPE_CHECKING:
     from bridge.service.recorder import Recorder
@@ -133,6 +134,8 @@ class Parts(msgspec.Struct, kw_only=True):
     #: None without an archive
     archive: Recorder | None
     reload: Callable[[], Awaitable[tuple[bool, list[str]]]]
+    #: None if tracing is disabled
+    traces: Tracing | None
     #: returns the current problems
     problems: Callable[[], Awaitable[list[Problem]]]
     #: seconds since the epoch

@@ -19,14 +19,14 @@ from bridge.config.models import Configuration
 def served(monkeypatch: pytest.MonkeyPatch) -> list[Configuration]:
     """The configurations that the service was run with; it ends with status 7 at once."""
     configurations: list[Configuration] = []
-    process = types.ModuleType("bridge.service.lifecycle")
+    process = types.ModuleType("bridge.service.foreground")
 
     def run(configuration: Configuration, source: object) -> int:
         configurations.append(configuration)
         return 7
 
     process.run = run  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "bridge.service.lifecycle", process)
+    monkeypatch.setitem(sys.modules, "bridge.service.foreground", process)
     return configurations
 
 

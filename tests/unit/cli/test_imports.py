@@ -62,9 +62,8 @@ from bridge.service.lifecycle import Bridge
 async def start():
     one = Bridge(configured(None, pathlib.Path("data"), 0, None), lambda line: None)
     await one.start()
-    assert len(one.channels)
+    assert len(one.parts.channels)
     await one.stop()
-    await one.host.stop()
 asyncio.run(start())
 status = 0
 """

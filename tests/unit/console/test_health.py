@@ -40,7 +40,7 @@ class BridgeThread:
         self._thread.start()
         self.bridge = Bridge(configuration, self.printed.append, admin_port=AdminPort)
         self.run(self.bridge.start())
-        self.bridge._stands(BridgeState.RUNNING)
+        self.bridge.enter(BridgeState.RUNNING)
         self.url = admin_url(self.printed)
 
     def run(self, coroutine: Any) -> Any:
@@ -48,14 +48,7 @@ class BridgeThread:
         return asyncio.run_coroutine_threadsafe(coroutine, self.loop).result(PATIENCE)
 
     def stop(self) -> None:
-        bridge = self.bridge
-        assert bridge.host is not None
-        assert bridge.metrics is not None
-        assert bridge._admin_port is not None
-        self.run(bridge.stop())
-        self.run(bridge._admin_port.stop())
-        self.loop.call_soon_threadsafe(bridge.metrics.stop)
-        self.run(bridge.host.stop())
+        self.run(self.bridge.stop())
         self.loop.call_soon_threadsafe(self.loop.stop)
         self._thread.join(PATIENCE)
         self.loop.close()
@@ -170,7 +163,7 @@ def test_memory_use_above_the_watermark(running: BridgeThread, monkeypatch: pyte
 
 def test_a_channel_that_cannot_listen(running: BridgeThread, monkeypatch: pytest.MonkeyPatch) -> None:
     problem = "channel B cannot listen on 127.0.0.1:1883: Address already in use"
-    monkeypatch.setitem(running.bridge.channels.problems, "B", problem)
+    monkeypatch.setitem(running.bridge.parts.channels.problems, "B", problem)
     status, text = ask(f"{running.url}/readyz")
     assert (status, text.splitlines()[0]) == (503, problem)
 
@@ -178,11 +171,11 @@ def test_a_channel_that_cannot_listen(running: BridgeThread, monkeypatch: pytest
 @pytest.mark.parametrize("state", [BridgeState.STARTING, BridgeState.STANDING_BY, BridgeState.STOPPING])
 def test_a_bridge_that_does_not_run(running: BridgeThread, state: BridgeState) -> None:
     """One that starts, stands by or stops is not ready, and lives: nobody should start it again for that."""
-    running.bridge._stands(state)
+    running.bridge.enter(state)
     try:
         status, text = ask(f"{running.url}/readyz")
         assert (status, text.splitlines()[0]) == (503, state)  # problems of earlier tests may follow
         assert ask(f"{running.url}/healthz")[0] == 200
         assert f'state="{state}"}} 1.0' in ask(f"{running.url}/metrics")[1]
     finally:
-        running.bridge._stands(BridgeState.RUNNING)
+        running.bridge.enter(BridgeState.RUNNING)

@@ -268,16 +268,15 @@ async def test_without_an_admin_port_nothing_is_counted(tmp_path: Path) -> None:
     bridge = Bridge(configuration, announce=lambda _: None)
     await bridge.start()
     assert bridge.metrics is None
-    assert Published not in bridge.service.events._handlers
+    assert Published not in bridge.parts.service.events._handlers
     assert isinstance(bridge.host, EmbeddedHost)
     assert bridge.host.queue_manager.recovery_log.commits is None
     await bridge.stop()
-    await bridge.host.stop()
 
 
 def test_what_counts_and_serves_is_imported_for_an_admin_port_only() -> None:
     program = (
-        "import sys, bridge.service.lifecycle\n"
+        "import sys, bridge.service.foreground\n"
         "kinds = ('prometheus', 'uvicorn', 'starlette', 'bridge.service.metrics')\n"
         "print([one for one in sys.modules if one.startswith(kinds)])"
     )

@@ -13,7 +13,7 @@ from bridge.mqtt.reader import Decoder
 from bridge.telemetry.conversion import to_mq
 from bridge.telemetry.identity import ClientIdentity
 from bridge.telemetry.message import Message
-from bridge.telemetry.session import Session
+from bridge.telemetry.session import NEVER, Session
 from bridge.wire.mq import MQMD
 from tests.helpers.waiting_message import Waiting
 
@@ -63,6 +63,7 @@ def session() -> Callable[..., Session]:
     def make(*, durable: bool = True, window: int = 10) -> Session:
         identity = ClientIdentity("c", b"user")
         made = Session(identity, durable=durable, window=window)
+        made.connect("A", 4, NEVER, 0.0)
         made.attach(identity)
         return made
 

@@ -25,7 +25,8 @@ from bridge.telemetry.backlog import (
 from bridge.telemetry.conversion import to_mq
 from bridge.telemetry.identity import ClientIdentity
 from bridge.telemetry.message import Message
-from bridge.telemetry.outbox import FULL, Outbox, Requests
+from bridge.telemetry.outbox import Outbox
+from bridge.telemetry.undelivered import FULL
 from bridge.wire.mq import MQMD
 from tests.helpers.waiting_message import Waiting as Queued
 
@@ -34,7 +35,7 @@ def outbox(messages: int, when_full: str) -> Outbox:
     """An outbox with room for this many messages with a payload of one byte."""
     size = to_mq(Publish("t", b"1", 1, False, False, 9), ClientIdentity("publisher", b"")).size + MESSAGE_OVERHEAD
     backlog = Backlog("c", BacklogLimits(size * messages, when_full))
-    return Outbox(10, Requests("c", durable=True, most_bytes=1000), durable=True, backlog=backlog)
+    return Outbox(10, backlog, durable=True)
 
 
 def message(number: int, size: int = 10, *, owner: str = "c", persistent: bool = True) -> Queued:

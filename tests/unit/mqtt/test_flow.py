@@ -23,7 +23,8 @@ from bridge.mqtt.flow import (
     Step,
     WrongAcknowledgement,
 )
-from bridge.telemetry.outbox import Outbox, Outgoing, Requests
+from bridge.telemetry.backlog import Backlog
+from bridge.telemetry.outbox import Outbox, Outgoing
 from tests.helpers.connected import connected
 
 NOTHING, PUBREL = Step.NOTHING, Step.PUBREL
@@ -103,7 +104,7 @@ def test_room() -> None:
 def test_what_is_sent_again(waiting: Any, packets: Any, phase: Phase) -> None:
     """PUBLISH with DUP, or PUBREL, where an answer is awaited (MQTT-4.4.0-1)."""
     protocol = connected()
-    box = Outbox(10, Requests("c", durable=True, most_bytes=1), durable=True)
+    box = Outbox(10, Backlog("c"), durable=True)
     qos = 1 if phase in (Phase.AWAITING_PUBACK, Phase.ACKNOWLEDGED) else 2
     box.in_flight.add(1, Outgoing(waiting(1, qos), qos, b"\0\1t", b"x", False, phase))
     box.send_again(protocol, 5.0)

@@ -12,15 +12,18 @@ from bridge.mqtt.packets import Publish, PublishProperties, Pubrel
 from bridge.telemetry.backlog import MESSAGE_OVERHEAD, Backlog, BacklogLimits
 from bridge.telemetry.conversion import to_mq
 from bridge.telemetry.identity import ClientIdentity
-from bridge.telemetry.outbox import FULL, Outbox, Outgoing, Requests
+from bridge.telemetry.outbox import Outbox, Outgoing
+from bridge.telemetry.pending_requests import PendingRequests
 from bridge.telemetry.record import IdentifiersRecord, SentRecord
 from bridge.telemetry.removal_limit import RemovalLimit
+from bridge.telemetry.request import ClientRequest
+from bridge.telemetry.undelivered import FULL
 from tests.helpers.connected import connected
 from tests.helpers.waiting_message import Waiting
 
 
 def outbox(window: int = 10, *, durable: bool = False) -> Outbox:
-    made = Outbox(window, Requests("c", durable=durable, most_bytes=1000), durable=durable)
+    made = Outbox(window, Backlog("c"), durable=durable)
     made.open = True
     return made
 
@@ -556,7 +559,7 @@ def test_retained_and_direct_messages_wait_for_a_client_that_does_not_read(
 
 def test_retained_messages_obey_the_limit_of_the_backlog(waiting: Any) -> None:
     backlog = Backlog("c", BacklogLimits(3 * MESSAGE_OVERHEAD, "drop-oldest"))
-    box = Outbox(10, Requests("c", durable=False, most_bytes=1000), durable=False, backlog=backlog)
+    box = Outbox(10, backlog, durable=False)
     batch = [waiting(number, 0, topic=str(number), retained=True) for number in range(1, 6)]
     effects = box.deliver(batch, 0.0, connected())
     assert effects.finished == batch[:3] and set(effects.discarded.values()) == {FULL} and box.pending() == batch[3:]
@@ -610,9 +613,8 @@ def test_a_window_that_became_smaller_holds_for_what_goes_out_again(waiting: Any
 
 
 def test_requests_of_a_clean_session_leave_nothing_to_record() -> None:
-    requests = Requests("c", durable=False, most_bytes=10**6)
+    requests = PendingRequests("c", durable=False, most_bytes=10**6)
     for number in range(3):
-        properties = PublishProperties(response_topic="answers for c", correlation_data=b"%d" % (number % 2))
-        assert not requests.add(properties)
+        assert not requests.add(ClientRequest("answers for c", b"%d" % (number % 2)))
     assert requests.changes() == {}
     assert len(requests.removal()) == 2

@@ -11,7 +11,7 @@ from bridge.mqtt.connection import ServerProtocol
 from bridge.mqtt.packets import PacketType, Puback, Pubcomp, Publish, PublishProperties, Pubrec
 from bridge.telemetry.identity import ClientIdentity
 from bridge.telemetry.record import IdentifiersRecord, RequestRecord, SentRecord, Side, StateKey, StateRecord
-from bridge.telemetry.session import ReceiveEffects, Session
+from bridge.telemetry.session import NEVER, ReceiveEffects, Session, SessionState
 from tests.helpers.connected import connected as protocol_of
 from tests.ibm_standin.message_identifiers import FORMS
 
@@ -22,6 +22,7 @@ AGAIN = Publish("plant/1", b"21.5", 2, False, True, 7)
 
 def connected(**limits: int) -> Session:
     session = Session(ClientIdentity("dev-1", b""), durable=True, window=20, **limits)
+    session.connect("A", 4, NEVER, 0.0)
     session.attach(session.identity)
     return session
 
@@ -97,6 +98,7 @@ def after_a_restart(session: Session) -> Session:
     for record in records.values():
         if isinstance(record, SentRecord | IdentifiersRecord):
             restored.restore(record, 0.0)
+    restored.connect("A", 4, NEVER, 0.0)
     restored.attach(restored.identity)
     return restored
 
@@ -181,6 +183,7 @@ def test_packet_identifiers_need_one_commit_for_each_batch_of_messages(
 ) -> None:
     """On IBM MQ, records of packet identifiers are committed apart from removals, and the deletion of records, too."""
     session, out = Session(ClientIdentity("dev-1", b""), durable=True, window=1000), protocol_of()
+    session.connect("A", 4, NEVER, 0.0)
     session.attach(session.identity)
     session.take_records({})
     msg_ids = FORMS[form]("QM1")
@@ -218,3 +221,37 @@ def test_packet_identifiers_need_one_commit_for_each_batch_of_messages(
     session.take_records(records)
     deleted = [record for key, record in records.items() if key.side is Side.IDENTIFIERS]
     assert deleted == [None] * bool(commits), "with all other records of the session"
+
+
+CONNECT, ATTACH, DETACH, END = "connect", "attach", "detach", "end"
+
+
+@pytest.mark.parametrize(
+    ("events", "state", "begun", "is_connected"),
+    [
+        ([], SessionState.NEW, False, False),
+        ([CONNECT], SessionState.CONNECTING, False, True),
+        ([CONNECT, CONNECT], SessionState.CONNECTING, False, True),
+        ([CONNECT, DETACH], SessionState.NEW, False, False),
+        ([CONNECT, ATTACH], SessionState.ONLINE, True, True),
+        ([CONNECT, ATTACH, DETACH], SessionState.AWAY, True, False),
+        ([CONNECT, ATTACH, DETACH, CONNECT], SessionState.RESUMING, True, True),
+        ([CONNECT, ATTACH, DETACH, CONNECT, DETACH], SessionState.AWAY, True, False),
+        ([CONNECT, ATTACH, DETACH, CONNECT, ATTACH], SessionState.ONLINE, True, True),
+        ([CONNECT, ATTACH, END], SessionState.ENDED, False, False),
+        ([CONNECT, ATTACH, END, DETACH], SessionState.ENDED, False, False),
+    ],
+)
+def test_states(events: Sequence[str], state: SessionState, begun: bool, is_connected: bool) -> None:
+    """A session has begun when CONNACK is sent, and remains so while its client is away and resumes it."""
+    session = Session(ClientIdentity("dev-1", b""), durable=True, window=20)
+    actions = {
+        CONNECT: lambda: session.connect("A", 4, NEVER, 0.0),
+        ATTACH: lambda: session.attach(session.identity),
+        DETACH: lambda: session.detach(0.0),
+        END: session.end,
+    }
+    for event in events:
+        actions[event]()
+    assert (session.state, session.begun, session.connected) == (state, begun, is_connected)
+    assert session.ended == (state is SessionState.ENDED)

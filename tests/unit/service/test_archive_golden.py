@@ -44,9 +44,9 @@ from bridge.service.events import (
 )
 from bridge.service.recorder import Recorder
 from bridge.telemetry.message import CCSID_UTF8, NO_PROPERTIES, Message, Publication, Received
-from bridge.telemetry.outbox import EXPIRED, SLOW
 from bridge.telemetry.outcome import Outcome
 from bridge.telemetry.transmission import PublicationMessage
+from bridge.telemetry.undelivered import EXPIRED, SLOW
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD, MQXQH, RFH2, Folder, Typed, encode_mqxqh, encode_rfh2
 from tests.helpers.archive import NOON

@@ -64,7 +64,7 @@ async def site(bridge: Callable[[], Any]) -> AsyncIterator[Site]:
         yield made
         made.channels.stop_listening()
         made.channels.abort()
-        await made.channels.close()
+        await made.channels.end()
 
 
 def config(name: str = "A", **values: Any) -> ChannelConfig:

@@ -36,7 +36,7 @@ def lines(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 
 def port_of(bridge: Bridge) -> int:
-    channel = bridge.channels.get("A")
+    channel = bridge.parts.channels.get("A")
     assert channel is not None and channel.endpoint is not None
     return channel.endpoint[1]
 

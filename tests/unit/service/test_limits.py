@@ -207,10 +207,10 @@ async def test_a_limit_that_rejects_is_one_problem(limit: str, tmp_path: Path) -
         limits=limits,
     )
     async with running(configuration) as bridge:
-        listening = bridge.channels.get("A")
+        listening = bridge.parts.channels.get("A")
         assert listening is not None and listening.endpoint is not None
         await asyncio.to_thread(exceed, listening.endpoint[1])
-        service = bridge.service
+        service = bridge.parts.service
         await happens(lambda: service.limit_hits.totals()[limit])
         problems = [one for one in await found(bridge) if one.kind not in ("dead_letters", "disk")]
         (problem,) = problems
@@ -307,14 +307,14 @@ async def test_connections_without_a_file_descriptor_are_a_problem(tmp_path: Pat
         queue_manager={"data_directory": tmp_path / "data"}, channels=[{"name": "A", "port": 0}]
     )
     async with running(configuration) as bridge:
-        channel = bridge.channels.get("A")
+        channel = bridge.parts.channels.get("A")
         assert channel is not None and channel.endpoint is not None
         channel.room.connections = 1
         await asyncio.to_thread(second_connection, channel.endpoint[1])
         (problem,) = await found(bridge)
         assert (problem.kind, problem.severity) == ("descriptors", "error")
         assert problem.what.endswith(" file descriptors are in use: 1 connection refused, the last one by channel A")
-        assert bridge.service.limit_hits.totals()["open_files"] == 1
+        assert bridge.parts.service.limit_hits.totals()["open_files"] == 1
 
 
 async def test_a_backlog_beyond_a_limit_is_one_problem(tmp_path: Path) -> None:
@@ -323,7 +323,7 @@ async def test_a_backlog_beyond_a_limit_is_one_problem(tmp_path: Path) -> None:
         queue_manager={"data_directory": tmp_path / "data"}, channels=[{"name": "A", "port": 0}]
     )
     async with running(configuration) as bridge:
-        channel = bridge.channels.get("A")
+        channel = bridge.parts.channels.get("A")
         assert channel is not None and channel.endpoint is not None and bridge.host is not None
         await asyncio.to_thread(backlog, channel.endpoint[1])
         connection = bridge.host.connect("test")
@@ -331,6 +331,6 @@ async def test_a_backlog_beyond_a_limit_is_one_problem(tmp_path: Path) -> None:
         (response,) = await asyncio.to_thread(connection.command, command)
         assert response.ok
         assert [(one.kind, one.subject) for one in await found(bridge)] == [("backlog", "SYSTEM.MQTT.TRANSMIT.QUEUE")]
-        bridge.service.limit_hits.note("MAXDEPTH", "c")
+        bridge.parts.service.limit_hits.note("MAXDEPTH", "c")
         assert [(one.kind, one.subject) for one in await found(bridge)] == [("limit", "MAXDEPTH")]
         connection.disconnect()

@@ -66,13 +66,12 @@ async def mqsc(bridge: Bridge, tmp_path: Path, *commands: str) -> None:
 
 async def put(tmp_path: Path, queue: str, topic: str = "") -> None:
     def run() -> None:
-        from bridge.mq.mqi import MQPMO
         from bridge.telemetry.message import Message
         from bridge.wire.mq import MQMD
 
         connection = RemoteConnection(tmp_path / "data", application="test")
         od = MQOD(ObjectType=cmqc.MQOT_TOPIC, ObjectString=topic) if topic else MQOD(ObjectName=queue)
-        connection.put1(od, Message(MQMD(), b"x"), MQPMO())
+        connection.put1(od, Message(MQMD(), b"x"))
         connection.disconnect()
 
     await asyncio.to_thread(run)
@@ -133,7 +132,7 @@ async def test_a_session_that_is_unfinished_for_a_day_is_a_problem(
     ]
     async with running(configuration(tmp_path)) as bridge:
         status = MappingStatus(name="m", state=RunnerState.REMOVED, unfinished=sessions)
-        monkeypatch.setattr(bridge.mappings, "statuses", lambda: [status])
+        monkeypatch.setattr(bridge.parts.mappings, "statuses", lambda: [status])
         problems = await found(bridge)
         assert bool(problems) is reported
         for problem in problems:
@@ -256,11 +255,11 @@ async def test_problems_of_channels_and_resources_come_and_go(
         assert (await bridge.answer(PauseMapping(name="m"), "user")).ok
         (problem,) = [one for one in await found(bridge) if one.kind == "mapping"]
         assert (problem.severity, problem.subject, problem.command) == ("warning", "m", "mqbridge mapping resume m")
-        await bridge.mappings.resume("m")
-        await happens(lambda: bridge.mappings.statuses()[0].state == "running")
+        await bridge.parts.mappings.resume("m")
+        await happens(lambda: bridge.parts.mappings.statuses()[0].state == "running")
         assert await found(bridge) == []
         events()
-        await bridge.channels.stop("A")
+        await bridge.parts.channels.stop("A")
         (problem,) = await found(bridge)
         assert (problem.kind, problem.what, problem.command) == (
             "channel",
@@ -270,7 +269,7 @@ async def test_problems_of_channels_and_resources_come_and_go(
         assert events() == ["MQB0301W problem began: channel A is stopped; hint: `mqbridge channel start A`"]
         await found(bridge)
         assert events() == []
-        await bridge.channels.start("A")
+        await bridge.parts.channels.start("A")
         assert await found(bridge) == []
         assert events() == ["MQB0303I problem ended: channel A is stopped"]
         assert bridge.host is not None and bridge.problems is not None
@@ -326,7 +325,7 @@ async def test_a_client_that_acknowledges_nothing_is_a_problem_until_it_does(
 
     async with running(configuration(tmp_path)) as bridge:
         assert bridge.administration is not None
-        channel, service = bridge.channels.get("A"), bridge.administration.parts.service
+        channel, service = bridge.parts.channels.get("A"), bridge.administration.parts.service
         assert channel is not None and channel.endpoint is not None
         (_, port), clock = channel.endpoint, service.clock
         client, publication = await asyncio.to_thread(publish)
@@ -352,7 +351,7 @@ async def test_a_client_that_waits_for_removals_is_a_problem(tmp_path: Path, mon
     )
     async with running(settings) as bridge:
         assert bridge.administration is not None
-        channel, service = bridge.channels.get("A"), bridge.administration.parts.service
+        channel, service = bridge.parts.channels.get("A"), bridge.administration.parts.service
         assert channel is not None and channel.endpoint is not None
         client = await asyncio.to_thread(RawClient, channel.endpoint[1], "held")
         await asyncio.to_thread(client.connect)
@@ -394,7 +393,7 @@ async def test_a_blocked_queue_of_a_mapping_is_one_problem(tmp_path: Path, monke
     mappings = {"m": {"from": {"mqtt": "t/{queue}"}, "to": {"queue": "{queue}"}}}
     async with running(configuration(tmp_path, mappings=mappings)) as bridge:
         await mqsc(bridge, tmp_path, "DEFINE QLOCAL(SHUT) PUT(DISABLED)", "DEFINE QLOCAL(OPEN)")
-        (status,) = bridge.mappings.statuses()
+        (status,) = bridge.parts.mappings.statuses()
         await happens(lambda: status.state == "running")
         await put(tmp_path, "", topic="t/SHUT")
         await put(tmp_path, "", topic="t/OPEN")
@@ -422,7 +421,7 @@ async def test_a_mapping_that_waits_for_disk_or_memory_is_no_problem_of_its_own(
 ) -> None:
     async with running(configuration(tmp_path)) as bridge:
         status = MappingStatus(name="m", state=RunnerState.RETRYING, last_error=f"queue Q: {error}")
-        monkeypatch.setattr(bridge.mappings, "statuses", lambda: [status])
+        monkeypatch.setattr(bridge.parts.mappings, "statuses", lambda: [status])
         assert [one.kind for one in await found(bridge)] == ["mapping"]
         assert bridge.host is not None
         if kind == "disk":
@@ -470,7 +469,7 @@ async def test_a_broken_link_is_one_problem_for_all_its_mappings(tmp_path: Path)
             name: {"from": {"mqtt": f"{name}/#", "link": "hub"}, "to": {"queue": "Q"}} for name in ("first", "second")
         }
         async with running(configuration(tmp_path, links=links, mappings=mappings)) as bridge:
-            await happens(lambda: all(link.last_error[0] for _, link in bridge.mappings.links()))
+            await happens(lambda: all(link.last_error[0] for _, link in bridge.parts.mappings.links()))
             (problem,) = await found(bridge)
             assert (problem.kind, problem.subject, problem.severity) == ("link", "hub", "error")
             assert problem.what.startswith("link hub is not connected to 127.0.0.1:")
@@ -481,14 +480,14 @@ async def test_rows_missing_from_the_archive_are_a_problem_for_an_hour(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with running(configuration(tmp_path, archive={"directory": tmp_path / "archive"})) as bridge:
-        assert bridge.archive is not None
-        await happens(lambda: bridge.archive is not None and bridge.archive._archive.child is not None)
-        child = bridge.archive._archive.child
+        assert bridge.parts.archive is not None
+        await happens(lambda: bridge.parts.archive is not None and bridge.parts.archive._archive.child is not None)
+        child = bridge.parts.archive._archive.child
         assert child is not None
-        bridge.archive._archive._progress(0, 0, 7)
+        bridge.parts.archive._archive._progress(0, 0, 7)
         (problem,) = await found(bridge)
         assert (problem.kind, problem.what) == ("archive", "7 rows are missing from the archive")
-        bridge.archive.loss.last -= ARCHIVE_LOSS_TIMEOUT
+        bridge.parts.archive.loss.last -= ARCHIVE_LOSS_TIMEOUT
         assert await found(bridge) == []
 
 
@@ -499,8 +498,8 @@ async def test_files_missing_from_the_archive_are_a_problem_for_an_hour(tmp_path
     (file,) = archive_files(directory)
     file.unlink()
     async with running(configuration(tmp_path, archive={"directory": directory})) as bridge:
-        assert bridge.archive is not None
-        loss = bridge.archive.loss
+        assert bridge.parts.archive is not None
+        loss = bridge.parts.archive.loss
         await happens(lambda: loss.files)
         (problem,) = await found(bridge)
         assert (problem.kind, problem.severity) == ("archive_files", "warning")
@@ -556,10 +555,6 @@ async def test_a_bridge_answers_while_its_queue_manager_recovers(
     await starting
     assert (await bridge.answer(ListClients(), "user")).ok
     await bridge.stop()
-    assert bridge.host is not None and bridge.queue_manager_watch is not None and bridge.problems is not None
-    bridge.problems.stop()
-    bridge.queue_manager_watch.stop()
-    await bridge.host.stop()
 
 
 async def test_a_healthy_standby_has_no_problems(tmp_path: Path) -> None:
@@ -575,7 +570,7 @@ async def test_a_healthy_standby_has_no_problems(tmp_path: Path) -> None:
 
 async def reject_many(bridge: Bridge) -> int:
     """Let many connections of a client fail with a wrong password. Return the port of the channel."""
-    channel = bridge.channels.get("A")
+    channel = bridge.parts.channels.get("A")
     assert channel is not None and channel.endpoint is not None
     port = channel.endpoint[1]
 
@@ -628,7 +623,7 @@ async def test_many_rejections_are_reported_with_their_most_common_cause(tmp_pat
 async def test_a_client_identifier_of_two_programs(tmp_path: Path) -> None:
     settings = Configuration(queue_manager={"data_directory": tmp_path / "data"}, channels=[{"name": "A", "port": 0}])
     async with running(settings) as bridge:
-        channel = bridge.channels.get("A")
+        channel = bridge.parts.channels.get("A")
         assert channel is not None and channel.endpoint is not None
         port = channel.endpoint[1]
 
@@ -673,7 +668,7 @@ async def test_the_certificate_of_a_broker_is_one_problem_for_all_mappings_of_it
         since=1.0,
     )
     async with running(configuration(tmp_path)) as bridge:
-        monkeypatch.setattr(bridge.mappings, "links", lambda: [("a", link), ("b", link)])
+        monkeypatch.setattr(bridge.parts.mappings, "links", lambda: [("a", link), ("b", link)])
         for _ in range(3):
             (problem,) = await found(bridge)
         assert (problem.kind, problem.severity) == ("certificate", "warning")

@@ -12,7 +12,7 @@ from bridge.mqtt.reader import Decoder
 from bridge.service.delivery import Share, Shares
 from bridge.telemetry.conversion import to_mq
 from bridge.telemetry.identity import ClientIdentity
-from bridge.telemetry.session import Session
+from bridge.telemetry.session import NEVER, Session
 from bridge.telemetry.transmission import Transmission
 from tests.helpers.connected import connected
 from tests.helpers.fake_backend import Queued
@@ -94,6 +94,7 @@ class SharedMachine(RuleBasedStateMachine):
         session = self.sessions.get(name)
         if session is None:
             session = Session(ClientIdentity(name, b""), durable=True, window=WINDOW)
+            session.connect("A", 4, NEVER, 0.0)
             session.attach(session.identity)
             self.sessions[name] = session
             self.connections[session] = Connection()
@@ -148,6 +149,7 @@ class SharedMachine(RuleBasedStateMachine):
     def reconnect(self, name: str) -> None:
         session = self.sessions.get(name)
         if session is not None and not session.connected:
+            session.connect("A", 4, NEVER, 0.0)
             session.attach(session.identity)
             self.give_out()
 

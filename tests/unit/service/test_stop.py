@@ -26,15 +26,15 @@ async def test_a_publication_after_a_subscribe_is_acknowledged(
     bridge = Bridge(configuration, lambda _: None)
     await bridge.start()
     try:
-        loop, backend = asyncio.get_running_loop(), bridge.service.backend
-        (channel,) = bridge.channels
+        loop, backend = asyncio.get_running_loop(), bridge.parts.service.backend
+        (channel,) = bridge.parts.channels
         assert channel.endpoint is not None
         port = channel.endpoint[1]
         stopping: list[asyncio.Task[None]] = []
 
         async def stop() -> None:
-            await bridge._idle()
-            await bridge.channels.close()
+            await bridge.parts.service.flush()
+            await bridge.parts.channels.end()
 
         def subscribe(*arguments: Any, **options: Any) -> Any:
             # Runs between this turn, in which the publication is committed, and the report of its completion.
@@ -63,7 +63,3 @@ async def test_a_publication_after_a_subscribe_is_acknowledged(
         ]
     finally:
         await bridge.stop()
-        assert bridge.host is not None and bridge.queue_manager_watch is not None and bridge.problems is not None
-        bridge.problems.stop()
-        bridge.queue_manager_watch.stop()
-        await bridge.host.stop()

@@ -14,7 +14,7 @@ from tests.unit.service.test_problems import configuration, running
 
 
 def port_of(bridge: Bridge) -> int:
-    channel = bridge.channels.get("A")
+    channel = bridge.parts.channels.get("A")
     assert channel is not None and channel.endpoint is not None
     return channel.endpoint[1]
 
@@ -74,4 +74,4 @@ async def test_a_will_is_published_once_although_its_record_survives_a_stop(tmp_
     assert await wills_after_a_restart(tmp_path, "0.2 s", returns=False) == [b"lost"]
     async with running(configuration(tmp_path, limits={"will_grace": "0.2 s"})) as bridge:
         await asyncio.sleep(0.5)
-        assert bridge.service.wills._recorded == set()
+        assert bridge.parts.service.wills._recorded == set()

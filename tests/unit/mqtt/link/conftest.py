@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from bridge.config.link import LinkConfig
-from bridge.link import connection as link_connection
+from bridge.link import attempts
 from bridge.link.connection import LinkConnection
 from tests.helpers.fake_broker import FakeBroker
 from tests.helpers.mosquitto import Mosquitto
@@ -80,6 +80,6 @@ def mosquitto(tmp_path: Path) -> Iterator[Callable[..., Mosquitto]]:
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pauses between attempts are short, after refusals too."""
-    monkeypatch.setattr(link_connection, "LONGEST_PAUSE", 0.02)
-    monkeypatch.setattr(link_connection, "FIRST_PAUSE", 0.01)
-    monkeypatch.setattr(link_connection, "REFUSED_PAUSE", 0.02)
+    monkeypatch.setattr(attempts, "LONGEST_PAUSE", 0.02)
+    monkeypatch.setattr(attempts, "FIRST_PAUSE", 0.01)
+    monkeypatch.setattr(attempts, "REFUSED_PAUSE", 0.02)

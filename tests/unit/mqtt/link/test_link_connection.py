@@ -11,6 +11,7 @@ import pytest
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
+from bridge.link import attempts
 from bridge.link import connection as link_connection
 from bridge.link.state import LinkPhase
 from bridge.parking import Pause
@@ -132,7 +133,7 @@ def test_a_refused_connect_is_told_by_its_name(
     impatient: None,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(link_connection, "REFUSED_PAUSE", 0.3)
+    monkeypatch.setattr(attempts, "REFUSED_PAUSE", 0.3)
     broker = FakeBroker(version)
     refused = link(broker.port, version, user="u", password="s3cret")
     peer, _ = broker.connecting()
@@ -209,8 +210,8 @@ def test_many_failures_are_few_lines_in_the_log(
 
 
 def test_pauses_grow_up_to_a_limit(link: LinkFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(link_connection, "FIRST_PAUSE", 0.001)
-    monkeypatch.setattr(link_connection, "LONGEST_PAUSE", 0.016)
+    monkeypatch.setattr(attempts, "FIRST_PAUSE", 0.001)
+    monkeypatch.setattr(attempts, "LONGEST_PAUSE", 0.016)
     unreachable = link(free_port())
     pauses = [unreachable.state_where(LinkPhase.WAITING).pause for _ in range(8)]
     least = [0.001, 0.002, 0.004, 0.008, 0.016, 0.016, 0.016, 0.016]
@@ -220,7 +221,7 @@ def test_pauses_grow_up_to_a_limit(link: LinkFactory, monkeypatch: pytest.Monkey
 def test_a_reset_back_off_starts_from_the_shortest_pause(
     broker: FakeBroker, link: LinkFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(link_connection, "FIRST_PAUSE", 0.001)
+    monkeypatch.setattr(attempts, "FIRST_PAUSE", 0.001)
     monkeypatch.setattr(link_connection, "SETTLED", 1e9)
     cut = link(broker.port, broker.version)
     for _ in range(3):
@@ -239,7 +240,7 @@ def test_a_connection_that_had_settled_is_made_again_at_once(
     broker: FakeBroker, link: LinkFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(link_connection, "SETTLED", 0.0)
-    monkeypatch.setattr(link_connection, "FIRST_PAUSE", 1e6)
+    monkeypatch.setattr(attempts, "FIRST_PAUSE", 1e6)
     settled = link(broker.port, broker.version)
     broker.connected().close()
     broker.connected()
@@ -330,8 +331,8 @@ def test_stop_writes_what_is_queued_then_disconnects(broker: FakeBroker, link: L
 
 
 def test_stop_while_it_waits(link: LinkFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(link_connection, "FIRST_PAUSE", 1e6)
-    monkeypatch.setattr(link_connection, "LONGEST_PAUSE", 1e6)
+    monkeypatch.setattr(attempts, "FIRST_PAUSE", 1e6)
+    monkeypatch.setattr(attempts, "LONGEST_PAUSE", 1e6)
     waiting = link(free_port())
     waiting.state_where(LinkPhase.WAITING)
     assert waiting.stop(PATIENCE)

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from bridge.link import connection as link_connection
+from bridge.link import attempts
 from bridge.link.outbox import LinkOutbox as LinkOutbox
 from bridge.link.state import LinkLost, LinkPhase
 from bridge.telemetry.message import Publication
@@ -91,8 +91,8 @@ def test_exactly_once_to_a_subscriber(
     mosquitto: MosquittoFactory, link: LinkFactory, version: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Repeated on a new connection with the same message ids and DUP, and released twice, each comes once."""
-    monkeypatch.setattr(link_connection, "FIRST_PAUSE", 1e6)
-    monkeypatch.setattr(link_connection, "LONGEST_PAUSE", 1e6)
+    monkeypatch.setattr(attempts, "FIRST_PAUSE", 1e6)
+    monkeypatch.setattr(attempts, "LONGEST_PAUSE", 1e6)
     port = mosquitto().port
     with Subscriber(port, "t/#", qos=2, version=OPTION[version]) as subscriber:
         first = ready(link(port, version, "exactly"))

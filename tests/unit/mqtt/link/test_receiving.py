@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from bridge.link import connection as link_connection
-from bridge.link.client import Stream
 from bridge.link.outbox import to_properties
 from bridge.link.state import LinkPhase
+from bridge.link.stream import Stream
 from bridge.mqtt.packets import PacketType
 from bridge.mqtt.properties import encode_properties
 from bridge.telemetry.message import Publication

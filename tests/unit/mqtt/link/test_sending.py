@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from paho.mqtt.packettypes import PacketTypes
 
-from bridge.link import connection as link_connection
+from bridge.link import attempts
 from bridge.link.state import LinkLost, LinkPhase
 from bridge.link.violations import REACTIONS, Reaction, Violation, Violations
 from bridge.telemetry.message import Publication
@@ -435,8 +435,8 @@ def test_a_malformed_packet_pauses_the_link_the_second_time(
     broker: FakeBroker, link: LinkFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`connect_now` ends the pause."""
-    monkeypatch.setattr(link_connection, "FIRST_PAUSE", 0.001)
-    monkeypatch.setattr(link_connection, "REFUSED_PAUSE", 1e6)
+    monkeypatch.setattr(attempts, "FIRST_PAUSE", 0.001)
+    monkeypatch.setattr(attempts, "REFUSED_PAUSE", 1e6)
     sender, peer = connected(broker, link)
     for pauses in (False, True):
         peer.send(b"\x00\x00")

@@ -17,9 +17,9 @@ from websockets.server import ServerProtocol
 from websockets.typing import Subprotocol
 
 from bridge.config.link import LinkConfig
-from bridge.link import connection as link_connection
-from bridge.link.client import WebSocketStream
+from bridge.link import attempts
 from bridge.link.state import LinkPhase
+from bridge.link.stream import WebSocketStream
 from bridge.link.trial import TrialFailed, reach, try_link
 from bridge.telemetry.message import Publication
 from tests.helpers.certificate_authority import Authority
@@ -250,7 +250,7 @@ def test_a_refused_handshake(
     web: WebSocketBroker, link: LinkFactory, monkeypatch: pytest.MonkeyPatch, status: int, least: float
 ) -> None:
     """A refusal that does not pass by itself has a long pause."""
-    monkeypatch.setattr(link_connection, "REFUSED_PAUSE", 5.0)
+    monkeypatch.setattr(attempts, "REFUSED_PAUSE", 5.0)
     made = link(web.port, web.version, transport="websocket")
     web.accept(status)
     state = made.state_where(LinkPhase.WAITING)
@@ -343,8 +343,8 @@ def test_failover(
 def test_pauses_come_when_all_addresses_were_tried(
     link: LinkFactory, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(link_connection, "FIRST_PAUSE", 0.001)
-    monkeypatch.setattr(link_connection, "LONGEST_PAUSE", 0.002)
+    monkeypatch.setattr(attempts, "FIRST_PAUSE", 0.001)
+    monkeypatch.setattr(attempts, "LONGEST_PAUSE", 0.002)
     ports = [free_port() for _ in range(3)]
     made = link(ports[0], failover=[f"127.0.0.1:{port}" for port in ports[1:]])
     states = [made.state_where(LinkPhase.WAITING) for _ in range(7)]
@@ -357,7 +357,7 @@ def test_pauses_come_when_all_addresses_were_tried(
 def test_a_refusal_at_one_address_makes_the_pause_after_all_long(
     broker: FakeBroker, link: LinkFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(link_connection, "REFUSED_PAUSE", 5.0)
+    monkeypatch.setattr(attempts, "REFUSED_PAUSE", 5.0)
     made = link(broker.port, broker.version, failover=[f"127.0.0.1:{free_port()}"])
     peer, _ = broker.connecting()
     peer.send(peer.connack(reason=0x86 if broker.version == "5" else 4))

@@ -16,6 +16,7 @@ from bridge.mqtt.packets import Subscribe
 from bridge.service.administration.clients import PURGES_AT_A_TURN, list_clients, purge_clients, show_client
 from bridge.service.administration.parts import ROWS_AT_A_TURN, Parts
 from bridge.telemetry.identity import Principal
+from bridge.telemetry.session import SessionState
 
 COUNT = 3 * ROWS_AT_A_TURN
 NAMES = [f"c{number:05}" for number in range(COUNT)]
@@ -45,9 +46,9 @@ async def test_a_client_that_comes_back_during_a_purge_keeps_its_session(many: A
             seen.append(len(bridge.service.sessions))
         assert {before - after for before, after in pairwise([COUNT, *seen])} <= {0, PURGES_AT_A_TURN}
         session = bridge.service.sessions[NAMES[-1]]
-        session.connected, before = True, session.connected  # as CONNECT does, in the middle of it
+        session.state, before = SessionState.RESUMING, session.state  # as CONNECT does, in the middle of it
         done = await purge
-        session.connected = before
+        session.state = before
         assert list(bridge.service.sessions) == [NAMES[-1]]
         assert done.lines == [f"{COUNT - 1:,} sessions ended, with a backlog of 0 messages"]
         await bridge.backend.until(lambda: len(bridge.backend.unsubscribed) == COUNT - 1)

@@ -8,14 +8,15 @@ from typing import Any
 from bridge.service.metric_catalogue import Samples
 from bridge.service.metrics import SessionCount
 from bridge.telemetry.identity import ClientIdentity
-from bridge.telemetry.session import Session
+from bridge.telemetry.session import Session, SessionState
 
 
 def sessions_of(count: int) -> dict[str, Session]:
     found = {}
     for number in range(count):
         session = Session(ClientIdentity(f"c{number}", b""), durable=number % 2 == 0, window=20)
-        session.channel, session.connected = "A", number % 4 == 0
+        session.channel = "A"
+        session.state = SessionState.ONLINE if number % 4 == 0 else SessionState.AWAY
         session.filters = {"a": "0", "b": "0"}
         found[session.client_id] = session
     return found

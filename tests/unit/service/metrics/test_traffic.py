@@ -14,9 +14,10 @@ from bridge.service.metrics import OTHER, TIMED, Traffic, reason_label
 from bridge.telemetry.conversion import to_mq
 from bridge.telemetry.identity import ClientIdentity
 from bridge.telemetry.message import Message
-from bridge.telemetry.outbox import EXPIRED, Outgoing
+from bridge.telemetry.outbox import Outgoing
 from bridge.telemetry.session import ReceiveEffects, Session
 from bridge.telemetry.transmission import PublicationMessage, put_time_of
+from bridge.telemetry.undelivered import EXPIRED
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 from tests.helpers.fake_backend import Queued
