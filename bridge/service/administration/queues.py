@@ -39,7 +39,7 @@ from bridge.mapping.message_view import MessageView, body_text, descriptor, fiel
 from bridge.mq.dead_letter import characters, content_of, seconds_of
 from bridge.mq.dead_letter_queue import DeadLetterQueue
 from bridge.mq.host import TooMany
-from bridge.mq.mqi import MQOD, MQPMO, Connection, GetOptions, Got, MQError
+from bridge.mq.mqi import MQOD, Connection, GetOptions, Got, MQError
 from bridge.mqtt.topics import is_wildcard, topic_filter_error, topic_string_error
 from bridge.service.administration.parts import Parts
 from bridge.telemetry.message import Message
@@ -335,11 +335,11 @@ async def move_messages(parts: Parts, request: MoveMessages) -> Answer:
     def put(connection: Connection, message: Message) -> None:
         od = MQOD(ObjectName=request.to)
         try:
-            connection.put1(od, message, MQPMO(Options=_PUT | cmqc.MQPMO_SET_ALL_CONTEXT))
+            connection.put1(od, message, _PUT | cmqc.MQPMO_SET_ALL_CONTEXT)
         except MQError as error:
             if error.reason != cmqc.MQRC_NOT_AUTHORIZED:
                 raise
-            connection.put1(od, message, MQPMO(Options=_PUT))
+            connection.put1(od, message, _PUT)
 
     work = partial(_remove, request.name, _message_ids(request.ids), put)
     moved, why = await parts.queue_manager_connection.run(work, repeatable=False)
