@@ -31,7 +31,7 @@ REQUEST_LENGTH, REQUEST_TIMEOUT = 131_072, 5.0
 _UCRED = struct.Struct("3i")
 
 #: Answers a request of a local user, given by name.
-Handler = Callable[[AnyRequest, str], Awaitable[Answer]]
+Handler = Callable[[Any, str], Awaitable[Answer]]
 
 
 def answers(path: Path) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, ClassVar, Generic, TypeVar, get_args
+from typing import Any, ClassVar, Generic, TypeVar, cast, get_args
 
 import msgspec
 
@@ -39,9 +39,8 @@ class Request(msgspec.Struct, Generic[T_co], kw_only=True, tag_field="command"):
 def result_type(request: type[Request[T]]) -> type[T]:
     """Return the type of the result of a request."""
     (base,) = request.__orig_bases__  # type: ignore[attr-defined]
-    (result,) = get_args(base)
-    found: type[T] = result
-    return found
+    (kind,) = get_args(base)
+    return cast(type[T], kind)
 
 
 def result_of(request: Request[T], answer: Answer) -> T:

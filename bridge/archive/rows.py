@@ -21,6 +21,9 @@ from bridge.wire.mq import MQMD, decode_mqxqh
 
 #: Message property, in the usr folder, with the name of the replay that put the message.
 REPLAYED = "replayed"
+#: Members of enumerations that most rows have: each access to a member takes time.
+_IN, _OUT = Direction.IN, Direction.OUT
+_PUT, _REFUSED, _DELIVERED, _ACKNOWLEDGED = Outcome.PUT, Outcome.REFUSED, Outcome.DELIVERED, Outcome.ACKNOWLEDGED
 #: Length of an MQXQH, which contains an MQMD of version 1, in bytes.
 _MQXQH: Final = 428
 
@@ -101,12 +104,12 @@ class Rows:
         for index, publication in enumerate(event.publications):
             payload, message_id = publication.payload, publication.message_id
             reason = refusals.get(index) if refusals else None
-            outcome = Outcome.PUT if reason is None else Outcome.REFUSED
+            outcome = _PUT if reason is None else _REFUSED
             # In the order of COLUMNS. Optimized: rows are created here and in `settled` by the thousand.
             rows.append(
                 (
                     next(numbers),
-                    Direction.IN,
+                    _IN,
                     outcome,
                     reason,
                     client_id,
@@ -135,31 +138,32 @@ class Rows:
 
     def settled(self, event: events.SettledEvent) -> list[Row]:
         """Return the rows for messages to one client."""
-        numbers, payloads, now, rows = self._numbers, self._payloads, event.now, []
+        numbers, payloads, rows = self._numbers, self._payloads, []
+        now, client_id, user, offset = event.now, event.client_id, event.user, event.offset
         for message in event.messages:
             provenance = _provenance_of(message, now)
+            payload, retain = provenance.payload, message.retain
             reason: str | None = None
             sent: int | None = now
-            if isinstance(message, events.DeliveredMessage):
-                outcome, qos, times_sent, message_id = Outcome.DELIVERED, 0, 1, 0
-            elif isinstance(message, events.AcknowledgedMessage):
-                outcome, qos = Outcome.ACKNOWLEDGED, message.qos
+            if isinstance(message, events.AcknowledgedMessage):
+                outcome, qos = _ACKNOWLEDGED, message.qos
                 times_sent, message_id = message.times_sent, message.message_id
-                sent = int((message.sent + event.offset) * 1_000_000)
+                sent = int((message.sent + offset) * 1_000_000)
+            elif isinstance(message, events.DeliveredMessage):
+                outcome, qos, times_sent, message_id = _DELIVERED, 0, 1, 0
+                retain = retain or provenance.retained
             else:
                 outcome, reason, qos = message.outcome, message.reason, _qos_of(message, provenance)
                 times_sent, message_id, sent = 0, 0, None
-            retain = message.retain or (outcome is Outcome.DELIVERED and provenance.retained)
-            payload = provenance.payload
             # In the order of COLUMNS.
             rows.append(
                 (
                     next(numbers),
-                    Direction.OUT,
+                    _OUT,
                     outcome,
                     reason,
-                    event.client_id,
-                    event.user,
+                    client_id,
+                    user,
                     message.topic,
                     qos,
                     retain,

@@ -72,7 +72,7 @@ def _described(
     words = [
         "mqbridge",
         str(request.__struct_config__.tag),
-        *(example for one in arguments for example in _examples(one)),
+        *(example for parameter in arguments for example in _examples(parameter)),
     ]
     described.examples = (" ".join(words),)
     return command
@@ -102,7 +102,7 @@ def _choices(hint: Any) -> Any:
 
 def _meta(hint: Any) -> msgspec.Meta:
     """Return the description of a field. Raises StopIteration if its type has none."""
-    return next(one for one in hint.__metadata__ if isinstance(one, msgspec.Meta))
+    return next(meta for meta in hint.__metadata__ if isinstance(meta, msgspec.Meta))
 
 
 def _examples(parameter: Parameter) -> list[str]:

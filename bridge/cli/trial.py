@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 import msgspec
+import typer
 
 from bridge.cli import options
 from bridge.cli.failures import FAILED, NOT_FOUND, WRONG_USAGE, Failure
@@ -174,7 +175,7 @@ def _print_results(samples: Iterable[Callable[[], str]]) -> None:
         msgspec.to_builtins(results), str(results.rejected), lambda _: write("\n".join(_result_lines(results)))
     )
     if results.rejected:
-        sys.exit(FAILED)
+        raise typer.Exit(FAILED)
 
 
 def _result_lines(results: SampleResults) -> Iterator[str]:

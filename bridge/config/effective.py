@@ -20,7 +20,8 @@ HIDDEN: Final = "(hidden)"
 def effective(value: Any) -> Any:
     """Return a section, or a list or mapping of sections, as plain data with its defaults and without secrets.
 
-    Options without a value are left out unless the file sets them to null. So the result means the same in a file.
+    Options without a value are left out unless the file sets them to null. So, apart from hidden values, the result means the
+    same in a file.
     """
     return without_secrets(_plain(value))
 
@@ -68,7 +69,7 @@ def without_secrets(value: Any, key: str = "") -> Any:
     ):
         return dict.fromkeys(value, HIDDEN) if isinstance(value, dict) else HIDDEN
     if isinstance(value, dict):
-        return {one: without_secrets(each, str(one)) for one, each in value.items()}
+        return {name: without_secrets(element, str(name)) for name, element in value.items()}
     if isinstance(value, list):
-        return [without_secrets(one, key) for one in value]
+        return [without_secrets(element, key) for element in value]
     return without_password(value) if isinstance(value, str) and "://" in value else value

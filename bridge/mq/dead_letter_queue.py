@@ -32,7 +32,7 @@ from bridge.mq.dead_letter import (
 )
 from bridge.mq.message_consumer import names
 from bridge.mq.message_producer import descriptor_of, name_of
-from bridge.mq.mqi import MQOD, MQPMO, Connection, GetOptions, Got, MQError, get_or_none
+from bridge.mq.mqi import MQOD, Connection, GetOptions, Got, MQError, get_or_none
 from bridge.mq.worker import LOST, raise_if_lost
 from bridge.telemetry.headers import is_set
 from bridge.telemetry.message import Destination, Message
@@ -430,7 +430,7 @@ class DeadLetterQueue:
         """Put a message back with its previous dead-letter time and commit. Return the message as it is then."""
         message = with_dead_letter_time(got.md, got.data, item.md, item.header)
         try:
-            self._connection.put1(MQOD(ObjectName=self.name), message, MQPMO(Options=_PUT | cmqc.MQPMO_SET_ALL_CONTEXT))
+            self._connection.put1(MQOD(ObjectName=self.name), message, _PUT | cmqc.MQPMO_SET_ALL_CONTEXT)
             self._connection.commit()
         except MQError as error:
             raise_if_lost(error)
@@ -445,11 +445,11 @@ class DeadLetterQueue:
         options = _PUT | (cmqc.MQPMO_RETAIN if delivery.retain else 0)
         message = delivery.message
         try:
-            self._connection.put1(od, message, MQPMO(Options=options | cmqc.MQPMO_SET_ALL_CONTEXT))
+            self._connection.put1(od, message, options | cmqc.MQPMO_SET_ALL_CONTEXT)
         except MQError as error:
             if error.reason != cmqc.MQRC_NOT_AUTHORIZED:
                 raise
-            self._connection.put1(od, message, MQPMO(Options=options))
+            self._connection.put1(od, message, options)
 
     def _clear(self, topic: str) -> None:
         """Clear a retained publication. In MQTT, an empty retained message does that (MQTT-3.3.1-10); MQ needs a command."""

@@ -75,29 +75,10 @@ class MQOD(msgspec.Struct, kw_only=True, omit_defaults=True):
     ResolvedType: MQLONG = cmqc.MQOT_NONE
 
 
-class MQPMO(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """Put message options. MQPUT updates the fields under "Results" in place."""
-
-    Options: MQLONG = cmqc.MQPMO_NONE
-    #: with MQPMO_PASS_…_CONTEXT: handle of a queue opened with MQOO_SAVE_ALL_CONTEXT
-    Context: MQLONG = 0
-    #: a publication is delivered to the subscriptions with the highest SubLevel that does not exceed this
-    PubLevel: MQLONG = 9
-    # Results
-    ResolvedQName: str = ""
-    ResolvedQMgrName: str = ""
-    KnownDestCount: MQLONG = 0
-    UnknownDestCount: MQLONG = 0
-    InvalidDestCount: MQLONG = 0
-    #: extension: MQRC_NONE, or the reason code of an MQCC_WARNING (the message was put)
-    Reason: MQLONG = cmqc.MQRC_NONE
-
-
 class MQSD(msgspec.Struct, kw_only=True, omit_defaults=True):
     """Subscription descriptor of MQSUB.
 
-    MQSUB updates ResObjectString in place. For a resumed subscription, it also updates SubUserData, SubCorrelId, SubLevel,
-    SelectionString and the other attributes.
+    MQSUB updates ResObjectString and SubCorrelId in place.
     """
 
     Options: MQLONG = cmqc.MQSO_CREATE | cmqc.MQSO_NON_DURABLE
@@ -111,10 +92,6 @@ class MQSD(msgspec.Struct, kw_only=True, omit_defaults=True):
     #: tenths of a second
     SubExpiry: MQLONG = cmqc.MQEI_UNLIMITED
     AlternateUserId: str = ""
-    PubPriority: MQLONG = cmqc.MQPRI_PRIORITY_AS_PUBLISHED
-    PubAccountingToken: bytes = cmqc.MQACT_NONE
-    PubApplIdentityData: str = ""
-    SelectionString: str = ""
     #: extension: the subscription option of MQTT 5.0 (section 3.8.3.1). Live publications put with MQPMO_RETAIN also have
     #: mqps.Ret. Only the embedded queue manager supports it.
     RetainAsPublished: bool = False
@@ -132,9 +109,7 @@ _MQOD_CHARACTERS: Final = {
 _MQSD_CHARACTERS: Final = {
     "ObjectName": (48, cmqc.MQRC_UNKNOWN_OBJECT_NAME),
     "AlternateUserId": (12, cmqc.MQRC_SD_ERROR),
-    "PubApplIdentityData": (32, cmqc.MQRC_SD_ERROR),
 }
-_MQSD_BYTES: Final = {"SubCorrelId": 24, "PubAccountingToken": 32}
 
 
 def check_md(md: MQMD) -> None:
@@ -154,13 +129,11 @@ def check_od(od: MQOD) -> None:
 
 
 def check_sd(sd: MQSD) -> None:
-    """Raise MQError if a value of an MQSD does not fit its field. Pad its byte fields."""
+    """Raise MQError if a value of an MQSD does not fit its field. Pad SubCorrelId."""
     _check_characters(sd, _MQSD_CHARACTERS)
-    for name, length in _MQSD_BYTES.items():
-        value = getattr(sd, name)
-        if len(value) > length:
-            raise MQError(cmqc.MQRC_SD_ERROR, f"{name} takes {length} bytes, not {len(value)}")
-        setattr(sd, name, value.ljust(length, b"\0"))
+    if len(sd.SubCorrelId) > cmqc.MQ_CORREL_ID_LENGTH:
+        raise MQError(cmqc.MQRC_SD_ERROR, f"SubCorrelId takes 24 bytes, not {len(sd.SubCorrelId)}")
+    sd.SubCorrelId = sd.SubCorrelId.ljust(cmqc.MQ_CORREL_ID_LENGTH, b"\0")
 
 
 def _check_characters(descriptor: MQOD | MQSD, fields: Mapping[str, tuple[int, int]]) -> None:
@@ -195,23 +168,17 @@ class MQSTS(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 
 class GetOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """MQGMO, and the MQMD fields that MQGET reads: those for MatchOptions and MQGMO_CONVERT."""
+    """MQGMO, and the MQMD fields for MatchOptions."""
 
     Options: MQLONG = cmqc.MQGMO_NO_SYNCPOINT
     #: milliseconds, with MQGMO_WAIT; MQWI_UNLIMITED (-1) for no limit
     WaitInterval: MQLONG = 0
-    #: MQMO_MATCH_…; a MsgId, CorrelId or GroupId of zeros matches any
+    #: MQMO_MATCH_…; a MsgId or CorrelId of zeros matches any
     MatchOptions: MQLONG = cmqc.MQMO_MATCH_MSG_ID | cmqc.MQMO_MATCH_CORREL_ID
     MsgId: bytes = bytes(24)
     CorrelId: bytes = bytes(24)
-    GroupId: bytes = bytes(24)
-    MsgSeqNumber: MQLONG = 1
-    Offset: MQLONG = 0
     MsgToken: bytes = bytes(16)
-    #: 0 if the application has no message handle; otherwise properties are returned there, subject to PROPCTL
-    MsgHandle: MQLONG = 0
-    #: target encoding of MQGMO_CONVERT; a CodedCharSetId of 0 is the queue manager's CCSID
-    Encoding: MQLONG = cmqc.MQENC_NATIVE
+    #: target of MQGMO_CONVERT, which only IBM MQ has; 0 is the queue manager's CCSID
     CodedCharSetId: MQLONG = cmqc.MQCCSI_Q_MGR
     #: length of the caller's buffer in bytes; None for no limit
     MaxLength: int | None = None
@@ -224,19 +191,11 @@ class Got(msgspec.Struct, kw_only=True):
 
     md: MQMD
     data: bytes
-    ResolvedQName: str = ""
     #: complete length of the message data, more than len(data) if truncated
     DataLength: int = 0
     #: MQRC_NONE, or the reason of an MQCC_WARNING (MQRC_TRUNCATED_MSG_ACCEPTED)
     Reason: int = cmqc.MQRC_NONE
-    #: MQGMO fields
     MsgToken: bytes = bytes(16)
-    ReturnedLength: int = 0
-    GroupStatus: bytes = cmqc.MQGS_NOT_IN_GROUP
-    SegmentStatus: bytes = cmqc.MQSS_NOT_A_SEGMENT
-    Segmentation: bytes = b" "
-    #: the message properties, if requested in a message handle
-    properties: list[Property] = []
 
 
 class TruncatedMessage(MQError):
@@ -260,7 +219,7 @@ class Connection(Protocol):
         self,
         handle: int,
         message: AnyMessage,
-        options: int | MQPMO = cmqc.MQPMO_NO_SYNCPOINT,
+        options: int = cmqc.MQPMO_NO_SYNCPOINT,
         properties: Sequence[Property] = (),
     ) -> MQMD:
         """Put a message to a queue or topic (MQPUT). Return the MQMD as filled in by the queue manager."""
@@ -269,7 +228,7 @@ class Connection(Protocol):
         self,
         od: MQOD,
         message: AnyMessage,
-        options: int | MQPMO = cmqc.MQPMO_NO_SYNCPOINT,
+        options: int = cmqc.MQPMO_NO_SYNCPOINT,
         properties: Sequence[Property] = (),
     ) -> MQMD:
         """Open an object, put a message to it, and close it (MQPUT1)."""
@@ -280,22 +239,11 @@ class Connection(Protocol):
     def inquire(self, handle: int, selectors: Sequence[int]) -> tuple[list[int], list[str]]:
         """Return the values of the MQIA_ selectors and of the MQCA_ selectors, each in the order requested (MQINQ)."""
 
-    def set(self, handle: int, selectors: Sequence[int], ints: Sequence[int], chars: Sequence[str]) -> None:
-        """Set attributes of a queue (MQSET)."""
-
     def subscribe(self, sd: MQSD, handle: int | None = None) -> tuple[int, int]:
         """Subscribe (MQSUB). Return the handles of the subscription and of its destination queue.
 
         `handle` is an open destination queue. With MQSO_MANAGED, pass None: the queue manager creates the queue.
         """
-
-    def subscription_request(
-        self, handle: int, action: int = cmqc.MQSR_ACTION_PUBLICATION, options: int = cmqc.MQSRO_NONE
-    ) -> int:
-        """Request the retained publications of a subscription (MQSUBRQ). Return their number."""
-
-    def statistics(self, type: int = cmqc.MQSTAT_TYPE_ASYNC_ERROR) -> MQSTS:
-        """Return status information (MQSTAT)."""
 
     def commit(self) -> None:
         """Commit the unit of work (MQCMIT)."""
@@ -328,6 +276,18 @@ def inquire(
         return connection.inquire(handle, selectors)
     finally:
         connection.close(handle)
+
+
+class AsynchronousConnection(Protocol):
+    """A connection to IBM MQ, with asynchronous puts (MQPMO_ASYNC_RESPONSE)."""
+
+    def statistics(self, type: int = cmqc.MQSTAT_TYPE_ASYNC_ERROR) -> MQSTS:
+        """Return status information (MQSTAT)."""
+
+
+def put_statistics(connection: Connection) -> MQSTS:
+    """Return the outcomes of the asynchronous puts of a connection to IBM MQ since the last call. Raises MQError."""
+    return cast("AsynchronousConnection", connection).statistics()
 
 
 class AnnouncingConnection(Protocol):

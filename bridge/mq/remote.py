@@ -26,9 +26,7 @@ import msgspec
 
 from bridge.mq.mqi import (
     MQOD,
-    MQPMO,
     MQSD,
-    MQSTS,
     CommandResponse,
     Connection,
     GetOptions,
@@ -116,7 +114,7 @@ class PutCall(msgspec.Struct, tag="MQPUT", array_like=True):
 
     handle: MQLONG
     message: Message
-    options: MQPMO
+    options: MQLONG
     properties: list[Property] = []
 
 
@@ -133,35 +131,17 @@ class CallPipeline(msgspec.Struct, tag="pipeline", array_like=True):
 class Put1Call(msgspec.Struct, tag="MQPUT1", array_like=True):
     od: MQOD
     message: Message
-    options: MQPMO
+    options: MQLONG
     properties: list[Property]
 
 
 class SubscribeCall(msgspec.Struct, tag="MQSUB", array_like=True):
     sd: MQSD
-    handle: MQLONG | None
-
-
-class SubscriptionRequestCall(msgspec.Struct, tag="MQSUBRQ", array_like=True):
-    handle: MQLONG
-    action: MQLONG
-    options: MQLONG
 
 
 class InquireCall(msgspec.Struct, tag="MQINQ", array_like=True):
     handle: MQLONG
     selectors: list[MQLONG]
-
-
-class SetCall(msgspec.Struct, tag="MQSET", array_like=True):
-    handle: MQLONG
-    selectors: list[MQLONG]
-    ints: list[MQLONG]
-    chars: list[str]
-
-
-class StatisticsCall(msgspec.Struct, tag="MQSTAT", array_like=True):
-    kind: MQLONG
 
 
 class CommitCall(msgspec.Struct, tag="MQCMIT", array_like=True):
@@ -197,10 +177,7 @@ Request = (
     | GetCall
     | CallPipeline
     | SubscribeCall
-    | SubscriptionRequestCall
     | InquireCall
-    | SetCall
-    | StatisticsCall
     | CommitCall
     | BackoutCall
     | DisconnectCall
@@ -334,27 +311,21 @@ class RemoteConnection:
         self,
         handle: int,
         message: AnyMessage,
-        options: int | MQPMO = cmqc.MQPMO_NO_SYNCPOINT,
+        options: int = cmqc.MQPMO_NO_SYNCPOINT,
         properties: Sequence[Property] = (),
     ) -> MQMD:
-        pmo = options if isinstance(options, MQPMO) else MQPMO(Options=options)
-        request = PutCall(handle, Message(message.md, message.data), pmo, list(properties))
-        md, filled = self._call(request, tuple[MQMD, MQPMO])
-        _fill(pmo, filled)
-        return md
+        return self._call(PutCall(handle, Message(message.md, message.data), options, list(properties)), MQMD)
 
     def put1(
         self,
         od: MQOD,
         message: AnyMessage,
-        options: int | MQPMO = cmqc.MQPMO_NO_SYNCPOINT,
+        options: int = cmqc.MQPMO_NO_SYNCPOINT,
         properties: Sequence[Property] = (),
     ) -> MQMD:
-        pmo = options if isinstance(options, MQPMO) else MQPMO(Options=options)
-        request = Put1Call(od, Message(message.md, message.data), pmo, list(properties))
-        md, filled_od, filled = self._call(request, tuple[MQMD, MQOD, MQPMO])
-        _fill(od, filled_od)
-        _fill(pmo, filled)
+        request = Put1Call(od, Message(message.md, message.data), options, list(properties))
+        md, filled = self._call(request, tuple[MQMD, MQOD])
+        _fill(od, filled)
         return md
 
     def get(self, handle: int, options: GetOptions) -> Got:
@@ -367,21 +338,10 @@ class RemoteConnection:
     def inquire(self, handle: int, selectors: Sequence[int]) -> tuple[list[int], list[str]]:
         return self._call(InquireCall(handle, list(selectors)), tuple[list[int], list[str]])
 
-    def set(self, handle: int, selectors: Sequence[int], ints: Sequence[int], chars: Sequence[str]) -> None:
-        self._call(SetCall(handle, list(selectors), list(ints), list(chars)), type(None))
-
     def subscribe(self, sd: MQSD, handle: int | None = None) -> tuple[int, int]:
-        handles, filled = self._call(SubscribeCall(sd, handle), tuple[tuple[int, int], MQSD])
+        handles, filled = self._call(SubscribeCall(sd), tuple[tuple[int, int], MQSD])
         _fill(sd, filled)
         return handles
-
-    def subscription_request(
-        self, handle: int, action: int = cmqc.MQSR_ACTION_PUBLICATION, options: int = cmqc.MQSRO_NONE
-    ) -> int:
-        return self._call(SubscriptionRequestCall(handle, action, options), int)
-
-    def statistics(self, type: int = cmqc.MQSTAT_TYPE_ASYNC_ERROR) -> MQSTS:
-        return self._call(StatisticsCall(type), MQSTS)
 
     def commit(self) -> None:
         self._call(CommitCall(), type(None))
@@ -492,11 +452,9 @@ def put_many(connection: Connection, puts: Sequence[Put], messages: int = MESSAG
     It may end early, like `get_many`. Raises the MQError of the first MQPUT.
     """
     calls: list[GetCall | PutCall] = []
-    pmos: dict[int, MQPMO] = {}
     for handle, message, options in puts[:messages]:
-        pmo = pmos.get(options) or pmos.setdefault(options, MQPMO(Options=options))
         plain = message if isinstance(message, Message) else Message(message.md, message.data)
-        calls.append(PutCall(handle, plain, pmo))
+        calls.append(PutCall(handle, plain, options))
         size -= message.length
         if size <= 0:
             break
@@ -506,9 +464,7 @@ def put_many(connection: Connection, puts: Sequence[Put], messages: int = MESSAG
 def _run(connection: Connection, pipeline: CallPipeline, kind: type[Result]) -> list[Result]:
     if isinstance(connection, RemoteConnection):
         return connection.run(pipeline, kind)
-    return run_pipeline(
-        pipeline, connection.get, lambda call: connection.put(call.handle, call.message, call.options.Options)
-    )
+    return run_pipeline(pipeline, connection.get, lambda call: connection.put(call.handle, call.message, call.options))
 
 
 def following(options: GetOptions) -> GetOptions:

@@ -37,7 +37,7 @@ from bridge.security.authenticator import (
 from bridge.security.authenticators import ChannelAuthentication
 from bridge.security.channel_authentication import Connecting
 from bridge.service.client import Client, granted_expiry
-from bridge.service.events import ClientConnected, ConnectRejected, CredentialsRejected, SessionRejected
+from bridge.service.events import ClientConnected, ConnectRejected, CredentialsRejected
 from bridge.service.subscriptions import AuthorizationFailure, authorize_again
 from bridge.service.telemetry import TelemetryService
 from bridge.telemetry.identifier_release import IdentifierRelease
@@ -699,7 +699,6 @@ def reject(service: TelemetryService, client: Client, rejected: Rejected) -> Non
             session.principal,
             session.channel,
         )
-        service.events.publish(SessionRejected(name))
         principal = client.principal
         facts = {
             "user_name": client.user_name,
@@ -721,7 +720,8 @@ def reject(service: TelemetryService, client: Client, rejected: Rejected) -> Non
             name,
             reason_code or REASON_CODES[code],
             f"client {client.peer}: {rejected}",
-            isinstance(rejected, OverLimit),
+            by_limit=isinstance(rejected, OverLimit),
+            by_owner=session is not None,
         )
     )
     client.protocol.refuse(code, reason_code=reason_code)

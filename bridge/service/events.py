@@ -45,16 +45,12 @@ class ConnectRejected(Event):
     what: str
     #: a limit of sessions rejected the client
     by_limit: bool = False
+    #: the client identifier belongs to a session of another user
+    by_owner: bool = False
 
 
 class CredentialsRejected(Event):
     """The credentials of a client of a channel were rejected."""
-
-    channel: str
-
-
-class SessionRejected(Event):
-    """A client of a channel was rejected because its client identifier belongs to a session of another user."""
 
     channel: str
 

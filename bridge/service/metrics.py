@@ -39,7 +39,6 @@ from bridge.service.events import (
     Finished,
     MessagesAbandoned,
     Published,
-    SessionRejected,
     Unclaimed,
 )
 from bridge.service.metric_catalogue import Samples
@@ -258,12 +257,11 @@ class Traffic:
 
     def _connect_rejected(self, event: ConnectRejected) -> None:
         self._count("mqbridge_connects_refused_total", event.channel, event.reason.name.lower())
+        if event.by_owner:
+            self._count("mqbridge_sessions_refused_total", event.channel)
 
     def _authentication_failed(self, event: CredentialsRejected) -> None:
         self._count("mqbridge_authentications_failed_total", event.channel)
-
-    def _session_rejected(self, event: SessionRejected) -> None:
-        self._count("mqbridge_sessions_refused_total", event.channel)
 
     def _connected(self, event: ClientConnected) -> None:
         session = event.session

@@ -137,10 +137,10 @@ class Recorder:
         parts = (acknowledged[0][1] if acknowledged else released[0][2]).raw is None
         settled = _acknowledged if parts else _acknowledged_source
         messages: list[OutgoingMessage] = [
-            settled(packet_id, in_flight[packet_id], one) for packet_id, one in acknowledged
+            settled(packet_id, in_flight[packet_id], transmission) for packet_id, transmission in acknowledged
         ]
         if released:
-            messages += [settled(packet_id, outgoing, one) for packet_id, outgoing, one in released]
+            messages += [settled(*delivery) for delivery in released]
         self._settled(session.client_id, self._user(session), messages, time.time() - self._clock())
 
     def finished(self, event: Finished) -> None:
@@ -148,7 +148,9 @@ class Recorder:
         session, transmissions, discarded = event.session, event.transmissions, event.discarded
         messages: list[OutgoingMessage]
         if discarded or transmissions[0].raw is not None:
-            messages = [outgoing_message(one, discarded.get(one.msg_number)) for one in transmissions]
+            messages = [
+                outgoing_message(transmission, discarded.get(transmission.msg_number)) for transmission in transmissions
+            ]
         else:
             messages = [
                 DeliveredMessage(
@@ -168,7 +170,7 @@ class Recorder:
         self._settled(session.client_id, self._user(session), messages)
 
     def _abandoned(self, event: MessagesAbandoned) -> None:
-        discarded = dict.fromkeys((one.msg_number for one in event.transmissions), SESSION_ENDED)
+        discarded = {transmission.msg_number: SESSION_ENDED for transmission in event.transmissions}
         self.finished(Finished(event.session, event.transmissions, discarded))
 
     def _unclaimed(self, event: Unclaimed) -> None:

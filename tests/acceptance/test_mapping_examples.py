@@ -182,6 +182,26 @@ def test_readings_that_go_nowhere(site: MappingSite, topic: str, payload: str, r
     assert folders(message)["mqps"]["Top"] == topic
 
 
+def test_readings_by_device_and_in_other_units(site: MappingSite) -> None:
+    reading = '{"device": {"id": "d7"},  "temp": 21.50}'
+    for _ in range(2):
+        publish(site.bridge.port, "readings", reading, qos=1)
+        message = site.get("DEVICE.D7")
+        assert (message["md"]["CorrelId"], message["body"]) == (b"d7".hex().upper().ljust(48, "0"), reading)
+        assert folders(message)["usr"] == {"temp": 21.5}
+        assert site.get("FAHRENHEIT")["body"] == '{"device":"d7","fahrenheit":70.7,"celsius":21.50}'
+    publish(site.bridge.port, "readings", '{"temp": -41}', qos=1)
+    letter = site.get(DLQ)
+    assert (letter["dlh"]["Reason"], letter["dlh"]["PutApplName"]) == (2471, "by-device")
+
+
+def test_orders_to_the_device_that_the_message_names(site: MappingSite) -> None:
+    with Subscriber(site.bridge.port, "orders/#", qos=1) as devices:
+        site.bridge.mq("put", "ORDERS.OUT", '{"device": "d7", "order": {"secret": "x", "id": 9007199254740993}}')
+        message = devices.message()
+        assert (message["topic"], message["payload"]) == ("orders/d7", '{"order":{"id":9007199254740993}}')
+
+
 def test_commands_of_every_persistence(site: MappingSite) -> None:
     with Subscriber(site.bridge.port, "commands/#", qos=2) as devices:
         for arguments in ((), ("--persistent",)):

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from bridge.config.queue_manager import ListenerConfig
-from bridge.mq.embedded.connection import EmbeddedConnection
 from tests.helpers.client_packages import BUILD, QUEUE_MANAGER_VARIABLE
 from tests.helpers.installed import CLIENT_PACKAGES, missing
 from tests.helpers.served_queue_manager import ServedQueueManager
+from tests.ibm_standin.mqi.connection import StandInConnection
 
 ROOT = Path(__file__).resolve().parents[2]
 CHANNEL, USER, PASSWORD = "DEV.ADMIN.SVRCONN", "mqm", "secret"
@@ -34,7 +34,7 @@ def test_the_contract_tests_run_on_a_named_queue_manager(tmp_path: Path) -> None
     with ServedQueueManager(
         tmp_path / "data", "QMX", authorities=True, objects=False, stand_in=True, listener=listener
     ) as served:
-        administrator = EmbeddedConnection(served.itself, "administrator")
+        administrator = StandInConnection(served.itself, "administrator")
         assert all(administrator.command(rule)[0].ok for rule in RULES)
         environment = {
             QUEUE_MANAGER_VARIABLE: "QMX",

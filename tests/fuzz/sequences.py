@@ -10,7 +10,7 @@ from typing import Final, TypeVar
 import msgspec
 
 from bridge.mq import remote as protocol
-from bridge.mq.mqi import MQOD, MQPMO, MQSD, GetOptions, Property
+from bridge.mq.mqi import MQOD, MQSD, GetOptions, Property
 from bridge.mq.remote import CallPipeline, GetCall, PutCall
 from bridge.mqtt.packets import (
     Auth,
@@ -115,27 +115,32 @@ def applications(number: random.Random) -> Parts:
     md = MQMD(Format=cmqc.MQFMT_STRING)
     managed = cmqc.MQSO_CREATE | cmqc.MQSO_MANAGED
     contexts = managed | cmqc.MQSO_SET_CORREL_ID | cmqc.MQSO_SET_IDENTITY_CONTEXT
-    all_context = MQPMO(Options=cmqc.MQPMO_SET_ALL_CONTEXT)
+    all_context = cmqc.MQPMO_SET_ALL_CONTEXT
     choices: Sequence[Callable[[], protocol.Request]] = (
         lambda: protocol.OpenCall(
             MQOD(ObjectName="FUZZ"), number.choice((cmqc.MQOO_OUTPUT, cmqc.MQOO_INPUT_SHARED, 0x7FFFFFFF))
         ),
-        lambda: PutCall(number.randrange(4), Message(md, number.randbytes(100)), MQPMO(), []),
-        lambda: protocol.Put1Call(MQOD(ObjectName="FUZZ"), Message(md, b"x"), MQPMO(Options=cmqc.MQPMO_SYNCPOINT), []),
+        lambda: PutCall(number.randrange(4), Message(md, number.randbytes(100)), cmqc.MQPMO_NONE, []),
+        lambda: protocol.Put1Call(MQOD(ObjectName="FUZZ"), Message(md, b"x"), cmqc.MQPMO_SYNCPOINT, []),
         lambda: protocol.Put1Call(
             number.choice(_DESTINATIONS), Message(_changed(number, MQMD()), b"x"), all_context, []
         ),
-        lambda: protocol.Put1Call(_changed(number, number.choice(_DESTINATIONS)), Message(md, b"x"), MQPMO(), []),
-        lambda: protocol.Put1Call(number.choice(_DESTINATIONS), Message(md, b"x"), _changed(number, MQPMO()), []),
         lambda: protocol.Put1Call(
-            number.choice(_DESTINATIONS), Message(md, b"x"), MQPMO(), [_changed(number, Property(name="colour"))]
+            _changed(number, number.choice(_DESTINATIONS)), Message(md, b"x"), cmqc.MQPMO_NONE, []
         ),
-        lambda: protocol.SubscribeCall(_changed(number, MQSD(ObjectString="fuzz/#", Options=contexts)), None),
+        lambda: protocol.Put1Call(number.choice(_DESTINATIONS), Message(md, b"x"), number.getrandbits(32), []),
+        lambda: protocol.Put1Call(
+            number.choice(_DESTINATIONS),
+            Message(md, b"x"),
+            cmqc.MQPMO_NONE,
+            [_changed(number, Property(name="colour"))],
+        ),
+        lambda: protocol.SubscribeCall(_changed(number, MQSD(ObjectString="fuzz/#", Options=contexts))),
         lambda: GetCall(number.randrange(4), _changed(number, GetOptions())),
         lambda: GetCall(number.randrange(4), GetOptions(WaitInterval=1)),
         lambda: CallPipeline([GetCall(number.randrange(4), GetOptions())], number.choice((0, 1, 10)), 1000),
         lambda: CallPipeline([GetCall(number.randrange(4), GetOptions())] * number.randrange(3), 1),
-        lambda: protocol.SubscribeCall(MQSD(ObjectString="fuzz/#", Options=managed), None),
+        lambda: protocol.SubscribeCall(MQSD(ObjectString="fuzz/#", Options=managed)),
         lambda: protocol.InquireCall(number.randrange(4), [number.choice((cmqc.MQIA_CURRENT_Q_DEPTH, -1, 2**31))]),
         lambda: protocol.CommandCall(number.choice(_COMMANDS)),
         lambda: protocol.CommitCall(),

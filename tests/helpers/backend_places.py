@@ -31,7 +31,6 @@ from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.ibm.backend import IbmBackend
 from bridge.mq.mqi import MQOD, Connection, GetOptions, Got, MQError
 from bridge.mq.mqsc import read
-from bridge.mq.remote import RemoteConnection
 from bridge.telemetry.message import Message
 from bridge.telemetry.record import RECORD_MARK, ReceivedRecord, SentRecord, Side, StateKey
 from bridge.wire import cmqc
@@ -39,6 +38,7 @@ from bridge.wire.mq import MQMD
 from tests.helpers.client_packages import QUEUE_MANAGER_VARIABLE, connecting, real_queue_manager
 from tests.helpers.patience import PATIENCE
 from tests.helpers.served_queue_manager import ServedQueueManager
+from tests.ibm_standin.mqi.connection import StandInConnection
 
 TRANSMISSION_QUEUE = DEFAULT_TRANSMISSION_QUEUE
 DEAD_LETTER_QUEUE = "SYSTEM.DEAD.LETTER.QUEUE"
@@ -257,19 +257,12 @@ def embedded(directory: Path) -> Iterator[Place]:
 
 @contextlib.contextmanager
 def local(directory: Path) -> Iterator[Place]:
-    """The backend of threads in the queue manager's own process; its puts are answered one by one."""
+    """The backend of threads in the stand-in's own process; its puts are answered one by one."""
     with ServedQueueManager(directory, objects=False) as manager:
-        place = Elsewhere(lambda: EmbeddedConnection(manager.itself, "contract"), asynchronous=False)
+        place = Elsewhere(lambda: StandInConnection(manager.itself, "contract"), asynchronous=False)
         # Not at once: what it asks the command server for, nobody asks for.
         place.enforce_authorities = manager.itself.enforce_authorities
         yield place
-
-
-@contextlib.contextmanager
-def remote(directory: Path) -> Iterator[Place]:
-    """The backend of threads over the queue manager's socket."""
-    with ServedQueueManager(directory, authorities=True, objects=False):
-        yield Elsewhere(lambda: RemoteConnection(directory, application="contract"))
 
 
 @contextlib.contextmanager
@@ -298,7 +291,6 @@ def real() -> Iterator[Place]:
 PLACES: dict[str, Callable[[Path], AbstractContextManager[Place]]] = {
     "embedded": embedded,
     "local": local,
-    "remote": remote,
     "pymqi": functools.partial(client_package, "pymqi"),
     "ibmmq": functools.partial(client_package, "ibmmq"),
 }

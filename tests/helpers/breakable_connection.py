@@ -5,12 +5,12 @@ from __future__ import annotations
 import threading
 from typing import Any
 
-from bridge.mq.embedded.connection import EmbeddedConnection
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.embedded.verbs.open import mqdisc
 from bridge.mq.mqi import MQError
 from bridge.wire import cmqc
 from tests.helpers.patience import PATIENCE
+from tests.ibm_standin.mqi.connection import StandInConnection
 
 VERBS = ("open", "close", "put", "put1", "get", "subscribe", "commit", "backout")
 
@@ -44,7 +44,7 @@ class BreakableConnection:
         self.gates: dict[str, threading.Event] = {}
         # Where authorities are enforced, it needs what any application needs (see `enforced`).
         user = "bridge" if queue_manager.authorization is not None else ""
-        self._inner = EmbeddedConnection(queue_manager, "mqbridge", user)
+        self._inner = StandInConnection(queue_manager, "mqbridge", user)
         self._purpose, self._fault = purpose, fault
         self._dead = False
 

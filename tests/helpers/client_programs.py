@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from bridge.config.queue_manager import ListenerConfig
-from bridge.mq.embedded.connection import EmbeddedConnection
 from bridge.mq.mqi import MQOD, CommandResponse
 from bridge.telemetry.message import Message
 from bridge.wire.mq import MQMD
@@ -22,6 +21,7 @@ from tests.helpers.client_packages import BUILD
 from tests.helpers.installed import CLIENT_PACKAGES
 from tests.helpers.patience import PATIENCE, until
 from tests.helpers.served_queue_manager import ServedQueueManager
+from tests.ibm_standin.mqi.connection import StandInConnection
 
 PACKAGES = ("pymqi", "ibmmq")
 
@@ -71,7 +71,7 @@ class Manager(ServedQueueManager):
         super().__init__(
             directory, name, listener=listener, tcp=True, max_channels=max_channels, stand_in=True, channels=channels
         )
-        self._connection = EmbeddedConnection(self.itself, "tests")
+        self._connection = StandInConnection(self.itself, "tests")
 
     def command(self, text: str) -> CommandResponse:
         (response,) = self._connection.command(text)
@@ -92,7 +92,7 @@ class Manager(ServedQueueManager):
         self.command(f"DEFINE QLOCAL({queue}.GO)")
 
         def go() -> None:
-            connection = EmbeddedConnection(self.itself, "tests")
+            connection = StandInConnection(self.itself, "tests")
             connection.put1(MQOD(ObjectName=f"{queue}.GO"), Message(MQMD(), b"go"))
             connection.disconnect()
 

@@ -8,13 +8,13 @@ from typing import Any
 import msgspec
 
 from bridge.config.queue_manager import COMMAND_QUEUE
-from bridge.mq.embedded.connection import EmbeddedConnection
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.mqi import MQOD, MQError
 from bridge.telemetry.message import Message
 from bridge.wire import cmqc, cmqcfc
 from bridge.wire.mq import MQMD
 from bridge.wire.mq.pcf import MQCFH, decode_pcf, encode_pcf
+from tests.ibm_standin.mqi.connection import StandInConnection
 
 COMMANDS = {
     cmqcfc.MQCMD_PING_Q_MGR: "PING",
@@ -24,7 +24,7 @@ COMMANDS = {
 }
 
 
-class GuardedConnection(EmbeddedConnection):
+class GuardedConnection(StandInConnection):
     """A connection to it."""
 
     def __init__(self, queue_manager: QueueManager) -> None:

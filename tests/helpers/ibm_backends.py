@@ -7,7 +7,6 @@ from collections.abc import Callable
 from typing import Any
 
 from bridge.config.queue_manager import BatchConfig, IbmQueueManagerConfig
-from bridge.mq.embedded.connection import EmbeddedConnection
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.ibm.backend import IbmBackend
 from bridge.mq.memory import MemoryWatermark
@@ -20,6 +19,7 @@ from bridge.wire import cmqc
 from tests.helpers.breakable_connection import BreakableConnection, Fault
 from tests.helpers.patience import PATIENCE
 from tests.helpers.units import Unit, Units, requests
+from tests.ibm_standin.mqi.connection import StandInConnection
 
 TRANSMIT = "SYSTEM.MQTT.TRANSMIT.QUEUE"
 
@@ -97,7 +97,7 @@ async def stop(backend: IbmBackend) -> None:
 
 
 def drain(manager: QueueManager, queue: str) -> list[Message]:
-    connection = EmbeddedConnection(manager)
+    connection = StandInConnection(manager)
     handle = connection.open(MQOD(ObjectName=queue), cmqc.MQOO_INPUT_SHARED)
     messages: list[Message] = []
     while (got := get_or_none(connection, handle, GetOptions())) is not None:

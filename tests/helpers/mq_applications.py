@@ -14,13 +14,14 @@ from typing import Any
 
 from bridge.mq.embedded.connection import EmbeddedConnection
 from bridge.mq.embedded.queuemanager import QueueManager
-from bridge.mq.mqi import MQOD, MQPMO, MQSD, CommandResponse, Connection, GetOptions, Got, MQError
+from bridge.mq.mqi import MQOD, MQSD, CommandResponse, Connection, GetOptions, Got, MQError
 from bridge.mq.remote import RemoteConnection
 from bridge.telemetry.message import Message
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 from tests.helpers.client_packages import QUEUE_MANAGER_VARIABLE, connecting, real_queue_manager
 from tests.helpers.served_queue_manager import ServedQueueManager
+from tests.ibm_standin.mqi.connection import StandInConnection
 
 Connect = Callable[[], Connection]
 
@@ -42,6 +43,17 @@ def local(directory: Path) -> Iterator[Connect]:
     queue_manager.enforce_authorities()
     try:
         yield lambda: EmbeddedConnection(queue_manager, "contract")
+    finally:
+        queue_manager.close()
+
+
+@contextlib.contextmanager
+def stand_in(directory: Path) -> Iterator[Connect]:
+    """The verbs of the stand-in for IBM MQ, from threads of its own process."""
+    queue_manager = QueueManager("MQB1", directory)
+    queue_manager.enforce_authorities()
+    try:
+        yield lambda: StandInConnection(queue_manager, "contract")
     finally:
         queue_manager.close()
 
@@ -68,6 +80,7 @@ def client_package(name: str, directory: Path) -> Iterator[Connect]:
 QUEUE_MANAGERS: dict[str, Callable[[Path], AbstractContextManager[Connect]]] = {
     "local": local,
     "remote": remote,
+    "standin": stand_in,
     "pymqi": functools.partial(client_package, "pymqi"),
     "ibmmq": functools.partial(client_package, "ibmmq"),
 }
@@ -112,14 +125,12 @@ class Application:
         od = MQOD(ObjectType=cmqc.MQOT_TOPIC, ObjectName=topic_object, ObjectString=topic)
         return self.connection.open(od, options)
 
-    def put(self, name: str, data: bytes = b"", *, options: int | MQPMO = 0, manager: str = "", **md: Any) -> MQMD:
+    def put(self, name: str, data: bytes = b"", *, options: Any = 0, manager: str = "", **md: Any) -> MQMD:
         """MQPUT1 to a queue; keywords are fields of the MQMD."""
         od = MQOD(ObjectName=name, ObjectQMgrName=manager)
         return self.connection.put1(od, Message(MQMD(**md), data), options)
 
-    def publish(
-        self, topic: str, data: bytes = b"", *, options: int | MQPMO = 0, topic_object: str = "", **md: Any
-    ) -> MQMD:
+    def publish(self, topic: str, data: bytes = b"", *, options: Any = 0, topic_object: str = "", **md: Any) -> MQMD:
         od = MQOD(ObjectType=cmqc.MQOT_TOPIC, ObjectName=topic_object, ObjectString=topic)
         return self.connection.put1(od, Message(MQMD(**md), data), options)
 

@@ -8,7 +8,6 @@ import msgspec
 import pytest
 
 from bridge.config.queue_manager import COMMAND_QUEUE
-from bridge.mq.embedded.connection import EmbeddedConnection
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.mqi import MQOD, GetOptions, MQError
 from bridge.telemetry.message import Message
@@ -26,6 +25,7 @@ from bridge.wire.mq.pcf import (
     string_list,
 )
 from tests.ibm_standin import cmqc, cmqcfc
+from tests.ibm_standin.mqi.connection import StandInConnection
 
 REPLIES = "REPLIES"
 OBJECTS = """
@@ -63,7 +63,7 @@ class Administrator:
 
     def __init__(self, queue_manager: QueueManager) -> None:
         self.queue_manager = queue_manager
-        self.connection = EmbeddedConnection(queue_manager, "administrator", "admin")
+        self.connection = StandInConnection(queue_manager, "administrator", "admin")
         for response in self.connection.command(OBJECTS):
             assert response.ok, response.message
         self.replies = self.connection.open(MQOD(ObjectName=REPLIES), cmqc.MQOO_INPUT_SHARED)

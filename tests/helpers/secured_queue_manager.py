@@ -14,12 +14,12 @@ from typing import Self
 import msgspec
 
 from bridge.config.queue_manager import ListenerConfig
-from bridge.mq.embedded.connection import EmbeddedConnection
 from bridge.mq.ibm.connection import IbmConnection, connect_ibm
 from bridge.mq.ibm.parameters import ConnectionParameters
 from bridge.mq.mqi import CommandResponse
 from tests.helpers.client_packages import package
 from tests.helpers.served_queue_manager import ServedQueueManager
+from tests.ibm_standin.mqi.connection import StandInConnection
 
 #: The channel that applications use.
 CHANNEL = "APP.SVRCONN"
@@ -50,7 +50,7 @@ class SecuredQueueManager(ServedQueueManager):
         channels = [CHANNEL, "SYSTEM.DEF.SVRCONN", "SYSTEM.ADMIN.SVRCONN"]
         listener = ListenerConfig(password_file=passwords)
         super().__init__(directory / "data", authorities=True, listener=listener, stand_in=True, channels=channels)
-        self._administrator = EmbeddedConnection(self.itself, "tests")
+        self._administrator = StandInConnection(self.itself, "tests")
         for command in _RULES.strip().splitlines():
             self.command(command)
 

@@ -21,16 +21,14 @@ from bridge.mq import mqi
 from bridge.mq.embedded import property as properties
 from bridge.mq.embedded.admission import ConnectionSlot, note_refusal
 from bridge.mq.embedded.attributes import Value
-from bridge.mq.embedded.handles import INPUT, QueueHandle
+from bridge.mq.embedded.handles import QueueHandle
+from bridge.mq.embedded.queue import INPUT
 from bridge.mq.embedded.server import ApplicationServer, Conversation, Malformed, unexpected
 from bridge.mq.embedded.unit import Unit
-from bridge.mq.embedded.verbs.get import BROWSES, mqget
 from bridge.mq.embedded.verbs.hconn import Hconn
-from bridge.mq.embedded.verbs.inquire import mqinq, mqset, mqstat
-from bridge.mq.embedded.verbs.open import mqback, mqclose, mqcmit, mqopen
-from bridge.mq.embedded.verbs.put import mqput, mqput1
-from bridge.mq.embedded.verbs.sub import mqsub, mqsubrq
-from bridge.mq.mqi import MQPMO, GetOptions, Got, MQError, Property
+from bridge.mq.embedded.verbs.inquire import mqinq
+from bridge.mq.embedded.verbs.open import mqback, mqcmit
+from bridge.mq.mqi import MQError, Property
 from bridge.security.tls import certificate_of
 from bridge.telemetry.message import Message
 from bridge.wire.mq import MQMD
@@ -39,6 +37,13 @@ from tests.ibm_standin import cmqc, structures
 from tests.ibm_standin.agreement import ChannelAgreement, agreed
 from tests.ibm_standin.channels import ChannelInstance, instances_of
 from tests.ibm_standin.frames import GREETING, LENGTH, Reader, Verb, Writer
+from tests.ibm_standin.mqi.get import BROWSES, mqget
+from tests.ibm_standin.mqi.hconn import MqiHconn, MqiQueueHandle
+from tests.ibm_standin.mqi.inquire import mqset, mqstat
+from tests.ibm_standin.mqi.open import mqclose, mqopen
+from tests.ibm_standin.mqi.put import mqput, mqput1
+from tests.ibm_standin.mqi.structures import MQPMO, MqiGetOptions, MqiGot, MqiSubscriptionDescriptor
+from tests.ibm_standin.mqi.subscribe import mqsub, mqsubrq
 from tests.ibm_standin.rules import REFUSALS, Present
 from tests.ibm_standin.values import read_properties, write_properties
 
@@ -69,6 +74,7 @@ class MqiConversation(Conversation):
     """An MQ connection of a C program."""
 
     LENGTH = LENGTH
+    HCONN: ClassVar[type[Hconn]] = MqiHconn
 
     def __init__(
         self,
@@ -127,7 +133,13 @@ class MqiConversation(Conversation):
         if verb == Verb.MQCONN:
             self._mqconn(reader)
         else:
-            do(self, self._connected(), reader)
+            do(self, self._mqi, reader)
+
+    @property
+    def _mqi(self) -> MqiHconn:
+        hconn = self._connected()
+        assert isinstance(hconn, MqiHconn)
+        return hconn
 
     # Connection and units of work ------------------------------------------------------------------------------------
 
@@ -197,7 +209,7 @@ class MqiConversation(Conversation):
             self._loop.call_soon_threadsafe(self.abort)
             return
         if self._hconn is not None:
-            self._hconn.channel_quiescing = True
+            self._mqi.channel_quiescing = True
         self._loop.call_soon_threadsafe(self.quiesce)
         self._loop.call_soon_threadsafe(self._loop.call_later, _QUIESCE_TIMEOUT, self.abort)
 
@@ -206,24 +218,24 @@ class MqiConversation(Conversation):
             instances_of(self._queue_manager).leave(self._instance, self)
             self._instance = None
 
-    def _mqdisc(self, hconn: Hconn, reader: Reader) -> None:
+    def _mqdisc(self, hconn: MqiHconn, reader: Reader) -> None:
         self._leave_channel()
         self._disconnect()
 
-    def _mqbegin(self, hconn: Hconn, reader: Reader) -> None:
+    def _mqbegin(self, hconn: MqiHconn, reader: Reader) -> None:
         # There are no resource managers beside this one that could take part.
         self._answer(None, MQError(cmqc.MQRC_NO_EXTERNAL_PARTICIPANTS, comp_code=cmqc.MQCC_WARNING))
 
-    def _mqcmit(self, hconn: Hconn, reader: Reader) -> None:
+    def _mqcmit(self, hconn: MqiHconn, reader: Reader) -> None:
         self._end(mqcmit(hconn))
 
-    def _mqback(self, hconn: Hconn, reader: Reader) -> None:
+    def _mqback(self, hconn: MqiHconn, reader: Reader) -> None:
         mqback(hconn)
         self._answer()
 
     # Objects ---------------------------------------------------------------------------------------------------------
 
-    def _mqopen(self, hconn: Hconn, reader: Reader) -> None:
+    def _mqopen(self, hconn: MqiHconn, reader: Reader) -> None:
         options = reader.long()
         descriptor = _ObjectDescriptor(reader)
         self._present.opened()
@@ -231,12 +243,12 @@ class MqiConversation(Conversation):
         writer = descriptor.write(Writer().long(FIRST_HANDLE + handle))
         self._answer(writer.long(_reads_ahead(hconn, handle)))
 
-    def _mqclose(self, hconn: Hconn, reader: Reader) -> None:
+    def _mqclose(self, hconn: MqiHconn, reader: Reader) -> None:
         handle, options = _handle(reader.long()), reader.long()
         warning = _warning(_unfinished(hconn, handle))
         self._end(mqclose(hconn, handle, options), warning=warning)
 
-    def _mqinq(self, hconn: Hconn, reader: Reader) -> None:
+    def _mqinq(self, hconn: MqiHconn, reader: Reader) -> None:
         handle, selectors = _handle(reader.long()), reader.longs()
         int_count, char_length = reader.long(), reader.long()
         ints, texts = mqinq(hconn, handle, selectors)
@@ -248,14 +260,14 @@ class MqiConversation(Conversation):
             warning = cmqc.MQRC_CHAR_ATTRS_TOO_SHORT
         self._answer(Writer().longs(ints[:int_count]).raw(chars[:char_length]), _warning(warning))
 
-    def _mqset(self, hconn: Hconn, reader: Reader) -> None:
+    def _mqset(self, hconn: MqiHconn, reader: Reader) -> None:
         handle, selectors, ints = _handle(reader.long()), reader.longs(), reader.longs()
         chars = reader.raw()
         # Of the attributes that MQSET sets, one alone is of characters.
         texts = [structures.text(chars)] if chars else []
         self._end(mqset(hconn, handle, selectors, ints, texts))
 
-    def _mqstat(self, hconn: Hconn, reader: Reader) -> None:
+    def _mqstat(self, hconn: MqiHconn, reader: Reader) -> None:
         type_, raw = reader.long(), reader.raw()
         structures.MQSTS.read(raw)
         status = mqstat(hconn, type_)
@@ -265,13 +277,13 @@ class MqiConversation(Conversation):
 
     # Messages --------------------------------------------------------------------------------------------------------
 
-    def _mqput(self, hconn: Hconn, reader: Reader) -> None:
+    def _mqput(self, hconn: MqiHconn, reader: Reader) -> None:
         handle = _handle(reader.long())
         message = _PutMessage(reader, self._ccsid)
         md, unit = mqput(hconn, handle, message.message, message.pmo, message.properties)
         self._end(unit, message.write(Writer(), md), _warning(message.pmo.Reason))
 
-    def _mqput_async(self, hconn: Hconn, reader: Reader, *, opens: bool = False) -> None:
+    def _mqput_async(self, hconn: MqiHconn, reader: Reader, *, opens: bool = False) -> None:
         """Put a message without an answer: nobody waits for this put, and MQSTAT tells what became of it."""
         try:
             target = _ObjectDescriptor(reader).od if opens else _handle(reader.long())
@@ -288,22 +300,22 @@ class MqiConversation(Conversation):
                 self._queue_manager.recovery_log.submit(unit)
         self._working = False
 
-    def _mqput1_async(self, hconn: Hconn, reader: Reader) -> None:
+    def _mqput1_async(self, hconn: MqiHconn, reader: Reader) -> None:
         self._mqput_async(hconn, reader, opens=True)
 
-    def _mqput1(self, hconn: Hconn, reader: Reader) -> None:
+    def _mqput1(self, hconn: MqiHconn, reader: Reader) -> None:
         descriptor = _ObjectDescriptor(reader)
         message = _PutMessage(reader, self._ccsid)
         md, unit = mqput1(hconn, descriptor.od, message.message, message.pmo, message.properties)
         self._end(unit, message.write(descriptor.write(Writer()), md), _warning(message.pmo.Reason))
 
-    def _mqget(self, hconn: Hconn, reader: Reader, *, ahead: bool = False) -> None:
+    def _mqget(self, hconn: MqiHconn, reader: Reader, *, ahead: bool = False) -> None:
         handle = _handle(reader.long())
         md_raw, gmo_raw = reader.raw(), reader.raw()
         length, wants_properties = reader.long(), bool(reader.long())
         md = structures.read_md(md_raw)
         gmo = structures.MQGMO.read(gmo_raw)
-        options = GetOptions(
+        options = MqiGetOptions(
             Options=gmo["Options"],
             WaitInterval=gmo["WaitInterval"],
             MatchOptions=gmo.get("MatchOptions", _MATCH_DEFAULT),
@@ -324,7 +336,7 @@ class MqiConversation(Conversation):
         if options.Options & cmqc.MQGMO_UNMARKED_BROWSE_MSG and self._present.rules.step_cost is not None:
             self._present.stepped(_stepped_over(hconn, handle, options.Options))
 
-        def form(got: Got) -> Writer:
+        def form(got: MqiGot) -> Writer:
             writer = Writer().raw(structures.written_md(md_raw, got.md))
             names = ("ResolvedQName", "GroupStatus", "SegmentStatus", "Segmentation", "MsgToken", "ReturnedLength")
             writer.raw(structures.MQGMO.written(gmo_raw, **{name: getattr(got, name) for name in names}))
@@ -333,7 +345,7 @@ class MqiConversation(Conversation):
             writer.reason = got.Reason
             return writer
 
-        def form_many(first: Got) -> Writer:
+        def form_many(first: MqiGot) -> Writer:
             writer = form(first)
             whole = first.Reason != cmqc.MQRC_TRUNCATED_MSG_FAILED
             more = _following(hconn, handle, options, room - len(first.data)) if whole else []
@@ -343,12 +355,12 @@ class MqiConversation(Conversation):
                 writer.raw(one.frame(cmqc.MQCC_WARNING if one.reason else cmqc.MQCC_OK, one.reason)[LENGTH.size :])
             return writer
 
-        self._get(handle, options, form_many if ahead else form)
+        self._get(handle, options, form_many if ahead else form, lambda: mqget(hconn, handle, options))
 
-    def _mqget_ahead(self, hconn: Hconn, reader: Reader) -> None:
+    def _mqget_ahead(self, hconn: MqiHconn, reader: Reader) -> None:
         self._mqget(hconn, reader, ahead=True)
 
-    def _mqbufmh(self, hconn: Hconn, reader: Reader) -> None:
+    def _mqbufmh(self, hconn: MqiHconn, reader: Reader) -> None:
         options, raw, data = reader.long(), reader.raw(), reader.raw()
         md = structures.read_md(raw)
         inner, rest, found = properties.split(md, data)
@@ -358,7 +370,7 @@ class MqiConversation(Conversation):
         write_properties(writer, found)
         self._answer(writer)
 
-    def _mqmhbuf(self, hconn: Hconn, reader: Reader) -> None:
+    def _mqmhbuf(self, hconn: MqiHconn, reader: Reader) -> None:
         raw, length = reader.raw(), reader.long()
         found = read_properties(reader)
         md, data = properties.merge(structures.read_md(raw), b"", found)
@@ -369,11 +381,13 @@ class MqiConversation(Conversation):
 
     # Publish/subscribe -----------------------------------------------------------------------------------------------
 
-    def _mqsub(self, hconn: Hconn, reader: Reader) -> None:
+    def _mqsub(self, hconn: MqiHconn, reader: Reader) -> None:
         number, raw = reader.long(), reader.raw()
         strings = {name: reader.text(reason) for name, reason in _MQSD_STRINGS.items()}
         fields = {**structures.MQSD.read(raw), **strings}
-        sd = mqi.MQSD(**{name: fields[name] for name in mqi.MQSD.__struct_fields__ if name in fields})
+        sd = MqiSubscriptionDescriptor(
+            **{name: fields[name] for name in MqiSubscriptionDescriptor.__struct_fields__ if name in fields}
+        )
         managed = bool(sd.Options & cmqc.MQSO_MANAGED)
         given = None if managed or number in (cmqc.MQHO_NONE, cmqc.MQHO_UNUSABLE_HOBJ) else _handle(number)
         (subscription, queue), unit = mqsub(hconn, sd, given)
@@ -387,13 +401,13 @@ class MqiConversation(Conversation):
         writer.long(given is None and _reads_ahead(hconn, queue))
         self._end(unit, writer)
 
-    def _mqsubrq(self, hconn: Hconn, reader: Reader) -> None:
+    def _mqsubrq(self, hconn: MqiHconn, reader: Reader) -> None:
         handle, action, raw = _handle(reader.long()), reader.long(), reader.raw()
         options = structures.MQSRO.read(raw)["Options"]
         count, unit = mqsubrq(hconn, handle, action, options)
         self._end(unit, Writer().raw(structures.MQSRO.written(raw, NumPubs=count)))
 
-    _VERBS: ClassVar[dict[int, Callable[[MqiConversation, Hconn, Reader], None]]] = {
+    _VERBS: ClassVar[dict[int, Callable[[MqiConversation, MqiHconn, Reader], None]]] = {
         Verb.MQCONN: lambda self, application, reader: None,
         Verb.MQDISC: _mqdisc,
         Verb.MQOPEN: _mqopen,
@@ -468,14 +482,14 @@ class _PutMessage:
         return writer.raw(structures.MQPMO.written(self._pmo, **{name: getattr(self.pmo, name) for name in names}))
 
 
-def _following(hconn: Hconn, handle: int, options: GetOptions, room: int) -> list[Got]:
+def _following(hconn: MqiHconn, handle: int, options: MqiGetOptions, room: int) -> list[MqiGot]:
     """Browse the messages after the one that was browsed last that a read-ahead buffer has `room` bytes for.
 
     A message that would have to be truncated is left to the next call of the program.
     """
     fixed = options.Options & ~(BROWSES | cmqc.MQGMO_WAIT | cmqc.MQGMO_ACCEPT_TRUNCATED_MSG)
     following = msgspec.structs.replace(options, Options=fixed | cmqc.MQGMO_BROWSE_NEXT)
-    found: list[Got] = []
+    found: list[MqiGot] = []
     with contextlib.suppress(MQError):  # there are no more, or the next message has no room
         while room > 0:
             following = msgspec.structs.replace(following, MaxLength=min(options.MaxLength or 0, room))
@@ -485,7 +499,7 @@ def _following(hconn: Hconn, handle: int, options: GetOptions, room: int) -> lis
     return found
 
 
-def _stepped_over(hconn: Hconn, hobj: int, options: int) -> int:
+def _stepped_over(hconn: MqiHconn, hobj: int, options: int) -> int:
     """Return how many marked messages a browse passes before it finds one that is not marked, or the end of the queue."""
     handle = hconn.find(hobj)
     if not isinstance(handle, QueueHandle):
@@ -496,7 +510,7 @@ def _stepped_over(hconn: Hconn, hobj: int, options: int) -> int:
     return sum(1 for _ in itertools.takewhile(lambda stored: stored.msg_number in handle.marked, messages))
 
 
-def _reads_ahead(hconn: Hconn, hobj: int) -> bool:
+def _reads_ahead(hconn: MqiHconn, hobj: int) -> bool:
     """Return whether a client may read ahead from a queue (IBM MQ, "Enabling and disabling read ahead")."""
     handle = hconn.find(hobj)
     if not isinstance(handle, QueueHandle) or not handle.options & (INPUT | cmqc.MQOO_BROWSE):
@@ -507,10 +521,10 @@ def _reads_ahead(hconn: Hconn, hobj: int) -> bool:
     return default == "YES" or bool(handle.options & cmqc.MQOO_READ_AHEAD)
 
 
-def _unfinished(hconn: Hconn, hobj: int) -> int:
+def _unfinished(hconn: MqiHconn, hobj: int) -> int:
     """Return the reason with which MQCLOSE of a handle warns: a group or a message is not complete, or MQRC_NONE."""
     handle = hconn.handles.get(hobj)
-    if not isinstance(handle, QueueHandle):
+    if not isinstance(handle, MqiQueueHandle):
         return cmqc.MQRC_NONE
     return max(handle.put_place.unfinished, handle.got_place.unfinished)
 

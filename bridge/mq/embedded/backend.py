@@ -234,7 +234,7 @@ class SessionRecords:
             durable=True,
             put_application=self._application_name,
         )
-        queue.depth += 1
+        queue.expect()
         work.puts.append(stored)
         work.changes.latest.append((queue_manager.states, name, stored))
 
@@ -481,16 +481,12 @@ class EmbeddedBackend:
 
     async def open(self) -> RecoveredState:
         self._loop_thread = threading.get_ident()
-        queue = self._queue()
-        if queue.inputs:
-            raise MQError(cmqc.MQRC_OBJECT_IN_USE, f"queue {queue.name} is open for input elsewhere")
         if STATE_QUEUE not in self._queue_manager.objects.queues:
             raise MQError(cmqc.MQRC_UNKNOWN_OBJECT_NAME, f"no queue {STATE_QUEUE}; deploy/mq/bridge.mqsc defines it")
-        recovered = RecoveredState(self._records.load(), client_subscriptions(self._queue_manager))
-        queue.inputs += 1
-        queue.exclusive = True
+        queue = self._queue()
+        queue.open(cmqc.MQOO_INPUT_EXCLUSIVE)
         self._taken = queue
-        return recovered
+        return RecoveredState(self._records.load(), client_subscriptions(self._queue_manager))
 
     def start(self, consumer: Consumer) -> None:
         queue = self._queue()
@@ -827,8 +823,7 @@ class EmbeddedBackend:
             queue, self._taken = self._taken, None
             if queue is not None:
                 queue.consumer = None
-                queue.inputs -= 1
-                queue.exclusive = False
+                queue.close(cmqc.MQOO_INPUT_EXCLUSIVE, exclusive=True)
             return self.flush()
 
     def abandon(self) -> asyncio.Future[None]:

@@ -6,7 +6,7 @@ import math
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import Concatenate, ParamSpec, TypeVar
+from typing import ClassVar, Concatenate, ParamSpec, TypeVar
 
 from bridge.mq.embedded.mqsc.commands import Commands
 from bridge.mq.embedded.queue import Queue
@@ -15,15 +15,13 @@ from bridge.mq.embedded.unit import Unit
 from bridge.mq.embedded.verbs.administration import clear_retained, subscriptions
 from bridge.mq.embedded.verbs.get import WaitingGet, mqget
 from bridge.mq.embedded.verbs.hconn import Hconn
-from bridge.mq.embedded.verbs.inquire import mqinq, mqset, mqstat
+from bridge.mq.embedded.verbs.inquire import mqinq
 from bridge.mq.embedded.verbs.open import mqback, mqclose, mqcmit, mqconn, mqdisc, mqopen
 from bridge.mq.embedded.verbs.put import mqput, mqput1
-from bridge.mq.embedded.verbs.sub import mqsub, mqsubrq
+from bridge.mq.embedded.verbs.sub import mqsub
 from bridge.mq.mqi import (
     MQOD,
-    MQPMO,
     MQSD,
-    MQSTS,
     CommandResponse,
     GetOptions,
     Got,
@@ -38,6 +36,8 @@ from bridge.wire.mq import MQMD
 
 P = ParamSpec("P")
 T = TypeVar("T")
+GO = TypeVar("GO", bound=GetOptions)
+G = TypeVar("G", bound=Got)
 
 
 class EmbeddedConnection:
@@ -46,6 +46,8 @@ class EmbeddedConnection:
     Without a user, it is a connection of the bridge itself, which has all authorities.
     """
 
+    HCONN: ClassVar[type[Hconn]] = Hconn
+
     def __init__(self, queue_manager: QueueManager, application: str = "mqbridge", user: str = "") -> None:
         self._queue_manager = queue_manager
         self._lock = queue_manager.lock
@@ -53,7 +55,7 @@ class EmbeddedConnection:
         self._arrived = threading.Event()
         #: what `announce` has added to queues
         self._announced: list[tuple[Queue, Callable[[], None]]] = []
-        self._connected: Hconn | None = mqconn(queue_manager, application, user, user or None)
+        self._connected: Hconn | None = mqconn(self.HCONN, queue_manager, application, user, user or None)
 
     @property
     def _hconn(self) -> Hconn:
@@ -80,7 +82,7 @@ class EmbeddedConnection:
         self,
         handle: int,
         message: AnyMessage,
-        options: int | MQPMO = cmqc.MQPMO_NO_SYNCPOINT,
+        options: int = cmqc.MQPMO_NO_SYNCPOINT,
         properties: Sequence[Property] = (),
     ) -> MQMD:
         md, unit = self._call(mqput, handle, Message(message.md, message.data), options, properties)
@@ -91,7 +93,7 @@ class EmbeddedConnection:
         self,
         od: MQOD,
         message: AnyMessage,
-        options: int | MQPMO = cmqc.MQPMO_NO_SYNCPOINT,
+        options: int = cmqc.MQPMO_NO_SYNCPOINT,
         properties: Sequence[Property] = (),
     ) -> MQMD:
         md, unit = self._call(mqput1, od, Message(message.md, message.data), options, properties)
@@ -101,25 +103,15 @@ class EmbeddedConnection:
     def inquire(self, handle: int, selectors: Sequence[int]) -> tuple[list[int], list[str]]:
         return self._call(mqinq, handle, selectors)
 
-    def set(self, handle: int, selectors: Sequence[int], ints: Sequence[int], chars: Sequence[str]) -> None:
-        self._end(self._call(mqset, handle, selectors, ints, chars))
-
-    def subscription_request(
-        self, handle: int, action: int = cmqc.MQSR_ACTION_PUBLICATION, options: int = cmqc.MQSRO_NONE
-    ) -> int:
-        count, unit = self._call(mqsubrq, handle, action, options)
-        self._end(unit)
-        return count
-
-    def statistics(self, type: int = cmqc.MQSTAT_TYPE_ASYNC_ERROR) -> MQSTS:
-        return self._call(mqstat, type)
-
     def get(self, handle: int, options: GetOptions) -> Got:
+        return self._get(handle, options, mqget)
+
+    def _get(self, handle: int, options: GO, verb: Callable[[Hconn, int, GO], tuple[G, Unit | None]]) -> G:
         hconn = self._hconn
         arrived = self._arrived
-        waiting = WaitingGet(hconn, handle, options, lambda: mqget(hconn, handle, options), arrived.set)
+        waiting = WaitingGet(hconn, handle, options, lambda: verb(hconn, handle, options), arrived.set)
         with self._lock:
-            got: tuple[Got, Unit | None] | None = waiting.attempt()
+            got = waiting.attempt()
         deadline = math.inf if options.WaitInterval < 0 else time.monotonic() + options.WaitInterval / 1000
         while got is None:
             left = deadline - time.monotonic()
@@ -148,7 +140,7 @@ class EmbeddedConnection:
                     queue.waiters.remove(waiter)
 
     def subscribe(self, sd: MQSD, handle: int | None = None) -> tuple[int, int]:
-        handles, unit = self._call(mqsub, sd, handle)
+        handles, unit = self._call(mqsub, sd)
         self._end(unit)
         return handles
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from typing import Final
 
 from bridge.mq.embedded.attributes import Value
 from bridge.mq.embedded.mapping_backlog import MappingBacklog
+from bridge.mq.mqi import MQError
 from bridge.telemetry.message import Held
 from bridge.telemetry.transmission import AnyMessage
 from bridge.wire import cmqc
@@ -30,6 +32,8 @@ class LogRow:
         self.removed_by: dict[LogRow, int] = {}
 
 
+#: The MQOPEN options for input.
+INPUT: Final = cmqc.MQOO_INPUT_AS_Q_DEF | cmqc.MQOO_INPUT_SHARED | cmqc.MQOO_INPUT_EXCLUSIVE
 #: The highest priority of the queue manager (MaxPriority).
 MAX_PRIORITY = 9
 
@@ -121,14 +125,8 @@ class Queue:
         self.temporary = False
         #: the queue was deleted; handles for it allow only MQCLOSE
         self.deleted = False
-        #: the creator of a dynamic queue, who has all authorities for it; None for the bridge, and for other queues
-        self.owner: str | None = None
         #: counts the messages, if a mapping reads them from topics
         self.backlog: MappingBacklog | None = None
-        #: message number -> the handle that has locked the message (MQGMO_LOCK)
-        self.locks: dict[int, object] = {}
-        #: message number -> time.monotonic() until which the message is marked for cooperating browsers
-        self.marks: dict[int, float] = {}
         self.attributes = attributes
         self.refresh()
         self.reset_statistics()
@@ -144,6 +142,33 @@ class Queue:
         self.enqueued = self.dequeued = 0
         self.high_depth = self.depth
         self.reset_at = time.monotonic()
+
+    def open(self, options: int) -> bool:
+        """Count a handle with these MQOO_ options. Return whether it is open for exclusive input. Raises MQError."""
+        exclusive = False
+        if options & INPUT:
+            exclusive = bool(options & cmqc.MQOO_INPUT_EXCLUSIVE) or self.attributes["SHARE"] == "NO"
+            if options & cmqc.MQOO_INPUT_AS_Q_DEF and self.attributes["DEFSOPT"] == "EXCL":
+                exclusive = True
+            if self.exclusive or (exclusive and self.inputs):
+                raise MQError(cmqc.MQRC_OBJECT_IN_USE, f"queue {self.name} is open for input elsewhere")
+            self.inputs += 1
+            self.exclusive = exclusive
+        if options & cmqc.MQOO_BROWSE:
+            self.browsers += 1
+        if options & cmqc.MQOO_OUTPUT:
+            self.outputs += 1
+        return exclusive
+
+    def close(self, options: int, *, exclusive: bool) -> None:
+        """Undo `open`, which returned `exclusive`."""
+        if options & INPUT:
+            self.inputs -= 1
+            self.exclusive = self.exclusive and not exclusive
+        if options & cmqc.MQOO_BROWSE:
+            self.browsers -= 1
+        if options & cmqc.MQOO_OUTPUT:
+            self.outputs -= 1
 
     def end(self) -> None:
         """Mark the queue as deleted and reject messages. A subscription may still refer to it."""
@@ -178,6 +203,19 @@ class Queue:
             self.chains[priority] = chain = _Chain()
             self.chains = dict(sorted(self.chains.items(), reverse=True))
         return chain
+
+    def expect(self) -> None:
+        """Count a message that a unit of work puts."""
+        self.depth += 1
+
+    def forget(self) -> None:
+        """Stop counting a message whose put was backed out."""
+        self.depth -= 1
+
+    def got(self) -> None:
+        """Stop counting a message whose get is committed."""
+        self.depth -= 1
+        self.dequeued += 1
 
     def append(self, stored: StoredMessage) -> None:
         """Make a message available, after those of its priority that were put before it. Call `announce` afterwards."""

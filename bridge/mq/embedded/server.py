@@ -40,22 +40,12 @@ from bridge.mq.embedded.mqsc.commands import Commands
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.embedded.unit import Unit, undo
 from bridge.mq.embedded.verbs.administration import clear_retained, subscriptions
-from bridge.mq.embedded.verbs.get import (
-    BROWSES,
-    WaitingGet,
-    candidates,
-    get_result,
-    manner_of,
-    mqget,
-    ready_handle,
-    release_lock,
-)
-from bridge.mq.embedded.verbs.get import OPTIONS as PROPERTIES
+from bridge.mq.embedded.verbs.get import BROWSES, PROPERTIES, WaitingGet, candidates, get_result, mqget, ready_handle
 from bridge.mq.embedded.verbs.hconn import Hconn
-from bridge.mq.embedded.verbs.inquire import mqinq, mqset, mqstat
+from bridge.mq.embedded.verbs.inquire import mqinq
 from bridge.mq.embedded.verbs.open import mqback, mqclose, mqcmit, mqconn, mqdisc, mqopen
 from bridge.mq.embedded.verbs.put import mqput, mqput1
-from bridge.mq.embedded.verbs.sub import mqsub, mqsubrq
+from bridge.mq.embedded.verbs.sub import mqsub
 from bridge.mq.mqi import GetOptions, Got, MQError, TruncatedMessage
 from bridge.mq.remote import LENGTH, SOCKET_NAME, CallPipeline, GetCall, PutCall, following, keep_alive, run_pipeline
 from bridge.security import audit_log
@@ -86,6 +76,7 @@ class Conversation(asyncio.Protocol, ABC):
 
     #: the length before a frame, which does not include itself
     LENGTH: ClassVar[struct.Struct]
+    HCONN: ClassVar[type[Hconn]] = Hconn
 
     def __init__(self, server: ApplicationServer, place: ConnectionSlot | None = None) -> None:
         self._loop = asyncio.get_running_loop()
@@ -319,7 +310,7 @@ class Conversation(asyncio.Protocol, ABC):
 
     def _let_in(self, name: str, user: User) -> None:
         """Connect an authenticated application. Raises MQError."""
-        self._hconn = hconn = mqconn(self._queue_manager, name, user.identifier, user.asked)
+        self._hconn = hconn = mqconn(self.HCONN, self._queue_manager, name, user.identifier, user.asked)
         hconn.address, hconn.channel, hconn.process_id = self.address, self._channel, self._process_id
         hconn.stop = self._stop
         self._user = user.shown or user.identifier
@@ -569,7 +560,7 @@ class ApplicationProtocol(Conversation):
         else:
             self._reply(remote.reply(warning.comp_code, warning.reason, warning.detail, result))
 
-    def _work(self, request: bytes) -> None:  # noqa: C901
+    def _work(self, request: bytes) -> None:
         try:
             verb = self._decoder.decode(request)
         except (msgspec.ValidationError, UnicodeDecodeError) as error:
@@ -592,30 +583,23 @@ class ApplicationProtocol(Conversation):
         match verb:
             case GetCall(hobj, options):
                 self._get(hobj, options)
-            case PutCall(hobj, message, pmo, properties):
-                md, unit = mqput(hconn, hobj, message, pmo, properties)
-                self._end(unit, (md, pmo))
-            case remote.Put1Call(od, message, pmo, properties):
-                md, unit = mqput1(hconn, od, message, pmo, properties)
-                self._end(unit, (md, od, pmo))
+            case PutCall(hobj, message, put_options, properties):
+                md, unit = mqput(hconn, hobj, message, put_options, properties)
+                self._end(unit, md)
+            case remote.Put1Call(od, message, put_options, properties):
+                md, unit = mqput1(hconn, od, message, put_options, properties)
+                self._end(unit, (md, od))
             case CallPipeline():
                 self._run(hconn, verb)
             case remote.OpenCall(od, options):
                 self._answer((mqopen(hconn, od, options), od))
             case remote.CloseCall(hobj, options):
                 self._end(mqclose(hconn, hobj, options))
-            case remote.SubscribeCall(sd, hobj):
-                hobjs, unit = mqsub(hconn, sd, hobj)
+            case remote.SubscribeCall(sd):
+                hobjs, unit = mqsub(hconn, sd)
                 self._end(unit, (hobjs, sd))
-            case remote.SubscriptionRequestCall(hobj, action, options):
-                count, unit = mqsubrq(hconn, hobj, action, options)
-                self._end(unit, count)
             case remote.InquireCall(hobj, selectors):
                 self._answer(mqinq(hconn, hobj, selectors))
-            case remote.SetCall(hobj, selectors, ints, chars):
-                self._end(mqset(hconn, hobj, selectors, ints, chars))
-            case remote.StatisticsCall(kind):
-                self._answer(mqstat(hconn, kind))
             case remote.CommitCall():
                 self._end(mqcmit(hconn))
             case remote.BackoutCall():
@@ -693,7 +677,7 @@ _WALK: Final = (
     | cmqc.MQGMO_WAIT
     | cmqc.MQGMO_ACCEPT_TRUNCATED_MSG
     | cmqc.MQGMO_FAIL_IF_QUIESCING
-    | sum(PROPERTIES)
+    | PROPERTIES
 )
 
 
@@ -738,18 +722,16 @@ def _walk(hconn: Hconn, call: GetCall, pipeline: CallPipeline, until: float) -> 
     """Repeat a browse like `run_pipeline`, with one check of its options. Raises the MQError of the first browse."""
     options = call.options
     handle = ready_handle(hconn, call.handle, options)
-    how = manner_of(handle, options)
     found: list[Got] = []
     size = pipeline.size
     for stored in candidates(hconn, handle, options):
         try:
-            got = get_result(hconn, handle, (stored,), options, how)
+            got = get_result(hconn, handle, stored, options)
         except MQError:
             if not found:
                 raise
             break
         if not found:
-            release_lock(handle)
             options = following(options)
         handle.cursor = stored
         found.append(got)

@@ -8,7 +8,7 @@ one topic string. Routes are cached until an object or subscription changes.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Container, Iterator, Sequence
+from collections.abc import Collection, Container, Iterator, Sequence
 from functools import lru_cache
 from typing import Final
 
@@ -90,16 +90,6 @@ class Route:
             subscription.client_id in full for subscription in (*self.subscriptions, *self.selective)
         )
         self.refusal = cmqc.MQRC_Q_SPACE_NOT_AVAILABLE if blocked else cmqc.MQRC_NONE
-
-    def without(self, left_out: Callable[[Subscription], bool]) -> Route:
-        """Return the route without some of its subscriptions."""
-        left = tuple(
-            subscription for subscription in (*self.subscriptions, *self.selective) if not left_out(subscription)
-        )
-        route = Route(self.topic, left, BASE_TOPIC)
-        route.refusal, route.reviewed, route.default_persistent = self.refusal, self.reviewed, self.default_persistent
-        route.priority, route.all_deliveries, route.dead_letters = self.priority, self.all_deliveries, self.dead_letters
-        return route
 
 
 @lru_cache(MAX_SHARED)
@@ -287,13 +277,6 @@ class TopicTree:
             level = level.below.get(word)
         return level
 
-    def route_below(self, topic: str, level: int) -> Route:
-        """Return the route of a topic string for publications with a PubLevel. Raises MQError like `route`."""
-        if level >= MAX_LEVEL:
-            return self.route(topic)
-        check_topic_string(topic)
-        return self._new_route(topic, level)
-
     def route(self, topic: str) -> Route:
         """Return the route of a topic string for publications with the default PubLevel.
 
@@ -301,8 +284,7 @@ class TopicTree:
         """
         route = self._routes.get(topic)
         if route is None:
-            check_topic_string(topic)
-            route = self._new_route(topic)
+            route = self.new_route(topic)
             self._routes_size += _ROUTE_SIZE + 2 * len(topic)
             if self._routes_size > ROUTE_BYTES:
                 self._forget()
@@ -310,7 +292,9 @@ class TopicTree:
             self._routes[topic] = route
         return route
 
-    def _new_route(self, topic: str, level: int = MAX_LEVEL) -> Route:
+    def new_route(self, topic: str, level: int = MAX_LEVEL) -> Route:
+        """Return a route for publications with a PubLevel. Raises MQError like `route`."""
+        check_topic_string(topic)
         found, places = self._collected(topic.split("/"))
         found += [candidate for candidate in self._irregular.values() if candidate.names(topic)]
         weight = max(1, len(found) + (places + len(self._irregular)) // _PLACES_PER_DELIVERY)

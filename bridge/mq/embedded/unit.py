@@ -75,6 +75,12 @@ class Unit:
         if unit.changed is not None:
             self.changes.add(unit.changed)
 
+    def withdraw(self, first: int) -> None:
+        """Remove the puts from this position on, because one of them was rejected."""
+        for stored in self.puts[first:]:
+            stored.queue.forget()
+        del self.puts[first:]
+
     def define(self, kind: str, name: str, attributes: object, effect: Callable[[], None] | None = None) -> Unit:
         """Store an object, or delete it if `attributes` is None. Call `effect` when that takes effect. Return the unit."""
         row = None if attributes is None else msgspec.json.encode(attributes).decode()
@@ -101,7 +107,7 @@ class Unit:
 def undo(unit: Unit) -> None:
     """Back out a unit of work: discard its puts, and restore the messages that it got with BackoutCount incremented."""
     for stored in unit.puts:
-        stored.queue.depth -= 1
+        stored.queue.forget()
     if unit.changed is not None:
         for restore in reversed(unit.changed.undone):
             restore()

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from bridge.mq.mqi import MQOD, Connection, GetOptions, MQError, get_or_none
+from bridge.mq.mqi import MQOD, Connection, GetOptions, MQError, get_or_none, put_statistics
 from bridge.telemetry.message import Message
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
@@ -116,7 +116,7 @@ def asynchronous_put1(connection: Connection, queue: str, message: Callable[[byt
     connection.close(handle)
     if depth < 2 * UNIT:
         raise Failed(f"{depth} of {2 * UNIT} messages arrived", "set asynchronous_puts: false")
-    status = connection.statistics()
+    status = put_statistics(connection)
     if status.PutFailureCount:
         raise Failed(f"{status.PutFailureCount} asynchronous puts failed: {cmqc.reason_name(status.Reason)}")
     return Finding(

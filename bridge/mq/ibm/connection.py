@@ -1,8 +1,8 @@
 """Connections to IBM MQ through the client packages `pymqi` and `ibmmq`, which is its maintained successor.
 
 Both packages wrap IBM's C client library in the same classes. Structures are converted as bytes with the bridge's own codecs
-if that is exact, otherwise field by field. Fields whose initial value in a package differs from the MQI's (pymqi: SubLevel 0;
-both: PubPriority) are always set.
+if that is exact, otherwise field by field. Fields whose initial value in a package differs from the MQI's (pymqi: SubLevel
+and PubLevel 0; both: PubPriority) are always set.
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ from bridge.mq.administration import PcfAdministration, run_mqsc
 from bridge.mq.ibm.parameters import ConnectionParameters, Tls
 from bridge.mq.mqi import (
     MQOD,
-    MQPMO,
     MQSD,
     MQSTS,
     CommandResponse,
@@ -55,14 +54,14 @@ _UTF_8 = 1208
 
 
 #: Offsets of fields in the bytes of MQMD version 2 (IBM MQ documentation, "Fields for MQMD").
-_ENCODING_AND_CCSID, _MSG_AND_CORREL_ID, _GROUP = struct.Struct("=2i"), struct.Struct("24s24s"), struct.Struct("=24s2i")
-_ENCODING_AT, _MSG_ID_AT, _GROUP_ID_AT = 24, 48, 324
+_CCSID, _MSG_AND_CORREL_ID = struct.Struct("=i"), struct.Struct("24s24s")
+_CCSID_AT, _MSG_ID_AT = 28, 48
 #: Offsets of fields in the bytes of MQOD version 4 ("Fields for MQOD"); ObjectString is an MQCHARV.
 _USER, _STRING = struct.Struct("12s"), struct.Struct("@P4i")
 _ALTERNATE_USER_AT, _OBJECT_STRING_AT = 156, 344
 #: Offsets of fields in the bytes of MQGMO version 3 ("Fields for MQGMO").
-_OPTIONS, _RESULT = struct.Struct("=2i"), struct.Struct("=48si3cx16si")
-_OPTIONS_AT, _RESOLVED_Q_NAME_AT, _MATCH_OPTIONS_AT, _MSG_TOKEN_AT = 8, 24, 72, 80
+_OPTIONS = struct.Struct("=2i")
+_OPTIONS_AT, _MATCH_OPTIONS_AT, _MSG_TOKEN_AT = 8, 72, 80
 
 
 @lru_cache(maxsize=4)
@@ -130,20 +129,13 @@ class Structures:
     def read_md(structure: Any) -> MQMD:
         return decode_mqmd(structure.pack()[: _MQMD_2 if structure.Version >= cmqc.MQMD_VERSION_2 else _MQMD_1])
 
-    def pmo(self, options: MQPMO, context: int = 0, message_handle: int = 0) -> Any:
-        """Create a PMO. `context` and `message_handle` are handles of the queue manager."""
+    def pmo(self, options: int, message_handle: int = 0) -> Any:
         structure = self._library.PMO()
         structure.Version = cmqc.MQPMO_VERSION_3
-        _copy(options, structure, "Options", "PubLevel")
-        structure.Context = context
+        structure.Options = options
+        structure.PubLevel = 9  # the MQI's initial value; pymqi's is 0
         structure.OriginalMsgHandle = message_handle
         return structure
-
-    @staticmethod
-    def read_pmo(options: MQPMO, structure: Any) -> None:
-        """Update an MQPMO with the results of MQPUT or MQPUT1."""
-        counts = ("KnownDestCount", "UnknownDestCount", "InvalidDestCount")
-        _read(structure, options, "ResolvedQName", "ResolvedQMgrName", *counts)
 
     def unanswered(self, md: MQMD, options: int) -> tuple[Any, Any]:
         """Return the MD and PMO of a put whose results are not read, packed once for all messages that share them."""
@@ -154,7 +146,7 @@ class Structures:
             packed = self._packed_descriptors[id(md)] = _packed(self._library.MD)(md, self.md(md).pack())
         pmo = self._packed_options.get(options)
         if pmo is None:
-            pmo = _packed(self._library.PMO)(md, self.pmo(MQPMO(Options=options)).pack())
+            pmo = _packed(self._library.PMO)(md, self.pmo(options).pack())
             self._packed_options[options] = pmo
         return packed, pmo
 
@@ -202,26 +194,15 @@ class Structures:
         return md[:_MSG_ID_AT] + options.MsgId + md[_MSG_ID_AT + 24 :], bytes(bytearray(gmo))
 
     def got(self, md: bytes, gmo: bytes, data: bytes, length: int, reason: int) -> Got:
-        name, _, group, segment, segmentation, token, returned = _RESULT.unpack_from(gmo, _RESOLVED_Q_NAME_AT)
-        return Got(
-            md=decode_mqmd(md),
-            data=data,
-            ResolvedQName=_cached_text(name),
-            DataLength=length,
-            Reason=reason,
-            MsgToken=token,
-            ReturnedLength=returned,
-            GroupStatus=group,
-            SegmentStatus=segment,
-            Segmentation=segmentation,
-        )
+        token = gmo[_MSG_TOKEN_AT : _MSG_TOKEN_AT + 16]
+        return Got(md=decode_mqmd(md), data=data, DataLength=length, Reason=reason, MsgToken=token)
 
     def sd(self, sd: MQSD) -> Any:
         check_sd(sd)
         structure = self._library.SD()
-        _copy(sd, structure, "Options", "ObjectName", "AlternateUserId", "SubLevel", "SubExpiry", "PubPriority")
-        _copy(sd, structure, "PubAccountingToken", "PubApplIdentityData", "SubCorrelId")
-        for name, room in (("ObjectString", 0), ("SubName", 0), ("SubUserData", _ROOM), ("SelectionString", _ROOM)):
+        _copy(sd, structure, "Options", "ObjectName", "AlternateUserId", "SubLevel", "SubExpiry", "SubCorrelId")
+        structure.PubPriority = cmqc.MQPRI_PRIORITY_AS_PUBLISHED
+        for name, room in (("ObjectString", 0), ("SubName", 0), ("SubUserData", _ROOM)):
             _set_string(structure, name, getattr(sd, name), room)
         _set_string(structure, "ResObjectString", "", _ROOM)
         return structure
@@ -229,19 +210,18 @@ class Structures:
     @staticmethod
     def read_sd(sd: MQSD, structure: Any) -> None:
         """Update an MQSD with the results of MQSUB."""
-        for name in ("SubUserData", "SelectionString", "ResObjectString"):
+        for name in ("SubUserData", "ResObjectString"):
             setattr(sd, name, _string(structure, name))
         sd.SubCorrelId = structure.SubCorrelId
-        _read(structure, sd, "SubLevel", "SubExpiry", "PubPriority")
+        _read(structure, sd, "SubLevel", "SubExpiry")
 
 
 @lru_cache(maxsize=64)
 def _packed_get(initial_md: bytes, initial_gmo: bytes, options: GetOptions) -> tuple[bytes, bytes]:
     """Return the MD and GMO of a get. A worker that browses repeats the same options."""
     md, gmo = bytearray(initial_md), bytearray(initial_gmo)
-    _ENCODING_AND_CCSID.pack_into(md, _ENCODING_AT, options.Encoding, options.CodedCharSetId)
+    _CCSID.pack_into(md, _CCSID_AT, options.CodedCharSetId)
     _MSG_AND_CORREL_ID.pack_into(md, _MSG_ID_AT, options.MsgId, options.CorrelId)
-    _GROUP.pack_into(md, _GROUP_ID_AT, options.GroupId, options.MsgSeqNumber, options.Offset)
     _OPTIONS.pack_into(gmo, _OPTIONS_AT, options.Options, options.WaitInterval)
     gmo[_MATCH_OPTIONS_AT : _MATCH_OPTIONS_AT + 4] = options.MatchOptions.to_bytes(4, sys.byteorder, signed=True)
     gmo[_MSG_TOKEN_AT : _MSG_TOKEN_AT + 16] = options.MsgToken.ljust(16, b"\0")
@@ -270,9 +250,6 @@ def text(field: bytes | str) -> str:
     """Return the text of a character field, without padding blanks and zero bytes."""
     found = field if isinstance(field, str) else field.decode("utf-8", "replace")
     return found.rstrip(" \0")
-
-
-_cached_text = lru_cache(maxsize=64)(text)
 
 
 def _set_string(structure: Any, field: str, value: str, room: int = 0) -> None:
@@ -317,7 +294,6 @@ class _Subscription:
 
 #: MQSTS version 1: StrucId, Version, CompCode, Reason, three counts, ObjectType, and four names.
 _MQSTS = struct.Struct("<4s7i48s48s48s48s")
-_MQSRO = struct.Struct("<4s3i")
 _MQDMHO = struct.Struct("<4s2i")
 
 
@@ -439,18 +415,6 @@ class IbmConnection(ABC):
         buffer = ctypes.create_string_buffer(_MQDMHO.pack(b"DMHO", 1, 0), _MQDMHO.size)
         self._call("MQDLTMH", ctypes.byref(ctypes.c_int64(message_handle.msg_handle)), buffer)
 
-    def subscription_request(
-        self, handle: int, action: int = cmqc.MQSR_ACTION_PUBLICATION, options: int = cmqc.MQSRO_NONE
-    ) -> int:
-        subscription = self._find(handle)
-        if not isinstance(subscription, _Subscription):
-            raise MQError(cmqc.MQRC_HOBJ_ERROR, f"handle {handle} is not a subscription")
-        buffer = ctypes.create_string_buffer(_MQSRO.pack(b"SRO ", 1, options, 0), _MQSRO.size)
-        with self._operation("subscription request"):
-            self._call("MQSUBRQ", ctypes.c_int32(subscription.handle), ctypes.c_int32(action), buffer)
-        number: int = _MQSRO.unpack(buffer.raw)[3]
-        return number
-
     def statistics(self, type: int = cmqc.MQSTAT_TYPE_ASYNC_ERROR) -> MQSTS:
         buffer = ctypes.create_string_buffer(_MQSTS.pack(b"STAT", 1, *(0,) * 6, *(b"",) * 4), _MQSTS.size)
         with self._operation("statistics"):
@@ -503,11 +467,11 @@ class IbmConnection(ABC):
         self,
         handle: int,
         message: AnyMessage,
-        options: int | MQPMO = cmqc.MQPMO_NO_SYNCPOINT,
+        options: int = cmqc.MQPMO_NO_SYNCPOINT,
         properties: Sequence[Property] = (),
     ) -> MQMD:
         target = self._find_object(handle)
-        if isinstance(options, int) and options & cmqc.MQPMO_ASYNC_RESPONSE and not properties:
+        if options & cmqc.MQPMO_ASYNC_RESPONSE and not properties:
             return self._put_unanswered(message, options, target.put)
         return self._put(message, options, properties, target.put, "put")
 
@@ -524,10 +488,10 @@ class IbmConnection(ABC):
         self,
         od: MQOD,
         message: AnyMessage,
-        options: int | MQPMO = cmqc.MQPMO_NO_SYNCPOINT,
+        options: int = cmqc.MQPMO_NO_SYNCPOINT,
         properties: Sequence[Property] = (),
     ) -> MQMD:
-        if isinstance(options, int) and options & cmqc.MQPMO_ASYNC_RESPONSE and not properties and _is_topic_string(od):
+        if options & cmqc.MQPMO_ASYNC_RESPONSE and not properties and _is_topic_string(od):
             return self._put_unanswered(message, options, partial(self._manager.put1, self._structures.topic(od)))
         made = self._structures.od(od)
         return self._put(
@@ -541,23 +505,18 @@ class IbmConnection(ABC):
     def _put(
         self,
         message: AnyMessage,
-        options: int | MQPMO,
+        options: int,
         properties: Sequence[Property],
         verb: Callable[[bytes, Any, Any], None],
         what: str,
     ) -> MQMD:
-        given = MQPMO(Options=options) if isinstance(options, int) else options
-        context = self._find_object(given.Context).get_handle() if given.Context else 0
         md = self._structures.md(message.md)
         with self._operation(what), self._message_handle(properties) as message_handle:
-            pmo = self._structures.pmo(given, context, message_handle)
             try:
-                verb(message.put_data, md, pmo)
+                verb(message.put_data, md, self._structures.pmo(options, message_handle))
             except self._library.MQMIError as error:
                 if error.comp != cmqc.MQCC_WARNING:
                     raise
-                given.Reason = error.reason
-        self._structures.read_pmo(given, pmo)
         return self._structures.read_md(md)
 
     @contextmanager
@@ -577,8 +536,6 @@ class IbmConnection(ABC):
             self._delete_message_handle(made)
 
     def get(self, handle: int, options: GetOptions) -> Got:
-        if options.MsgHandle:
-            raise MQError(cmqc.MQRC_FUNCTION_NOT_SUPPORTED, "request properties as an RFH2")
         queue = self._find_object(handle)
         # For a message of any length: an attempt with a buffer that is too small moves neither the message nor the cursor.
         whole = options.MaxLength is None
@@ -621,14 +578,6 @@ class IbmConnection(ABC):
             else:
                 chars.append(text(value))
         return ints, chars
-
-    def set(self, handle: int, selectors: Sequence[int], ints: Sequence[int], chars: Sequence[str]) -> None:
-        held = self._find_object(handle)
-        numbers, texts = iter(ints), iter(chars)
-        for selector in selectors:
-            is_number = cmqc.MQIA_FIRST <= selector <= cmqc.MQIA_LAST
-            with self._operation(f"set {selector}"):
-                held.set(selector, next(numbers) if is_number else next(texts).encode())
 
     def subscribe(self, sd: MQSD, handle: int | None = None) -> tuple[int, int]:
         made = self._structures.sd(sd)

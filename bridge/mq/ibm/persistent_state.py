@@ -23,7 +23,7 @@ import msgspec
 from bridge.config.queue_manager import STATE_QUEUE
 from bridge.mq.backend import unreadable
 from bridge.mq.ibm.coordination import BackendEvents
-from bridge.mq.mqi import Connection, MQError
+from bridge.mq.mqi import Connection, MQError, put_statistics
 from bridge.mq.state import StateQueue
 from bridge.mq.worker import Fenced, Job, Stopped, Worker
 from bridge.telemetry.record import (
@@ -368,7 +368,7 @@ class StateWriter(Worker[Job]):
         if options:
             # If a put failed, the batch is repeated with answers, to find the rejected messages. MQSTAT is answered after all
             # puts of the connection, and before the commit, so none of them counts as done.
-            status = connection.statistics(cmqc.MQSTAT_TYPE_ASYNC_ERROR)
+            status = put_statistics(connection)
             if status.PutFailureCount:
                 raise RefusedPuts(status.Reason, f"{status.PutFailureCount} messages of a unit of work")
         self.commit_units(connection, len(batch.jobs))

@@ -207,7 +207,7 @@ class Requirements(msgspec.Struct, kw_only=True, frozen=True):
     password_channels: tuple[str, ...] = ()
     #: whether to include what the bridge can do without
     optional: bool = True
-    #: whether the bridge sends PCF commands: the embedded queue manager has no command server
+    #: whether the bridge sends PCF commands. On the embedded queue manager it does not, and it has all authorities itself.
     commands: bool = True
 
     @property
@@ -263,7 +263,11 @@ class Requirements(msgspec.Struct, kw_only=True, frozen=True):
         ]
         unique: dict[Key, Authority] = {}
         for authority in found:
-            if not self.commands and (authority.key == _PUT_COMMANDS or _PUT_COMMANDS in authority.after):
+            if not self.commands and (
+                authority.key in (_PUT_COMMANDS, _GET_REPLIES)
+                or not {_PUT_COMMANDS, _GET_REPLIES}.isdisjoint(authority.after)
+                or authority.dry_run is DryRun.RESUME
+            ):
                 continue
             if authority.needed or self.optional:
                 unique.setdefault(authority.key, authority)

@@ -121,7 +121,8 @@ class _Examination:
             for queue in self._requirements.queues(dead_letter_queue):
                 self._queue(queue)
             self._resolve_mapping_queues()
-            self._reply_queue()
+            if self._requirements.commands:
+                self._reply_queue()
             self._table = {authority.key: authority for authority in self._requirements.authorities(dead_letter_queue)}
             for key in self._table:
                 self._is_granted(key)
@@ -394,12 +395,15 @@ class _Examination:
     def _subscribe(self, user: str) -> None:
         """Subscribe as a user, and end the subscription: a non-durable one, which ends by MQCLOSE without authority."""
         options = cmqc.MQSO_CREATE | cmqc.MQSO_NON_DURABLE | cmqc.MQSO_FAIL_IF_QUIESCING
+        options |= cmqc.MQSO_ALTERNATE_USER_AUTHORITY if user else 0
+        sd = MQSD(Options=options, ObjectString=PROBE_TOPIC, AlternateUserId=user)
+        if not self._requirements.commands:
+            # The embedded queue manager has managed destinations only.
+            sd.Options |= cmqc.MQSO_MANAGED
+            for handle in self._connection.subscribe(sd):
+                self._connection.close(handle)
+            return
         with self._destination(user) as destination:
-            sd = MQSD(
-                Options=options | (cmqc.MQSO_ALTERNATE_USER_AUTHORITY if user else 0),
-                ObjectString=PROBE_TOPIC,
-                AlternateUserId=user,
-            )
             self._connection.close(self._connection.subscribe(sd, destination)[0])
 
     def _resume(self) -> None:

@@ -114,7 +114,6 @@ def _oldest(session: Session) -> float:
 
 
 async def watch_client(parts: Parts, request: WatchClient) -> ClientTraffic:
-    """Return recent messages of a client. Raises Refused."""
     if not parts.service.journal.keeps:
         raise Refused("messages of clients are recorded only if the bridge has an admin port (admin.port)")
     _session(parts, request.client_id)
@@ -122,7 +121,6 @@ async def watch_client(parts: Parts, request: WatchClient) -> ClientTraffic:
 
 
 async def show_client(parts: Parts, request: ShowClient) -> ClientDetails:
-    """Return the details of a client. Raises Refused."""
     session = _session(parts, request.client_id)
     client = parts.service.clients.get(request.client_id)
     subscriptions = [ClientSubscriptionStatus(*one) for one in sorted(session.filters.items())]

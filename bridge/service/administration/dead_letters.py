@@ -41,7 +41,6 @@ _MOST_LINES: Final = 50
 
 
 async def list_dead_letters(parts: Parts, request: ListDeadLetters) -> DeadLetterPage:
-    """Return groups and one page of the dead-lettered messages. Raises Refused."""
     selection = _selection(request)
 
     def work(queue: DeadLetterQueue) -> DeadLetterPage:
@@ -86,7 +85,6 @@ def _row(letter: Letter) -> DeadLetter:
 
 
 async def show_dead_letter(parts: Parts, request: ShowDeadLetter) -> DeadLetterContent:
-    """Return a dead-lettered message. Raises Refused."""
 
     def work(queue: DeadLetterQueue) -> DeadLetterContent:
         for letter, md, data in queue.read(Selection(ids=(request.id,)), count=1):
@@ -131,7 +129,6 @@ async def retry_dead_letters(parts: Parts, request: RetryDeadLetters) -> Answer:
 
 
 async def delete_dead_letters(parts: Parts, request: DeleteDeadLetters) -> Answer:
-    """Delete messages. Raises Refused."""
     selection = _selection(request)
 
     def work(queue: DeadLetterQueue) -> list[str]:
@@ -144,7 +141,6 @@ async def delete_dead_letters(parts: Parts, request: DeleteDeadLetters) -> Answe
 
 
 async def export_dead_letters(parts: Parts, request: ExportDeadLetters) -> str:
-    """Return messages as lines of JSON. Raises Refused."""
     selection = _selection(request)
 
     def work(queue: DeadLetterQueue) -> str:

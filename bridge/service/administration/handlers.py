@@ -1,6 +1,7 @@
 """Handlers of administration requests, and the table that maps requests to handlers.
 
-A handler returns the answer's `result`, or a complete answer. It raises Refused.
+The docstring of a request describes what its handler does. A handler returns the answer's `result`, or a complete answer. It
+raises Refused.
 """
 
 from __future__ import annotations
@@ -110,12 +111,10 @@ def statuses_of(parts: Parts) -> list[ChannelStatus]:
 
 
 async def start_channel(parts: Parts, request: StartChannel) -> Answer:
-    """Start a stopped channel."""
     return Answer(lines=[await parts.channels.start(request.name)])
 
 
 async def stop_channel(parts: Parts, request: StopChannel) -> Answer:
-    """Stop a channel, or disconnect one of its clients."""
     if request.client_id is None:
         return Answer(lines=[await parts.channels.stop(request.name)])
     client = parts.service.clients.get(request.client_id)
@@ -132,7 +131,6 @@ DEPTH_TIMEOUT: Final = 2.0
 
 
 async def show_counters(parts: Parts, request: ShowCounters) -> Counters:
-    """Return a reading of the counters."""
     activity = parts.activity.asked()
     clients = Counter(client.channel.name for client in parts.service.clients.values())
     in_flight = 0
@@ -238,7 +236,6 @@ def _try(name: str, config: LinkConfig, steps: list[str]) -> str | None:
 
 
 async def connect_link(parts: Parts, request: ConnectLink) -> Answer:
-    """End the pauses of a link's connections."""
     if request.name not in parts.configuration.links:
         raise NotFound(f"no link {request.name}")
     waiting, using = parts.mappings.connect_link(request.name)
@@ -246,7 +243,6 @@ async def connect_link(parts: Parts, request: ConnectLink) -> Answer:
 
 
 async def set_log_level(parts: Parts, request: SetLogLevel) -> Answer:
-    """Set the log level until the bridge ends or reloads its configuration file."""
     set_level(request.level)
     parts.service.journal.trace(request.level, parts.configuration.log.trace_clients)
     return Answer(lines=[f"the log has {request.level} and above"])
@@ -258,22 +254,18 @@ async def list_mappings(parts: Parts, request: ListMappings) -> list[MappingStat
 
 
 async def pause_mapping(parts: Parts, request: PauseMapping) -> Answer:
-    """Pause a mapping."""
     return Answer(lines=[await parts.mappings.pause(request.name)])
 
 
 async def resume_mapping(parts: Parts, request: ResumeMapping) -> Answer:
-    """Resume a paused mapping."""
     return Answer(lines=[await parts.mappings.resume(request.name)])
 
 
 async def give_up_mapping(parts: Parts, request: GiveUpMapping) -> Answer:
-    """Give up the unfinished sessions of a mapping."""
     return Answer(lines=[await parts.mappings.give_up(request.name)])
 
 
 async def reload(parts: Parts, request: Reload) -> Answer:
-    """Reload the configuration file."""
     ok, lines = await parts.reload()
     # The configuration was applied, but not completely.
     ok = ok and not parts.channels.problems
@@ -281,7 +273,6 @@ async def reload(parts: Parts, request: Reload) -> Answer:
 
 
 async def show_status(parts: Parts, request: ShowStatus) -> BridgeStatus:
-    """Return the status of the bridge and its problems."""
     settings = parts.configuration.queue_manager
     embedded = settings.type == "embedded"
     unavailable = "accepts no persistent messages: its disk is full" if embedded else "does not answer"
@@ -306,7 +297,6 @@ async def show_status(parts: Parts, request: ShowStatus) -> BridgeStatus:
 
 
 async def list_problems(parts: Parts, request: ListProblems) -> list[Problem]:
-    """Return the current problems."""
     return await parts.problems()
 
 
@@ -354,14 +344,12 @@ AUDIT_SIZE: Final = 4_000_000
 
 
 async def show_history(parts: Parts, request: ShowHistory) -> History:
-    """Return rates and gauges of the last seconds. Raises Refused."""
     if parts.history is None:
         raise Refused("the bridge keeps a history only if it has an admin port (admin.port)")
     return parts.history.history(request.seconds, time.time())
 
 
 async def show_log(parts: Parts, request: ShowLog) -> list[LogLine]:
-    """Return the last lines of the log. Raises Refused."""
     if parts.log_tail is None:
         raise Refused("the bridge keeps lines of the log only if it has an admin port (admin.port)")
     return lines_of(parts.log_tail, request)
@@ -373,7 +361,6 @@ def lines_of(log_tail: LogTail, request: ShowLog) -> list[LogLine]:
 
 
 async def show_audit_log(parts: Parts, request: ShowAuditLog) -> AuditEntries:
-    """Return the last entries of the audit log. Raises Refused."""
     file = parts.configuration.audit_log.file
     if file is None:
         return AuditEntries(file="", entries=[])
@@ -402,8 +389,8 @@ def _entries(file: Path, search: str, rows: int) -> list[dict[str, Any]]:
 
 
 async def show_configuration(parts: Parts, request: ShowConfiguration) -> str:
-    """Return the effective configuration as YAML, without secrets."""
-    return effective_yaml(parts.configuration)
+    # A large configuration takes a second.
+    return await asyncio.to_thread(effective_yaml, parts.configuration)
 
 
 #: Maximum number of message identifiers in an entry of the audit log.

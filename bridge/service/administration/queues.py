@@ -39,7 +39,7 @@ from bridge.mapping.message_view import MessageView, body_text, descriptor, fiel
 from bridge.mq.dead_letter import characters, content_of, seconds_of
 from bridge.mq.dead_letter_queue import DeadLetterQueue
 from bridge.mq.host import TooMany
-from bridge.mq.mqi import MQOD, MQPMO, Connection, GetOptions, Got, MQError
+from bridge.mq.mqi import MQOD, Connection, GetOptions, Got, MQError
 from bridge.mqtt.topics import is_wildcard, topic_filter_error, topic_string_error
 from bridge.service.administration.parts import Parts
 from bridge.telemetry.message import Message
@@ -75,7 +75,6 @@ _PUT: Final = cmqc.MQPMO_SYNCPOINT | cmqc.MQPMO_FAIL_IF_QUIESCING
 
 
 async def publish(parts: Parts, request: Publish) -> Answer:
-    """Publish a message. Raises Refused."""
     why = topic_string_error(request.topic) if request.topic else "a topic has at least one character"
     if why is None and is_wildcard(request.topic):
         why = "wildcards are for subscriptions"
@@ -98,7 +97,6 @@ def _publish(request: Publish, connection: Connection) -> None:
 
 
 async def list_topics(parts: Parts, request: ListTopics) -> list[TopicNode]:
-    """Return the levels below a topic. Raises Refused."""
     if request.below is not None and (error := topic_filter_error(request.below or "/")) is not None:
         raise Invalid(f"{request.below!r} is not a valid topic: {error}")
     rows = min(max(request.rows, 1), MOST_ROWS)
@@ -106,7 +104,6 @@ async def list_topics(parts: Parts, request: ListTopics) -> list[TopicNode]:
 
 
 async def show_topic(parts: Parts, request: ShowTopic) -> TopicDetails:
-    """Return the retained publications and subscriptions of a topic filter. Raises Refused."""
     if (error := topic_filter_error(request.topic_filter)) is not None:
         raise Invalid(f"{request.topic_filter!r} is not a valid topic filter: {error}")
     rows = min(max(request.rows, 1), MOST_ROWS)
@@ -121,7 +118,6 @@ async def _asked(parts: Parts, answer: Awaitable[T]) -> T:
 
 
 async def list_subscriptions(parts: Parts, request: ListSubscriptions) -> SubscriptionPage:
-    """Return one page of subscriptions by name. Raises Refused."""
     if (error := topic_filter_error(request.topic_filter)) is not None:
         raise Invalid(f"topic filter {request.topic_filter[:100]!r} is not valid: {error}")
     details = await _asked(parts, parts.host.topic_inquiry.details(request.topic_filter, MOST_ROWS, payloads=False))
@@ -139,7 +135,6 @@ async def list_subscriptions(parts: Parts, request: ListSubscriptions) -> Subscr
 
 
 async def list_queues(parts: Parts, request: ListQueues) -> list[QueueRow]:
-    """Return the local queues by name. Raises Refused."""
     if not request.roles:
         return await parts.queue_manager_connection.run(partial(_rows, parts, "*"))
 
@@ -151,7 +146,6 @@ async def list_queues(parts: Parts, request: ListQueues) -> list[QueueRow]:
 
 
 async def show_queue(parts: Parts, request: ShowQueue) -> QueueDetails:
-    """Return the attributes and open handles of a local queue. Raises Refused."""
     name = _name(request.name)
 
     def work(connection: Connection) -> QueueDetails:
@@ -228,7 +222,6 @@ def dead_letter_queue_name(parts: Parts, connection: Connection) -> str:
 
 
 async def browse_queue(parts: Parts, request: BrowseQueue) -> MessagePage:
-    """Return messages of a queue. Raises Refused."""
     if request.skip > MOST_SKIPPED:
         raise Invalid(f"at most {MOST_SKIPPED:,} messages can precede a page")
     return await parts.queue_manager_connection.run(partial(_browse, request))
@@ -284,7 +277,6 @@ def _row(got: Got, repeat: int, payloads: bool) -> MessageRow:
 
 
 async def show_message(parts: Parts, request: ShowMessage) -> MessageContent:
-    """Return a message of a queue. Raises Refused."""
     (message_id,) = _message_ids([request.message_id])
     return await parts.queue_manager_connection.run(partial(_message, request, message_id))
 
@@ -324,7 +316,6 @@ def content_of_message(md: MQMD, data: bytes, size: int, payloads: bool) -> Mess
 
 
 async def put_message(parts: Parts, request: PutMessage) -> Answer:
-    """Put a message to a queue. Raises Refused."""
     md = descriptor(request.payload, persistent=request.persistent, priority=None, expiry=None)
     message = Message(md, request.payload)
 
@@ -337,7 +328,6 @@ async def put_message(parts: Parts, request: PutMessage) -> Answer:
 
 
 async def move_messages(parts: Parts, request: MoveMessages) -> Answer:
-    """Move messages to another queue. Raises Refused."""
     _check_removal(parts, request.name)
     if request.to == request.name:
         raise Refused(f"the messages are already on queue {request.name}")
@@ -345,11 +335,11 @@ async def move_messages(parts: Parts, request: MoveMessages) -> Answer:
     def put(connection: Connection, message: Message) -> None:
         od = MQOD(ObjectName=request.to)
         try:
-            connection.put1(od, message, MQPMO(Options=_PUT | cmqc.MQPMO_SET_ALL_CONTEXT))
+            connection.put1(od, message, _PUT | cmqc.MQPMO_SET_ALL_CONTEXT)
         except MQError as error:
             if error.reason != cmqc.MQRC_NOT_AUTHORIZED:
                 raise
-            connection.put1(od, message, MQPMO(Options=_PUT))
+            connection.put1(od, message, _PUT)
 
     work = partial(_remove, request.name, _message_ids(request.ids), put)
     moved, why = await parts.queue_manager_connection.run(work, repeatable=False)
@@ -360,7 +350,6 @@ async def move_messages(parts: Parts, request: MoveMessages) -> Answer:
 
 
 async def clear_queue(parts: Parts, request: ClearQueue) -> Answer:
-    """Delete messages of a queue. Raises Refused."""
     _check_removal(parts, request.name)
     work = partial(_remove, request.name, _message_ids(request.ids), None)
     deleted, why = await parts.queue_manager_connection.run(work, repeatable=False)

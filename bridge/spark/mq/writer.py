@@ -23,7 +23,7 @@ from bridge.mapping.chosen_names import ChosenNames
 from bridge.mapping.rule import PERSISTENCE
 from bridge.mq.dead_letter import DeadLetters
 from bridge.mq.message_producer import MessageProducer, name_of
-from bridge.mq.mqi import MQOD, Connection, MQError
+from bridge.mq.mqi import MQOD, Connection, MQError, put_statistics
 from bridge.mq.remote import Put, RemoteConnection, put_many
 from bridge.spark.mq.queue_manager import (
     APPLICATION_NAME,
@@ -460,7 +460,7 @@ class WriterUnit:
         """Commit by MQCMIT, if the queue manager took all puts. Then clear retained publications. Raises MQError."""
         self.settle()
         if self._options.queue_manager.asynchronous_puts:
-            status = self._connection.statistics(cmqc.MQSTAT_TYPE_ASYNC_ERROR)
+            status = put_statistics(self._connection)
             if status.PutFailureCount:
                 raise MQError(status.Reason, f"{status.PutFailureCount} puts, the first to {status.ObjectName}")
         self._connection.commit()

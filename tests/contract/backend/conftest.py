@@ -22,7 +22,11 @@ from tests.helpers.mq_applications import QUEUE_MANAGERS, Application, Connect, 
 from tests.helpers.secured_queue_manager import SecuredConnections
 
 #: What the suite runs on in full. On the others it runs the tests marked `smoke`, and in `make test-slow` the rest.
-IN_FULL = ("embedded", "local", "ibmmq", "real")
+IN_FULL = ("embedded", "local", "standin", "ibmmq", "real")
+#: Connections to the embedded queue manager, which has the verbs and options that the bridge uses.
+EMBEDDED = ("local", "remote")
+#: Tests of other verbs and options run on the stand-in in the process of the test instead: those marked `whole_mqi`.
+STAND_IN = ("standin",)
 
 #: Tests of the queue manager's rules, which do not depend on how applications are connected. They run in full in the
 #: process of the queue manager. Other ways run the tests marked `smoke`. The remaining files test what differs: units of
@@ -52,8 +56,12 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     smoke = metafunc.definition.get_closest_marker("smoke")
     in_full = {*IN_FULL} - ({"ibmmq"} if metafunc.definition.path.name in RULES else set())
     # A place `local` is the adapter for IBM MQ on the embedded queue manager: it has the same threads as ibmmq.
-    for fixture, kinds in (("connect", QUEUE_MANAGERS), ("place", PLACES), ("secured", ("ibmmq", "pymqi"))):
+    fixtures = {"connect": list(QUEUE_MANAGERS), "place": list(PLACES), "secured": ["ibmmq", "pymqi"]}
+    for fixture, kinds in fixtures.items():
         if fixture in metafunc.fixturenames:
+            if fixture == "connect":
+                whole = metafunc.definition.get_closest_marker("whole_mqi")
+                kinds = [kind for kind in kinds if kind not in (EMBEDDED if whole else STAND_IN)]
             slow = [
                 kind for kind in kinds if not smoke and (kind not in in_full or (fixture, kind) == ("place", "local"))
             ]
@@ -79,7 +87,7 @@ def connect_by(
     mq: Workplace, connect: Callable[..., Connection], request: pytest.FixtureRequest
 ) -> Callable[[str], Application]:
     """Connects an application by a server-connection channel: what C clients have."""
-    if request.node.callspec.params["connect"] in ("local", "remote"):
+    if request.node.callspec.params["connect"] in ("local", "remote", "standin"):
         pytest.skip("it has no channel")
     if request.node.callspec.params["connect"] == "real" and not os.environ.get("MQBRIDGE_TEST_CONNECTIONS"):
         pytest.skip("MQBRIDGE_TEST_CONNECTIONS is not set: applications connect in bindings mode")

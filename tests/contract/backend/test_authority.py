@@ -42,7 +42,6 @@ def grant(mq: Workplace, profile: str, kind: str, authorities: str) -> None:
         (cmqc.MQOO_BROWSE, "BROWSE"),
         (cmqc.MQOO_OUTPUT, "PUT"),
         (cmqc.MQOO_INQUIRE, "INQ"),
-        (cmqc.MQOO_SET, "SET"),
         (cmqc.MQOO_INPUT_SHARED | cmqc.MQOO_BROWSE | cmqc.MQOO_OUTPUT, "GET,BROWSE,PUT"),
         # Context needs the authority of the connected user.
         (cmqc.MQOO_OUTPUT | cmqc.MQOO_SET_ALL_CONTEXT, "PUT"),
@@ -118,6 +117,7 @@ def test_put1(mq: Workplace, app: Application, kind: str) -> None:
     app.connection.put1(od, message, cmqc.MQPMO_ALTERNATE_USER_AUTHORITY)
 
 
+@pytest.mark.whole_mqi
 def test_subscribing(mq: Workplace, app: Application) -> None:
     """SUB to create and alter, RESUME to resume, and PUT on the destination."""
     topic, name, queue = mq.name(), mq.name(), mq.queue()
@@ -179,6 +179,7 @@ def test_commands(mq: Workplace, app: Application, request: pytest.FixtureReques
     assert cleared() == cmqc.MQRC_NOT_AUTHORIZED
 
 
+@pytest.mark.whole_mqi
 def test_a_dynamic_queue_is_its_makers(mq: Workplace, app: Application) -> None:
     model = mq.model_queue("DEFTYPE(TEMPDYN)")
     own = {"ObjectName": model, "DynamicQName": f"{mq.name('D')}.*"}

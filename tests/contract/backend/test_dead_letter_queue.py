@@ -273,6 +273,7 @@ def test_a_dead_letter_of_a_transmission_queue_goes_to_the_destination_in_its_he
     assert (got.data, got.md.MsgId, got.md.Format.rstrip()) == (BODY, b"e" * 24, b"MYFMT")
 
 
+@pytest.mark.whole_mqi
 def test_a_rejected_copy_for_a_subscription_is_retried_to_its_queue_only(
     mq: Workplace, app: Application, other: Application, letters: str, root: str
 ) -> None:
@@ -326,7 +327,7 @@ def test_a_connection_without_the_authority_for_context_puts_without_it(
     put1 = dlq._connection.put1
 
     def unauthorized(od: Any, message: Any, options: Any, properties: Any = ()) -> Any:
-        if options.Options & cmqc.MQPMO_SET_ALL_CONTEXT:
+        if options & cmqc.MQPMO_SET_ALL_CONTEXT:
             raise MQError(cmqc.MQRC_NOT_AUTHORIZED, "SETALL")
         return put1(od, message, options, properties)
 

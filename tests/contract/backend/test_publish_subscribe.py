@@ -96,12 +96,11 @@ def test_persistence_and_priority_are_the_publications(mq: Workplace, app: Appli
     assert (second.Priority, second.Persistence) == (3, 1)
 
 
-def test_a_correlation_identifier_of_the_subscription(queue: str, app: Application, root: str) -> None:
-    handle = app.open_queue(queue)
+def test_a_correlation_identifier_of_the_subscription(app: Application, root: str) -> None:
     mine = b"mine".ljust(24, b"\0")
-    app.subscribe(root, handle=handle, options=cmqc.MQSO_SET_CORREL_ID, SubCorrelId=mine)
+    _, publications = app.subscribe(root, options=cmqc.MQSO_SET_CORREL_ID, SubCorrelId=mine)
     app.publish(root, b"x", CorrelId=b"c" * 24)
-    assert app.take(queue, CorrelId=mine).data == b"x"
+    assert app.get(publications, GetOptions(CorrelId=mine)).data == b"x"
 
 
 def test_mqci_none_leaves_the_publishers_correlation_identifier(mq: Workplace, app: Application, root: str) -> None:
@@ -148,6 +147,7 @@ def test_only_retained_publications_have_the_flag(mq: Workplace, app: Applicatio
     assert b"<Ret" in retained
 
 
+@pytest.mark.whole_mqi
 def test_a_retained_publication_that_cannot_be_delivered_goes_to_the_dead_letter_queue(
     mq: Workplace, app: Application, root: str
 ) -> None:
@@ -157,6 +157,7 @@ def test_a_retained_publication_that_cannot_be_delivered_goes_to_the_dead_letter
     assert mq.attribute(f"QLOCAL('{dead}')", "CURDEPTH") == 1
 
 
+@pytest.mark.whole_mqi
 def test_a_subscription_is_not_made_if_its_retained_publications_cannot_be_delivered(
     mq: Workplace, app: Application, root: str
 ) -> None:
@@ -218,6 +219,7 @@ def durable_full(mq: Workplace, app: Application, root: str) -> Any:
     return app.subscribe(root, handle=app.open_queue(queue), options=DURABLE, SubName=name)[0]
 
 
+@pytest.mark.whole_mqi
 @pytest.mark.parametrize(
     ("delivery", "persistence", "durable", "accepted"),
     [
@@ -256,6 +258,7 @@ def test_delivery_rules_without_dead_letter_queue(
         app.close(extra, cmqc.MQCO_REMOVE_SUB)
 
 
+@pytest.mark.whole_mqi
 def test_the_default_delivery_rules(mq: Workplace, app: Application, root: str, full: Any) -> None:
     """SYSTEM.BASE.TOPIC: PMSGDLV(ALLDUR) NPMSGDLV(ALLAVAIL), here without a dead-letter queue."""
     mq.alter(DEADQ="")
@@ -268,6 +271,7 @@ def test_the_default_delivery_rules(mq: Workplace, app: Application, root: str, 
     app.close(subscription, cmqc.MQCO_REMOVE_SUB)
 
 
+@pytest.mark.whole_mqi
 def test_an_undeliverable_publication_goes_to_the_dead_letter_queue(
     mq: Workplace, app: Application, root: str, full: Any
 ) -> None:
@@ -291,6 +295,7 @@ def test_an_undeliverable_publication_goes_to_the_dead_letter_queue(
     assert f"<Top>{root}</Top>".encode() in got.data
 
 
+@pytest.mark.whole_mqi
 @pytest.mark.parametrize(
     ("attributes", "reason"), [("MAXMSGL(3)", cmqc.MQRC_MSG_TOO_BIG_FOR_Q), ("PUT(DISABLED)", cmqc.MQRC_PUT_INHIBITED)]
 )
@@ -304,6 +309,7 @@ def test_the_dead_letter_header_contains_the_reason(
     assert decode_mqdlh(app.take(dead).data).Reason == reason
 
 
+@pytest.mark.whole_mqi
 def test_a_dead_letter_that_cannot_be_put_either_leaves_it_to_the_delivery_rules(
     mq: Workplace, app: Application, root: str, full: Any
 ) -> None:

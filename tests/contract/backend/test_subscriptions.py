@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bridge.mq.mqi import MQPMO, MQSD, GetOptions
+from bridge.mq.mqi import MQSD, GetOptions
 from bridge.telemetry.message import Message
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD, decode_mqxqh
@@ -20,6 +20,7 @@ FORCE = cmqc.MQGMO_PROPERTIES_FORCE_MQRFH2
 # Subscriptions --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.whole_mqi
 @pytest.mark.smoke
 def test_a_provided_destination(queue: str, app: Application, other: Application, root: str) -> None:
     handle = app.open_queue(queue)
@@ -46,6 +47,7 @@ def test_an_expired_subscription_gets_no_more_publications(mq: Workplace, app: A
     until(passed_by, lambda: "the subscription still gets publications")
 
 
+@pytest.mark.whole_mqi
 def test_a_destination_at_another_queue_manager(mq: Workplace, app: Application, root: str) -> None:
     """How the bridge subscribes for an MQTT client (integration tables)."""
     transmission = mq.queue("USAGE(XMITQ)")
@@ -62,6 +64,7 @@ def test_a_destination_at_another_queue_manager(mq: Workplace, app: Application,
     assert b"<Sud>2</Sud>" in got.data
 
 
+@pytest.mark.whole_mqi
 def test_a_non_durable_subscription_ends_with_its_handle_or_connection(
     queue: str, app: Application, other: Application, root: str
 ) -> None:
@@ -90,6 +93,7 @@ def test_a_durable_subscription_continues_without_its_application(
     other.close(subscription, cmqc.MQCO_REMOVE_SUB)
 
 
+@pytest.mark.whole_mqi
 def test_resume_alter_and_create(mq: Workplace, app: Application, other: Application, root: str) -> None:
     """MQSD, "Valid combinations of access and creation options"."""
     name = mq.name("sub")
@@ -121,6 +125,7 @@ def test_options_of_subscribe(mq: Workplace, app: Application, root: str, option
         app.connection.subscribe(MQSD(Options=options | cmqc.MQSO_MANAGED, ObjectString=root, SubName=mq.name("sub")))
 
 
+@pytest.mark.whole_mqi
 def test_alter_gives_another_destination_and_other_user_data(mq: Workplace, app: Application, root: str) -> None:
     one, two, name = mq.queue(), mq.queue(), mq.name("sub")
     handles = app.open_queue(one), app.open_queue(two)
@@ -138,6 +143,7 @@ def test_a_durable_subscription_needs_a_name(app: Application, root: str) -> Non
         app.subscribe(root, options=DURABLE)
 
 
+@pytest.mark.whole_mqi
 def test_a_subscription_needs_a_destination(mq: Workplace, app: Application, root: str) -> None:
     for handle in (0, 4711):
         with refused(cmqc.MQRC_HOBJ_ERROR):
@@ -157,15 +163,6 @@ def test_administrative_subscriptions_take_part(mq: Workplace, app: Application,
     mq.command(f"DELETE SUB('{name}')")
     app.publish(f"{root}/x", b"2")
     assert app.all(queue) == [b"1"]
-
-
-def test_only_the_highest_sublevel_is_served(mq: Workplace, app: Application, root: str) -> None:
-    """ "Intercepting publications": the subscribers with the highest SubLevel that PubLevel reaches."""
-    low, high, highest = (app.subscribe(root, SubLevel=level)[1] for level in (1, 5, 9))
-    app.publish(root, b"9")
-    app.publish(root, b"8", options=MQPMO(PubLevel=8))
-    app.publish(root, b"1", options=MQPMO(PubLevel=1))
-    assert (app.drain(low), app.drain(high), app.drain(highest)) == ([b"1"], [b"8"], [b"9"])
 
 
 # Administrative topic objects -----------------------------------------------------------------------------------------

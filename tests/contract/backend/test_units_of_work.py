@@ -127,6 +127,7 @@ def test_no_syncpoint_does_not_wait_for_the_commit(queue: str, app: Application,
     assert other.all(queue) == [b"out"]
 
 
+@pytest.mark.whole_mqi
 def test_syncpoint_if_persistent(queue: str, app: Application, other: Application) -> None:
     app.put(queue, b"persistent", Persistence=1)
     app.put(queue, b"not", Persistence=0)

@@ -13,13 +13,13 @@ from typing import Any
 
 import pytest
 
-from bridge.mq.embedded.connection import EmbeddedConnection
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.mqi import MQOD
 from bridge.telemetry.message import Message
 from bridge.wire.mq import MQMD
 from tests.helpers.client_programs import Manager
 from tests.helpers.patience import until
+from tests.ibm_standin.mqi.connection import StandInConnection
 
 CONNECT = """
 cd = mq.CD(ChannelName=b'CHANNEL', ConnectionName=b'localhost(1414)', ChannelType=6, TransportType=2)
@@ -99,7 +99,7 @@ def test_outside_of_a_unit_of_work(
 
 
 def put_to_go(manager: Manager) -> None:
-    connection = EmbeddedConnection(manager.itself, "tests")
+    connection = StandInConnection(manager.itself, "tests")
     connection.put1(MQOD(ObjectName="GO"), Message(MQMD(), b"go"))
     connection.disconnect()
 
@@ -129,7 +129,7 @@ class Restarted:
             ran = self.end_under(package, text, executor)
             before = QueueManager("MQB1", self._directory)  # unreachable
             if first:
-                (response,) = EmbeddedConnection(before, "tests").command(first)
+                (response,) = StandInConnection(before, "tests").command(first)
                 assert response.ok, response.message
             before.close()
             self.start()

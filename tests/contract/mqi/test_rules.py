@@ -12,10 +12,9 @@ import pytest
 
 from bridge.config.queue_manager import ListenerConfig
 from bridge.mq.administration import PcfAdministration
-from bridge.mq.embedded.connection import EmbeddedConnection
 from bridge.mq.ibm.connection import connect_ibm
 from bridge.mq.ibm.parameters import ConnectionParameters
-from bridge.mq.mqi import MQOD, MQPMO, MQSD, Connection, GetOptions, MQError
+from bridge.mq.mqi import MQOD, MQSD, Connection, GetOptions, MQError
 from bridge.telemetry.message import Message
 from bridge.wire import cmqcfc
 from bridge.wire.mq import MQMD, decode_mqxqh
@@ -25,6 +24,7 @@ from tests.helpers.client_packages import connecting
 from tests.helpers.mq_applications import refused
 from tests.helpers.served_queue_manager import ServedQueueManager
 from tests.ibm_standin import cmqc
+from tests.ibm_standin.mqi.connection import StandInConnection
 from tests.ibm_standin.rules import REFUSALS, Rules
 
 pytestmark = pytest.mark.smoke
@@ -53,8 +53,8 @@ def connect(served: ServedQueueManager, package: str) -> Iterator[Callable[[], C
 
 
 @pytest.fixture
-def administrator(served: ServedQueueManager) -> Iterator[EmbeddedConnection]:
-    connection = EmbeddedConnection(served.itself, "administrator", "mqm")
+def administrator(served: ServedQueueManager) -> Iterator[StandInConnection]:
+    connection = StandInConnection(served.itself, "administrator", "mqm")
     yield connection
     connection.disconnect()
 
@@ -63,7 +63,7 @@ def publish(connection: Connection, user: bytes) -> None:
     """Publish as the bridge does, with the user of a client in the message."""
     od = MQOD(ObjectType=cmqc.MQOT_TOPIC, ObjectString=TOPIC)
     message = Message(MQMD(UserIdentifier=user), b"x")
-    connection.put1(od, message, MQPMO(Options=cmqc.MQPMO_SET_IDENTITY_CONTEXT))
+    connection.put1(od, message, cmqc.MQPMO_SET_IDENTITY_CONTEXT)
 
 
 @pytest.mark.parametrize(
@@ -137,7 +137,7 @@ def test_a_failed_login_is_delayed_and_counted(tmp_path: Path, monkeypatch: pyte
 
 
 def test_with_defreada_a_handle_without_explicit_read_ahead_cannot_get_in_syncpoint(
-    connect: Callable[[], Connection], administrator: EmbeddedConnection, package: str
+    connect: Callable[[], Connection], administrator: StandInConnection, package: str
 ) -> None:
     """IBM MQ documentation, "MQGET options and read ahead": options may not change between calls of one handle.
 
@@ -186,7 +186,7 @@ def test_an_mqopen_and_a_stepped_over_message_have_a_cost(
 
 @pytest.mark.parametrize("ccsid", [37, 437, 819, 850])
 def test_a_queue_manager_with_another_character_set(
-    connect: Callable[[], Connection], administrator: EmbeddedConnection, ccsid: int
+    connect: Callable[[], Connection], administrator: StandInConnection, ccsid: int
 ) -> None:
     """Commands and messages of the bridge, whose text is UTF-8 (IBM MQ documentation, "ALTER QMGR": CCSID).
 

@@ -20,7 +20,6 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from bridge.config.queue_manager import ListenerConfig
-from bridge.mq.embedded.connection import EmbeddedConnection
 from bridge.mq.ibm.connection import IbmConnection, connect_ibm
 from bridge.mq.ibm.parameters import ConnectionParameters, Tls
 from bridge.mq.mqi import MQOD, GetOptions, MQError
@@ -32,6 +31,7 @@ from tests.helpers.patience import until
 from tests.helpers.served_queue_manager import ServedQueueManager
 from tests.helpers.token_issuer import Issuer
 from tests.ibm_standin import cmqc
+from tests.ibm_standin.mqi.connection import StandInConnection
 
 PASSWORD = "key store 1"
 CHANNEL = "DEV.APP.SVRCONN"
@@ -76,7 +76,7 @@ class Site:
     @contextlib.contextmanager
     def channel(self, attributes: str) -> Iterator[None]:
         """Define the channel, which is not there otherwise, and limits nothing then."""
-        connection = EmbeddedConnection(self.queue_manager.itself, "tests")
+        connection = StandInConnection(self.queue_manager.itself, "tests")
         (response,) = connection.command(f"DEFINE CHANNEL({CHANNEL}) CHLTYPE(SVRCONN) {attributes}")
         assert response.ok, response.message
         try:
@@ -208,7 +208,7 @@ def test_a_channel_that_requires_certificates_rejects_a_client_without(connect: 
 
 def test_a_channel_with_a_cipher_spec_refuses_a_client_without(connect: Connecting, tmp_path: Path) -> None:
     with ServedQueueManager(tmp_path, tcp=True, stand_in=True) as served:
-        EmbeddedConnection(served.itself, "tests").command(
+        StandInConnection(served.itself, "tests").command(
             f"DEFINE CHANNEL({CHANNEL}) CHLTYPE(SVRCONN) SSLCIPH(ANY_TLS12)"
         )
         place = f"127.0.0.1({served.port})"

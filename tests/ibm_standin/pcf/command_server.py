@@ -19,7 +19,6 @@ from bridge.mq.embedded.objects import ResolvedDestination
 from bridge.mq.embedded.queue import Queue, StoredMessage
 from bridge.mq.embedded.queuemanager import QueueManager, dead_letter
 from bridge.mq.embedded.unit import Unit
-from bridge.mq.embedded.verbs.get import convert
 from bridge.mq.mqi import MQError
 from bridge.security import audit_log
 from bridge.security.privileged import NOBODY
@@ -27,6 +26,7 @@ from bridge.telemetry.message import CCSID_UTF8, Message
 from bridge.wire.mq import MQMD, MalformedHeader, byte_order_of
 from bridge.wire.mq.pcf import MQCFH, MQCFST, PCFParameter, decode_pcf, encode_pcf
 from tests.ibm_standin import cmqc, cmqcfc
+from tests.ibm_standin.mqi.conversion import convert
 from tests.ibm_standin.pcf.commands import PCFCommands, PCFRefused, Reply, Request, reason_of_structure
 from tests.ibm_standin.pcf.objects import NamelistCommands, QueueCommands, SubscriptionCommands, TopicCommands
 from tests.ibm_standin.pcf.queue_manager import (
@@ -109,10 +109,7 @@ class CommandServer:
             if COMMAND_QUEUE not in queues:
                 queues[COMMAND_QUEUE] = Queue(COMMAND_QUEUE, defaults("QLOCAL") | _COMMAND_QUEUE)
             queue = self._queue()
-            if queue.inputs:
-                raise MQError(cmqc.MQRC_OBJECT_IN_USE, f"queue {queue.name} is open for input elsewhere")
-            queue.inputs += 1
-            queue.exclusive = True
+            queue.open(cmqc.MQOO_INPUT_EXCLUSIVE)
             queue.consumer = self._arrived
             self._started = True
             self._queue_manager.on_close.append(self.stop)
@@ -124,8 +121,7 @@ class CommandServer:
             if self._started:
                 queue = self._queue()
                 queue.consumer = None
-                queue.inputs -= 1
-                queue.exclusive = False
+                queue.close(cmqc.MQOO_INPUT_EXCLUSIVE, exclusive=True)
                 self._started = False
 
     def _queue(self) -> Queue:

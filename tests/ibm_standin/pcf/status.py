@@ -7,8 +7,9 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 
-from bridge.mq.embedded.handles import INPUT, DefinitionHandle, Handle, QueueHandle, SubscriptionHandle, TopicHandle
+from bridge.mq.embedded.handles import DefinitionHandle, Handle, QueueHandle, SubscriptionHandle, TopicHandle
 from bridge.mq.embedded.mqsc.display import is_named, objects
+from bridge.mq.embedded.queue import INPUT
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.embedded.verbs.hconn import Hconn
 from bridge.wire.mq.pcf import MQCFBS, MQCFIL, MQCFIN, MQCFST, PCFParameter

@@ -14,9 +14,10 @@ from typing import Any
 import pytest
 
 from bridge.cli import connections
+from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.ibm.parameters import ConnectionParameters
-from bridge.mq.remote import RemoteConnection
 from tests.helpers.patience import PATIENCE
+from tests.ibm_standin.mqi.connection import StandInConnection
 from tests.ibm_standin.pcf.command_server import CommandServer
 
 XMITQ, DLQ = "SYSTEM.MQTT.TRANSMIT.QUEUE", "SYSTEM.DEAD.LETTER.QUEUE"
@@ -184,20 +185,20 @@ def test_the_script_of_a_configuration_grants_to_the_user_or_group_that_is_named
 
 
 class FakeIbm:
-    """Connections to IBM MQ that are connections to the embedded queue manager; it keeps what they were made with."""
+    """Connections to the stand-in for IBM MQ, in this process. It keeps the parameters of the connections."""
 
-    def __init__(self, directory: Path) -> None:
-        self.directory = directory
+    def __init__(self, queue_manager: QueueManager) -> None:
+        self._queue_manager = queue_manager
         self.made: list[ConnectionParameters] = []
 
-    def __call__(self, library: Any, parameters: ConnectionParameters) -> RemoteConnection:
+    def __call__(self, library: Any, parameters: ConnectionParameters) -> StandInConnection:
         self.made.append(parameters)
-        return RemoteConnection(self.directory)
+        return StandInConnection(self._queue_manager)
 
 
 @pytest.fixture
 def ibm(queue_manager: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeIbm]:
-    fake = FakeIbm(queue_manager.directory)
+    fake = FakeIbm(queue_manager.itself)
     command_server = CommandServer(queue_manager.itself)
     command_server.start()
     monkeypatch.setattr("bridge.mq.ibm.connection.connect_ibm", fake)
@@ -225,7 +226,7 @@ def test_a_queue_manager_that_hangs_after_it_has_accepted_the_connection(
 ) -> None:
     """The time counts from its last answer."""
     answers, hung, goes_on = itertools.count(), threading.Event(), threading.Event()
-    inquire = RemoteConnection.inquire
+    inquire = StandInConnection.inquire
 
     def hangs(*arguments: Any) -> Any:
         if next(answers) > 3:
@@ -233,7 +234,7 @@ def test_a_queue_manager_that_hangs_after_it_has_accepted_the_connection(
             goes_on.wait(PATIENCE)
         return inquire(*arguments)
 
-    monkeypatch.setattr(RemoteConnection, "inquire", hangs)
+    monkeypatch.setattr(StandInConnection, "inquire", hangs)
     monkeypatch.setattr(connections, "TIMEOUT", 0.3)
     try:
         result = invoke("check", "--connect", file(tmp_path, IBM))

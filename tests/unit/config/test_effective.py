@@ -26,6 +26,8 @@ LINKS = [
     "{host: h, user: u}",
 ]
 MAPPINGS = [
+    "{from: {mqtt: a}, to: {queue: A}, payload: {keep: [$.device], transform: {v: '{$.temp}', n: null, l: [1, {x: yes}]}}}",
+    "{from: {mqtt: a}, to: {queue: A}, attributes: {properties: {v: {value: '{$.temp}', type: double}, w: x}}}",
     "{from: {mqtt: 'a/{b}'}, to: {queue: 'A.{b}'}}",
     "{from: {mqtt: 'a/{b}'}, to: {queue: A, queue_manager: '{b}'}, allow: [QM2, 'client:*']}",
     "{from: {mqtt: a, link: l}, to: {queue: A, queue_manager: QM2}, enabled: no, guarantee: at-most-once}",

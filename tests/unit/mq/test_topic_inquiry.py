@@ -20,6 +20,7 @@ from bridge.mqtt.topics import overlap
 from bridge.telemetry.message import Message
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
+from tests.ibm_standin.mqi.connection import StandInConnection
 from tests.ibm_standin.pcf.command_server import CommandServer
 
 RETAINED = ("plant/1/temp", "plant/2/temp", "plant/1", "/lead", "$SYS/x")
@@ -66,7 +67,7 @@ def site(tmp_path: Path) -> Iterator[Site]:
 Inquirer = Callable[[Site], TopicInquiry]
 KINDS: dict[str, Inquirer] = {
     "embedded": lambda site: EmbeddedTopicInquiry(site.itself),
-    "pcf": lambda site: PcfTopicInquiry(lambda _: EmbeddedConnection(site.itself)),
+    "pcf": lambda site: PcfTopicInquiry(lambda _: StandInConnection(site.itself)),
 }
 
 

@@ -8,8 +8,14 @@ from typing import Any
 import pytest
 
 from bridge.mqtt.packets import Connack, Connect, Disconnect, Puback, Publish, Suback, Subscribe, Unsuback, Unsubscribe
-from bridge.service import events
-from bridge.service.events import ClientConnected, ClientDisconnected, Event, EventBus, SessionEnded, SessionRejected
+from bridge.service.events import (
+    ClientConnected,
+    ClientDisconnected,
+    CredentialsRejected,
+    Event,
+    EventBus,
+    SessionEnded,
+)
 from bridge.wire import cmqc
 
 
@@ -64,7 +70,7 @@ async def test_each_event_is_published(bridge: Any) -> None:
     life = [one.__name__ for one in (ClientConnected, ClientDisconnected, SessionEnded)]
     assert [name for name in published if name in life] == life * 2
     # Clients do not authenticate here: tests/acceptance/test_authentication.py and test_ownership.py cover that.
-    missing = {events.CredentialsRejected.__name__, SessionRejected.__name__}
+    missing = {CredentialsRejected.__name__}
     assert set(published) == {event.__name__ for event in Event.__subclasses__()} - missing
 
 
@@ -88,13 +94,13 @@ def test_a_subscriber_that_unsubscribes_gets_no_more_events() -> None:
         def __init__(self) -> None:
             self.channels = []
 
-        def note(self, event: SessionRejected) -> None:
+        def note(self, event: CredentialsRejected) -> None:
             self.channels.append(event.channel)
 
     bus, first, second = EventBus(), Subscriber(), Subscriber()
     for subscriber in (first, second):
-        bus.subscribe(SessionRejected, subscriber.note)
-    bus.publish(SessionRejected("A"))
+        bus.subscribe(CredentialsRejected, subscriber.note)
+    bus.publish(CredentialsRejected("A"))
     bus.unsubscribe(second)
-    bus.publish(SessionRejected("B"))
+    bus.publish(CredentialsRejected("B"))
     assert (first.channels, second.channels) == (["A", "B"], ["A"])

@@ -23,7 +23,7 @@ from bridge.mqtt.packets import (
 )
 from bridge.security.authenticator import Authenticated, AuthenticationFailed, Presented
 from bridge.security.authenticators import ChannelAuthentication
-from bridge.service.events import EventBus, Finished, SessionRejected
+from bridge.service.events import ConnectRejected, EventBus, Finished
 from bridge.telemetry.identity import UNAUTHENTICATED, Principal
 from bridge.telemetry.record import Side, StateKey, decode
 from bridge.telemetry.undelivered import NOT_ALLOWED
@@ -245,7 +245,7 @@ async def test_a_rejected_client_is_logged_counted_and_told_how_to_proceed(
     counted: list[str] = []
 
     def listen(events: EventBus) -> None:
-        events.subscribe(SessionRejected, lambda event: counted.append(event.channel))
+        events.subscribe(ConnectRejected, lambda event: counted.extend([event.channel] * event.by_owner))
 
     async with site(listeners=[listen]) as running:
         await running.accepted(PASSWORD, "pump-7", "alice")

@@ -66,13 +66,12 @@ async def mqsc(bridge: Bridge, tmp_path: Path, *commands: str) -> None:
 
 async def put(tmp_path: Path, queue: str, topic: str = "") -> None:
     def run() -> None:
-        from bridge.mq.mqi import MQPMO
         from bridge.telemetry.message import Message
         from bridge.wire.mq import MQMD
 
         connection = RemoteConnection(tmp_path / "data", application="test")
         od = MQOD(ObjectType=cmqc.MQOT_TOPIC, ObjectString=topic) if topic else MQOD(ObjectName=queue)
-        connection.put1(od, Message(MQMD(), b"x"), MQPMO())
+        connection.put1(od, Message(MQMD(), b"x"))
         connection.disconnect()
 
     await asyncio.to_thread(run)

@@ -19,7 +19,7 @@ import pytest
 
 from bridge.config.models import Configuration
 from bridge.mq.embedded.host import EmbeddedHost
-from bridge.mq.mqi import MQOD, MQPMO
+from bridge.mq.mqi import MQOD
 from bridge.mq.remote import RemoteConnection
 from bridge.mqtt.packets import Puback, Publish
 from bridge.service.lifecycle import Bridge
@@ -172,7 +172,7 @@ async def test_mqput_to_client(bridge: Bridge, hook: Hook, capsys: pytest.Captur
     connection = await outside(lambda: application(bridge))
 
     def work() -> None:
-        connection.put1(MQOD(ObjectType=cmqc.MQOT_TOPIC, ObjectString="t"), Message(MQMD(), b"x"), MQPMO())
+        connection.put1(MQOD(ObjectType=cmqc.MQOT_TOPIC, ObjectString="t"), Message(MQMD(), b"x"))
         client.expect(Publish)
 
     files = await files_of(hook, lambda: outside(work))
@@ -191,7 +191,7 @@ async def test_retained_publication_cleared_by_a_mapping(
     hold = hook
 
     def put(payload: bytes) -> None:
-        connection.put1(MQOD(ObjectName="IN"), Message(MQMD(), payload), MQPMO())
+        connection.put1(MQOD(ObjectName="IN"), Message(MQMD(), payload))
 
     def clear() -> None:
         hold.calls, calls = None, hold.calls

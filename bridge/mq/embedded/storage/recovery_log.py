@@ -559,16 +559,14 @@ class RecoveryLog:
                 arrived = {}
             if reason == cmqc.MQRC_NONE:
                 for stored in unit.gets:
-                    taken_from = stored.queue
-                    taken_from.depth -= 1
-                    taken_from.dequeued += 1
+                    stored.queue.got()
                 if unit.changed is not None:
                     for effect in unit.changed.effects:
                         effect()
                 for stored in unit.puts:
                     target = stored.queue
                     if stored.superseded:
-                        target.depth -= 1
+                        target.forget()
                         continue
                     target.append(stored)
                     batch = arrived.get(target)

@@ -6,13 +6,13 @@ It also completes message descriptors for MQPUT (context, report options).
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final, NamedTuple
+from typing import Any, ClassVar, Final, NamedTuple
 
 from bridge.mq.embedded.handles import Handle, QueueHandle
 from bridge.mq.embedded.objects import ResolvedDestination
 from bridge.mq.embedded.queuemanager import REQUESTED, QueueManager, check_report
 from bridge.mq.embedded.unit import Unit
-from bridge.mq.mqi import MQOD, MQSTS, MQError, check_md
+from bridge.mq.mqi import MQOD, MQError, check_md
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 
@@ -95,67 +95,22 @@ def blank(names: tuple[str, ...]) -> dict[str, Any]:
     return copied(names, _BLANK)
 
 
-class Completed(NamedTuple):
+class CompletedDescriptor(NamedTuple):
     """An MQMD and put options of an application, and the completed MQMD."""
 
-    given: MQMD
+    source: MQMD
     options: int
     #: the queue manager's
     ccsid: str | int
     md: MQMD
     application: str | None
-    #: MQRC_NONE, or the reason code of a warning
-    reason: int
-
-
-class Outcomes:
-    """The outcomes of the asynchronous puts of one connection since the last MQSTAT."""
-
-    __slots__ = ("_queue_manager_name", "_status")
-
-    def __init__(self, queue_manager_name: str) -> None:
-        self._queue_manager_name = queue_manager_name
-        self._status = MQSTS()
-
-    def put(self, target: str | ResolvedDestination, warning: int) -> None:
-        """Record a successful put, with MQRC_NONE or the reason code of a warning."""
-        status = self._status
-        if not warning:
-            status.PutSuccessCount += 1
-            return
-        status.PutWarningCount += 1
-        if status.CompCode == cmqc.MQCC_OK:
-            status.CompCode, status.Reason = cmqc.MQCC_WARNING, warning
-            self._name(target)
-
-    def failed(self, reason: int, target: str | ResolvedDestination | None = None) -> None:
-        """Record a failed put. It has no target if it failed before resolving one, or in its commit."""
-        status = self._status
-        status.PutFailureCount += 1
-        if status.CompCode != cmqc.MQCC_FAILED:
-            status.CompCode, status.Reason = cmqc.MQCC_FAILED, reason
-            if target is not None:
-                self._name(target)
-
-    def _name(self, target: str | ResolvedDestination) -> None:
-        status = self._status
-        if isinstance(target, str):
-            status.ObjectType, status.ObjectString = cmqc.MQOT_TOPIC, target
-            return
-        assert target.queue is not None
-        status.ObjectType, status.ObjectName = cmqc.MQOT_Q, target.name
-        status.ObjectQMgrName = target.client_id or self._queue_manager_name
-        status.ResolvedObjectName = target.remote_queue or target.queue.name
-        status.ResolvedQMgrName = target.client_id or self._queue_manager_name
-
-    def taken(self) -> MQSTS:
-        """Return the outcomes and reset them."""
-        status, self._status = self._status, MQSTS()
-        return status
 
 
 class Hconn:
     """One connection to the embedded queue manager, created by `mqconn`."""
+
+    #: class of the handles of queues
+    QUEUE_HANDLE: ClassVar[type[QueueHandle]] = QueueHandle
 
     def __init__(self, queue_manager: QueueManager, name: str, user: str, asked: str | None) -> None:
         self.queue_manager = queue_manager
@@ -178,12 +133,8 @@ class Hconn:
         self._next_hobj = 1
         #: the unit of work; None if there was no call under syncpoint since the last one ended
         self.unit: Unit | None = None
-        #: STOP CHANNEL has stopped the connection's server-connection channel
-        self.channel_quiescing = False
-        #: outcomes of asynchronous puts
-        self.outcomes = Outcomes(queue_manager.name)
         #: the completed MQMD of the last put, reused if the next put has the same MQMD
-        self.completed: Completed | None = None
+        self.completed: CompletedDescriptor | None = None
 
     # Handles ---------------------------------------------------------------------------------------------------------
 
@@ -240,48 +191,33 @@ class Hconn:
         """Raise MQError if options contain _FAIL_IF_QUIESCING (the same number in all calls) while quiescing."""
         if self.queue_manager.quiescing and options & cmqc.MQOO_FAIL_IF_QUIESCING:
             raise MQError(cmqc.MQRC_Q_MGR_QUIESCING, f"queue manager {self.queue_manager.name} is about to end")
-        if self.channel_quiescing and options & cmqc.MQOO_FAIL_IF_QUIESCING:
-            raise MQError(cmqc.MQRC_CONNECTION_QUIESCING, "the channel is stopped")
 
     def check_administrator(self, command: str) -> None:
         """Check that the connected user may run commands. Raises MQError."""
         if self.queue_manager.authorization is not None:
             self.queue_manager.authorization.administering(self.asked, command)
 
-    def acting(self, od: MQOD, options: int) -> str | None:
-        """Return the user that opens an object: the alternate user, or the connection's user."""
-        alternate = _alternate_user(od, options)
-        return self.asked if alternate is None else alternate
-
     def ask_object(self, od: MQOD, options: int, type: int, name: str, *more: str) -> None:
         """Check the authorities for opening an object. Raises MQError."""
         if self.queue_manager.authorization is not None:
-            alternate = _alternate_user(od, options)
+            alternate = alternate_user(od, options)
             self.queue_manager.authorization.opening(self.asked, alternate, type, name, options, *more)
 
-    def ask_queue(
-        self, od: MQOD, options: int, name: str, destination: ResolvedDestination | None = None, *more: str
-    ) -> str:
+    def ask_queue(self, od: MQOD, options: int, name: str, destination: ResolvedDestination | None = None) -> str:
         """Check the authorities for opening a queue. Return the name of the checked object. Raises MQError.
 
         For a queue at another queue manager, that is the transmission queue (IBM MQ documentation, "MQOPEN").
         """
-        queue_manager = self.queue_manager
-        if destination is not None and destination.client_id and od.ObjectQMgrName not in ("", queue_manager.name):
+        if destination is not None and destination.client_id and od.ObjectQMgrName not in ("", self.queue_manager.name):
             assert destination.queue is not None
             name = destination.queue.name
-        if queue_manager.authorization is not None:
-            queue = queue_manager.objects.queues.get(name)
-            if queue is None or queue.owner is None or queue.owner != self.acting(od, options):
-                self.ask_object(od, options, cmqc.MQOT_Q, name, *more)
-            else:
-                queue_manager.authorization.opening_own(self.asked, options)
+        self.ask_object(od, options, cmqc.MQOT_Q, name)
         return name
 
     def ask_topic(self, od: MQOD, options: int, topic: str) -> None:
         """Check the authorities for opening a topic. Raises MQError."""
         if self.queue_manager.authorization is not None:
-            self.queue_manager.authorization.opening_topic(self.asked, _alternate_user(od, options), topic, options)
+            self.queue_manager.authorization.opening_topic(self.asked, alternate_user(od, options), topic, options)
 
     # Generated values ------------------------------------------------------------------------------------------------
 
@@ -290,6 +226,6 @@ class Hconn:
         return self.queue_manager.appearance.generated(self.queue_manager.next_number())
 
 
-def _alternate_user(od: MQOD, options: int) -> str | None:
+def alternate_user(od: MQOD, options: int) -> str | None:
     """Return AlternateUserId if the options contain MQOO_ALTERNATE_USER_AUTHORITY, otherwise None."""
     return od.AlternateUserId if options & cmqc.MQOO_ALTERNATE_USER_AUTHORITY else None

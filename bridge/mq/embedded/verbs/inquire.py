@@ -1,33 +1,20 @@
-"""MQINQ, MQSET and MQSTAT."""
+"""MQINQ."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bridge.mq.embedded.attributes import AttributeRefused, Value, read
+from bridge.mq.embedded.attributes import Value
 from bridge.mq.embedded.attributes import selector as attribute
-from bridge.mq.embedded.mqsc.definitions import Definitions
 from bridge.mq.embedded.mqsc.display import objects
-from bridge.mq.embedded.unit import Unit
 from bridge.mq.embedded.verbs.hconn import Hconn
-from bridge.mq.mqi import MQSTS, MQError
+from bridge.mq.mqi import MQError
 from bridge.wire import cmqc
 
 _MAX_SELECTORS = 256
-#: "Attributes that can be set", by selector, and the reason code for an invalid value.
-_SETTABLE = {
-    cmqc.MQIA_INHIBIT_GET: cmqc.MQRC_INHIBIT_VALUE_ERROR,
-    cmqc.MQIA_INHIBIT_PUT: cmqc.MQRC_INHIBIT_VALUE_ERROR,
-    cmqc.MQIA_DIST_LISTS: cmqc.MQRC_SELECTOR_ERROR,
-    cmqc.MQIA_TRIGGER_CONTROL: cmqc.MQRC_TRIGGER_CONTROL_ERROR,
-    cmqc.MQIA_TRIGGER_DEPTH: cmqc.MQRC_TRIGGER_DEPTH_ERROR,
-    cmqc.MQIA_TRIGGER_MSG_PRIORITY: cmqc.MQRC_TRIGGER_MSG_PRIORITY_ERR,
-    cmqc.MQIA_TRIGGER_TYPE: cmqc.MQRC_TRIGGER_TYPE_ERROR,
-    cmqc.MQCA_TRIGGER_DATA: cmqc.MQRC_SELECTOR_ERROR,
-}
 
 
-def _is_integer(selector: int) -> bool:
+def is_integer(selector: int) -> bool:
     """Return whether a selector is an MQIA_ selector. Raises MQError if it is neither MQIA_ nor MQCA_."""
     if cmqc.MQIA_FIRST <= selector <= cmqc.MQIA_LAST:
         return True
@@ -48,7 +35,7 @@ def mqinq(hconn: Hconn, hobj: int, selectors: Sequence[int]) -> tuple[list[int],
     ints: list[int] = []
     chars: list[str] = []
     for selector in selectors:
-        integer = _is_integer(selector)
+        integer = is_integer(selector)
         one = attribute(kind, selector)
         value = shown.get(one.keyword, one.fixed) if one is not None else None
         if one is None or value is None:
@@ -67,61 +54,3 @@ def _shown(hconn: Hconn, kind: str, name: str) -> dict[str, Value]:
         if shown.get("TYPE", kind) == kind:
             return shown
     raise MQError(cmqc.MQRC_OBJECT_CHANGED, f"{kind} {name} is not there any more")
-
-
-def mqset(hconn: Hconn, hobj: int, selectors: Sequence[int], ints: Sequence[int], chars: Sequence[str]) -> Unit | None:
-    """Set attributes. Return the unit of work to submit, or None if nothing changes. Raises MQError."""
-    handle = hconn.find(hobj)
-    kind, name = handle.definition
-    if not handle.options & cmqc.MQOO_SET:
-        raise MQError(cmqc.MQRC_NOT_OPEN_FOR_SET, "open it with MQOO_SET")
-    remaining_ints, remaining_chars = list(ints), list(chars)
-    given: dict[str, Value] = {}
-    for selector in selectors:
-        integer = _is_integer(selector)
-        reason = _SETTABLE.get(selector)
-        one = attribute(kind, selector)
-        if reason is None:
-            raise MQError(cmqc.MQRC_SELECTOR_ERROR, f"attribute {selector} is not set by MQSET")
-        if one is None:
-            raise MQError(cmqc.MQRC_SELECTOR_NOT_FOR_TYPE, f"{kind} has no attribute {selector}")
-        rest: list[int] | list[str] = remaining_ints if integer else remaining_chars
-        if not rest:
-            too_few = cmqc.MQRC_INT_ATTR_COUNT_ERROR if integer else cmqc.MQRC_CHAR_ATTR_LENGTH_ERROR
-            raise MQError(too_few, f"no value for attribute {selector}")
-        value = rest.pop(0)
-        try:
-            text = one.word(value) if isinstance(value, int) else value
-            given[one.keyword] = read(kind, one.keyword, text)
-        except AttributeRefused as error:
-            raise MQError(reason, str(error)) from error
-    return _change(hconn, kind, name, given)
-
-
-def _change(hconn: Hconn, kind: str, name: str, given: dict[str, Value]) -> Unit | None:
-    held = hconn.queue_manager.objects
-    old = held.of_kind(kind).get(name)
-    if old is None:
-        raise MQError(cmqc.MQRC_OBJECT_CHANGED, f"{kind} {name} is not there any more")
-    attributes = old | given
-    if attributes == old:
-        return None
-    definitions = Definitions(hconn.queue_manager)
-
-    def install() -> None:
-        definitions.install(kind, name, attributes)
-
-    if not (kind == "QLOCAL" and held.queues[name].temporary):
-        return Unit().define(kind, name, attributes, install)
-    unit = Unit()
-    unit.changes.effects.append(install)
-    return unit
-
-
-def mqstat(hconn: Hconn, type: int) -> MQSTS:
-    """Return the outcomes of the asynchronous puts since the last MQSTAT."""
-    if type in (cmqc.MQSTAT_TYPE_RECONNECTION, cmqc.MQSTAT_TYPE_RECONNECTION_ERROR):
-        return MQSTS()
-    if type != cmqc.MQSTAT_TYPE_ASYNC_ERROR:
-        raise MQError(cmqc.MQRC_STAT_TYPE_ERROR, f"MQSTAT type {type}")
-    return hconn.outcomes.taken()

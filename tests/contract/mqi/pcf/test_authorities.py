@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from bridge.mq.embedded.authority import Identity, covers
-from bridge.mq.embedded.connection import EmbeddedConnection
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.embedded.unit import Unit
 from bridge.mq.mqi import MQOD
@@ -21,6 +20,7 @@ from tests.ibm_standin.cmqcfc import (
     MQIACF_ENTITY_TYPE,
     MQIACF_OBJECT_TYPE,
 )
+from tests.ibm_standin.mqi.connection import StandInConnection
 
 SET, DELETE, INQUIRE = (cmqcfc.MQCMD_SET_AUTH_REC, cmqcfc.MQCMD_DELETE_AUTH_REC, cmqcfc.MQCMD_INQUIRE_AUTH_RECS)
 QUEUE = {MQCACF_AUTH_PROFILE_NAME: "APP.**", MQIACF_OBJECT_TYPE: cmqc.MQOT_Q}
@@ -146,7 +146,7 @@ def test_a_command_takes_the_authority_for_its_object_and_display_for_the_queue_
     clerk: Administrator, command: int, given: dict[int, Any], profile: str, authority: str
 ) -> None:
     """Inquiries of many objects are an administrator's."""
-    office = EmbeddedConnection(clerk.queue_manager, "office")
+    office = StandInConnection(clerk.queue_manager, "office")
 
     def grant(what: str, words: str) -> None:
         (response,) = office.command(f"SET AUTHREC {what} PRINCIPAL('admin') AUTHADD({words})")
@@ -166,7 +166,7 @@ def test_a_command_takes_the_authority_for_its_object_and_display_for_the_queue_
 
 def test_administrators_by_user_identifier(clerk: Administrator) -> None:
     """What counts is the MQMD.UserIdentifier of the command, that of the connection that put it."""
-    clerk.connection = EmbeddedConnection(clerk.queue_manager, "office", "mqm")
+    clerk.connection = StandInConnection(clerk.queue_manager, "office", "mqm")
     clerk.replies = clerk.connection.open(MQOD(ObjectName="REPLIES"), cmqc.MQOO_INPUT_SHARED)
     clerk.ask(cmqcfc.MQCMD_INQUIRE_Q_MGR, {})
     clerk.ask(SET, QUEUE | GROUPS | PUT_AND_GET)

@@ -80,7 +80,7 @@ def test_an_expired_command_is_not_run(queue_manager: QueueManager, admin: Admin
     admin.send(encode_pcf(MQCFH(Command=cmqcfc.MQCMD_PING_Q_MGR), []), Expiry=1)
     time.sleep(0.12)
     assert queue.depth == 1
-    queue.inputs, queue.exclusive = 0, False
+    queue.close(cmqc.MQOO_INPUT_EXCLUSIVE, exclusive=True)
     CommandServer(queue_manager).start()
     assert queue.depth == 0
     with pytest.raises(MQError):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from bridge.config.queue_manager import COMMAND_QUEUE
-from bridge.mq.embedded.connection import EmbeddedConnection
 from bridge.mq.mqi import MQOD, GetOptions
 from bridge.telemetry.message import Message
 from bridge.wire.mq import MQMD
@@ -11,6 +10,7 @@ from bridge.wire.mq.pcf import MQCFIF, MQCFSF
 from tests.helpers.pcf_administrator import Administrator
 from tests.ibm_standin import cmqc, cmqcfc
 from tests.ibm_standin.cmqc import MQCA_Q_NAME, MQIA_CURRENT_Q_DEPTH
+from tests.ibm_standin.mqi.connection import StandInConnection
 
 
 def test_queue_status(admin: Administrator) -> None:
@@ -53,7 +53,7 @@ def test_queue_status(admin: Administrator) -> None:
 
 
 def test_connections(admin: Administrator) -> None:
-    other = EmbeddedConnection(admin.queue_manager, "other", "user")
+    other = StandInConnection(admin.queue_manager, "other", "user")
     queue = other.open(MQOD(ObjectName="APP.IN"), cmqc.MQOO_OUTPUT)
     other.put(queue, Message(MQMD(), b"x"), cmqc.MQPMO_SYNCPOINT)
     command = cmqcfc.MQCMD_INQUIRE_CONNECTION

@@ -10,12 +10,12 @@ import pytest
 
 from bridge.mq.embedded import host as inquiry
 from bridge.mq.embedded.attributes import defaults
-from bridge.mq.embedded.connection import EmbeddedConnection
 from bridge.mq.embedded.host import EmbeddedInquiry
 from bridge.mq.embedded.queue import Queue
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.mqi import MQOD
 from bridge.wire import cmqc
+from tests.ibm_standin.mqi.connection import StandInConnection
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ def test_more_queues_than_are_told_of(queue_manager: Any, monkeypatch: pytest.Mo
 def test_dynamic_queues_are_not_told_of(queue_manager: Any) -> None:
     """Each of them has a name that no other had before."""
     before = EmbeddedInquiry(queue_manager).look([])
-    connection = EmbeddedConnection(queue_manager)
+    connection = StandInConnection(queue_manager)
     od = MQOD(ObjectName="SYSTEM.DEFAULT.MODEL.QUEUE", DynamicQName="REPLIES.*")
     connection.open(od, cmqc.MQOO_INPUT_EXCLUSIVE)
     assert od.ObjectName in queue_manager.objects.queues

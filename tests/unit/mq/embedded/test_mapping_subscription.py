@@ -70,7 +70,7 @@ def test_subscription_queue_and_messages_outlive_a_restart_and_go_together(manag
 def test_a_live_publication_is_marked_as_it_was_published_for_mappings_only(manager: Manager) -> None:
     _, plain = manager.connection.subscribe(MQSD(Options=MANAGED, ObjectString="t/#"))
     _, selective = manager.connection.subscribe(
-        MQSD(Options=MANAGED, ObjectString="t/#", PubPriority=7, RetainAsPublished=True)
+        MQSD(Options=MANAGED, ObjectString="t/#", SubExpiry=36_000, RetainAsPublished=True)
     )
     manager.publish("t/1", b"1", retain=True)
     manager.publish("t/1", b"2")

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from bridge.mq import worker
-from bridge.mq.embedded.connection import EmbeddedConnection
 from bridge.mq.embedded.mqsc.commands import prepare
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.ibm import browser
 from bridge.mq.ibm.subscriber import Subscriber
+from tests.ibm_standin.mqi.connection import StandInConnection
 
 
 @pytest.fixture
@@ -23,7 +23,7 @@ def queue_manager(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Q
     monkeypatch.setattr(Subscriber, "_inquire", staticmethod(lambda _connection: []))
     manager = QueueManager("QM1", tmp_path)
     prepare(manager)
-    connection = EmbeddedConnection(manager)
+    connection = StandInConnection(manager)
     script = "DEFINE QLOCAL(OUT) MAXDEPTH(100000)\nDEFINE SUB('all') TOPICSTR('t/#') DEST(OUT)"
     assert all(response.ok for response in connection.command(script))
     connection.disconnect()

@@ -11,19 +11,20 @@ from typing import Any
 import msgspec
 import pytest
 
-from bridge.mq.embedded.connection import EmbeddedConnection
 from bridge.mq.embedded.mqsc.commands import prepare, run_script
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.ibm.acceptance import Acceptance, AcceptanceResult, Trials, traffic
 from bridge.mq.ibm.acceptance_measurements import Failed, message_identifiers
 from bridge.mq.ibm.requirements import Requirements
 from bridge.mq.ibm.transmission import MQXQH_LENGTH
-from bridge.mq.mqi import MQOD, MQSTS, CommandResponse, Connection, GetOptions, Got, MQError
+from bridge.mq.mqi import MQOD, MQSTS, CommandResponse, Connection, GetOptions, MQError
 from bridge.telemetry.message import Message
 from bridge.telemetry.transmission import AnyMessage
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD, MQMDE, decode_mqxqh, encode_mqmde, encode_mqxqh
 from tests.helpers.guarded_connection import GuardedConnection
+from tests.ibm_standin.mqi.connection import StandInConnection
+from tests.ibm_standin.mqi.structures import MqiGot
 from tests.ibm_standin.pcf.command_server import CommandServer
 
 UNKNOWN_CHANNEL = 2540
@@ -41,7 +42,7 @@ def queue_manager(tmp_path: Path) -> Iterator[QueueManager]:
 
 def results(
     queue_manager: QueueManager,
-    connection: Callable[[QueueManager], Connection] = EmbeddedConnection,
+    connection: Callable[[QueueManager], Connection] = StandInConnection,
     wrong_password: Callable[[], Connection] | None = None,
 ) -> dict[str, AcceptanceResult]:
     trials = Trials(wrong_password=wrong_password, subscriptions=20)
@@ -103,7 +104,7 @@ def test_what_a_failed_test_leaves_is_removed(queue_manager: QueueManager) -> No
     assert not [one for one in queue_manager.retained.matching("mqbridge/#") if one is not None]
 
 
-class _Limited(EmbeddedConnection):
+class _Limited(StandInConnection):
     """A connection over a channel with MAXMSGL(1000000)."""
 
     def put(self, handle: int, message: AnyMessage, *arguments: Any, **more: Any) -> MQMD:
@@ -112,19 +113,19 @@ class _Limited(EmbeddedConnection):
         return super().put(handle, message, *arguments, **more)
 
 
-class _Robbed(EmbeddedConnection):
+class _Robbed(StandInConnection):
     """A connection that finds no messages on the transmission queue, until the clean-up asks without waiting."""
 
-    def get(self, handle: int, options: GetOptions) -> Got:
+    def get(self, handle: int, options: GetOptions) -> MqiGot:
         if options.Options & cmqc.MQGMO_BROWSE_FIRST and options.WaitInterval:
             raise MQError(cmqc.MQRC_NO_MSG_AVAILABLE)
         return super().get(handle, options)
 
 
-class _Extended(EmbeddedConnection):
+class _Extended(StandInConnection):
     """A connection to a queue manager that puts an MQMDE between MQXQH and RFH2."""
 
-    def get(self, handle: int, options: GetOptions) -> Got:
+    def get(self, handle: int, options: GetOptions) -> MqiGot:
         got = super().get(handle, options)
         if got.md.Format != cmqc.MQFMT_XMIT_Q_HEADER or len(got.data) <= MQXQH_LENGTH:
             return got
@@ -137,16 +138,16 @@ class _Extended(EmbeddedConnection):
 
 
 def test_the_position_of_the_rfh2_is_reported(queue_manager: QueueManager) -> None:
-    for connection, order in ((EmbeddedConnection, "MQXQH, then RFH2,"), (_Extended, "MQXQH, then MQMDE, then RFH2,")):
+    for connection, order in ((StandInConnection, "MQXQH, then RFH2,"), (_Extended, "MQXQH, then MQMDE, then RFH2,")):
         found = results(queue_manager, connection)
         assert failed(found) == []
         assert found["headers on the transmission queue"].detail.startswith(order)
 
 
-class _PropertiesFirst(EmbeddedConnection):
+class _PropertiesFirst(StandInConnection):
     """A connection to a queue manager that puts an RFH2 before the MQXQH."""
 
-    def get(self, handle: int, options: GetOptions) -> Got:
+    def get(self, handle: int, options: GetOptions) -> MqiGot:
         if options.Options & cmqc.MQGMO_BROWSE_NEXT and options.WaitInterval:
             raise MQError(cmqc.MQRC_NO_MSG_AVAILABLE)
         got = super().get(handle, options)
@@ -181,7 +182,7 @@ def test_message_identifiers_that_are_not_unique_fail() -> None:
         message_identifiers([*like_ibm, like_ibm[0]])
 
 
-class _Unforeseen(EmbeddedConnection):
+class _Unforeseen(StandInConnection):
     """A connection whose MQSTAT returns what the program does not expect."""
 
     def statistics(self, type: int = cmqc.MQSTAT_TYPE_ASYNC_ERROR) -> MQSTS:
@@ -196,7 +197,7 @@ def test_an_unexpected_error_fails_one_test_and_is_located(queue_manager: QueueM
     assert found["asynchronous MQPUT1"].remedy.startswith("report this to the developers")
 
 
-class _Lossy(EmbeddedConnection):
+class _Lossy(StandInConnection):
     """A connection that is lost when the first retained publication is put."""
 
     lost = False
@@ -215,7 +216,7 @@ def test_the_tests_go_on_after_a_lost_connection(queue_manager: QueueManager) ->
     assert found["durable subscription"].result == found["clean-up"].result == "pass"
 
 
-class _Shared(EmbeddedConnection):
+class _Shared(StandInConnection):
     """A connection to a queue manager with the connections that a test names, as DISPLAY CONN shows them."""
 
     rows: Sequence[dict[str, str | int]] = ()
@@ -255,7 +256,7 @@ def test_other_connections_are_traffic(
 
 
 def test_messages_for_clients_are_traffic(queue_manager: QueueManager) -> None:
-    connection = EmbeddedConnection(queue_manager)
+    connection = StandInConnection(queue_manager)
     assert traffic(connection, "", XMITQ) == []
     connection.put1(MQOD(ObjectName="T", ObjectQMgrName="dev1"), Message(MQMD(), b"x"))
     assert traffic(connection, "", XMITQ) == [f"1 messages for clients are on {XMITQ}"]
@@ -269,7 +270,7 @@ def test_connections_and_refusals(queue_manager: QueueManager) -> None:
     def limited() -> Connection:
         if len(made) == 5:
             raise MQError(cmqc.MQRC_CHANNEL_NOT_AVAILABLE)
-        made.append(EmbeddedConnection(queue_manager))
+        made.append(StandInConnection(queue_manager))
         return made[-1]
 
     def refused() -> Connection:
@@ -287,7 +288,7 @@ def test_a_wrong_password_must_be_rejected(queue_manager: QueueManager) -> None:
     def rejected() -> Connection:
         raise MQError(cmqc.MQRC_NOT_AUTHORIZED)
 
-    for wrong_password, result in ((rejected, "pass"), (lambda: EmbeddedConnection(queue_manager), "fail")):
+    for wrong_password, result in ((rejected, "pass"), (lambda: StandInConnection(queue_manager), "fail")):
         assert results(queue_manager, wrong_password=wrong_password)["wrong password"].result == result
 
 

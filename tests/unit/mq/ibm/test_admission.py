@@ -6,7 +6,6 @@ import asyncio
 
 import pytest
 
-from bridge.mq.embedded.connection import EmbeddedConnection
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.telemetry.identity import ClientIdentity
 from bridge.telemetry.transmission import PublicationMessage
@@ -14,6 +13,7 @@ from bridge.wire import cmqc
 from tests.helpers.ibm_backends import NONE, TRANSMIT, Fault, ended, opened, stop
 from tests.helpers.patience import PATIENCE
 from tests.helpers.units import Unit, requests
+from tests.ibm_standin.mqi.connection import StandInConnection
 
 AUTHORITIES = f"""
 SET AUTHREC OBJTYPE(QMGR) PRINCIPAL('bridge') AUTHADD(CONNECT,INQ,ALTUSR,SETID)
@@ -26,7 +26,7 @@ SET AUTHREC PROFILE('SYSTEM.BASE.TOPIC') OBJTYPE(TOPIC) PRINCIPAL('alice') AUTHA
 
 @pytest.fixture
 def enforced(queue_manager: QueueManager) -> QueueManager:
-    assert all(response.ok for response in EmbeddedConnection(queue_manager).command(AUTHORITIES))
+    assert all(response.ok for response in StandInConnection(queue_manager).command(AUTHORITIES))
     queue_manager.enforce_authorities()
     return queue_manager
 

@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 
-from bridge.mq.embedded.connection import EmbeddedConnection
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.ibm import persistent_state, remover, topics
 from bridge.mq.memory import MemoryWatermark
@@ -40,6 +39,7 @@ from tests.helpers.ibm_backends import (
 )
 from tests.helpers.patience import PATIENCE, happens
 from tests.helpers.units import Unit
+from tests.ibm_standin.mqi.connection import StandInConnection
 
 
 async def publish_all(manager: QueueManager, fault: Fault) -> list[StateRecord]:
@@ -122,7 +122,7 @@ def removers(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
 
 async def acknowledge_all(manager: QueueManager, fault: Fault, removers: int) -> None:
     """Messages for a client are browsed, delivered and removed with a record; a second life finds none of them."""
-    sender = EmbeddedConnection(manager)
+    sender = StandInConnection(manager)
     for number in range(6):
         md = MQMD(Persistence=cmqc.MQPER_PERSISTENT)
         sender.put1(MQOD(ObjectName="x", ObjectQMgrName="dev"), Message(md, str(number).encode()))
@@ -184,7 +184,7 @@ async def test_a_message_that_the_record_of_its_session_names_is_not_delivered_a
     queue_manager: QueueManager, removers: int, removed: bool
 ) -> None:
     """Several removers remove after the record is committed. A crash between both must not repeat a message."""
-    application = EmbeddedConnection(queue_manager)
+    application = StandInConnection(queue_manager)
     for number in range(4):
         md = MQMD(Persistence=cmqc.MQPER_PERSISTENT)
         application.put1(MQOD(ObjectName="x", ObjectQMgrName="dev"), Message(md, str(number).encode()))
@@ -224,7 +224,7 @@ async def test_units_of_work_of_one_session_end_in_their_order(
 ) -> None:
     """PUBREL follows the end of its unit of work, and is sent in the order of PUBREC (MQTT 3.1.1, section 4.6)."""
     monkeypatch.setattr(remover, "ROUND_TRIP_PER_REMOVER", 1e-9)
-    application = EmbeddedConnection(queue_manager)
+    application = StandInConnection(queue_manager)
     for number in range(3):
         md = MQMD(Persistence=cmqc.MQPER_PERSISTENT)
         application.put1(MQOD(ObjectName="x", ObjectQMgrName="dev"), Message(md, str(number).encode()))
@@ -267,7 +267,7 @@ async def test_units_of_work_of_one_session_end_in_their_order(
 
 @pytest.mark.parametrize("asynchronous", [False, True], ids=["answered", "unanswered"])
 async def test_a_refused_publication_costs_only_itself(queue_manager: QueueManager, asynchronous: bool) -> None:
-    connection = EmbeddedConnection(queue_manager)
+    connection = StandInConnection(queue_manager)
     assert connection.command("DEFINE TOPIC(SHUT) TOPICSTR('t/shut') PUB(DISABLED)")[0].ok
     connection.disconnect()
     backend = await opened(queue_manager, NONE, asynchronous=asynchronous)
@@ -289,7 +289,7 @@ async def test_a_topic_that_is_refused_again_and_again_costs_one_repeated_unit_o
 ) -> None:
     """MQSTAT does not report which publication was refused. Afterwards, those of the topic wait for their answer."""
     monkeypatch.setattr(topics, "MIN_USES", 1 if hot else 1_000)
-    connection = EmbeddedConnection(queue_manager)
+    connection = StandInConnection(queue_manager)
     assert connection.command("DEFINE TOPIC(SHUT) TOPICSTR('t/shut') PUB(DISABLED)")[0].ok
     connection.disconnect()
     made: list[tuple[str, BreakableConnection]] = []
@@ -325,7 +325,7 @@ class Counted:
 
 
 async def test_what_cannot_heal_ends_the_start(queue_manager: QueueManager) -> None:
-    connection = EmbeddedConnection(queue_manager)
+    connection = StandInConnection(queue_manager)
     connection.command("ALTER QMGR DEFXMITQ(' ')")
     assert connection.command(f"DELETE QLOCAL('{TRANSMIT}')")[0].ok
     connection.disconnect()
@@ -372,7 +372,7 @@ async def test_a_receipt_that_somebody_took_away(
 
 async def test_a_publication_that_is_refused_and_then_taken_is_told_as_taken(queue_manager: QueueManager) -> None:
     """The connection breaks between the refusal and the commit; at the second attempt the topic is open."""
-    connection = EmbeddedConnection(queue_manager)
+    connection = StandInConnection(queue_manager)
     assert connection.command("DEFINE TOPIC(SHUT) TOPICSTR('t/a') PUB(DISABLED)")[0].ok
 
     class Opens(Fault):

@@ -10,7 +10,6 @@ from concurrent.futures import ThreadPoolExecutor
 import msgspec
 import pytest
 
-from bridge.mq.embedded.connection import EmbeddedConnection
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.ibm import browser as browser_module
 from bridge.mq.ibm.browser import Browser
@@ -21,6 +20,8 @@ from bridge.telemetry.message import Message
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 from tests.helpers.ibm_backends import TRANSMIT, drain
+from tests.ibm_standin.mqi.connection import StandInConnection
+from tests.ibm_standin.mqi.structures import MqiGot
 
 
 class Handler(BackendEvents):
@@ -49,23 +50,23 @@ def handler() -> Handler:
 
 @pytest.fixture
 def browser(queue_manager: QueueManager, handler: Handler, passes: BrowsePasses | None) -> Browser:
-    return Browser(lambda: EmbeddedConnection(queue_manager), TRANSMIT, handler, passes=passes)
+    return Browser(lambda: StandInConnection(queue_manager), TRANSMIT, handler, passes=passes)
 
 
 def put(manager: QueueManager, *bodies: bytes) -> None:
-    connection = EmbeddedConnection(manager)
+    connection = StandInConnection(manager)
     for body in bodies:
         connection.put1(MQOD(ObjectName="x", ObjectQMgrName="dev"), Message(MQMD(), body))
     connection.disconnect()
 
 
-def serve(browser: Browser, connection: EmbeddedConnection) -> EmbeddedConnection:
+def serve(browser: Browser, connection: StandInConnection) -> StandInConnection:
     browser.opened(connection)
     browser.serve(connection)
     return connection
 
 
-class ReadingAhead(EmbeddedConnection):
+class ReadingAhead(StandInConnection):
     """A connection that fills a read-ahead buffer at the first browse, whose answer is slow.
 
     By then all messages are removed from the queue, and the browser is told so.
@@ -74,9 +75,9 @@ class ReadingAhead(EmbeddedConnection):
     def __init__(self, manager: QueueManager, browser: Browser) -> None:
         super().__init__(manager)
         self._manager, self._browser = manager, browser
-        self._buffer: list[Got] = []
+        self._buffer: list[MqiGot] = []
 
-    def get(self, handle: int, options: GetOptions) -> Got:
+    def get(self, handle: int, options: GetOptions) -> MqiGot:
         if self._buffer:
             return self._buffer.pop(0)
         first = super().get(handle, options)
@@ -96,14 +97,14 @@ def test_a_message_removed_while_it_is_browsed_again_is_handed_over_once(
     queue_manager: QueueManager, browser: Browser, handler: Handler, bodies: tuple[bytes, ...]
 ) -> None:
     put(queue_manager, *bodies)
-    serve(browser, EmbeddedConnection(queue_manager)).disconnect()
+    serve(browser, StandInConnection(queue_manager)).disconnect()
     again = serve(browser, ReadingAhead(queue_manager, browser))
     put(queue_manager, b"later")
     browser.serve(again)
     assert handler.handed_over == [*bodies, b"later"]
 
 
-class Counted(EmbeddedConnection):
+class Counted(StandInConnection):
     """Counts MQGETs, by handle, and those from the front of the queue."""
 
     def __init__(self, manager: QueueManager) -> None:
@@ -111,7 +112,7 @@ class Counted(EmbeddedConnection):
         self.gets: Counter[int] = Counter()
         self.from_front = 0
 
-    def get(self, handle: int, options: GetOptions) -> Got:
+    def get(self, handle: int, options: GetOptions) -> MqiGot:
         self.gets[handle] += 1
         self.from_front += bool(options.Options & cmqc.MQGMO_BROWSE_FIRST)
         return super().get(handle, options)
@@ -142,7 +143,7 @@ def test_while_idle_one_mqget_waits_and_publishers_commit(
     monkeypatch.setattr(browser_module, "IDLE_WAIT", 60_000)
     with ThreadPoolExecutor(1) as executor:
         waiting = executor.submit(browser.serve, connection)
-        publisher = EmbeddedConnection(queue_manager)
+        publisher = StandInConnection(queue_manager)
         with passes.commit(lambda: False):
             publisher.commit()
         publisher.put1(MQOD(ObjectName="x", ObjectQMgrName="dev"), Message(MQMD(), b"new"))
@@ -174,7 +175,7 @@ def test_the_cost_of_waiting_does_not_grow_with_the_messages_of_absent_clients(
     for _ in range(20):
         browser.serve(connection)
     assert connection.from_front - before == passed_over
-    urgent = EmbeddedConnection(queue_manager)
+    urgent = StandInConnection(queue_manager)
     urgent.put1(MQOD(ObjectName="x", ObjectQMgrName="dev"), Message(MQMD(Priority=9), b"urgent"))
     for _ in range(2):
         browser.serve(connection)
@@ -185,12 +186,12 @@ def test_the_cost_of_waiting_does_not_grow_with_the_messages_of_absent_clients(
     assert sorted(handler.handed_over[20:]) == [b"new", b"urgent"]
 
 
-class ShortChannel(EmbeddedConnection):
+class ShortChannel(StandInConnection):
     """A connection whose channel has a MAXMSGL below the length of some messages."""
 
     LIMIT = 66_000
 
-    def get(self, handle: int, options: GetOptions) -> Got:
+    def get(self, handle: int, options: GetOptions) -> MqiGot:
         if options.MaxLength is not None:
             return super().get(handle, options)
         try:
@@ -224,7 +225,7 @@ def test_a_message_that_the_bridge_fails_to_map_is_rejected_alone(
 
     monkeypatch.setattr(browser_module, "read_transmission", read)
     put(queue_manager, b"1", b"bad", b"2")
-    serve(browser, EmbeddedConnection(queue_manager)).disconnect()
+    serve(browser, StandInConnection(queue_manager)).disconnect()
     assert handler.handed_over == [b"1", b"2"]
     assert handler.rejected == [(b"bad", cmqc.MQRC_UNEXPECTED_ERROR)]
 
@@ -233,8 +234,8 @@ def test_read_ahead_keeps_the_order_of_messages_that_are_committed_behind_the_cu
     queue_manager: QueueManager, browser: Browser, handler: Handler, passes: BrowsePasses
 ) -> None:
     """A publisher commits between the passes of the browser."""
-    connection = serve(browser, EmbeddedConnection(queue_manager))  # nothing is on the queue: the browser has caught up
-    publisher = EmbeddedConnection(queue_manager)
+    connection = serve(browser, StandInConnection(queue_manager))  # nothing is on the queue: the browser has caught up
+    publisher = StandInConnection(queue_manager)
     od = MQOD(ObjectName="x", ObjectQMgrName="dev")
 
     def publish(*bodies: bytes) -> None:

@@ -8,23 +8,23 @@ from pathlib import Path
 import pytest
 
 from bridge.mq.administration import run_mqsc
-from bridge.mq.embedded.connection import EmbeddedConnection
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.mqi import CommandResponse
+from tests.ibm_standin.mqi.connection import StandInConnection
 from tests.ibm_standin.pcf.command_server import CommandServer
 
 
 @pytest.fixture
-def connection(tmp_path: Path) -> Iterator[EmbeddedConnection]:
+def connection(tmp_path: Path) -> Iterator[StandInConnection]:
     queue_manager = QueueManager("MQB1", tmp_path)
     CommandServer(queue_manager).start()
-    connection = EmbeddedConnection(queue_manager)
+    connection = StandInConnection(queue_manager)
     yield connection
     connection.disconnect()
     queue_manager.close()
 
 
-def test_each_command_has_its_answer(connection: EmbeddedConnection) -> None:
+def test_each_command_has_its_answer(connection: StandInConnection) -> None:
     script = (
         "* two lines\nDEFINE QLOCAL(A) +\n  DESCR('it''s (ours)')\nDEFINE QLOCAL(A)\nDISPLAY QLOCAL(A) MAXDEPTH DESCR\n"
     )
@@ -39,7 +39,7 @@ def test_each_command_has_its_answer(connection: EmbeddedConnection) -> None:
     ("command", "number"),
     [("DEFINE CHEESE(A)", "AMQ8405I"), ("DELETE QLOCAL(NONE)", "AMQ8147E"), ("DISPLAY QLOCAL(NONE)", "AMQ8147E")],
 )
-def test_what_is_refused_says_why(connection: EmbeddedConnection, command: str, number: str) -> None:
+def test_what_is_refused_says_why(connection: StandInConnection, command: str, number: str) -> None:
     (response,) = run_mqsc(connection, command)
     assert isinstance(response, CommandResponse)
     assert (response.ok, response.message[:8], response.objects) == (False, number, [])

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from bridge.mq.embedded.connection import EmbeddedConnection
 from bridge.mq.embedded.mqsc.commands import prepare, run_script
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.ibm.refused_login import RefusedLogins
 from bridge.mq.mqi import CommandResponse, Connection, MQError
 from bridge.wire import cmqc
+from tests.ibm_standin.mqi.connection import StandInConnection
 
 
 class _Answering:
@@ -45,7 +45,7 @@ def test_the_authority_to_connect_decides_what_the_log_reports(user: str, reason
     prepare(manager)
     for one, words in (("alice", "CONNECT,INQ"), ("bob", "INQ"), ("o''neil", "CONNECT")):
         run_script(manager, f"SET AUTHREC OBJTYPE(QMGR) PRINCIPAL('{one}') AUTHADD({words})", "test")
-    found = RefusedLogins(lambda: EmbeddedConnection(manager)).explain(user)
+    found = RefusedLogins(lambda: StandInConnection(manager)).explain(user)
     assert found.startswith(reason)
     manager.close()
 

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from bridge.mq.embedded.connection import EmbeddedConnection
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.ibm.coordination import BackendEvents
 from bridge.mq.ibm.persistent_state import Identifiers
@@ -21,18 +20,20 @@ from bridge.mq.ibm.remover import (
     RemovalDispatch,
     Remover,
 )
-from bridge.mq.mqi import MQOD, GetOptions, Got, MQError
+from bridge.mq.mqi import MQOD, GetOptions, MQError
 from bridge.telemetry.message import Message
 from bridge.telemetry.removal_limit import LONG_LAG
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 from tests.helpers.ibm_backends import TRANSMIT, drain
+from tests.ibm_standin.mqi.connection import StandInConnection
+from tests.ibm_standin.mqi.structures import MqiGot
 
 
 def test_a_message_that_cannot_be_dead_lettered_does_not_keep_others_from_being_removed(
     queue_manager: QueueManager,
 ) -> None:
-    connection = EmbeddedConnection(queue_manager)
+    connection = StandInConnection(queue_manager)
     for body in (b"1", b"bad", b"2"):
         connection.put1(MQOD(ObjectName="x", ObjectQMgrName="dev"), Message(MQMD(), body))
     handle = connection.open(MQOD(ObjectName=TRANSMIT), cmqc.MQOO_BROWSE)
@@ -74,12 +75,12 @@ class Removed(BackendEvents):
         self.msg_ids += msg_ids
 
 
-class HalfOpen(EmbeddedConnection):
+class HalfOpen(StandInConnection):
     """Breaks after the MQGET of a message. The queue manager does not notice."""
 
     msg_id = cmqc.MQMI_NONE
 
-    def get(self, handle: Any, options: GetOptions) -> Got:
+    def get(self, handle: Any, options: GetOptions) -> MqiGot:
         got = super().get(handle, options)
         if options.MsgId == self.msg_id:
             raise MQError(cmqc.MQRC_CONNECTION_BROKEN, "get")
@@ -97,13 +98,13 @@ def test_a_message_in_the_unit_of_work_of_a_lost_connection_does_not_count_as_re
         "events": events,
         "dead_letter_queue": "SYSTEM.DEAD.LETTER.QUEUE",
     }
-    application = EmbeddedConnection(queue_manager)
+    application = StandInConnection(queue_manager)
     application.put1(MQOD(ObjectName="x", ObjectQMgrName="dev"), Message(MQMD(), b"1"))
     browse = application.open(MQOD(ObjectName=TRANSMIT), cmqc.MQOO_BROWSE)
     msg_id = application.get(browse, GetOptions(Options=cmqc.MQGMO_BROWSE_NEXT)).md.MsgId
     first = FirstRemover("first", lambda: application, **options)
     first.workers = 2
-    first.opened(EmbeddedConnection(queue_manager))
+    first.opened(StandInConnection(queue_manager))
     lost = HalfOpen(queue_manager)
     lost.msg_id = msg_id
     remover = Remover("second", lambda: lost, **options)
@@ -115,7 +116,7 @@ def test_a_message_in_the_unit_of_work_of_a_lost_connection_does_not_count_as_re
         remover.serve(lost)
     remover.lost()
 
-    connection = EmbeddedConnection(queue_manager)
+    connection = StandInConnection(queue_manager)
     with pytest.raises(MQError, match="MQRC_UOW_IN_PROGRESS"):
         remover.opened(connection)
     assert events.msg_ids == []

@@ -13,13 +13,13 @@ from bridge.config.authentication import PasswordAuthenticationConfig
 from bridge.config.channel import ChannelConfig
 from bridge.config.models import Configuration, default_configuration
 from bridge.config.queue_manager import BatchConfig, EmbeddedQueueManagerConfig, IbmQueueManagerConfig
-from bridge.mq.embedded.connection import EmbeddedConnection
 from bridge.mq.embedded.mqsc.commands import run_script
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.ibm.mqsc_script import Existing, existing_attributes, mqsc_script
 from bridge.mq.ibm.requirements import Authority, MappingQueue, Requirements, requirements_of
 from bridge.mq.ibm.requirements_check import missing
 from bridge.shipped import shipped_file
+from tests.ibm_standin.mqi.connection import StandInConnection
 from tests.ibm_standin.pcf.command_server import CommandServer
 
 #: The bridge's user, and a user of clients. No such users exist on any machine.
@@ -184,7 +184,7 @@ def queue_manager(tmp_path: Path) -> Iterator[QueueManager]:
 
 def lacking(queue_manager: QueueManager) -> list[tuple[str, str]]:
     """What is missing in the examination of the bridge's user, with the MQSC that adds it."""
-    connection = EmbeddedConnection(queue_manager, user=OURS)
+    connection = StandInConnection(queue_manager, user=OURS)
     try:
         return [(one.what, one.remedy) for one in missing(connection, requirements_of(configuration()))]
     finally:
@@ -221,7 +221,7 @@ def subscriptions(queue_manager: QueueManager) -> set[str]:
 
 
 def test_an_examination_leaves_nothing_behind(queue_manager: QueueManager) -> None:
-    administrator = EmbeddedConnection(queue_manager)
+    administrator = StandInConnection(queue_manager)
 
     def shown() -> list[Any]:
         commands = ("DISPLAY QSTATUS(*)", "DISPLAY QUEUE(*)", "DISPLAY SUB(*)", "DISPLAY TPSTATUS('#')")
@@ -254,7 +254,7 @@ def test_a_script_with_aliases_does_not_change_the_default_transmission_queue(tm
     own = "DEFINE QLOCAL(HUB) USAGE(XMITQ)\nDEFINE QLOCAL(DLQ)\nALTER QMGR DEFXMITQ(HUB) DEADQ(DLQ)\n"
     run_script(manager, f"{own}DEFINE QLOCAL(IN)\nDEFINE QLOCAL(OUT) MAXMSGL(104857600)\n", "test")
     CommandServer(manager).start()
-    administrator = EmbeddedConnection(manager)
+    administrator = StandInConnection(manager)
     existing = existing_attributes(administrator)
     assert (existing.default_route, existing.dead_letter_queue) == ("HUB", "DLQ")
     script = mqsc_script(configuration(), f"PRINCIPAL('{OURS}')", aliases=True, existing=existing)
@@ -317,7 +317,7 @@ def test_a_publisher_without_authority_for_the_queue_of_a_mapping_is_a_note(queu
     )
 
     def notes() -> list[tuple[bool, str]]:
-        connection = EmbeddedConnection(queue_manager, user=OURS)
+        connection = StandInConnection(queue_manager, user=OURS)
         try:
             return [(one.needed, one.remedy) for one in missing(connection, needs) if "queue OUT" in one.what]
         finally:

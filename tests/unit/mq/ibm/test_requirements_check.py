@@ -11,7 +11,6 @@ import pytest
 from bridge.config.queue_manager import COMMAND_QUEUE
 from bridge.mq import administration
 from bridge.mq.administration import MODEL_QUEUE
-from bridge.mq.embedded.connection import EmbeddedConnection
 from bridge.mq.embedded.mqsc.commands import prepare
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.ibm.requirements import MappingQueue, setmqaut
@@ -19,6 +18,7 @@ from bridge.mq.ibm.requirements_check import Missing, Requirements, missing, ref
 from bridge.mq.mqi import MQOD, MQSD, MQError
 from bridge.wire import cmqc, cmqcfc
 from tests.helpers.guarded_connection import GuardedConnection
+from tests.ibm_standin.mqi.connection import StandInConnection
 from tests.ibm_standin.pcf.command_server import CommandServer
 
 XMITQ, STATE, DLQ = "SYSTEM.MQTT.TRANSMIT.QUEUE", "SYSTEM.MQTT.PERSISTENT.STATE", "SYSTEM.DEAD.LETTER.QUEUE"
@@ -191,7 +191,7 @@ def test_the_bridges_own_dead_letter_queue_is_looked_at_too(connection: GuardedC
 
 
 def test_a_bridge_at_work_is_no_shortcoming(connection: GuardedConnection) -> None:
-    other = EmbeddedConnection(connection._queue_manager)
+    other = StandInConnection(connection._queue_manager)
     other.open(MQOD(ObjectName=XMITQ), cmqc.MQOO_INPUT_EXCLUSIVE)
     assert told(connection) == []
     other.disconnect()

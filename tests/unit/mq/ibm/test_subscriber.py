@@ -8,12 +8,11 @@ from typing import Any
 
 import pytest
 
-from bridge.mq.embedded.connection import EmbeddedConnection
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.ibm import subscriber as subscriber_module
 from bridge.mq.ibm.coordination import BackendEvents, SubscriptionBarrier
 from bridge.mq.ibm.subscriber import SubscribeJob, Subscriber, UnsubscribeJob
-from bridge.mq.mqi import MQOD, MQPMO, MQSD, MQError
+from bridge.mq.mqi import MQOD, MQSD, MQError
 from bridge.mq.worker import LOST
 from bridge.telemetry.message import Message
 from bridge.wire import cmqc
@@ -21,6 +20,8 @@ from bridge.wire.mq import MQMD
 from tests.helpers.ibm_backends import NONE, TRANSMIT, drain, opened, stop, subscribed
 from tests.helpers.patience import PATIENCE
 from tests.helpers.units import requests
+from tests.ibm_standin.mqi.connection import StandInConnection
+from tests.ibm_standin.mqi.structures import MQPMO
 
 
 class Limited:
@@ -31,14 +32,14 @@ class Limited:
         self.limit = limit
         self.made = 0
 
-    def __call__(self) -> EmbeddedConnection:
+    def __call__(self) -> StandInConnection:
         if self.made >= self.limit:
             raise MQError(cmqc.MQRC_MAX_CONNS_LIMIT_REACHED, "connect")
         self.made += 1
-        return EmbeddedConnection(self._manager)
+        return StandInConnection(self._manager)
 
 
-def run(subscriber: Subscriber, connection: EmbeddedConnection, client_id: str, topic_filter: str) -> int:
+def run(subscriber: Subscriber, connection: StandInConnection, client_id: str, topic_filter: str) -> int:
     """Subscribe on this thread; return the reason."""
     answers: list[list[int]] = []
     subscriber.submit(SubscribeJob(client_id, requests((topic_filter, 1)), False, "", answers.append))
@@ -89,20 +90,20 @@ def test_a_refused_extra_connection_is_no_loss_while_the_first_one_answers(
 ) -> None:
     monkeypatch.setattr(subscriber_module, "OTHER_HANDLES", 256 - 1)
     monkeypatch.setattr(subscriber_module, "CONNECTION_RETRY", 0.0)
-    connection = EmbeddedConnection(queue_manager)
+    connection = StandInConnection(queue_manager)
 
-    def refuse() -> EmbeddedConnection:
+    def refuse() -> StandInConnection:
         raise MQError(reason, "connect")
 
     subscriber = Subscriber(refuse, SubscriptionBarrier(), BackendEvents())
     subscriber.opened(connection)
     assert [run(subscriber, connection, f"c{number}", "a") for number in range(3)] == [0, reason, reason]
     # After a reconnect, the second connection is refused for a while. Its subscription is not given up.
-    connections = iter([EmbeddedConnection(queue_manager)])
+    connections = iter([StandInConnection(queue_manager)])
     monkeypatch.setattr(subscriber, "_open_connection", lambda: next(connections))
     assert run(subscriber, connection, "c1", "a") == 0
     monkeypatch.setattr(subscriber, "_open_connection", refuse)
-    again = EmbeddedConnection(queue_manager)
+    again = StandInConnection(queue_manager)
     subscriber.opened(again)
     assert len(subscriber._to_make) == 1
     again.disconnect()
@@ -114,7 +115,7 @@ def test_a_refused_extra_connection_is_no_loss_while_the_first_one_answers(
 def test_a_subscription_of_an_ended_session_that_cannot_be_removed_is_removed_later(
     queue_manager: QueueManager, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    connection = EmbeddedConnection(queue_manager)
+    connection = StandInConnection(queue_manager)
     subscriber = Subscriber(lambda: connection, SubscriptionBarrier(), BackendEvents())
     subscriber.opened(connection)
     answers: list[list[int]] = []
@@ -137,7 +138,7 @@ def test_a_subscription_of_an_ended_session_that_cannot_be_removed_is_removed_la
 
 async def test_a_replay_of_retained_publications_delivers_no_new_publication_twice(queue_manager: QueueManager) -> None:
     """The temporary subscription for the replay also gets publications that arrive while it exists."""
-    application = EmbeddedConnection(queue_manager)
+    application = StandInConnection(queue_manager)
     topic = application.open(MQOD(ObjectType=cmqc.MQOT_TOPIC, ObjectString="a"), cmqc.MQOO_OUTPUT)
     application.put(topic, Message(MQMD(), b"retained"), MQPMO(Options=cmqc.MQPMO_RETAIN))
     destination = application.open(

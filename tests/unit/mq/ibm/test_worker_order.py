@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from bridge.mq.embedded.connection import EmbeddedConnection
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.wire import cmqc
 from tests.helpers.ibm_backends import NONE, BreakableConnection, opened, published, stop, subscribed
 from tests.helpers.patience import PATIENCE, happens
+from tests.ibm_standin.mqi.connection import StandInConnection
 
 
 @pytest.mark.parametrize("purpose", ["publisher", "poller", "subscriptions"])
@@ -86,7 +86,7 @@ async def test_a_subscription_that_is_refused_for_good_costs_its_client_the_conn
     dropped: list[tuple[str, str, int]] = []
     backend.on_dropped = lambda *what: dropped.append(what)
     await subscribed(backend, "dev", "shut/x")
-    connection = EmbeddedConnection(queue_manager)
+    connection = StandInConnection(queue_manager)
     assert connection.command("DEFINE TOPIC(SHUT) TOPICSTR('shut') SUB(DISABLED)")[0].ok
     for kind, one in made:
         if kind == "subscriptions":

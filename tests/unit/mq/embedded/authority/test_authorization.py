@@ -15,7 +15,6 @@ import pytest
 from bridge.mq.backend import UnitOfWork
 from bridge.mq.embedded.authority import AuthorizationService, specificity
 from bridge.mq.embedded.backend import EmbeddedBackend
-from bridge.mq.embedded.connection import EmbeddedConnection
 from bridge.mq.embedded.mqsc.commands import prepare
 from bridge.mq.mqi import MQOD, MQSD, MQError
 from bridge.mqtt.packets import Publish
@@ -27,6 +26,7 @@ from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 from tests.helpers.embedded_manager import Manager
 from tests.helpers.units import requests
+from tests.ibm_standin.mqi.connection import StandInConnection
 
 XMITQ = "SYSTEM.MQTT.TRANSMIT.QUEUE"
 QUEUE = cmqc.MQOT_Q
@@ -72,8 +72,8 @@ def test_what_is_left_of_a_longer_name_makes_nobody_an_administrator(enforcing: 
     """By the 12 bytes of MQMD.UserIdentifier the command server knows who has put a command."""
     enforcing.ok("SET AUTHREC OBJTYPE(QMGR) GROUP('nobody') AUTHADD(CONNECT)")
     with pytest.raises(MQError, match="MQRC_NOT_AUTHORIZED"):
-        EmbeddedConnection(enforcing.itself, "test", user)
-    EmbeddedConnection(enforcing.itself, "test", "mqmx").disconnect()
+        StandInConnection(enforcing.itself, "test", user)
+    StandInConnection(enforcing.itself, "test", "mqmx").disconnect()
 
 
 def test_members_of_mqm_may_do_everything(enforcing: Manager, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -168,7 +168,7 @@ def test_a_refusal_is_in_the_log(enforcing: Manager, caplog: pytest.LogCaptureFi
 
 def refusal(manager: Manager, user: str, od: MQOD, options: int) -> str:
     """What is missing for an MQOPEN; blank when it may."""
-    connection = EmbeddedConnection(manager.itself, "app", user)
+    connection = StandInConnection(manager.itself, "app", user)
     try:
         connection.close(connection.open(od, options))
     except MQError as error:
@@ -189,9 +189,9 @@ def app(enforcing: Manager) -> Manager:
 
 
 def test_connecting(app: Manager) -> None:
-    EmbeddedConnection(app.itself, "app", "app").disconnect()
+    StandInConnection(app.itself, "app", "app").disconnect()
     with pytest.raises(MQError, match=r"user 'bob' lacks authority for queue manager MQB1 \(CONNECT\)") as error:
-        EmbeddedConnection(app.itself, "app", "bob")
+        StandInConnection(app.itself, "app", "bob")
     assert error.value.reason == cmqc.MQRC_NOT_AUTHORIZED
 
 
@@ -242,7 +242,7 @@ def test_opening(app: Manager, grants: str, od: MQOD, options: int, missing: str
 
 def test_what_is_open_stays_open(app: Manager) -> None:
     """Authority is asked for when an object is opened."""
-    connection = EmbeddedConnection(app.itself, "app", "app")
+    connection = StandInConnection(app.itself, "app", "app")
     handle = connection.open(MQOD(ObjectName="Q"), OUTPUT)
     app.ok("DELETE AUTHREC PROFILE(Q) OBJTYPE(QUEUE) PRINCIPAL('app')")
     connection.put(handle, Message(MQMD(), b"x"))
@@ -253,17 +253,17 @@ def test_permanent_dynamic_queues(app: Manager) -> None:
     """Their makers may do everything with them, after a restart as well, until they are deleted."""
     app.ok("DEFINE QMODEL(PERM) DEFTYPE(PERMDYN)")
     grant(app, "PRINCIPAL('app')", "PERM", "PUT,DSP")
-    connection = EmbeddedConnection(app.itself, "app", "app")
+    connection = StandInConnection(app.itself, "app", "app")
     connection.open(MQOD(ObjectName="PERM", DynamicQName="MINE"), OUTPUT)
     connection.disconnect()
     app.restart()
     app.itself.enforce_authorities()
     app.ok("SET AUTHREC OBJTYPE(QMGR) PRINCIPAL('bob') AUTHADD(CONNECT)")
     grant(app, "PRINCIPAL('bob')", "MINE", "PUT")
-    other = EmbeddedConnection(app.itself, "app", "bob")
+    other = StandInConnection(app.itself, "app", "bob")
     with pytest.raises(MQError, match=r"MINE \(DLT\)"):
         other.close(other.open(MQOD(ObjectName="MINE"), OUTPUT), cmqc.MQCO_DELETE)
-    connection = EmbeddedConnection(app.itself, "app", "app")
+    connection = StandInConnection(app.itself, "app", "app")
     other.disconnect()
     connection.close(connection.open(MQOD(ObjectName="MINE"), cmqc.MQOO_INPUT_SHARED), cmqc.MQCO_DELETE)
     assert not [one for one in app.itself.objects.authority_records.granted if one.profile == "MINE"]
@@ -273,7 +273,7 @@ def test_setting_context_on_an_own_dynamic_queue_takes_the_authority_for_the_que
     """Its creator has all authorities for the queue, but none for the queue manager ("Authorizations for MQI calls")."""
     app.ok("DEFINE QMODEL(TEMP) DEFTYPE(TEMPDYN)")
     grant(app, "PRINCIPAL('app')", "TEMP", "GET,DSP")
-    connection = EmbeddedConnection(app.itself, "app", "app")
+    connection = StandInConnection(app.itself, "app", "app")
     od = MQOD(ObjectName="TEMP", DynamicQName="MINE")
     connection.open(od, cmqc.MQOO_INPUT_SHARED)
     setting = OUTPUT | cmqc.MQOO_SET_ALL_CONTEXT
@@ -291,7 +291,7 @@ def test_who_removes_a_subscription(app: Manager) -> None:
     grant(app, "PRINCIPAL('bob')", "PLANT", "RESUME", "TOPIC")
     durable = cmqc.MQSO_DURABLE | cmqc.MQSO_MANAGED | cmqc.MQSO_ANY_USERID
     names = ("S1", "S2")
-    creator = EmbeddedConnection(app.itself, "app", "app")
+    creator = StandInConnection(app.itself, "app", "app")
     made = [
         creator.subscribe(MQSD(Options=durable | cmqc.MQSO_CREATE, ObjectString="plant/a", SubName=name))[0]
         for name in names
@@ -300,7 +300,7 @@ def test_who_removes_a_subscription(app: Manager) -> None:
     app.ok("SET AUTHREC PROFILE(PLANT) OBJTYPE(TOPIC) PRINCIPAL('app') AUTHRMV(SUB)")
     creator.close(made[0], cmqc.MQCO_REMOVE_SUB)
     creator.close(made[1])
-    other = EmbeddedConnection(app.itself, "app", "bob")
+    other = StandInConnection(app.itself, "app", "bob")
     handle, _ = other.subscribe(MQSD(Options=durable | cmqc.MQSO_RESUME, SubName="S2"))
     with pytest.raises(MQError, match=r"PLANT or SYSTEM.BASE.TOPIC \(SUB\)"):
         other.close(handle, cmqc.MQCO_REMOVE_SUB)
@@ -312,7 +312,7 @@ def test_subscribing_with_identity_context(app: Manager) -> None:
     """SETID for the queue manager and for the topic."""
     app.ok("DEFINE TOPIC(PLANT) TOPICSTR('plant')")
     options = cmqc.MQSO_CREATE | cmqc.MQSO_MANAGED | cmqc.MQSO_SET_IDENTITY_CONTEXT
-    connection = EmbeddedConnection(app.itself, "app", "app")
+    connection = StandInConnection(app.itself, "app", "app")
 
     def subscribe() -> None:
         connection.subscribe(MQSD(Options=options, ObjectString="plant/a"))

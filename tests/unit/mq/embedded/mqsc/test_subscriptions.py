@@ -9,6 +9,7 @@ from bridge.mq.embedded.subscription import matches_characters
 from bridge.mq.mqi import MQOD, MQSD
 from bridge.wire import cmqc
 from tests.helpers.embedded_manager import Manager
+from tests.ibm_standin.mqi.connection import StandInConnection
 
 
 def test_an_administrative_subscription_delivers_and_outlives_a_restart(manager: Manager) -> None:
@@ -176,9 +177,10 @@ def test_the_subscription_of_a_client_goes_through_defxmitq(manager: Manager) ->
 
 def test_the_subscription_of_an_application_can_be_altered_and_deleted(manager: Manager) -> None:
     manager.ok("DEFINE QLOCAL(A)")
-    handle = manager.connection.open(MQOD(ObjectName="A"), cmqc.MQOO_INPUT_SHARED)
+    connection = StandInConnection(manager.itself)
+    handle = connection.open(MQOD(ObjectName="A"), cmqc.MQOO_INPUT_SHARED)
     sd = MQSD(Options=cmqc.MQSO_CREATE | cmqc.MQSO_NON_DURABLE, ObjectString="a", SubName="app", SubUserData="1")
-    manager.connection.subscribe(sd, handle)
+    connection.subscribe(sd, handle)
     assert manager.attribute("SUB('app')", "DURABLE") == "NO"
     assert manager.attribute("SUB('app')", "SUBTYPE") == "API"
     manager.ok("ALTER SUB('app') USERDATA('2')")

@@ -11,7 +11,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from bridge.config.queue_manager import ListenerConfig
 from bridge.config.tls import ClientTlsConfig
-from bridge.mq.mqi import MQOD, MQPMO, GetOptions, MQError
+from bridge.mq.mqi import MQOD, GetOptions, MQError
 from bridge.mq.remote import RemoteConnection
 from bridge.security.privileged import user_of_this_process
 from bridge.security.tls import tls_context
@@ -191,13 +191,13 @@ def test_the_status_of_a_queue_has_user_and_address_of_an_application_over_tcp(s
 @pytest.mark.parametrize(
     "options",
     [
-        MQPMO(Options=cmqc.MQPMO_SET_IDENTITY_CONTEXT),
-        MQPMO(Options=cmqc.MQPMO_SET_ALL_CONTEXT),
-        MQPMO(Options=cmqc.MQPMO_ALTERNATE_USER_AUTHORITY),
+        cmqc.MQPMO_SET_IDENTITY_CONTEXT,
+        cmqc.MQPMO_SET_ALL_CONTEXT,
+        cmqc.MQPMO_ALTERNATE_USER_AUTHORITY,
     ],
     ids=["identity", "all", "alternate user"],
 )
-def test_to_be_somebody_else_takes_authority(site: Site, options: MQPMO) -> None:
+def test_to_be_somebody_else_takes_authority(site: Site, options: int) -> None:
     """Nobody sets the context of a message, or acts as an alternate user, without authority for that."""
     with site.served(CERTIFICATE, authorities=True) as served:
         connection = site.connected(served, "")

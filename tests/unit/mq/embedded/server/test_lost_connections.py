@@ -22,7 +22,7 @@ from tests.helpers.served_queue_manager import ServedQueueManager
 
 CONNECT = protocol.frame(protocol.ConnectCall(protocol.PROTOCOL_VERSION, "lost", "", "", b""))
 MANAGED = cmqc.MQSO_CREATE | cmqc.MQSO_MANAGED | cmqc.MQSO_NON_DURABLE
-SUBSCRIBE = protocol.frame(protocol.SubscribeCall(MQSD(ObjectString="lost/#", Options=MANAGED), None))
+SUBSCRIBE = protocol.frame(protocol.SubscribeCall(MQSD(ObjectString="lost/#", Options=MANAGED)))
 COMMIT = protocol.frame(protocol.CommitCall())
 
 

@@ -7,19 +7,21 @@ from typing import Any
 
 import pytest
 
-from bridge.mq.embedded.connection import EmbeddedConnection
-from bridge.mq.mqi import MQOD, MQPMO, MQSD, GetOptions, Got, MQError, Property
+from bridge.mq.mqi import MQOD, MQError, Property
 from bridge.telemetry.message import Message
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
-from tests.helpers.embedded_manager import Manager
+from tests.helpers.stand_in_manager import StandInManager
+from tests.ibm_standin.mqi.connection import StandInConnection
+from tests.ibm_standin.mqi.structures import MQPMO, MqiGetOptions, MqiGot
+from tests.ibm_standin.mqi.structures import MqiSubscriptionDescriptor as MQSD
 
 CREATE, MANAGED, DURABLE = cmqc.MQSO_CREATE, cmqc.MQSO_MANAGED, cmqc.MQSO_DURABLE
 RESUME, ALTER = cmqc.MQSO_RESUME, cmqc.MQSO_ALTER
 
 
 def subscribe(
-    connection: EmbeddedConnection, topic: str, options: int = 0, queue: int | None = None, **sd: Any
+    connection: StandInConnection, topic: str, options: int = 0, queue: int | None = None, **sd: Any
 ) -> tuple[int, int]:
     options |= 0 if options & (RESUME | ALTER) else CREATE
     options |= MANAGED if queue is None else 0
@@ -27,7 +29,7 @@ def subscribe(
 
 
 def publish(
-    connection: EmbeddedConnection,
+    connection: StandInConnection,
     topic: str,
     data: bytes = b"x",
     *,
@@ -39,17 +41,17 @@ def publish(
     connection.put1(od, Message(MQMD(**md), data), pmo, properties)
 
 
-def received(connection: EmbeddedConnection, queue: int) -> list[Got]:
+def received(connection: StandInConnection, queue: int) -> list[MqiGot]:
     found = []
     while True:
         try:
-            found.append(connection.get(queue, GetOptions(Options=cmqc.MQGMO_NO_PROPERTIES)))
+            found.append(connection.get(queue, MqiGetOptions(Options=cmqc.MQGMO_NO_PROPERTIES)))
         except MQError as error:
             assert error.reason == cmqc.MQRC_NO_MSG_AVAILABLE
             return found
 
 
-def bodies(connection: EmbeddedConnection, queue: int) -> list[bytes]:
+def bodies(connection: StandInConnection, queue: int) -> list[bytes]:
     return [got.data for got in received(connection, queue)]
 
 
@@ -60,7 +62,7 @@ def reason_of(call: Callable[..., object], *arguments: Any, **keywords: Any) -> 
 
 
 @pytest.fixture
-def connection(manager: Manager) -> EmbeddedConnection:
+def connection(manager: StandInManager) -> StandInConnection:
     return manager.connection
 
 
@@ -68,31 +70,46 @@ def connection(manager: Manager) -> EmbeddedConnection:
     ("sd", "reason"),
     [
         (MQSD(Options=MANAGED, ObjectString="a"), cmqc.MQRC_OPTIONS_ERROR),
-        (MQSD(Options=CREATE | MANAGED | RESUME | ALTER, ObjectString="a"), cmqc.MQRC_OPTIONS_ERROR),
+        (
+            MQSD(Options=CREATE | MANAGED | RESUME | ALTER, ObjectString="a"),
+            cmqc.MQRC_OPTIONS_ERROR,
+        ),
         (MQSD(Options=CREATE | MANAGED | 0x40000000, ObjectString="a"), cmqc.MQRC_OPTIONS_ERROR),
         (
             MQSD(Options=CREATE | MANAGED | cmqc.MQSO_FIXED_USERID | cmqc.MQSO_ANY_USERID, ObjectString="a"),
             cmqc.MQRC_OPTIONS_ERROR,
         ),
-        (MQSD(Options=CREATE | MANAGED | cmqc.MQSO_GROUP_SUB, ObjectString="a"), cmqc.MQRC_OPTIONS_ERROR),
+        (
+            MQSD(Options=CREATE | MANAGED | cmqc.MQSO_GROUP_SUB, ObjectString="a"),
+            cmqc.MQRC_OPTIONS_ERROR,
+        ),
         (MQSD(Options=CREATE | MANAGED | DURABLE, ObjectString="a"), cmqc.MQRC_SUB_NAME_ERROR),
-        (MQSD(Options=RESUME | MANAGED, ObjectString="a", SubName="none"), cmqc.MQRC_NO_SUBSCRIPTION),
+        (
+            MQSD(Options=RESUME | MANAGED, ObjectString="a", SubName="none"),
+            cmqc.MQRC_NO_SUBSCRIPTION,
+        ),
         (MQSD(Options=CREATE | MANAGED), cmqc.MQRC_TOPIC_STRING_ERROR),
         (MQSD(Options=CREATE, ObjectString="a"), cmqc.MQRC_HOBJ_ERROR),
         (MQSD(Options=CREATE | MANAGED, ObjectString="a", SubLevel=10), cmqc.MQRC_SD_ERROR),
         (MQSD(Options=CREATE | MANAGED, ObjectString="a", PubPriority=10), cmqc.MQRC_SD_ERROR),
         (MQSD(Options=CREATE | MANAGED, ObjectString="a", SubExpiry=-2), cmqc.MQRC_SD_ERROR),
-        (MQSD(Options=CREATE | MANAGED, ObjectString="a", SelectionString="a ="), cmqc.MQRC_SELECTOR_SYNTAX_ERROR),
-        (MQSD(Options=CREATE | MANAGED, ObjectString="a", SubUserData="x" * 10_241), cmqc.MQRC_SUB_USER_DATA_ERROR),
+        (
+            MQSD(Options=CREATE | MANAGED, ObjectString="a", SelectionString="a ="),
+            cmqc.MQRC_SELECTOR_SYNTAX_ERROR,
+        ),
+        (
+            MQSD(Options=CREATE | MANAGED, ObjectString="a", SubUserData="x" * 10_241),
+            cmqc.MQRC_SUB_USER_DATA_ERROR,
+        ),
     ],
 )
-def test_what_is_no_subscription(connection: EmbeddedConnection, sd: Any, reason: int) -> None:
+def test_what_is_no_subscription(connection: StandInConnection, sd: Any, reason: int) -> None:
     assert reason_of(connection.subscribe, sd) == reason
 
 
-def test_a_subscription_is_in_use_while_it_is_open(manager: Manager, connection: EmbeddedConnection) -> None:
+def test_a_subscription_is_in_use_while_it_is_open(manager: StandInManager, connection: StandInConnection) -> None:
     handle, _ = subscribe(connection, "a", DURABLE, SubName="s")
-    other = EmbeddedConnection(manager.itself)
+    other = StandInConnection(manager.itself)
     for options in (RESUME, ALTER):
         assert reason_of(subscribe, other, "a", DURABLE | options, SubName="s") == cmqc.MQRC_SUBSCRIPTION_IN_USE
     connection.close(handle, cmqc.MQCO_KEEP_SUB)
@@ -104,8 +121,8 @@ def test_a_subscription_is_in_use_while_it_is_open(manager: Manager, connection:
 
 
 @pytest.mark.parametrize(("option", "reason"), [(0, cmqc.MQRC_IDENTITY_MISMATCH), (cmqc.MQSO_ANY_USERID, 0)])
-def test_whose_a_subscription_is(manager: Manager, option: int, reason: int) -> None:
-    alice, bob = (EmbeddedConnection(manager.itself, "a", user) for user in ("alice", "bob"))
+def test_whose_a_subscription_is(manager: StandInManager, option: int, reason: int) -> None:
+    alice, bob = (StandInConnection(manager.itself, "a", user) for user in ("alice", "bob"))
     alice.close(subscribe(alice, "a", DURABLE | option, SubName="s")[0])
     if reason:
         assert reason_of(subscribe, bob, "a", DURABLE | RESUME, SubName="s") == reason
@@ -115,7 +132,7 @@ def test_whose_a_subscription_is(manager: Manager, option: int, reason: int) -> 
         subscribe(bob, "a", DURABLE | RESUME, SubName="s")
 
 
-def test_what_resuming_tells(connection: EmbeddedConnection) -> None:
+def test_what_resuming_tells(connection: StandInConnection) -> None:
     given = {
         "SubName": "s",
         "SubUserData": "note",
@@ -133,7 +150,7 @@ def test_what_resuming_tells(connection: EmbeddedConnection) -> None:
     assert 590 <= again.SubExpiry <= 600
 
 
-def test_a_durable_subscription_keeps_everything_over_a_restart(manager: Manager) -> None:
+def test_a_durable_subscription_keeps_everything_over_a_restart(manager: StandInManager) -> None:
     identity = {"PubAccountingToken": b"t" * 32, "PubApplIdentityData": "identity"}
     options = DURABLE | cmqc.MQSO_SET_IDENTITY_CONTEXT
     handle, _ = subscribe(
@@ -159,14 +176,14 @@ def test_a_durable_subscription_keeps_everything_over_a_restart(manager: Manager
         ("colour IS NULL", []),
     ],
 )
-def test_selectors(connection: EmbeddedConnection, selector: str, expected: Any) -> None:
+def test_selectors(connection: StandInConnection, selector: str, expected: Any) -> None:
     _, queue = subscribe(connection, "a/#", SelectionString=selector)
     publish(connection, "a/1", b"red", properties=[Property(name="colour", value="red")])
     publish(connection, "a/2", b"blue", properties=[Property(name="colour", value="blue")], Priority=4)
     assert bodies(connection, queue) == expected
 
 
-def test_a_selector_holds_for_retained_publications_too(connection: EmbeddedConnection) -> None:
+def test_a_selector_holds_for_retained_publications_too(connection: StandInConnection) -> None:
     for colour in ("red", "blue"):
         properties = [Property(name="colour", value=colour)]
         publish(connection, f"a/{colour}", colour.encode(), pmo=cmqc.MQPMO_RETAIN, properties=properties)
@@ -175,7 +192,7 @@ def test_a_selector_holds_for_retained_publications_too(connection: EmbeddedConn
 
 
 def test_a_full_destination_is_dealt_with_as_without_a_selector(
-    manager: Manager, connection: EmbeddedConnection
+    manager: StandInManager, connection: StandInConnection
 ) -> None:
     manager.ok("DEFINE QLOCAL(Q) MAXDEPTH(1)")
     manager.ok("ALTER TOPIC(SYSTEM.BASE.TOPIC) NPMSGDLV(ALL) USEDLQ(NO)")
@@ -190,7 +207,7 @@ def test_a_full_destination_is_dealt_with_as_without_a_selector(
 
 
 @pytest.mark.parametrize(("pub_level", "reached"), [(9, "five"), (5, "five"), (4, "one"), (1, "one"), (0, "zero")])
-def test_levels(connection: EmbeddedConnection, pub_level: int, reached: str) -> None:
+def test_levels(connection: StandInConnection, pub_level: int, reached: str) -> None:
     queues = {
         name: subscribe(connection, "a", SubLevel=level)[1] for name, level in (("five", 5), ("one", 1), ("zero", 0))
     }
@@ -199,8 +216,8 @@ def test_levels(connection: EmbeddedConnection, pub_level: int, reached: str) ->
     assert reason_of(publish, connection, "a", pmo=MQPMO(PubLevel=10)) == cmqc.MQRC_PMO_ERROR
 
 
-def test_not_own_subscriptions(manager: Manager, connection: EmbeddedConnection) -> None:
-    other = EmbeddedConnection(manager.itself)
+def test_not_own_subscriptions(manager: StandInManager, connection: StandInConnection) -> None:
+    other = StandInConnection(manager.itself)
     _, mine = subscribe(connection, "a")
     _, theirs = subscribe(other, "a")
     publish(connection, "a", pmo=cmqc.MQPMO_NOT_OWN_SUBS)
@@ -209,7 +226,7 @@ def test_not_own_subscriptions(manager: Manager, connection: EmbeddedConnection)
     assert bodies(connection, mine) == [b"x"]
 
 
-def test_a_group_gets_one_copy(manager: Manager, connection: EmbeddedConnection) -> None:
+def test_a_group_gets_one_copy(manager: StandInManager, connection: StandInConnection) -> None:
     manager.ok("DEFINE QLOCAL(Q)")
     queue = connection.open(MQOD(ObjectName="Q"), cmqc.MQOO_INPUT_SHARED)
     grouped = cmqc.MQSO_GROUP_SUB | cmqc.MQSO_SET_CORREL_ID
@@ -233,14 +250,14 @@ def test_a_group_gets_one_copy(manager: Manager, connection: EmbeddedConnection)
     ],
 )
 def test_how_a_subscription_that_is_not_durable_cannot_be_closed(
-    connection: EmbeddedConnection, options: int, reason: int
+    connection: StandInConnection, options: int, reason: int
 ) -> None:
     handle, _ = subscribe(connection, "a")
     assert reason_of(connection.close, handle, options) == reason
     connection.close(handle)
 
 
-def test_nobody_subscribes(connection: EmbeddedConnection) -> None:
+def test_nobody_subscribes(connection: StandInConnection) -> None:
     pmo = MQPMO(Options=cmqc.MQPMO_WARN_IF_NO_SUBS_MATCHED)
     publish(connection, "a", pmo=pmo)
     assert pmo.Reason == cmqc.MQRC_NO_SUBS_MATCHED
@@ -249,7 +266,7 @@ def test_nobody_subscribes(connection: EmbeddedConnection) -> None:
     assert pmo.Reason == cmqc.MQRC_NONE
 
 
-def test_alter_sub_by_mqsc_keeps_what_mqsub_gave(manager: Manager, connection: EmbeddedConnection) -> None:
+def test_alter_sub_by_mqsc_keeps_what_mqsub_gave(manager: StandInManager, connection: StandInConnection) -> None:
     _, queue = subscribe(connection, "a", SubName="s", SelectionString="size = 1", PubPriority=6)
     manager.ok("ALTER SUB('s') USERDATA('new')")
     for value in (1, 2):
@@ -258,7 +275,7 @@ def test_alter_sub_by_mqsc_keeps_what_mqsub_gave(manager: Manager, connection: E
     assert [(got.data, got.md.Priority) for got in received(connection, queue)] == [(b"1", 6)]
 
 
-def test_who_resumes_is_told_what_the_subscription_is(connection: EmbeddedConnection) -> None:
+def test_who_resumes_is_told_what_the_subscription_is(connection: StandInConnection) -> None:
     options = DURABLE | MANAGED | cmqc.MQSO_ANY_USERID | cmqc.MQSO_WILDCARD_CHAR
     handle, queue = subscribe(connection, "a/*", options, SubName="s")
     connection.close(handle)

@@ -8,33 +8,34 @@ from typing import Any
 
 import pytest
 
-from bridge.mq.embedded.connection import EmbeddedConnection
-from bridge.mq.mqi import MQOD, MQPMO, MQSD, GetOptions, Got, MQError
+from bridge.mq.mqi import MQOD, MQSD, MQError
 from bridge.telemetry.message import Message
 from bridge.wire.mq import MQMD
-from tests.helpers.embedded_manager import Manager
+from tests.helpers.stand_in_manager import StandInManager
 from tests.ibm_standin import cmqc
+from tests.ibm_standin.mqi.connection import StandInConnection
+from tests.ibm_standin.mqi.structures import MQPMO, MqiGetOptions, MqiGot
 
 OUTPUT, SHARED = cmqc.MQOO_OUTPUT, cmqc.MQOO_INPUT_SHARED
 
 
 @pytest.fixture
-def connection(manager: Manager) -> EmbeddedConnection:
+def connection(manager: StandInManager) -> StandInConnection:
     for name in ("Q", "REPLIES"):
         manager.ok(f"DEFINE QLOCAL({name})")
-    return EmbeddedConnection(manager.itself, "tester", "alice")
+    return StandInConnection(manager.itself, "tester", "alice")
 
 
 def put1(
-    connection: EmbeddedConnection, *, pmo: int | MQPMO = 0, name: str = "Q", data: bytes = b"x", **md: Any
+    connection: StandInConnection, *, pmo: int | MQPMO = 0, name: str = "Q", data: bytes = b"x", **md: Any
 ) -> MQMD:
     return connection.put1(MQOD(ObjectName=name), Message(MQMD(**md), data), pmo)
 
 
-def get(connection: EmbeddedConnection, name: str = "Q", options: int = 0) -> Got:
+def get(connection: StandInConnection, name: str = "Q", options: int = 0) -> MqiGot:
     handle = connection.open(MQOD(ObjectName=name), SHARED)
     try:
-        return connection.get(handle, GetOptions(Options=options))
+        return connection.get(handle, MqiGetOptions(Options=options))
     finally:
         connection.close(handle)
 
@@ -55,7 +56,7 @@ def reason_of(call: Callable[..., object], *arguments: Any, **keywords: Any) -> 
     ],
 )
 def test_a_reply_to_queue_may_be_an_alias(
-    manager: Manager, connection: EmbeddedConnection, given: Any, expected: Any
+    manager: StandInManager, connection: StandInConnection, given: Any, expected: Any
 ) -> None:
     """ "Reply-to queue alias": the definition of a remote queue of that name says where replies go."""
     manager.ok("DEFINE QREMOTE(ALIAS) RNAME('there') RQMNAME('dev')")
@@ -76,7 +77,7 @@ def test_a_reply_to_queue_may_be_an_alias(
         0x40000000,
     ],
 )
-def test_options_that_do_not_go_together(connection: EmbeddedConnection, options: int) -> None:
+def test_options_that_do_not_go_together(connection: StandInConnection, options: int) -> None:
     assert reason_of(put1, connection, pmo=options) == cmqc.MQRC_OPTIONS_ERROR
 
 
@@ -100,16 +101,16 @@ def test_options_that_do_not_go_together(connection: EmbeddedConnection, options
         ({"Version": 2, "MsgFlags": 0x20}, cmqc.MQRC_MSG_FLAGS_ERROR),
     ],
 )
-def test_fields_that_no_message_has(connection: EmbeddedConnection, md: Any, reason: int) -> None:
+def test_fields_that_no_message_has(connection: StandInConnection, md: Any, reason: int) -> None:
     assert reason_of(put1, connection, **md) == reason
 
 
-def test_application_message_types_and_feedback(connection: EmbeddedConnection) -> None:
+def test_application_message_types_and_feedback(connection: StandInConnection) -> None:
     md = put1(connection, MsgType=cmqc.MQMT_APPL_FIRST, Feedback=cmqc.MQFB_APPL_FIRST)
     assert (md.MsgType, md.Feedback) == (cmqc.MQMT_APPL_FIRST, cmqc.MQFB_APPL_FIRST)
 
 
-def test_a_priority_above_the_highest_is_a_warning(connection: EmbeddedConnection) -> None:
+def test_a_priority_above_the_highest_is_a_warning(connection: StandInConnection) -> None:
     pmo = MQPMO()
     put1(connection, pmo=pmo, Priority=11, data=b"first")
     assert pmo.Reason == cmqc.MQRC_PRIORITY_EXCEEDS_MAXIMUM
@@ -119,21 +120,21 @@ def test_a_priority_above_the_highest_is_a_warning(connection: EmbeddedConnectio
     assert (got.data, got.md.Priority) == (b"first", 11)
 
 
-def test_a_publication_has_the_highest_priority_at_most(connection: EmbeddedConnection) -> None:
+def test_a_publication_has_the_highest_priority_at_most(connection: StandInConnection) -> None:
     sd = MQSD(Options=cmqc.MQSO_CREATE | cmqc.MQSO_MANAGED, ObjectString="news")
     _, queue = connection.subscribe(sd)
     od = MQOD(ObjectType=cmqc.MQOT_TOPIC, ObjectString="news")
     connection.put1(od, Message(MQMD(Priority=11), b"x"))
-    assert connection.get(queue, GetOptions()).md.Priority == 9
+    assert connection.get(queue, MqiGetOptions()).md.Priority == 9
 
 
-def test_short_identifiers_are_filled_up_with_nuls(connection: EmbeddedConnection) -> None:
+def test_short_identifiers_are_filled_up_with_nuls(connection: StandInConnection) -> None:
     put = put1(connection, MsgId=b"message", CorrelId=b"request")
     assert (put.MsgId, put.CorrelId) == (b"message".ljust(24, b"\0"), b"request".ljust(24, b"\0"))
     assert get(connection).md == put
 
 
-def test_new_identifiers_and_no_reply_to(connection: EmbeddedConnection) -> None:
+def test_new_identifiers_and_no_reply_to(connection: StandInConnection) -> None:
     given = b"i" * 24
     flags = cmqc.MQPMO_NEW_MSG_ID | cmqc.MQPMO_NEW_CORREL_ID | cmqc.MQPMO_SUPPRESS_REPLYTO
     put = put1(connection, pmo=flags, MsgId=given, CorrelId=given, ReplyToQ=b"R", ReplyToQMgr=b"M")
@@ -173,7 +174,7 @@ def fields(md: MQMD, names: list[str]) -> list[object]:
         (cmqc.MQPMO_SET_ALL_CONTEXT, "given", "given"),
     ],
 )
-def test_context(connection: EmbeddedConnection, option: int, identity: str, origin: str) -> None:
+def test_context(connection: StandInConnection, option: int, identity: str, origin: str) -> None:
     put1(connection, pmo=option, **GIVEN)
     md = get(connection).md
     expected_identity = {
@@ -201,7 +202,7 @@ def test_context(connection: EmbeddedConnection, option: int, identity: str, ori
         (cmqc.MQPMO_SET_IDENTITY_CONTEXT, cmqc.MQOO_SET_ALL_CONTEXT, 0),
     ],
 )
-def test_context_needs_the_open_option(connection: EmbeddedConnection, option: int, opened: int, reason: int) -> None:
+def test_context_needs_the_open_option(connection: StandInConnection, option: int, opened: int, reason: int) -> None:
     handle = connection.open(MQOD(ObjectName="Q"), OUTPUT | opened)
     if reason:
         assert reason_of(connection.put, handle, Message(MQMD(), b""), option) == reason
@@ -210,7 +211,7 @@ def test_context_needs_the_open_option(connection: EmbeddedConnection, option: i
 
 
 @pytest.mark.parametrize("option", [cmqc.MQPMO_PASS_ALL_CONTEXT, cmqc.MQPMO_PASS_IDENTITY_CONTEXT])
-def test_context_is_passed_on(connection: EmbeddedConnection, option: int) -> None:
+def test_context_is_passed_on(connection: StandInConnection, option: int) -> None:
     put1(connection, pmo=cmqc.MQPMO_SET_ALL_CONTEXT, **GIVEN)
     source = connection.open(MQOD(ObjectName="Q"), SHARED | cmqc.MQOO_SAVE_ALL_CONTEXT)
     plain = connection.open(MQOD(ObjectName="Q"), SHARED)
@@ -221,7 +222,7 @@ def test_context_is_passed_on(connection: EmbeddedConnection, option: int) -> No
         assert reason_of(connection.put, target, message, pmo) == cmqc.MQRC_CONTEXT_HANDLE_ERROR
     pmo = MQPMO(Options=option, Context=source)
     assert reason_of(connection.put, target, message, pmo) == cmqc.MQRC_CONTEXT_NOT_AVAILABLE
-    connection.get(source, GetOptions())
+    connection.get(source, MqiGetOptions())
     connection.put(target, message, pmo)
     md = get(connection, "REPLIES").md
     assert fields(md, IDENTITY) == [GIVEN[name] for name in IDENTITY]
@@ -235,7 +236,7 @@ def test_context_is_passed_on(connection: EmbeddedConnection, option: int) -> No
     ("option", "length", "format_"),
     [(cmqc.MQRO_COA, 0, b""), (cmqc.MQRO_COA_WITH_DATA, 100, b"MQSTR"), (cmqc.MQRO_COA_WITH_FULL_DATA, 150, b"MQSTR")],
 )
-def test_confirm_on_arrival(connection: EmbeddedConnection, option: int, length: int, format_: bytes) -> None:
+def test_confirm_on_arrival(connection: StandInConnection, option: int, length: int, format_: bytes) -> None:
     put = put1(connection, data=b"d" * 150, Report=option, ReplyToQ=b"REPLIES", Format=b"MQSTR", Persistence=1)
     report = get(connection, "REPLIES")
     assert (report.md.MsgType, report.md.Feedback, report.md.CorrelId) == (cmqc.MQMT_REPORT, cmqc.MQFB_COA, put.MsgId)
@@ -245,7 +246,7 @@ def test_confirm_on_arrival(connection: EmbeddedConnection, option: int, length:
     assert (report.md.PutApplType, report.md.PutApplName) == (cmqc.MQAT_QMGR, b"MQB1")
 
 
-def test_confirm_on_delivery_passes_identifiers(connection: EmbeddedConnection) -> None:
+def test_confirm_on_delivery_passes_identifiers(connection: StandInConnection) -> None:
     flags = cmqc.MQRO_COD | cmqc.MQRO_PASS_MSG_ID | cmqc.MQRO_PASS_CORREL_ID
     put = put1(connection, Report=flags, ReplyToQ=b"REPLIES", CorrelId=b"c" * 24)
     assert reason_of(get, connection, "REPLIES") == cmqc.MQRC_NO_MSG_AVAILABLE
@@ -256,14 +257,14 @@ def test_confirm_on_delivery_passes_identifiers(connection: EmbeddedConnection) 
     assert (report.Feedback, report.MsgId, report.CorrelId) == (cmqc.MQFB_COD, put.MsgId, b"c" * 24)
 
 
-def test_a_backed_out_get_delivers_nothing(connection: EmbeddedConnection) -> None:
+def test_a_backed_out_get_delivers_nothing(connection: StandInConnection) -> None:
     put1(connection, Report=cmqc.MQRO_COD, ReplyToQ=b"REPLIES")
     get(connection, options=cmqc.MQGMO_SYNCPOINT)
     connection.backout()
     assert reason_of(get, connection, "REPLIES") == cmqc.MQRC_NO_MSG_AVAILABLE
 
 
-def test_expiration_is_reported(connection: EmbeddedConnection) -> None:
+def test_expiration_is_reported(connection: StandInConnection) -> None:
     put = put1(connection, Report=cmqc.MQRO_EXPIRATION_WITH_FULL_DATA, ReplyToQ=b"REPLIES", Expiry=1, data=b"late")
     time.sleep(0.15)
     assert reason_of(get, connection) == cmqc.MQRC_NO_MSG_AVAILABLE
@@ -271,7 +272,7 @@ def test_expiration_is_reported(connection: EmbeddedConnection) -> None:
     assert (report.md.Feedback, report.md.CorrelId, report.data) == (cmqc.MQFB_EXPIRATION, put.MsgId, b"late")
 
 
-def test_a_report_for_nowhere_is_dead_lettered(manager: Manager, connection: EmbeddedConnection) -> None:
+def test_a_report_for_nowhere_is_dead_lettered(manager: StandInManager, connection: StandInConnection) -> None:
     manager.ok("DEFINE QLOCAL(DLQ)")
     manager.ok("ALTER QMGR DEADQ(DLQ)")
     put1(connection, Report=cmqc.MQRO_COA, ReplyToQ=b"NOWHERE")
@@ -281,7 +282,7 @@ def test_a_report_for_nowhere_is_dead_lettered(manager: Manager, connection: Emb
     assert b"NOWHERE" in got.data
 
 
-def test_put1_takes_no_model_queue(connection: EmbeddedConnection) -> None:
+def test_put1_takes_no_model_queue(connection: StandInConnection) -> None:
     od = MQOD(ObjectName="SYSTEM.DEFAULT.MODEL.QUEUE")
     assert reason_of(connection.put1, od, Message(MQMD(), b"")) == cmqc.MQRC_Q_TYPE_ERROR
 
@@ -289,7 +290,7 @@ def test_put1_takes_no_model_queue(connection: EmbeddedConnection) -> None:
 # Groups --------------------------------------------------------------------------------------------------------------
 
 
-def test_logical_order_numbers_a_group(connection: EmbeddedConnection) -> None:
+def test_logical_order_numbers_a_group(connection: StandInConnection) -> None:
     handle = connection.open(MQOD(ObjectName="Q"), OUTPUT)
     put = []
     for flags in (cmqc.MQMF_MSG_IN_GROUP, cmqc.MQMF_MSG_IN_GROUP, cmqc.MQMF_LAST_MSG_IN_GROUP):
@@ -305,7 +306,7 @@ def test_logical_order_numbers_a_group(connection: EmbeddedConnection) -> None:
     assert reason_of(connection.put, handle, alone, cmqc.MQPMO_LOGICAL_ORDER) == cmqc.MQRC_INCOMPLETE_GROUP
 
 
-def test_a_message_without_flags_is_in_no_group(connection: EmbeddedConnection) -> None:
+def test_a_message_without_flags_is_in_no_group(connection: StandInConnection) -> None:
     md = put1(connection, Version=2, GroupId=b"g" * 24, MsgSeqNumber=5, Offset=7)
     assert (md.GroupId, md.MsgSeqNumber, md.Offset) == (cmqc.MQGI_NONE, 1, 0)
 
@@ -313,7 +314,7 @@ def test_a_message_without_flags_is_in_no_group(connection: EmbeddedConnection) 
 # Asynchronous response -----------------------------------------------------------------------------------------------
 
 
-def test_statistics_of_asynchronous_puts(manager: Manager, connection: EmbeddedConnection) -> None:
+def test_statistics_of_asynchronous_puts(manager: StandInManager, connection: StandInConnection) -> None:
     manager.ok("DEFINE QLOCAL(SMALL) MAXDEPTH(1)")
     for _ in range(3):
         put1(connection, name="SMALL", pmo=cmqc.MQPMO_ASYNC_RESPONSE)

@@ -12,15 +12,16 @@ from hypothesis import strategies as st
 
 from bridge.mq.embedded.property import check_property, merge, split
 from bridge.mq.embedded.unit import Unit
-from bridge.mq.mqi import MQOD, GetOptions, Got, MQError, Property
+from bridge.mq.mqi import MQOD, MQError, Property
 from bridge.mqtt.packets import Publish, PublishProperties
 from bridge.telemetry.conversion import to_mq
 from bridge.telemetry.identity import ClientIdentity
 from bridge.telemetry.message import Message
 from bridge.telemetry.transmission import PublicationMessage
 from bridge.wire.mq import MQMD, RFH2, Folder, decode_rfh2, encode_rfh2
-from tests.helpers.embedded_manager import Manager
+from tests.helpers.stand_in_manager import StandInManager
 from tests.ibm_standin import cmqc
+from tests.ibm_standin.mqi.structures import MqiGetOptions, MqiGot
 
 INTEGERS = {cmqc.MQTYPE_INT8: 8, cmqc.MQTYPE_INT16: 16, cmqc.MQTYPE_INT32: 32, cmqc.MQTYPE_INT64: 64}
 
@@ -148,7 +149,7 @@ FORCE, NONE = cmqc.MQGMO_PROPERTIES_FORCE_MQRFH2, cmqc.MQGMO_NO_PROPERTIES
 HANDLE, COMPAT = cmqc.MQGMO_PROPERTIES_IN_HANDLE, cmqc.MQGMO_PROPERTIES_COMPATIBILITY
 
 
-def seen(got: Got) -> str:
+def seen(got: MqiGot) -> str:
     """Where the properties of a message are: `rfh2`, `handle`, or nowhere."""
     assert got.data.endswith(b"body")
     if got.md.Format == b"MQHRF2":
@@ -178,14 +179,14 @@ def seen(got: Got) -> str:
     ],
 )
 def test_propctl_and_get_options(
-    manager: Manager, control: str, options: Any, handle: int, with_usr: str, without_usr: str
+    manager: StandInManager, control: str, options: Any, handle: int, with_usr: str, without_usr: str
 ) -> None:
     manager.ok(f"DEFINE QLOCAL(Q) PROPCTL({control})")
     connection = manager.connection
     queue = connection.open(MQOD(ObjectName="Q"), cmqc.MQOO_INPUT_SHARED)
     for properties, expected in (([COLOUR, PLAIN], with_usr), ([PLAIN], without_usr)):
         connection.put1(MQOD(ObjectName="Q"), Message(MQMD(Format=b"MQSTR"), b"body"), properties=properties)
-        got = connection.get(queue, GetOptions(Options=options, MsgHandle=handle))
+        got = connection.get(queue, MqiGetOptions(Options=options, MsgHandle=handle))
         assert seen(got) == expected
         if expected == "handle":
             assert got.properties == properties
@@ -193,39 +194,39 @@ def test_propctl_and_get_options(
             assert split(got.md, got.data)[2] == properties
 
 
-def test_an_alias_has_a_propctl_of_its_own(manager: Manager) -> None:
+def test_an_alias_has_a_propctl_of_its_own(manager: StandInManager) -> None:
     manager.ok("DEFINE QLOCAL(Q) PROPCTL(NONE)")
     manager.ok("DEFINE QALIAS(A) TARGET(Q) PROPCTL(ALL)")
     connection = manager.connection
     connection.put1(MQOD(ObjectName="Q"), Message(MQMD(Format=b"MQSTR"), b"body"), properties=[COLOUR])
     for name, expected in (("A", "rfh2"), ("Q", "")):
         queue = connection.open(MQOD(ObjectName=name), cmqc.MQOO_BROWSE)
-        assert seen(connection.get(queue, GetOptions(Options=cmqc.MQGMO_BROWSE_FIRST))) == expected
+        assert seen(connection.get(queue, MqiGetOptions(Options=cmqc.MQGMO_BROWSE_FIRST))) == expected
 
 
-def test_an_rfh2_that_the_putter_wrote_is_data_to_compat_and_properties_to_a_handle(manager: Manager) -> None:
+def test_an_rfh2_that_the_putter_wrote_is_data_to_compat_and_properties_to_a_handle(manager: StandInManager) -> None:
     manager.ok("DEFINE QLOCAL(Q)")
     own = RFH2(Format=b"MQSTR", CodedCharSetId=1208, folders=(Folder.build("mqps", {"Top": "t"}),))
     data = encode_rfh2(own) + b"body"
     connection = manager.connection
     connection.put1(MQOD(ObjectName="Q"), Message(MQMD(Format=b"MQHRF2"), data))
     queue = connection.open(MQOD(ObjectName="Q"), cmqc.MQOO_INPUT_SHARED | cmqc.MQOO_BROWSE)
-    assert connection.get(queue, GetOptions(Options=cmqc.MQGMO_BROWSE_FIRST)).data == data
-    got = connection.get(queue, GetOptions(Options=HANDLE))
+    assert connection.get(queue, MqiGetOptions(Options=cmqc.MQGMO_BROWSE_FIRST)).data == data
+    got = connection.get(queue, MqiGetOptions(Options=HANDLE))
     assert (got.data, got.md.Format, got.properties) == (b"body", b"MQSTR", [Property(name="mqps.Top", value="t")])
 
 
-def test_properties_survive_a_restart(manager: Manager) -> None:
+def test_properties_survive_a_restart(manager: StandInManager) -> None:
     manager.ok("DEFINE QLOCAL(Q)")
     message = Message(MQMD(Format=b"MQSTR", Persistence=1), b"body")
     manager.connection.put1(MQOD(ObjectName="Q"), message, properties=[PLAIN])
     manager.restart()
     queue = manager.connection.open(MQOD(ObjectName="Q"), cmqc.MQOO_INPUT_SHARED | cmqc.MQOO_BROWSE)
-    assert seen(manager.connection.get(queue, GetOptions(Options=cmqc.MQGMO_BROWSE_FIRST))) == ""
-    assert manager.connection.get(queue, GetOptions(Options=HANDLE)).properties == [PLAIN]
+    assert seen(manager.connection.get(queue, MqiGetOptions(Options=cmqc.MQGMO_BROWSE_FIRST))) == ""
+    assert manager.connection.get(queue, MqiGetOptions(Options=HANDLE)).properties == [PLAIN]
 
 
-def test_the_properties_of_a_publication(manager: Manager) -> None:
+def test_the_properties_of_a_publication(manager: StandInManager) -> None:
     manager.ok("DEFINE QLOCAL(Q)")
     manager.ok("DEFINE SUB(S) TOPICSTR('a/#') DEST(Q) USERDATA('note')")
     connection = manager.connection
@@ -235,11 +236,11 @@ def test_the_properties_of_a_publication(manager: Manager) -> None:
         properties=[COLOUR],
     )
     queue = connection.open(MQOD(ObjectName="Q"), cmqc.MQOO_INPUT_SHARED)
-    got = connection.get(queue, GetOptions(Options=HANDLE))
+    got = connection.get(queue, MqiGetOptions(Options=HANDLE))
     assert {one.name: one.value for one in got.properties} == {"colour": "red", "mqps.Top": "a/b", "mqps.Sud": "note"}
 
 
-def test_the_properties_of_an_mqtt_publication(manager: Manager) -> None:
+def test_the_properties_of_an_mqtt_publication(manager: StandInManager) -> None:
     manager.ok("DEFINE QLOCAL(Q)")
     manager.ok("DEFINE SUB(S) TOPICSTR('a/b') DEST(Q)")
     itself = manager.itself
@@ -249,7 +250,7 @@ def test_the_properties_of_an_mqtt_publication(manager: Manager) -> None:
         itself.publish(unit, itself.objects.topics.route("a/b"), message, 1.0)
         itself.recovery_log.submit(unit)
     queue = manager.connection.open(MQOD(ObjectName="Q"), cmqc.MQOO_INPUT_SHARED)
-    got = manager.connection.get(queue, GetOptions(Options=HANDLE))
+    got = manager.connection.get(queue, MqiGetOptions(Options=HANDLE))
     assert (got.md.Format, got.data) == (b"", b"body")
     assert [(one.name, one.type, one.value) for one in got.properties] == [
         ("mqtt.clientId", cmqc.MQTYPE_STRING, "device"),
@@ -259,7 +260,7 @@ def test_the_properties_of_an_mqtt_publication(manager: Manager) -> None:
     ]
 
 
-def test_properties_of_mqtt_5_in_a_message_handle(manager: Manager) -> None:
+def test_properties_of_mqtt_5_in_a_message_handle(manager: StandInManager) -> None:
     """The body is text in UTF-8 for its application, without a header before it."""
     manager.ok("DEFINE QLOCAL(Q)")
     manager.ok("DEFINE SUB(S) TOPICSTR('a/b') DEST(Q)")
@@ -272,7 +273,7 @@ def test_properties_of_mqtt_5_in_a_message_handle(manager: Manager) -> None:
         manager.itself.publish(unit, manager.itself.objects.topics.route("a/b"), message, 1.0)
         manager.itself.recovery_log.submit(unit)
     queue = manager.connection.open(MQOD(ObjectName="Q"), cmqc.MQOO_INPUT_SHARED)
-    got = manager.connection.get(queue, GetOptions(Options=HANDLE))
+    got = manager.connection.get(queue, MqiGetOptions(Options=HANDLE))
     assert (got.md.Format, got.md.CodedCharSetId, got.data) == (b"MQSTR", 1208, b"body")
     found = {one.name: one.value for one in got.properties}
     assert (found["mqtt.contentType"], found["site_x002D_id"], found["a"]) == ("t", "HH", "<&>")

@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 
-from bridge.mq.embedded.connection import EmbeddedConnection
-from bridge.mq.mqi import MQOD, GetOptions, MQError
+from bridge.mq.mqi import MQOD, MQError
 from bridge.telemetry.message import Message
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
-from tests.helpers.embedded_manager import Manager
+from tests.helpers.stand_in_manager import StandInManager
+from tests.ibm_standin.mqi.connection import StandInConnection
+from tests.ibm_standin.mqi.structures import MqiGetOptions
 
 OUTPUT, SHARED, BROWSE = cmqc.MQOO_OUTPUT, cmqc.MQOO_INPUT_SHARED, cmqc.MQOO_BROWSE
 MODEL = "SYSTEM.DEFAULT.MODEL.QUEUE"
@@ -40,7 +41,7 @@ def reason_of(call: Callable[..., object], *arguments: Any, **keywords: Any) -> 
         OUTPUT | 0x40000000,
     ],
 )
-def test_options_that_do_not_go_together(manager: Manager, options: Any) -> None:
+def test_options_that_do_not_go_together(manager: StandInManager, options: Any) -> None:
     manager.ok("DEFINE QLOCAL(Q)")
     assert reason_of(manager.connection.open, MQOD(ObjectName="Q"), options) == cmqc.MQRC_OPTIONS_ERROR
 
@@ -63,7 +64,7 @@ def test_options_that_do_not_go_together(manager: Manager, options: Any) -> None
         (MQOD(ObjectName="Q", SelectionString="a ="), SHARED, cmqc.MQRC_SELECTOR_SYNTAX_ERROR),
     ],
 )
-def test_objects_that_cannot_be_opened_so(manager: Manager, od: Any, options: Any, reason: int) -> None:
+def test_objects_that_cannot_be_opened_so(manager: StandInManager, od: Any, options: Any, reason: int) -> None:
     for command in (
         "DEFINE QLOCAL(XMIT) USAGE(XMITQ)",
         "ALTER QMGR DEFXMITQ(XMIT)",
@@ -79,37 +80,37 @@ def test_objects_that_cannot_be_opened_so(manager: Manager, od: Any, options: An
 # Dynamic queues ------------------------------------------------------------------------------------------------------
 
 
-def put(manager: Manager, name: str, **md: Any) -> None:
+def put(manager: StandInManager, name: str, **md: Any) -> None:
     manager.connection.put1(MQOD(ObjectName=name), Message(MQMD(**md), b"x"))
 
 
-def test_a_model_queue_makes_a_dynamic_queue(manager: Manager) -> None:
+def test_a_model_queue_makes_a_dynamic_queue(manager: StandInManager) -> None:
     od = MQOD(ObjectName=MODEL, DynamicQName="REPLY.*")
     handle = manager.connection.open(od, SHARED)
     assert re.fullmatch(r"REPLY\.[0-9A-F]{14}", od.ObjectName)
     assert (od.ObjectQMgrName, od.ResolvedQName, od.ResolvedQMgrName) == ("MQB1", od.ObjectName, "MQB1")
     put(manager, od.ObjectName)
-    assert manager.connection.get(handle, GetOptions()).data == b"x"
+    assert manager.connection.get(handle, MqiGetOptions()).data == b"x"
     other = MQOD(ObjectName=MODEL)
     manager.connection.open(other, SHARED)
     assert other.ObjectName.startswith("AMQ.") and other.ObjectName != od.ObjectName
 
 
-def test_a_temporary_dynamic_queue_ends_with_its_handle(manager: Manager) -> None:
+def test_a_temporary_dynamic_queue_ends_with_its_handle(manager: StandInManager) -> None:
     od = MQOD(ObjectName=MODEL)
     handle = manager.connection.open(od, SHARED)
     put(manager, od.ObjectName)
     second = manager.connection.open(MQOD(ObjectName=od.ObjectName), SHARED | OUTPUT)
     assert reason_of(manager.connection.close, second, cmqc.MQCO_DELETE) == cmqc.MQRC_OPTION_NOT_VALID_FOR_TYPE
     manager.connection.close(handle)
-    assert reason_of(manager.connection.get, second, GetOptions()) == cmqc.MQRC_Q_DELETED
+    assert reason_of(manager.connection.get, second, MqiGetOptions()) == cmqc.MQRC_Q_DELETED
     assert reason_of(manager.connection.put, second, Message(MQMD(), b"")) == cmqc.MQRC_Q_DELETED
     assert reason_of(put, manager, od.ObjectName) == cmqc.MQRC_UNKNOWN_OBJECT_NAME
     manager.connection.close(second)
 
 
-def test_a_temporary_dynamic_queue_ends_with_its_connection(manager: Manager) -> None:
-    connection = EmbeddedConnection(manager.itself)
+def test_a_temporary_dynamic_queue_ends_with_its_connection(manager: StandInManager) -> None:
+    connection = StandInConnection(manager.itself)
     od = MQOD(ObjectName=MODEL)
     connection.open(od, SHARED)
     put(manager, od.ObjectName)
@@ -117,7 +118,7 @@ def test_a_temporary_dynamic_queue_ends_with_its_connection(manager: Manager) ->
     assert reason_of(put, manager, od.ObjectName) == cmqc.MQRC_UNKNOWN_OBJECT_NAME
 
 
-def test_no_persistent_message_on_a_temporary_dynamic_queue(manager: Manager) -> None:
+def test_no_persistent_message_on_a_temporary_dynamic_queue(manager: StandInManager) -> None:
     manager.ok("DEFINE QMODEL(M) DEFPSIST(YES)")
     od = MQOD(ObjectName="M")
     manager.connection.open(od, SHARED)
@@ -126,7 +127,7 @@ def test_no_persistent_message_on_a_temporary_dynamic_queue(manager: Manager) ->
         assert reason_of(put, manager, od.ObjectName, Persistence=persistence) == cmqc.MQRC_PERSISTENT_NOT_ALLOWED
 
 
-def test_a_permanent_dynamic_queue_stays_until_it_is_deleted(manager: Manager) -> None:
+def test_a_permanent_dynamic_queue_stays_until_it_is_deleted(manager: StandInManager) -> None:
     manager.ok("DEFINE QMODEL(M) DEFTYPE(PERMDYN) DEFPSIST(YES) MAXDEPTH(3)")
     od = MQOD(ObjectName="M", DynamicQName="KEPT")
     handle = manager.connection.open(od, SHARED)
@@ -138,7 +139,7 @@ def test_a_permanent_dynamic_queue_stays_until_it_is_deleted(manager: Manager) -
     assert manager.attribute("QLOCAL(KEPT)", "DEFTYPE") == "PERMDYN"
     handle = manager.connection.open(MQOD(ObjectName="KEPT"), SHARED)
     assert reason_of(manager.connection.close, handle, cmqc.MQCO_DELETE) == cmqc.MQRC_Q_NOT_EMPTY
-    assert manager.connection.get(handle, GetOptions(Options=cmqc.MQGMO_SYNCPOINT)).data == b"x"
+    assert manager.connection.get(handle, MqiGetOptions(Options=cmqc.MQGMO_SYNCPOINT)).data == b"x"
     assert reason_of(manager.connection.close, handle, cmqc.MQCO_DELETE_PURGE) == cmqc.MQRC_Q_NOT_EMPTY
     manager.connection.backout()
     manager.connection.close(handle, cmqc.MQCO_DELETE_PURGE)
@@ -157,12 +158,12 @@ def test_a_permanent_dynamic_queue_stays_until_it_is_deleted(manager: Manager) -
         ("TAKEN", cmqc.MQRC_OBJECT_ALREADY_EXISTS),
     ],
 )
-def test_names_that_no_dynamic_queue_has(manager: Manager, name: str, reason: int) -> None:
+def test_names_that_no_dynamic_queue_has(manager: StandInManager, name: str, reason: int) -> None:
     manager.ok("DEFINE QLOCAL(TAKEN)")
     assert reason_of(manager.connection.open, MQOD(ObjectName=MODEL, DynamicQName=name), SHARED) == reason
 
 
-def test_model_queues_by_mqsc(manager: Manager) -> None:
+def test_model_queues_by_mqsc(manager: StandInManager) -> None:
     manager.ok("DEFINE QMODEL(M) DEFTYPE(PERMDYN)")
     manager.refused("DEFINE QMODEL(M)", "AMQ8150E")
     manager.refused("DEFINE QLOCAL(M)", "AMQ8150E")
@@ -184,7 +185,7 @@ def test_model_queues_by_mqsc(manager: Manager) -> None:
         (0x1000, cmqc.MQRC_OPTIONS_ERROR),
     ],
 )
-def test_close_options_of_a_queue_that_was_defined(manager: Manager, options: int, reason: int) -> None:
+def test_close_options_of_a_queue_that_was_defined(manager: StandInManager, options: int, reason: int) -> None:
     manager.ok("DEFINE QLOCAL(Q)")
     handle = manager.connection.open(MQOD(ObjectName="Q"), SHARED)
     assert reason_of(manager.connection.close, handle, options) == reason

@@ -9,13 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bridge.mq.embedded.connection import EmbeddedConnection
-from bridge.mq.embedded.handles import segmented
-from bridge.mq.mqi import MQOD, MQPMO, GetOptions, MQError, Property
+from bridge.mq.mqi import MQOD, MQError, Property
 from bridge.telemetry.message import Message
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
-from tests.helpers.embedded_manager import Manager
+from tests.helpers.stand_in_manager import StandInManager
+from tests.ibm_standin.mqi.connection import StandInConnection
+from tests.ibm_standin.mqi.logical_messages import segmented
+from tests.ibm_standin.mqi.structures import MQPMO, MqiGetOptions
 
 SEGMENT, LAST = cmqc.MQMF_SEGMENT, cmqc.MQMF_LAST_SEGMENT
 GROUP, LAST_OF_GROUP = cmqc.MQMF_MSG_IN_GROUP, cmqc.MQMF_LAST_MSG_IN_GROUP
@@ -23,21 +24,21 @@ ORDER, WHOLE, BROWSE = cmqc.MQGMO_LOGICAL_ORDER, cmqc.MQGMO_COMPLETE_MSG, cmqc.M
 
 
 @pytest.fixture
-def connection(manager: Manager) -> EmbeddedConnection:
+def connection(manager: StandInManager) -> StandInConnection:
     manager.ok("DEFINE QLOCAL(Q)")
     manager.ok("DEFINE QLOCAL(SMALL) MAXMSGL(100) MAXDEPTH(3)")
     return manager.connection
 
 
 @pytest.fixture
-def handle(connection: EmbeddedConnection) -> Any:
+def handle(connection: StandInConnection) -> Any:
     return connection.open(
         MQOD(ObjectName="Q"), cmqc.MQOO_OUTPUT | cmqc.MQOO_INPUT_SHARED | cmqc.MQOO_BROWSE | cmqc.MQOO_INQUIRE
     )
 
 
 def put(
-    connection: EmbeddedConnection, handle: Any, flags: Any, data: Any, options: int = cmqc.MQPMO_LOGICAL_ORDER
+    connection: StandInConnection, handle: Any, flags: Any, data: Any, options: int = cmqc.MQPMO_LOGICAL_ORDER
 ) -> Any:
     return connection.put(handle, Message(MQMD(Version=2, MsgFlags=flags), data), options)
 
@@ -48,11 +49,11 @@ def reason_of(call: Callable[..., object], *arguments: Any) -> int:
     return error.value.reason
 
 
-def get(connection: EmbeddedConnection, handle: Any, options: int = 0, **fields: Any) -> Any:
-    return connection.get(handle, GetOptions(Options=options, **fields))
+def get(connection: StandInConnection, handle: Any, options: int = 0, **fields: Any) -> Any:
+    return connection.get(handle, MqiGetOptions(Options=options, **fields))
 
 
-def test_logical_order_says_where_segments_are(connection: EmbeddedConnection, handle: Any) -> None:
+def test_logical_order_says_where_segments_are(connection: StandInConnection, handle: Any) -> None:
     flags = (GROUP | SEGMENT, GROUP | LAST, LAST_OF_GROUP | SEGMENT, LAST_OF_GROUP | LAST)
     md = [put(connection, handle, one, b"abc") for one in flags]
     assert [(one.MsgSeqNumber, one.Offset) for one in md] == [(1, 0), (1, 3), (2, 0), (2, 3)]
@@ -73,7 +74,7 @@ PERSISTENT, TRANSIENT = cmqc.MQPER_PERSISTENT, cmqc.MQPER_NOT_PERSISTENT
     ],
 )
 def test_messages_of_a_group_are_put_alike(
-    connection: EmbeddedConnection, handle: Any, persistence: Any, options: Any, reason: int
+    connection: StandInConnection, handle: Any, persistence: Any, options: Any, reason: int
 ) -> None:
     """2185 and 2245; what is refused changes nothing."""
     first, second = (
@@ -86,7 +87,7 @@ def test_messages_of_a_group_are_put_alike(
     assert (again.GroupId, again.MsgSeqNumber) == (begun.GroupId, 2)
 
 
-def test_messages_of_a_group_are_got_alike(connection: EmbeddedConnection, handle: Any) -> None:
+def test_messages_of_a_group_are_got_alike(connection: StandInConnection, handle: Any) -> None:
     for flags in (GROUP, GROUP, LAST_OF_GROUP):
         put(connection, handle, flags, b"")
     get(connection, handle, ORDER | cmqc.MQGMO_SYNCPOINT)
@@ -98,7 +99,7 @@ def test_messages_of_a_group_are_got_alike(connection: EmbeddedConnection, handl
     ("flags", "reason"), [(GROUP, cmqc.MQRC_INCOMPLETE_GROUP), (GROUP | SEGMENT, cmqc.MQRC_INCOMPLETE_MSG)]
 )
 def test_who_leaves_the_logical_order_early_is_warned_once(
-    connection: EmbeddedConnection, handle: Any, flags: Any, reason: int
+    connection: StandInConnection, handle: Any, flags: Any, reason: int
 ) -> None:
     put(connection, handle, flags, b"abc")
     for expected in (reason, cmqc.MQRC_NONE):
@@ -119,21 +120,21 @@ def test_who_leaves_the_logical_order_early_is_warned_once(
     ],
 )
 def test_what_was_begun_is_to_be_finished(
-    connection: EmbeddedConnection, handle: Any, begun: Any, then: Any, reason: int
+    connection: StandInConnection, handle: Any, begun: Any, then: Any, reason: int
 ) -> None:
     put(connection, handle, begun, b"1")
     assert reason_of(put, connection, handle, then, b"2") == reason
     put(connection, handle, begun | LAST if begun & SEGMENT else LAST_OF_GROUP, b"3")
 
 
-def test_a_put_that_fails_leaves_the_place(connection: EmbeddedConnection) -> None:
+def test_a_put_that_fails_leaves_the_place(connection: StandInConnection) -> None:
     handle = connection.open(MQOD(ObjectName="SMALL"), cmqc.MQOO_OUTPUT)
     put(connection, handle, GROUP, b"1")
     assert reason_of(put, connection, handle, GROUP, b"x" * 101) == cmqc.MQRC_MSG_TOO_BIG_FOR_Q
     assert put(connection, handle, GROUP, b"2").MsgSeqNumber == 2
 
 
-def test_a_logical_message_is_got_whole_or_not_at_all(connection: EmbeddedConnection, handle: Any) -> None:
+def test_a_logical_message_is_got_whole_or_not_at_all(connection: StandInConnection, handle: Any) -> None:
     put(connection, handle, SEGMENT, b"one, ")
     put(connection, handle, SEGMENT, b"two, ")
     assert reason_of(get, connection, handle, WHOLE) == cmqc.MQRC_NO_MSG_AVAILABLE
@@ -149,7 +150,7 @@ def test_a_logical_message_is_got_whole_or_not_at_all(connection: EmbeddedConnec
     assert connection.inquire(handle, [cmqc.MQIA_CURRENT_Q_DEPTH]) == ([0], [])
 
 
-def test_a_group_counts_when_all_segments_of_it_are_there(connection: EmbeddedConnection, handle: Any) -> None:
+def test_a_group_counts_when_all_segments_of_it_are_there(connection: StandInConnection, handle: Any) -> None:
     options = ORDER | WHOLE | cmqc.MQGMO_ALL_MSGS_AVAILABLE
     put(connection, handle, GROUP, b"first")
     put(connection, handle, LAST_OF_GROUP | SEGMENT, b"se")
@@ -160,7 +161,7 @@ def test_a_group_counts_when_all_segments_of_it_are_there(connection: EmbeddedCo
     assert get(connection, handle, options).data == b"alone"
 
 
-def test_properties_stand_before_the_first_segment(connection: EmbeddedConnection, handle: Any) -> None:
+def test_properties_stand_before_the_first_segment(connection: StandInConnection, handle: Any) -> None:
     first = Message(MQMD(Version=2, MsgFlags=SEGMENT), b"one")
     connection.put(handle, first, cmqc.MQPMO_LOGICAL_ORDER, [Property(name="p", value="v")])
     put(connection, handle, LAST, b"two")
@@ -168,7 +169,7 @@ def test_properties_stand_before_the_first_segment(connection: EmbeddedConnectio
     assert got.data == b"onetwo"
 
 
-def test_the_queue_manager_makes_segments(connection: EmbeddedConnection) -> None:
+def test_the_queue_manager_makes_segments(connection: StandInConnection) -> None:
     handle = connection.open(MQOD(ObjectName="SMALL"), cmqc.MQOO_OUTPUT | cmqc.MQOO_INPUT_SHARED)
     data = bytes(range(250))
     assert reason_of(put, connection, handle, 0, data, 0) == cmqc.MQRC_MSG_TOO_BIG_FOR_Q

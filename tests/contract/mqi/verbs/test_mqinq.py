@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 from bridge.mq.mqi import MQOD, MQError
-from tests.helpers.embedded_manager import Manager
+from tests.helpers.stand_in_manager import StandInManager
 from tests.ibm_standin import attributes as attributes  # adds the constant attributes
 from tests.ibm_standin import cmqc
 
 INQUIRE, SET = cmqc.MQOO_INQUIRE, cmqc.MQOO_SET
 
 
-def inquire(manager: Manager, od: MQOD, *selectors: int, options: int = INQUIRE) -> Any:
+def inquire(manager: StandInManager, od: MQOD, *selectors: int, options: int = INQUIRE) -> Any:
     handle = manager.connection.open(od, options)
     try:
         ints, chars = manager.connection.inquire(handle, selectors)
@@ -24,7 +24,7 @@ def inquire(manager: Manager, od: MQOD, *selectors: int, options: int = INQUIRE)
         manager.connection.close(handle)
 
 
-def test_a_local_queue(manager: Manager) -> None:
+def test_a_local_queue(manager: StandInManager) -> None:
     manager.ok("DEFINE QLOCAL(Q) DESCR('of tests') MAXDEPTH(9) GET(DISABLED) DEFPSIST(YES) DEFPRTY(3) NOSHARE")
     manager.put("Q")
     handle = manager.connection.open(MQOD(ObjectName="Q"), INQUIRE | cmqc.MQOO_OUTPUT)
@@ -55,13 +55,13 @@ def test_a_local_queue(manager: Manager) -> None:
     assert re.fullmatch(r"\d\d\.\d\d\.\d\d", time)
 
 
-def test_a_temporary_dynamic_queue(manager: Manager) -> None:
+def test_a_temporary_dynamic_queue(manager: StandInManager) -> None:
     handle = manager.connection.open(MQOD(ObjectName="SYSTEM.DEFAULT.MODEL.QUEUE"), INQUIRE | cmqc.MQOO_INPUT_SHARED)
     selectors = (cmqc.MQIA_DEFINITION_TYPE, cmqc.MQIA_OPEN_INPUT_COUNT)
     assert manager.connection.inquire(handle, selectors)[0] == [cmqc.MQQDT_TEMPORARY_DYNAMIC, 1]
 
 
-def test_an_alias_and_a_remote_queue_are_asked_themselves(manager: Manager) -> None:
+def test_an_alias_and_a_remote_queue_are_asked_themselves(manager: StandInManager) -> None:
     manager.ok("DEFINE QALIAS(A) TARGET(NOWHERE) DESCR('alias')")
     manager.ok("DEFINE QREMOTE(R) RNAME('there') RQMNAME('dev')")
     assert inquire(
@@ -76,7 +76,7 @@ def test_an_alias_and_a_remote_queue_are_asked_themselves(manager: Manager) -> N
     ]
 
 
-def test_a_namelist(manager: Manager) -> None:
+def test_a_namelist(manager: StandInManager) -> None:
     manager.ok("DEFINE NAMELIST(MINE) NAMES(APP.IN, 'lower')")
     manager.ok("ALTER NL(MINE) DESCR('d')")
     shown = manager.ok("DISPLAY NAMELIST(*) NAMES").objects
@@ -95,13 +95,13 @@ def test_a_namelist(manager: Manager) -> None:
     assert manager.attribute("NAMELIST(MINE)", "NAMES") == "APP.IN,lower"
 
 
-def test_what_the_queue_manager_can_do_and_has_not(manager: Manager) -> None:
+def test_what_the_queue_manager_can_do_and_has_not(manager: StandInManager) -> None:
     selectors = (cmqc.MQIA_XR_CAPABILITY, cmqc.MQIA_ACTIVITY_TRACE, cmqc.MQCA_SSL_KEY_REPOSITORY, cmqc.MQCA_CONN_AUTH)
     found = inquire(manager, MQOD(ObjectType=cmqc.MQOT_Q_MGR), *selectors)
     assert found == [cmqc.MQCAP_SUPPORTED, cmqc.MQMON_OFF, "", "SYSTEM.DEFAULT.AUTHINFO.IDPWOS"]
 
 
-def test_the_queue_manager(manager: Manager) -> None:
+def test_the_queue_manager(manager: StandInManager) -> None:
     manager.ok("ALTER QMGR DEADQ(DLQ) DESCR('a test')")
     found = inquire(
         manager,
@@ -134,7 +134,7 @@ def test_the_queue_manager(manager: Manager) -> None:
         ("Q", cmqc.MQOO_OUTPUT, (cmqc.MQIA_Q_TYPE,), cmqc.MQRC_NOT_OPEN_FOR_INQUIRE),
     ],
 )
-def test_what_cannot_be_inquired(manager: Manager, name: str, options: Any, selectors: Any, reason: int) -> None:
+def test_what_cannot_be_inquired(manager: StandInManager, name: str, options: Any, selectors: Any, reason: int) -> None:
     manager.ok("DEFINE QLOCAL(Q)")
     manager.ok("DEFINE QALIAS(A) TARGET(Q)")
     with pytest.raises(MQError) as error:
@@ -142,7 +142,7 @@ def test_what_cannot_be_inquired(manager: Manager, name: str, options: Any, sele
     assert error.value.reason == reason
 
 
-def test_set(manager: Manager) -> None:
+def test_set(manager: StandInManager) -> None:
     manager.ok("DEFINE QLOCAL(Q)")
     handle = manager.connection.open(MQOD(ObjectName="Q"), SET | INQUIRE)
     selectors = (cmqc.MQIA_INHIBIT_PUT, cmqc.MQCA_TRIGGER_DATA, cmqc.MQIA_TRIGGER_DEPTH)
@@ -165,7 +165,7 @@ def test_set(manager: Manager) -> None:
         (SET, (cmqc.MQIA_INHIBIT_PUT,), [], cmqc.MQRC_INT_ATTR_COUNT_ERROR),
     ],
 )
-def test_what_cannot_be_set(manager: Manager, options: Any, selectors: Any, ints: Any, reason: int) -> None:
+def test_what_cannot_be_set(manager: StandInManager, options: Any, selectors: Any, ints: Any, reason: int) -> None:
     manager.ok("DEFINE QLOCAL(Q)")
     handle = manager.connection.open(MQOD(ObjectName="Q"), options)
     with pytest.raises(MQError) as error:

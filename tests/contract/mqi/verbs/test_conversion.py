@@ -7,36 +7,37 @@ from typing import Any
 import msgspec
 import pytest
 
-from bridge.mq.embedded.connection import EmbeddedConnection
-from bridge.mq.mqi import MQOD, GetOptions, MQError
+from bridge.mq.mqi import MQOD, MQError
 from bridge.telemetry.message import Message
 from bridge.wire import cmqc
 from bridge.wire.mq import MQDLH, MQMD, MQXQH, RFH2, Chain, Folder, decode_chain, encode_chain, encode_rfh2
 from bridge.wire.mq.headers import KIND_OF_FORMAT, described, descriptor_of
 from bridge.wire.mq.pcf import MQCFGR, MQCFH, MQCFIN, MQCFST, decode_pcf, encode_pcf
-from tests.helpers.embedded_manager import Manager
+from tests.helpers.stand_in_manager import StandInManager
+from tests.ibm_standin.mqi.connection import StandInConnection
+from tests.ibm_standin.mqi.structures import MqiGetOptions
 
 
 @pytest.fixture
-def connection(manager: Manager) -> EmbeddedConnection:
+def connection(manager: StandInManager) -> StandInConnection:
     manager.ok("DEFINE QLOCAL(Q)")
     return manager.connection
 
 
-def opened(connection: EmbeddedConnection) -> int:
+def opened(connection: StandInConnection) -> int:
     return connection.open(MQOD(ObjectName="Q"), cmqc.MQOO_INPUT_SHARED)
 
 
-CONVERTED = GetOptions(Options=cmqc.MQGMO_CONVERT, CodedCharSetId=1208, Encoding=cmqc.MQENC_NATIVE)
+CONVERTED = MqiGetOptions(Options=cmqc.MQGMO_CONVERT, CodedCharSetId=1208, Encoding=cmqc.MQENC_NATIVE)
 BIG_ENDIAN = 273
 
 
-def converted(connection: EmbeddedConnection, md: Any, data: Any) -> Any:
+def converted(connection: StandInConnection, md: Any, data: Any) -> Any:
     put_whole(connection, md, data)
     return connection.get(opened(connection), CONVERTED)
 
 
-def put_whole(connection: EmbeddedConnection, md: Any, data: Any) -> None:
+def put_whole(connection: StandInConnection, md: Any, data: Any) -> None:
     connection.put(connection.open(MQOD(ObjectName="Q"), cmqc.MQOO_OUTPUT), Message(md, data))
 
 
@@ -54,7 +55,7 @@ HEADERS = {
 
 @pytest.mark.parametrize("ccsid", [819, 500])
 @pytest.mark.parametrize("headers", HEADERS.values(), ids=HEADERS)
-def test_headers_are_converted_with_what_follows_them(connection: EmbeddedConnection, headers: Any, ccsid: int) -> None:
+def test_headers_are_converted_with_what_follows_them(connection: StandInConnection, headers: Any, ccsid: int) -> None:
     """Each Encoding and CodedCharSetId tells of what it describes; names and text are as they were, in the form wanted."""
     text = "grün".encode("latin-1" if ccsid == 819 else "cp500")
     chain = Chain(
@@ -98,7 +99,7 @@ def test_headers_are_converted_with_what_follows_them(connection: EmbeddedConnec
     ("format_", "reason", "ccsid"), [(cmqc.MQFMT_NONE, 0, 819), (b"OWN", cmqc.MQRC_FORMAT_ERROR, 819)]
 )
 def test_what_cannot_be_converted_behind_a_header_is_told_by_the_header(
-    connection: EmbeddedConnection, format_: bytes, reason: int, ccsid: int
+    connection: StandInConnection, format_: bytes, reason: int, ccsid: int
 ) -> None:
     header = RFH2(Encoding=BIG_ENDIAN, CodedCharSetId=ccsid, Format=format_)
     md = MQMD(Format=cmqc.MQFMT_RF_HEADER_2, Encoding=BIG_ENDIAN, CodedCharSetId=819)
@@ -109,7 +110,7 @@ def test_what_cannot_be_converted_behind_a_header_is_told_by_the_header(
 
 
 @pytest.mark.parametrize("format_", [cmqc.MQFMT_ADMIN, cmqc.MQFMT_PCF, cmqc.MQFMT_EVENT])
-def test_command_messages_are_converted(connection: EmbeddedConnection, format_: bytes) -> None:
+def test_command_messages_are_converted(connection: StandInConnection, format_: bytes) -> None:
     parameters = (MQCFIN(1, 7), MQCFST(2, "grün".encode("cp500")), MQCFGR(4, (MQCFST(5, "tief".encode("cp500")),)))
     data = encode_pcf(MQCFH(Command=1, ParameterCount=3), parameters, byte_order="big")
     got = converted(connection, MQMD(Format=format_, Encoding=BIG_ENDIAN, CodedCharSetId=500), data)
@@ -120,7 +121,7 @@ def test_command_messages_are_converted(connection: EmbeddedConnection, format_:
     assert found[2].Parameters[0].String == b"tief"
 
 
-def test_a_chain_of_headers_without_end_is_left_as_it_is(connection: EmbeddedConnection) -> None:
+def test_a_chain_of_headers_without_end_is_left_as_it_is(connection: StandInConnection) -> None:
     header = encode_rfh2(RFH2(Encoding=BIG_ENDIAN, CodedCharSetId=819, Format=cmqc.MQFMT_RF_HEADER_2), byte_order="big")
     md = MQMD(Format=cmqc.MQFMT_RF_HEADER_2, Encoding=BIG_ENDIAN, CodedCharSetId=819)
     got = converted(connection, md, header * 20_000)
@@ -128,12 +129,12 @@ def test_a_chain_of_headers_without_end_is_left_as_it_is(connection: EmbeddedCon
     assert len(got.data) == len(header) * 20_000
 
 
-def test_data_that_is_too_long_once_converted_comes_as_it_is(connection: EmbeddedConnection) -> None:
+def test_data_that_is_too_long_once_converted_comes_as_it_is(connection: StandInConnection) -> None:
     """MQRC_CONVERTED_MSG_TOO_BIG (2120), and the message is taken."""
     put_whole(connection, MQMD(Format=cmqc.MQFMT_STRING, CodedCharSetId=819), "üüüü".encode("latin-1"))
-    options = GetOptions(Options=cmqc.MQGMO_CONVERT, CodedCharSetId=1208, MaxLength=4)
+    options = MqiGetOptions(Options=cmqc.MQGMO_CONVERT, CodedCharSetId=1208, MaxLength=4)
     got = connection.get(opened(connection), options)
     assert (got.data, got.Reason) == ("üüüü".encode("latin-1"), cmqc.MQRC_CONVERTED_MSG_TOO_BIG)
     assert got.md.CodedCharSetId == 819
     with pytest.raises(MQError):
-        connection.get(opened(connection), GetOptions())
+        connection.get(opened(connection), MqiGetOptions())

@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 
-from bridge.mq.embedded.connection import EmbeddedConnection
-from bridge.mq.mqi import MQOD, GetOptions, MQError, Property, TruncatedMessage
+from bridge.mq.mqi import MQOD, MQError, Property, TruncatedMessage
 from bridge.telemetry.message import Message
 from bridge.wire.mq import MQMD
-from tests.helpers.embedded_manager import Manager
+from tests.helpers.stand_in_manager import StandInManager
 from tests.ibm_standin import cmqc
+from tests.ibm_standin.mqi.connection import StandInConnection
+from tests.ibm_standin.mqi.structures import MqiGetOptions, MqiGot
 
 SHARED, BROWSE = cmqc.MQOO_INPUT_SHARED, cmqc.MQOO_BROWSE
 FIRST, NEXT = cmqc.MQGMO_BROWSE_FIRST, cmqc.MQGMO_BROWSE_NEXT
@@ -20,21 +21,21 @@ BOTH = SHARED | BROWSE
 
 
 @pytest.fixture
-def connection(manager: Manager) -> EmbeddedConnection:
+def connection(manager: StandInManager) -> StandInConnection:
     manager.ok("DEFINE QLOCAL(Q)")
     return manager.connection
 
 
-def put(connection: EmbeddedConnection, data: bytes = b"x", *, properties: Any = (), **md: Any) -> MQMD:
+def put(connection: StandInConnection, data: bytes = b"x", *, properties: Any = (), **md: Any) -> MQMD:
     return connection.put1(MQOD(ObjectName="Q"), Message(MQMD(**md), data), properties=properties)
 
 
-def opened(connection: EmbeddedConnection, options: int = BOTH, **od: Any) -> int:
+def opened(connection: StandInConnection, options: int = BOTH, **od: Any) -> int:
     return connection.open(MQOD(ObjectName="Q", **od), options)
 
 
-def get(connection: EmbeddedConnection, handle: int, options: int = 0, **fields: Any) -> bytes:
-    return connection.get(handle, GetOptions(Options=options, **fields)).data
+def get(connection: StandInConnection, handle: int, options: int = 0, **fields: Any) -> bytes:
+    return connection.get(handle, MqiGetOptions(Options=options, **fields)).data
 
 
 def reason_of(call: Callable[..., object], *arguments: Any, **keywords: Any) -> int:
@@ -43,7 +44,7 @@ def reason_of(call: Callable[..., object], *arguments: Any, **keywords: Any) -> 
     return error.value.reason
 
 
-def everything(connection: EmbeddedConnection, handle: int, options: int = 0, **fields: Any) -> list[bytes]:
+def everything(connection: StandInConnection, handle: int, options: int = 0, **fields: Any) -> list[bytes]:
     found = []
     while True:
         try:
@@ -73,7 +74,7 @@ def everything(connection: EmbeddedConnection, handle: int, options: int = 0, **
         (cmqc.MQGMO_MSG_UNDER_CURSOR, cmqc.MQRC_NO_MSG_UNDER_CURSOR),
     ],
 )
-def test_options_that_do_not_go_together(connection: EmbeddedConnection, options: Any, reason: int) -> None:
+def test_options_that_do_not_go_together(connection: StandInConnection, options: Any, reason: int) -> None:
     put(connection)
     handle = opened(connection)
     assert reason_of(get, connection, handle, options) == reason
@@ -92,14 +93,14 @@ def test_options_that_do_not_go_together(connection: EmbeddedConnection, options
         ({"Options": cmqc.MQGMO_WAIT, "WaitInterval": -2}, cmqc.MQRC_WAIT_INTERVAL_ERROR),
     ],
 )
-def test_fields_that_no_get_has(connection: EmbeddedConnection, fields: Any, reason: int) -> None:
-    assert reason_of(connection.get, opened(connection), GetOptions(**fields)) == reason
+def test_fields_that_no_get_has(connection: StandInConnection, fields: Any, reason: int) -> None:
+    assert reason_of(connection.get, opened(connection), MqiGetOptions(**fields)) == reason
 
 
 # Matching ------------------------------------------------------------------------------------------------------------
 
 
-def test_match_options(connection: EmbeddedConnection) -> None:
+def test_match_options(connection: StandInConnection) -> None:
     group = b"g" * 24
     first = put(connection, b"1", CorrelId=b"a" * 24)
     put(connection, b"2", CorrelId=b"b" * 24)
@@ -122,12 +123,12 @@ def test_match_options(connection: EmbeddedConnection) -> None:
         assert everything(connection, handle, NEXT, **fields) == expected
 
 
-def test_match_by_token(connection: EmbeddedConnection) -> None:
+def test_match_by_token(connection: StandInConnection) -> None:
     for data in (b"1", b"2"):
         put(connection, data)
     handle = opened(connection)
-    connection.get(handle, GetOptions(Options=FIRST))
-    token = connection.get(handle, GetOptions(Options=NEXT)).MsgToken
+    connection.get(handle, MqiGetOptions(Options=FIRST))
+    token = connection.get(handle, MqiGetOptions(Options=NEXT)).MsgToken
     wanted = {"MatchOptions": cmqc.MQMO_MATCH_MSG_TOKEN, "MsgToken": token}
     assert get(connection, handle, **wanted) == b"2"
     assert reason_of(get, connection, handle, **wanted) == cmqc.MQRC_NO_MSG_AVAILABLE
@@ -145,7 +146,7 @@ def test_match_by_token(connection: EmbeddedConnection) -> None:
         ("usr.colour LIKE '%e%'", [b"blue", b"red"]),
     ],
 )
-def test_selectors(connection: EmbeddedConnection, selector: str, expected: Any) -> None:
+def test_selectors(connection: StandInConnection, selector: str, expected: Any) -> None:
     red = [Property(name="colour", value="red"), Property(name="size", type=cmqc.MQTYPE_INT16, value=4)]
     put(connection, b"red", properties=red)
     put(connection, b"blue", properties=[Property(name="colour", value="blue")], Priority=5, CorrelId=b"c" * 24)
@@ -160,10 +161,10 @@ def test_selectors(connection: EmbeddedConnection, selector: str, expected: Any)
 # Browsing ------------------------------------------------------------------------------------------------------------
 
 
-def test_a_locked_message_is_seen_by_its_handle_only(manager: Manager, connection: EmbeddedConnection) -> None:
+def test_a_locked_message_is_seen_by_its_handle_only(manager: StandInManager, connection: StandInConnection) -> None:
     for data in (b"1", b"2"):
         put(connection, data)
-    other = EmbeddedConnection(manager.itself)
+    other = StandInConnection(manager.itself)
     handle, others = opened(connection), opened(other)
     assert get(connection, handle, FIRST | cmqc.MQGMO_LOCK) == b"1"
     assert get(other, others, FIRST) == b"2"
@@ -177,7 +178,7 @@ def test_a_locked_message_is_seen_by_its_handle_only(manager: Manager, connectio
     assert get(other, others) == b"1"
 
 
-def test_marked_messages(manager: Manager, connection: EmbeddedConnection) -> None:
+def test_marked_messages(manager: StandInManager, connection: StandInConnection) -> None:
     for data in (b"1", b"2"):
         put(connection, data)
     marking = NEXT | cmqc.MQGMO_UNMARKED_BROWSE_MSG
@@ -189,17 +190,17 @@ def test_marked_messages(manager: Manager, connection: EmbeddedConnection) -> No
     assert get(connection, opened(connection), FIRST | cmqc.MQGMO_UNMARKED_BROWSE_MSG) == b"1"
 
 
-def test_cooperating_browsers_share_their_marks(manager: Manager, connection: EmbeddedConnection) -> None:
+def test_cooperating_browsers_share_their_marks(manager: StandInManager, connection: StandInConnection) -> None:
     for data in (b"1", b"2", b"3"):
         put(connection, data)
-    other = EmbeddedConnection(manager.itself)
+    other = StandInConnection(manager.itself)
     mark = NEXT | cmqc.MQGMO_UNMARKED_BROWSE_MSG | cmqc.MQGMO_MARK_BROWSE_CO_OP
     handle, others = (opened(one, BOTH | cmqc.MQOO_CO_OP) for one in (connection, other))
-    first = connection.get(handle, GetOptions(Options=mark))
+    first = connection.get(handle, MqiGetOptions(Options=mark))
     assert first.data == b"1"
     assert get(other, others, mark) == b"2"
     assert get(connection, handle, mark) == b"3"
-    unmark = GetOptions(
+    unmark = MqiGetOptions(
         Options=cmqc.MQGMO_UNMARK_BROWSE_CO_OP, MatchOptions=cmqc.MQMO_MATCH_MSG_TOKEN, MsgToken=first.MsgToken
     )
     connection.get(handle, unmark)
@@ -209,14 +210,14 @@ def test_cooperating_browsers_share_their_marks(manager: Manager, connection: Em
 # Groups --------------------------------------------------------------------------------------------------------------
 
 
-def put_group(connection: EmbeddedConnection, name: bytes, *numbers: int, last: int) -> None:
+def put_group(connection: StandInConnection, name: bytes, *numbers: int, last: int) -> None:
     for number in numbers:
         flags = cmqc.MQMF_LAST_MSG_IN_GROUP if number == last else cmqc.MQMF_MSG_IN_GROUP
         group = {"GroupId": name.ljust(24, b"\0"), "MsgSeqNumber": number, "MsgFlags": flags}
         put(connection, name + b"%d" % number, Version=2, **group)
 
 
-def test_logical_order(connection: EmbeddedConnection) -> None:
+def test_logical_order(connection: StandInConnection) -> None:
     put_group(connection, b"a", 2, 1, last=3)
     put(connection, b"alone")
     put_group(connection, b"b", 2, 1, last=2)
@@ -226,14 +227,14 @@ def test_logical_order(connection: EmbeddedConnection) -> None:
     assert everything(connection, handle, cmqc.MQGMO_LOGICAL_ORDER) == order
 
 
-def test_only_groups_that_are_complete(connection: EmbeddedConnection) -> None:
+def test_only_groups_that_are_complete(connection: StandInConnection) -> None:
     put_group(connection, b"a", 1, 2, last=3)
     put_group(connection, b"b", 1, 2, last=2)
     handle = opened(connection)
     options = cmqc.MQGMO_LOGICAL_ORDER | cmqc.MQGMO_ALL_MSGS_AVAILABLE
     assert everything(connection, handle, options) == [b"b1", b"b2"]
     put_group(connection, b"a", 3, last=3)
-    got = [connection.get(handle, GetOptions(Options=options)) for _ in range(3)]
+    got = [connection.get(handle, MqiGetOptions(Options=options)) for _ in range(3)]
     assert [one.data for one in got] == [b"a1", b"a2", b"a3"]
     assert [one.GroupStatus for one in got] == [
         cmqc.MQGS_MSG_IN_GROUP,
@@ -245,12 +246,13 @@ def test_only_groups_that_are_complete(connection: EmbeddedConnection) -> None:
 # The rest ------------------------------------------------------------------------------------------------------------
 
 
-def test_what_does_not_fit_comes_with_the_warning(connection: EmbeddedConnection) -> None:
+def test_what_does_not_fit_comes_with_the_warning(connection: StandInConnection) -> None:
     put(connection, b"0123456789", CorrelId=b"c" * 24)
     handle = opened(connection)
     with pytest.raises(TruncatedMessage) as error:
         get(connection, handle, MaxLength=4)
     got = error.value.got
+    assert isinstance(got, MqiGot)
     assert (got.data, got.DataLength, got.ReturnedLength, got.md.CorrelId) == (b"0123", 10, 4, b"c" * 24)
     assert error.value.comp_code == cmqc.MQCC_WARNING
     assert get(connection, handle) == b"0123456789"
@@ -272,15 +274,15 @@ def test_what_does_not_fit_comes_with_the_warning(connection: EmbeddedConnection
     ],
 )
 def test_conversion(
-    connection: EmbeddedConnection, format_: bytes, stored: Any, ccsid: int, wanted: int, expected: Any, reason: int
+    connection: StandInConnection, format_: bytes, stored: Any, ccsid: int, wanted: int, expected: Any, reason: int
 ) -> None:
     put(connection, stored, Format=format_, CodedCharSetId=ccsid)
-    got = connection.get(opened(connection), GetOptions(Options=cmqc.MQGMO_CONVERT, CodedCharSetId=wanted))
+    got = connection.get(opened(connection), MqiGetOptions(Options=cmqc.MQGMO_CONVERT, CodedCharSetId=wanted))
     assert (got.data, got.Reason) == (expected, reason)
     assert got.md.CodedCharSetId == (ccsid if reason else wanted or 1208)
 
 
-def test_syncpoint_if_persistent(connection: EmbeddedConnection) -> None:
+def test_syncpoint_if_persistent(connection: StandInConnection) -> None:
     put(connection, b"kept", Persistence=1)
     put(connection, b"lost", Persistence=0)
     handle = opened(connection)
