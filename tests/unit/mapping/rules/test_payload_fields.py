@@ -160,6 +160,9 @@ def test_a_property_with_a_type_replaces_that_of_the_publication() -> None:
         ("double", "warm"),
         ("bytes", "abc"),
         ("int64", str(2**63)),
+        ("float", "1e39"),
+        ("float", "1e999"),
+        ("double", "-1e999"),
     ],
 )
 def test_a_value_of_another_type_is_an_error(type_: str, value: str) -> None:
