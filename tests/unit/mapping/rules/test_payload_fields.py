@@ -174,6 +174,13 @@ def test_a_value_of_another_type_is_an_error(type_: str, value: str) -> None:
         rule({"properties": {"p": {"value": value, "type": type_}}})
 
 
+@pytest.mark.parametrize("value", ["{$.v}", {"value": "{$.v}", "type": "string"}])
+@pytest.mark.parametrize("rfh2", [True, False])
+def test_a_text_with_u_0000_is_an_error_of_the_message(rfh2: bool, value: object) -> None:
+    with pytest.raises(Unmappable, match=r"U\+0000 cannot be written"):
+        mapped(rule({"properties": {"p": value}, "rfh2": rfh2}), payload=b'{"v": "a\\u0000b"}')
+
+
 def test_rules_are_copied_to_other_processes() -> None:
     config = {"from": {"mqtt": "a/{b}"}, "to": {"queue": "{$.id}"}}
     copy = pickle.loads(pickle.dumps(rule_of("m", ToMqMapping.model_validate(config), "QM1")))
