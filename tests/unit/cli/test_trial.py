@@ -195,7 +195,8 @@ def test_payload_from_a_file(attempt: Any, tmp_path: Path) -> None:
         (
             ("plant", "--topic", "plant/l1/x", "--qos", 1),
             1,
-            "mapping plant rejects the message: '{usr.site}' cannot be filled: the message has no usr.site\n"
+            "mapping plant rejects the message: attributes.properties.site: '{usr.site}' cannot be filled: the message has"
+            " no usr.site\n"
             "it would be dead-lettered with MQRC_PROPERTY_NOT_AVAILABLE (2471)\n",
         ),
         (
