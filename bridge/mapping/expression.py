@@ -3,13 +3,13 @@
 An expression is compiled and type-checked once. For a message, it computes a value from the payload, topic, captures,
 properties and MQMD. It has no side effects. Its number of steps is limited: it has at most 4,096 characters and no loops. The
 macros of CEL (`exists`, `map` and so on) are rejected, because the package limits their steps, but neither their time nor
-their memory: `map` is quadratic. So are functions whose result can be much longer than the payload, unless a literal
-limits it.
+their memory: `map` is quadratic. Functions that search for a text or a pattern take it as a literal, because it is quadratic
+to search for one text of the payload in another. Functions whose result can be longer than their text are limited together.
 
 JSON does not distinguish 21 and 21.0, but CEL has no arithmetic between integers and floating-point numbers. So an
 expression that fails because of that is evaluated again with all numbers of the payload, and its own, as floating-point
-numbers. Integers that CEL cannot represent (64 bits) and digits beyond those of a double pass unchanged if the expression
-does not compute with them.
+numbers, except where it needs an integer. Integers that CEL cannot represent (64 bits) and digits beyond those of a double
+pass unchanged if the expression does not compute with them.
 """
 
 from __future__ import annotations
@@ -69,10 +69,18 @@ WORDS: Final[Mapping[str, str]] = {
 _LENGTH: Final = 4_096
 #: The macros that are loops.
 _LOOPS: Final = frozenset(("all", "exists", "exists_one", "existsOne", "filter", "map"))
-#: Functions whose arguments are literals, because the result contains them many times.
-_REPEATING: Final = frozenset(("join", "replace"))
+#: Functions whose arguments are literals, because the result contains them many times, or because they are searched for.
+_WITH_LITERALS: Final = frozenset(("contains", "indexOf", "join", "lastIndexOf", "matches", "replace", "split"))
+#: Maximum factor by which the functions of an expression together can make a text longer.
+_GROWTH: Final = _LENGTH
+#: Maximum number of integers in an expression that are examined separately.
+_MAX_INTEGERS: Final = 64
+#: Names of types, which cannot be names of variables.
+_TYPES: Final = frozenset(
+    ("bool", "bytes", "double", "dyn", "int", "list", "map", "null_type", "string", "type", "uint")
+)
 _TOKEN = re.compile(
-    r"""(?P<string>[rRbB]{0,2}(?:'{3}[\s\S]*?'{3}|"{3}[\s\S]*?"{3}|'(?:[^'\\\n]|\\.)*'|"(?:[^"\\\n]|\\.)*"))
+    r"""(?P<string>[rRbB]{0,2}(?:'{3}(?:[^\\]|\\[\s\S])*?'{3}|"{3}(?:[^\\]|\\[\s\S])*?"{3}|'(?:[^'\\\n]|\\.)*'|"(?:[^"\\\n]|\\.)*"))
     |(?P<number>0[xX][0-9a-fA-F]+[uU]?|(?:[0-9]+(?:\.[0-9]+)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?[uU]?)
     |(?P<name>[A-Za-z_][A-Za-z0-9_]*)|(?P<comment>//[^\n]*)|(?P<other>\S)""",
     re.VERBOSE,
@@ -83,6 +91,7 @@ _REASON = re.compile(r"^[A-Z_]+: ")
 _NO_OVERLOAD: Final = "No matching overloads found"
 _NOT_FOUND: Final = "NOT_FOUND"
 _NO_OVERLOAD_HERE: Final = "found no matching overload"
+_MISTAKE: Final = "ERROR: "
 #: Integers that CEL represents.
 _INT64: Final = range(-(2**63), 2**63)
 #: The name of the only member of the object that stands for a larger integer. CEL can compare it, and nothing else. No
@@ -104,11 +113,9 @@ class Expression:
             raise ExpressionError(f"an expression has at most {_LENGTH:,} characters, not {len(text):,}")
         tokens = [token for token in _TOKEN.finditer(text) if not token["comment"]]
         _check_cost(tokens)
-        words = frozenset((*captures, *WORDS)) - (frozenset({"md"}) if of_publication else frozenset())
+        words = frozenset((*captures, *WORDS)) - _TYPES - (frozenset({"md"}) if of_publication else frozenset())
         environment = _environment(words)
-        floating: Any = None
-        with contextlib.suppress(RuntimeError):
-            floating = environment.compile(_with_floats(text, tokens))
+        floating = _floating(environment, text, tokens)
         #: the program with the numbers of the expression as floating-point numbers, or None if that has another meaning
         self._floating = floating
         try:
@@ -118,6 +125,7 @@ class Expression:
                 raise _mistake(text, str(error), words) from error
             #: the program. None: the expression mixes integers and floating-point numbers
             self._program = None
+        _check_patterns(environment, tokens)
         #: the query of an expression that only selects a field: its value passes unchanged
         self._path: PayloadPath | None = None
         if text.startswith("payload"):
@@ -140,6 +148,9 @@ class Expression:
         data = {name: _READ[name](scope) if name in _READ else scope(name) or "" for name in self._names}
         digits: dict[float, str] = {}
         try:
+            for name, words in data.items():
+                if name not in ("payload", "time"):
+                    data[name] = _plain(words, digits)
             if self.reads_payload:
                 document = data["payload"]
                 if self._members is not None and isinstance(document, dict):
@@ -214,34 +225,120 @@ def _environment(words: frozenset[str]) -> Any:
 def _check_cost(tokens: Sequence[re.Match[str]]) -> None:
     """Reject what can take more time or memory than the payload allows. Raises ExpressionError."""
     words = [token[0] for token in tokens] + ["", ""]
+    growth = 1
     for index, token in enumerate(tokens):
         name = token["name"]
-        if name is None or index == 0 or words[index - 1] != "." or words[index + 1] != "(":
+        if name is None or words[index + 1] != "(":
             continue
-        if name in _LOOPS:
+        is_method = index > 0 and words[index - 1] == "."
+        if name in _LOOPS and is_method:
             why = f"{name}() is a loop, which expressions have not (hint: the filter json: $.list[?@.x > 1])"
             raise ExpressionError(why, token.start() + 1)
-        if name == "format" and not tokens[index - 2]["string"]:
-            raise ExpressionError(
-                "format() needs a literal text before it, such as '%d'.format([x])", token.start() + 1
-            )
-        if name in _REPEATING:
-            end = words.index(")", index)
-            if not all(one["string"] or one["number"] or one[0] == "," for one in tokens[index + 2 : end]):
+        arguments: list[re.Match[str]] = []
+        if name == "format":
+            if not is_method or index < 2 or not tokens[index - 2]["string"]:
+                raise ExpressionError(
+                    "format() needs a literal text before it, such as '%d'.format([x])", token.start() + 1
+                )
+        elif name in _WITH_LITERALS:
+            if not is_method:
+                raise ExpressionError(f"{name}() follows a text, such as topic.{name}('…')", token.start() + 1)
+            end = words.index(")", index) if ")" in words[index:] else len(tokens)
+            arguments = list(tokens[index + 2 : end])
+            if not all(argument["string"] or argument["number"] or argument[0] == "," for argument in arguments):
                 raise ExpressionError(f"{name}() needs literals between its parentheses", token.start() + 1)
+        growth *= _growth(name, arguments, words[index - 2])
+        if growth > _GROWTH:
+            why = f"with {name}(), the result can be more than {_GROWTH:,} times as long as the payload"
+            raise ExpressionError(why, token.start() + 1)
 
 
-def _with_floats(text: str, tokens: Sequence[re.Match[str]]) -> str:
-    """Return an expression with its integers as floating-point numbers, except indexes of lists."""
-    parts, position = [], 0
+def _growth(name: str, arguments: Sequence[re.Match[str]], before: str) -> int:
+    """Return the maximum factor by which a function makes a text longer. `before` is the token before the dot."""
+    texts = [argument[0] for argument in arguments if argument["string"]]
+    if name == "format":
+        return 2 if "%x" in before.lower() else 1
+    if name == "quote":
+        return 2
+    if name == "join":
+        return 1 + sum(_length(text) for text in texts)
+    if name == "replace" and len(texts) == 2:
+        old, new = map(_length, texts)
+        return max(1, new + (not old))
+    return 1
+
+
+def _length(literal: str) -> int:
+    """Return the maximum length of a literal text in bytes."""
+    return len(literal.encode()) - 2
+
+
+def _check_patterns(environment: Any, tokens: Sequence[re.Match[str]]) -> None:
+    """Raise ExpressionError for an invalid pattern."""
+    for name, bracket, pattern in zip(tokens, tokens[1:], tokens[2:], strict=False):
+        if name["name"] != "matches" or bracket[0] != "(" or not pattern["string"]:
+            continue
+        is_error, value = _run(environment.compile(f"''.matches({pattern[0]})"), {})
+        if is_error:
+            raise ExpressionError(f"{pattern[0]} is not a pattern: {_reason(value)}", pattern.start() + 1)
+
+
+def _integers_of(tokens: Sequence[re.Match[str]]) -> list[int]:
+    """Return the indexes of the tokens that are integers, except indexes of lists."""
+    return [
+        index
+        for index, token in enumerate(tokens)
+        if (token["number"] or "").isdecimal()
+        and not (
+            index > 1 and tokens[index - 1][0] == "[" and (tokens[index - 2]["name"] or tokens[index - 2][0] in ")]")
+        )
+    ]
+
+
+def _floating(environment: Any, text: str, tokens: Sequence[re.Match[str]]) -> Any:
+    """Return the program of an expression whose integers are floating-point numbers, or None if there is none.
+
+    Integers that have to be integers stay so: `text.substring(0, 3)`, `size(list) == 3`.
+    """
+    floats = set(_integers_of(tokens))
+    program, mistakes = _compiled(environment, text, tokens, floats)
+    if program is not None or len(floats) > _MAX_INTEGERS:
+        return program
+    calls: dict[int, set[int]] = {}
+    opened: list[int] = []
     for index, token in enumerate(tokens):
-        if not (token["number"] or "").isdecimal():
-            continue
-        if index > 1 and tokens[index - 1][0] == "[" and (tokens[index - 2]["name"] or tokens[index - 2][0] in ")]"):
-            continue
-        parts += [text[position : token.end()], ".0"]
-        position = token.end()
-    return "".join([*parts, text[position:]])
+        if token[0] == "(":
+            opened.append(index)
+        elif token[0] == ")" and opened:
+            opened.pop()
+        elif index in floats and opened:
+            calls.setdefault(opened[-1], set()).add(index)
+    each = [{index} for index in sorted(floats)]
+    # Each integer, then those of one call. At last those whose mistake hides another one.
+    for sets, tolerated in ((each, -1), (calls.values(), -1), (each, 0)):
+        for integers in sets:
+            program, remaining = _compiled(environment, text, tokens, floats - integers)
+            if program is not None:
+                return program
+            if remaining <= mistakes + tolerated:
+                floats, mistakes = floats - integers, remaining
+    return None
+
+
+def _compiled(environment: Any, text: str, tokens: Sequence[re.Match[str]], floats: Collection[int]) -> tuple[Any, int]:
+    """Compile an expression with some of its integers as floating-point numbers.
+
+    Returns the program, or None and the number of mistakes.
+    """
+    parts, position = [], 0
+    for index in sorted(floats):
+        end = tokens[index].end()
+        parts += [text[position:end], ".0"]
+        position = end
+    try:
+        return environment.compile("".join([*parts, text[position:]])), 0
+    except RuntimeError as error:
+        return None, str(error).count(_MISTAKE)
 
 
 def _members_of(tokens: Sequence[re.Match[str]]) -> frozenset[str] | None:
@@ -272,9 +369,13 @@ def _run(program: Any, data: Mapping[str, Any]) -> tuple[bool, Any]:
     """Return whether the result of a program is an error, and the result or the text of the error."""
     try:
         value = program.eval(data=data)
+        return value.type() == _package().Type.ERROR, value.plain_value()
     except RuntimeError as error:
         return True, str(error)
-    return value.type() == _package().Type.ERROR, value.plain_value()
+    except TypeError:
+        return True, "the result is not UTF-8"
+    except MemoryError:
+        return True, "the result is too long"
 
 
 def _reason(error: str) -> str:
@@ -286,10 +387,19 @@ def _reason(error: str) -> str:
 
 
 def _plain(value: Any, digits: dict[float, str]) -> Any:
-    """Return a value of a document as CEL accepts it, and note the digits of its numbers."""
-    if isinstance(value, str | bool) or value is None:
+    """Return a value of a document as CEL accepts it, and note the digits of its numbers.
+
+    Raises ValueError for a text with U+0000, after which the package would end it.
+    """
+    if isinstance(value, str):
+        if "\0" in value:
+            raise ValueError("a text contains U+0000, which expressions cannot use")
+        return value
+    if isinstance(value, bool) or value is None:
         return value
     if isinstance(value, dict):
+        if any("\0" in name for name in value):
+            raise ValueError("a name contains U+0000, which expressions cannot use")
         return {name: _plain(element, digits) for name, element in value.items()}
     if isinstance(value, list):
         return [_plain(element, digits) for element in value]

@@ -65,7 +65,7 @@ class Activity:
         self._begun = self._service.clock()
         self._length = 0.0
 
-    def asked(self) -> Activity:
+    def keep_counting(self) -> Activity:
         """Start counting if necessary, and restart the timeout."""
         if self._end is not None:
             self._end.cancel()

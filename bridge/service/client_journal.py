@@ -53,6 +53,17 @@ SILENCE: Final = 15.0
 #: Bytes of a payload, and characters of a text, that are kept.
 PAYLOAD: Final = 1_000
 _TEXT: Final = 300
+#: Events of clients, and events with their messages.
+_CHANGES: Final = (
+    ClientConnected,
+    ClientDisconnected,
+    SessionEnded,
+    Subscribed,
+    Unsubscribed,
+    PublicationRejected,
+    DeadLettered,
+)
+_MESSAGES: Final = (Published, Acknowledged, Finished)
 #: Maximum number of topic filters of one request that are kept as events.
 _MAX_FILTERS: Final = 5
 
@@ -108,17 +119,9 @@ class ClientJournal:
     def _subscribe(self) -> None:
         self._events.unsubscribe(self)
         if self.keeps or self._traced is not None:
-            self._events.subscribe(ClientConnected, self._connected)
-            self._events.subscribe(ClientDisconnected, self._disconnected)
-            self._events.subscribe(SessionEnded, self._ended)
-            self._events.subscribe(Subscribed, self._subscribed)
-            self._events.subscribe(Unsubscribed, self._unsubscribed)
-            self._events.subscribe(PublicationRejected, self._rejected)
-            self._events.subscribe(DeadLettered, self._dead_lettered)
+            self._events.attach(self, _CHANGES)
         if self._watched or self._traced is not None:
-            self._events.subscribe(Published, self._published)
-            self._events.subscribe(Acknowledged, self._acknowledged)
-            self._events.subscribe(Finished, self._finished)
+            self._events.attach(self, _MESSAGES)
 
     def events_of(self, client_id: str) -> list[ClientEvent]:
         """Return the events of a client, the newest first."""

@@ -7,7 +7,7 @@ on the event loop, after the fact. A subscriber that raises does not affect mess
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -172,9 +172,12 @@ class EventBus:
         """Call a handler with each event of a type."""
         self._handlers[event] = (*self._handlers.get(event, ()), handler)
 
-    def attach(self, subscriber: object) -> None:
-        """Subscribe the methods of a subscriber that have a parameter `event: TYPE`, each to the events of its type."""
-        types = {event.__name__: event for event in Event.__subclasses__()}
+    def attach(self, subscriber: object, events: Iterable[type[Event]] = ()) -> None:
+        """Subscribe the methods of a subscriber that have a parameter `event: TYPE`, each to the events of its type.
+
+        `events` restricts the types.
+        """
+        types = {event.__name__: event for event in events or Event.__subclasses__()}
         for name, method in vars(type(subscriber)).items():
             event = types.get(getattr(method, "__annotations__", {}).get("event", ""))
             if event is not None:

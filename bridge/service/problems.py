@@ -342,7 +342,7 @@ class Rejections:
         self._last: dict[str, deque[_Rejection]] = {}
         #: channel -> failed handshakes at the last evaluation
         self._handshakes: dict[str, int] = {}
-        parts.service.events.subscribe(ConnectRejected, self._rejected)
+        parts.service.events.attach(self)
 
     def _rejected(self, event: ConnectRejected) -> None:
         if not event.by_limit:  # the problem of the limit
@@ -381,7 +381,7 @@ class Takeovers:
     def __init__(self, parts: Parts) -> None:
         #: client identifier -> times of its last takeovers, by time.monotonic()
         self._times: dict[str, deque[float]] = {}
-        parts.service.events.subscribe(ClientDisconnected, self._disconnected)
+        parts.service.events.attach(self)
 
     def _disconnected(self, event: ClientDisconnected) -> None:
         if event.reason == _TAKEN_OVER:

@@ -670,7 +670,8 @@ class EmbeddedBackend:
                     refusals[index] = reason
             if refusals and unit.dead_letters:
                 divert(queue_manager, self._queue(), unit, work, refusals, diverted, self.reserve_dead_letter)
-        gets, removals = work.gets, separate(unit.removals) if unit.removals else ()
+        gets = work.gets
+        removals = separate(unit.removals) if unit.removals else unit.removals
         for transmission in cast("list[StoredMessage]", removals):  # delivered by this backend
             if transmission.linked:
                 transmission.queue.take(transmission)

@@ -61,6 +61,11 @@ _ATTRIBUTES = (
 )
 
 
+#: Number of queues that are inquired in each inspection, and the number of inspections in which each of the other ones is
+#: inquired once, if it was empty and enabled the last time. 200 idle mappings need few calls then.
+_ALWAYS, _TURNS = 40, 4
+
+
 class IbmInquiry:
     """`bridge.mq.host.QueueManagerInquiry` over a connection that stays open between calls."""
 
@@ -82,6 +87,9 @@ class IbmInquiry:
         #: queues for which the command server does not report the age of messages, which was logged
         self._ageless: set[str] = set()
         self._answered = True
+        #: the statuses of the last inspection, by queue, and the number of inspections
+        self._statuses: dict[str, QueueStatus | None] = {}
+        self._looks = 0
 
     def look(self, queues: Sequence[str], *, ages: bool = True) -> QueueManagerStatus:
         try:
@@ -90,12 +98,24 @@ class IbmInquiry:
             connection = self._connection
             # The queue manager's DEADQ, which may differ from the bridge's dead-letter queue.
             dead_letter_queue = _dead_letter_queue(connection) or self._dead_letter_queue
-            names = dict.fromkeys(filter(None, [*queues, self._dead_letter_queue, dead_letter_queue]))
-            found = [one for name in names if (one := self._queue(connection, name, ages)) is not None]
+            names = dict.fromkeys(filter(None, [self._dead_letter_queue, dead_letter_queue, *queues]))
+            self._statuses = {
+                name: self._queue(connection, name, ages) if self._is_due(index, name) else self._statuses[name]
+                for index, name in enumerate(names)
+            }
+            self._looks += 1
         except MQError:
             self.close()
             raise
-        return QueueManagerStatus(queues=found, dead_letter_queue=dead_letter_queue)
+        statuses = [status for status in self._statuses.values() if status is not None]
+        return QueueManagerStatus(queues=statuses, dead_letter_queue=dead_letter_queue)
+
+    def _is_due(self, index: int, name: str) -> bool:
+        """Return whether a queue is inquired in this inspection."""
+        if index < _ALWAYS or name not in self._statuses or index % _TURNS == self._looks % _TURNS:
+            return True
+        status = self._statuses[name]
+        return status is not None and bool(status.depth or status.put_inhibited or status.get_inhibited)
 
     def count_dead_letters(self, room: DeadLetterRoom, mappings: Collection[str]) -> None:
         if self._connection is not None:
@@ -105,6 +125,7 @@ class IbmInquiry:
     def close(self) -> None:
         connection, self._connection, self._administration = self._connection, None, None
         self._ageless.clear()
+        self._statuses.clear()
         self._answered = True
         if connection is not None:
             with contextlib.suppress(MQError):

@@ -52,7 +52,7 @@ COMMIT_TIMEOUT = 10.0
 async def list_clients(parts: Parts, request: ListClients) -> ClientPage:
     """Return one page of clients in the order of a column, and the totals of all matching clients."""
     wanted = compiled(translate(_OTHER_WILDCARDS.sub(r"[\g<0>]", request.pattern))).match
-    rates = parts.activity.asked().rates() if request.rates else lambda _: None
+    rates = parts.activity.keep_counting().rates() if request.rates else lambda _: None
     key, now = _sort_key(parts, request.sort, rates), time.time()
     page = ClientPage(clients=[], found=0, connected=0, waiting=0, in_flight=0, subscriptions=0)
     matching: list[tuple[Any, Session]] = []
@@ -129,7 +129,7 @@ async def show_client(parts: Parts, request: ShowClient) -> ClientDetails:
     waiting = [
         one.topic if one.topic is not None else one.remote_queue for one in islice(outbox.backlog, WAITING_SHOWN)
     ]
-    rates = parts.activity.asked().rates()(request.client_id) if request.rates else None
+    rates = parts.activity.keep_counting().rates()(request.client_id) if request.rates else None
     received_rate, sent_rate = rates or (None, None)
     return ClientDetails(
         status=status_of(parts, session),

@@ -131,7 +131,7 @@ DEPTH_TIMEOUT: Final = 2.0
 
 
 async def show_counters(parts: Parts, request: ShowCounters) -> Counters:
-    activity = parts.activity.asked()
+    activity = parts.activity.keep_counting()
     clients = Counter(client.channel.name for client in parts.service.clients.values())
     in_flight = 0
     for number, session in enumerate(list(parts.service.sessions.values()), 1):

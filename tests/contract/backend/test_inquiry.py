@@ -110,3 +110,37 @@ def test_a_message_age_that_is_not_available(
     looking.close()
     assert asked.count(closed) == 1
     assert caplog.text.count("MQB9103W") == 1
+
+
+def test_idle_queues_take_turns(mq: Workplace, app: Application, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of many queues, those that are empty and enabled are inquired in every fourth look; all others in each."""
+    monkeypatch.setattr(inquiry, "_ALWAYS", 3)
+    queues = [mq.queue() for _ in range(11)]
+    disabled = mq.queue("PUT(DISABLED)")
+    app.put(queues[5])
+    looking = IbmInquiry(mq.connect, "")
+    inquired: list[list[str]] = []
+    monkeypatch.setattr(
+        looking,
+        "_queue",
+        lambda *arguments: inquired[-1].append(arguments[1]) or IbmInquiry._queue(looking, *arguments),
+    )
+
+    def look() -> dict[str, int]:
+        inquired.append([])
+        return {one.name: one.depth for one in looking.look([*queues, disabled], ages=False).queues}
+
+    assert look().keys() >= {*queues, disabled}
+    app.put(queues[8])
+    assert [look()[queues[8]] for _ in range(4)][-1] == 1
+    assert set(inquired[0]) >= {*queues, disabled}, "the first look"
+    busy = {queues[0], queues[5], disabled}
+    idle = {*queues[3:]} - {queues[5], queues[8]}
+    assert all(busy <= set(names) for names in inquired)
+    assert sorted(name for names in inquired[1:] for name in names if name in idle) == sorted(idle)
+    new = mq.queue()
+    queues.append(new)
+    assert new in look(), "a queue of a new mapping"
+    looking.close()
+    inquired.clear()
+    assert len(look()) >= len(queues), "after a loss"

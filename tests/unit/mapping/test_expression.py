@@ -76,6 +76,11 @@ def test_the_value_of_an_expression(text: str, result: str) -> None:
         ("payload.whole / 2.0", 10.5),
         ("payload.whole % 2", 1),
         ("(payload.temp - 32) / 1.8", -0.2777),
+        ("topic.substring(0, 5) == 'plant' ? payload.whole * 1.8 + 32 : 0", 69.8),
+        ("size(payload.list) == 2 ? payload.whole * 1.5 + 1 : payload.temp + 2", 32.5),
+        ("size(payload.list) == 3 ? payload.whole * 1.5 + 1 : payload.temp + 2", 33.5),
+        ("size(payload.list) + 1 > 2 ? payload.whole * 1.5 + 1 : 0", 32.5),
+        ("payload.whole * 1.5 > 3 ? int(payload.temp) : 5", 31),
     ],
 )
 def test_numbers_of_both_kinds_are_computed_with(text: str, result: float) -> None:
@@ -122,6 +127,7 @@ def test_numbers_that_are_not_computed_with_keep_their_digits(text: str, result:
         ("9223372036854775807 + payload.whole", cmqc.MQRC_FORMAT_ERROR, "overflow"),
         ("duration('5s')", cmqc.MQRC_FORMAT_ERROR, "not a value of JSON"),
         ("{1: 2}", cmqc.MQRC_FORMAT_ERROR, "the names of an object are text"),
+        (r"'%s'.format([b'\xff'])", cmqc.MQRC_FORMAT_ERROR, "the result is not UTF-8"),
     ],
 )
 def test_an_expression_without_a_value_is_an_error_of_the_message(text: str, reason: int, why: str) -> None:
@@ -143,6 +149,19 @@ def test_an_expression_without_a_value_is_an_error_of_the_message(text: str, rea
         ("payload.list.map(x, x)", 14, "map() is a loop"),
         ("payload.s.replace(payload.a, 'b')", 11, "replace() needs literals"),
         ("payload.list.join(payload.s)", 14, "join() needs literals"),
+        ("payload.s.contains(payload.a)", 11, "contains() needs literals"),
+        ("payload.s.indexOf(payload.a)", 11, "indexOf() needs literals"),
+        ("payload.s.lastIndexOf(payload.a)", 11, "lastIndexOf() needs literals"),
+        ("payload.s.split(payload.a)", 11, "split() needs literals"),
+        ("payload.s.matches(payload.a)", 11, "matches() needs literals"),
+        ("matches(payload.s, payload.a)", 1, "matches() follows a text, such as topic.matches('…')"),
+        ("payload.s.matches('(a')", 19, "'(a' is not a pattern: invalid regular expression: missing )"),
+        ("payload.s.replace('a',", 23, "Syntax error"),
+        (r"payload.l == ['''\'''', payload.l.map(x, x), '''''']", 35, "map() is a loop"),
+        ("payload.s" + ".replace('a', 'aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa')" * 3, 109, "with replace(), the result"),
+        ("payload.s" + ".split('').join('aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa')" * 3, 123, "with join(), the result"),
+        ("strings.quote(" * 13 + "payload.s" + ")" * 13, 177, "with quote(), the result"),
+        ("'%x'.format([" * 13 + "payload.s" + "])" * 13, 162, "with format(), the result"),
         ("payload.f.format([1])", 11, "format() needs a literal text"),
         ("+".join(["1"] * 3_000), None, "at most 4,096 characters"),
         ("(" * 100 + "1" + ")" * 100, None, "recursion"),
@@ -192,3 +211,26 @@ def test_a_condition_is_true_or_false() -> None:
     assert Expression("payload.temp > 3").truth(Scope())
     with pytest.raises(Unmappable, match="neither true nor false"):
         Expression("payload.temp").truth(Scope())
+
+
+@pytest.mark.parametrize("payload", [b'{"s": "admin\\u0000", "o": {}}', b'{"s": "admin", "o": {"a\\u0000": 1}}'])
+def test_the_package_would_end_a_text_at_u_0000(payload: bytes) -> None:
+    with pytest.raises(Unmappable, match="contains U\\+0000, which expressions cannot use"):
+        value("payload.s == 'admin' && size(payload.o) < 3", payload)
+
+
+@pytest.mark.parametrize("name", ["string", "int", "type", "map"])
+def test_a_capture_with_the_name_of_a_type_does_not_prevent_expressions(name: str) -> None:
+    assert Expression("string(payload.whole)", [name]).value(Scope()) == "21"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "payload.unit"
+        + "".join(f".replace('{old}', '{new}')" for old, new in zip("&<>", ("&amp;", "&lt;", "&gt;"), strict=True)),
+        "payload.unit" + "".join(f".replace('{old}', '{old}e')" for old in "äöüÄÖÜß"),
+    ],
+)
+def test_usual_replacements_are_accepted(text: str) -> None:
+    assert value(text) == "C"

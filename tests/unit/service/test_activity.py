@@ -25,7 +25,7 @@ async def test_clients_are_told_busiest_first(bridge: Any) -> None:
     clock = Clock()
     async with bridge() as running:
         running.service.clock = clock
-        activity = Activity(running.service).asked()
+        activity = Activity(running.service).keep_counting()
         busy, idle = await running.connect("busy"), await running.connect("idle")
         for number in range(1, 4):
             busy.send(Publish("t", b"", 1, False, False, number))
@@ -55,7 +55,7 @@ async def test_clients_are_bounded(bridge: Any, monkeypatch: pytest.MonkeyPatch)
     clock = Clock()
     async with bridge() as running:
         running.service.clock = clock
-        activity = Activity(running.service).asked()
+        activity = Activity(running.service).keep_counting()
         for number in range(4):
             client = await running.connect(f"c{number}")
             client.send(Publish("t", b"", 1, False, False, 1))
@@ -70,7 +70,7 @@ async def test_counting_ends_when_nobody_asks(bridge: Any, monkeypatch: pytest.M
     monkeypatch.setattr(activity_module, "SILENCE", 0.05)
     async with bridge() as running:
         activity = Activity(running.service)
-        assert activity.asked() is activity
+        assert activity.keep_counting() is activity
         client = await running.connect()
         client.send(Publish("t", b"", 1, False, False, 1))
         await client.receive()
@@ -80,5 +80,5 @@ async def test_counting_ends_when_nobody_asks(bridge: Any, monkeypatch: pytest.M
         client.send(Publish("t", b"", 1, False, False, 2))
         await client.receive()
         assert activity.of(running.config.name, 1) == counted
-        assert activity.asked().channels == {}
+        assert activity.keep_counting().channels == {}
         activity.end()

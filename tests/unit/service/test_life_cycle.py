@@ -179,6 +179,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     record(Channels, "end", "channels")
     record(Wills, "publish_all", "wills")
     record(EmbeddedBackend, "stop", "backend")
+    record(EmbeddedBackend, "abandon", "abandoned backend")
     record(EmbeddedBackend, "submit", "unit of work")
     record(AdminPort, "stop", "admin port")
     record(EmbeddedHost, "stop", "queue manager")
@@ -231,7 +232,7 @@ async def test_a_bridge_that_stands_down_commits_nothing(configuration: Configur
     running.ending.request(STAND_BY)
     await running.stand_down()
     await running.stop()
-    assert not {"unit of work", "wills", "answers in flight"} & set(calls[: calls.index("backend")])
+    assert not {"unit of work", "wills", "answers in flight"} & set(calls[: calls.index("abandoned backend")])
     assert "unit of work" not in calls
     with pytest.raises(ConnectionClosed):
         await asyncio.to_thread(client.receive)
