@@ -10,7 +10,6 @@ import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Final
 
 import msgspec
 
@@ -30,7 +29,7 @@ from bridge.telemetry.outbox import SendEffects
 from bridge.telemetry.packet_identifiers import Chunk
 from bridge.telemetry.record import StateKey, StateRecord
 from bridge.telemetry.removal_limit import RemovalLimit
-from bridge.telemetry.session import Session, SessionState
+from bridge.telemetry.session import Session
 from bridge.telemetry.subscription import FOREIGN, SharedSubscription, shared_subscription, subscription_data
 from bridge.telemetry.transmission import Transmission
 from bridge.telemetry.undelivered import FULL, SLOW, UNDELIVERABLE, Refusal
@@ -220,9 +219,6 @@ def _number(transmission: Transmission) -> int:
 
 log = logging.getLogger(__name__)
 
-#: Enum member access is slow, so bind once.
-_AWAY: Final = SessionState.AWAY
-
 #: Approximate number of messages sent per turn of the event loop.
 SENT_AT_ONCE = 500
 #: Publishers wait while the transmission queue is fuller than this part of MAXDEPTH, and at least this part of MAXDEPTH is
@@ -330,7 +326,7 @@ class DeliveryService:
         self.backlog_limits.depth = self._backend.depth
         for transmission in batch:
             session = sessions.get(transmission.client_id)
-            if session is None or session.state < _AWAY:  # it has not begun; a property costs 2 % of a delivery
+            if session is None or not session.begun:
                 share = shares.get(transmission.client_id)
                 if share is None and (former := self._former_of(transmission)) is not None:
                     grouped.setdefault(former, []).append(transmission)
