@@ -306,7 +306,7 @@ def _without_templates(text: str) -> str:
 
 def mqsc() -> str:
     """Return the page of the MQSC commands that the embedded queue manager knows."""
-    from bridge.mq.embedded.attributes import ATTRIBUTES
+    from bridge.mq.embedded.attributes import ATTRIBUTES, IGNORED
 
     lines = ["# MQSC of the embedded queue manager", ""]
     lines += ["Run these commands with `mqbridge mqsc`.", ""]
@@ -315,12 +315,22 @@ def mqsc() -> str:
     for verb, noun in _mqsc_commands():
         nouns.setdefault(verb, []).append(noun)
     lines += [f"| {verb} | {', '.join(sorted(nouns[verb]))} |" for verb in sorted(nouns)]
-    lines += ["", "The attributes of each kind of object follow. Other attributes of IBM MQ are rejected by name."]
+    lines += [
+        "",
+        "The attributes of each kind of object follow. A command with an attribute of IBM MQ that has no effect",
+    ]
+    lines += [
+        "here succeeds: it ignores the attribute, and its message names it. DISPLAY does not show these attributes."
+    ]
     for noun, attributes in ATTRIBUTES.items():
         lines += ["", f"## {noun}", "", "| attribute | value | default |", "|---|---|---|"]
         for keyword, kind in attributes.items():
+            if keyword in IGNORED.get(noun, ()):
+                continue  # in a process with the tests' stand-in for IBM MQ
             default = f"`{kind.default}`" if kind.default != "" else ""
             lines.append(f"| `{keyword}` | {_text(_attribute(kind))} | {default} |")
+        if noun in IGNORED:
+            lines += ["", f"Without an effect: {', '.join(sorted(IGNORED[noun]))}."]
     return "\n".join(lines) + "\n"
 
 

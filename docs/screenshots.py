@@ -86,7 +86,7 @@ def main() -> None:
             producer = threading.Thread(target=produce, args=(devices, stop), daemon=True)
             producer.start()
             time.sleep(TRAFFIC)
-            with Browser(admin_url(bridge.printed)) as browser:
+            with Browser(admin_url(bridge.announced)) as browser:
                 browser.do("open", WINDOW)
                 browser.do("goto", "/")
                 browser.do("fill", "#token", Console(bridge).token)

@@ -193,8 +193,8 @@ def mqsc_script(
     needs --aliases. With --connect, the command looks that up.
     """
     from bridge.config.models import default_configuration
-    from bridge.mq.ibm.mqsc_script import existing_attributes
     from bridge.mq.ibm.mqsc_script import mqsc_script as script_of
+    from bridge.mq.ibm.requirements import QueueManagerAttributes
 
     if user is not None and group is not None:
         raise Failure("--user and --group exclude each other: authorities are granted to one of them", WRONG_USAGE)
@@ -211,7 +211,7 @@ def mqsc_script(
             raise Failure("--connect is for a queue manager of IBM MQ (type: ibm)", WRONG_USAGE)
         connection = queue_manager.connect(None, found)
         try:
-            existing = existing_attributes(connection)
+            existing = QueueManagerAttributes.of(connection)
         finally:
             connection.disconnect()
         if existing.default_route not in ("", found.transmission_queue) and not aliases:

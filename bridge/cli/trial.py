@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import sys
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
@@ -66,6 +67,9 @@ def try_mapping(
             "FILE", "File with many payloads, each of them a line (--each-line), or for a mapping to MQTT messages."
         ),
     ] = None,
+    steps: Annotated[
+        bool, flag("Print the value after each step of the mapping, also if a step fails.", "--steps")
+    ] = False,
     each_line: Annotated[bool, flag("Each line of --samples is a payload.", "--each-line")] = False,
 ) -> None:
     """Apply a mapping to a message, without a queue manager, and print the result.
@@ -121,6 +125,8 @@ def try_mapping(
             _print_results(partial(_put_to, trial, publication_of(line)) for line in samples.read_bytes().splitlines())
             return
         publication = publication_of(body or b"")
+        if steps:
+            _print_steps(trial.rule.steps(publication))
         _print_message(_made(mapping, lambda: trial.message(publication)))
         return
     if samples is None and (message is None) == (body is None):
@@ -149,8 +155,20 @@ def try_mapping(
         _print_results(partial(_published_to, trial, one, topic, asked) for one in given)
         return
     tried = message_in(message, format, ccsid) if message is not None else message_of_body(body or b"")
+    if steps:
+        _print_steps(trial.rule.steps(tried, topic))
     made = _made(mapping, lambda: trial.publication(tried, topic, asked))
     _print_publication(trial.rule.config.destination.link, made)
+
+
+def _print_steps(steps: Iterable[tuple[str, str]]) -> None:
+    """Print the value after each step on standard error, so that the result stays alone on standard output."""
+    from bridge.telemetry.message import Unmappable
+
+    # The step that fails is reported with the result.
+    with suppress(Unmappable):
+        for step, value in steps:
+            print(f"{step}: {value}", file=sys.stderr)
 
 
 def _put_to(trial: Trial, publication: Publication) -> str:

@@ -280,7 +280,7 @@ class CheckedTemplate:
     that values of a message decide. Raises RuleError, also if a template without names fails the check.
     """
 
-    __slots__ = ("_check", "_constant", "template")
+    __slots__ = ("_check", "_constant", "location", "template")
 
     def __init__(
         self,
@@ -294,6 +294,8 @@ class CheckedTemplate:
         chosen: Callable[[str], None] | None = None,
     ) -> None:
         self.template = located(location, template_of, text)
+        #: path of the template in the mapping, such as "to.queue"
+        self.location = ".".join(location)
         self._check = check
         if self.template.is_bytes:
             if byte_check is None:
@@ -314,10 +316,13 @@ class CheckedTemplate:
                 located(location, _refuse, str(error))
 
     def of(self, scope: Scope) -> Any:
-        """Return the value of the attribute for a message. Raises Unmappable."""
+        """Return the value of the attribute for a message. Raises Unmappable, with the location."""
         if self._constant is not None:
             return self._constant
-        return self._check(self.template.render(scope))
+        try:
+            return self._check(self.template.render(scope))
+        except Unmappable as error:
+            raise Unmappable(error.reason, f"{self.location}: {error}") from error
 
 
 def _checked_bytes(check: Callable[[bytes], bytes], digits: str) -> bytes:

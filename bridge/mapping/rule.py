@@ -13,7 +13,7 @@ headers. JSON filters, and checks that the payload is JSON or text, run for each
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable, Iterator
 from typing import Any, Final, Generic, TypeVar
 
 import msgspec
@@ -27,6 +27,7 @@ from bridge.config.mapping import (
     TypedProperty,
 )
 from bridge.mapping.attributes import (
+    CheckedTemplate,
     MessageScope,
     PublicationScope,
     located,
@@ -36,7 +37,7 @@ from bridge.mapping.attributes import (
     used_fields_of,
 )
 from bridge.mapping.filter import Filter, OtherwiseRoutes
-from bridge.mapping.message_view import in_ccsid, json_object, target, utf_8
+from bridge.mapping.message_view import body_text, in_ccsid, json_object, target, utf_8
 from bridge.mapping.publisher import publisher_of
 from bridge.mapping.template import RuleError, Scope
 from bridge.mapping.topic_pattern import pattern_of
@@ -347,6 +348,20 @@ class ToMqRule:
             self._cache.remember(key, publication, mapped)
         return mapped
 
+    def steps(self, publication: Publication) -> Iterator[tuple[str, str]]:
+        """Yield the steps for a publication, such as "to.queue", with their values as text. Raises Unmappable at a step."""
+        captures = self._pattern.captures(publication.topic)
+        if captures is None:
+            return
+        scope = PublicationScope(publication, captures)
+        yield from ((f"{{{name}}}", value) for name, value in captures.items())
+        retained = self._is_retained(publication)
+        templates = [*self._object.values(), *self._fields.values(), *self._properties.values(), *self._typed.values()]
+        if self._user is not None:
+            templates.append(self._user)
+        if (yield from _steps(self, scope, templates, retained, publication.payload)):
+            yield "payload", body_text(self._body(scope, retained))
+
     def _cached(self, key: Key, publication: Publication) -> MappedMessage | None:
         """Return the result for a publication with a cached key: all that depends on the payload is done again."""
         if not (self._reads_payload or self._has_own_destinations):
@@ -547,6 +562,21 @@ class ToMqttRule:
         self._cache.remember(key, publication)
         return publication
 
+    def steps(self, message: Message, topic: str | None = None) -> Iterator[tuple[str, str]]:
+        """Yield the steps for a message, such as "to.mqtt", with their values as text. Raises Unmappable at a step."""
+        headers = Headers(message)
+        topic = topic if topic is not None else headers.topic
+        captures = {} if self._pattern is None else self._pattern.captures(topic or "")
+        if captures is None:
+            return
+        qos = publication_qos(headers.md.Persistence, headers.qos)
+        scope = MessageScope(headers, captures, headers.properties, topic=topic, qos=qos, ccsid=self._ccsid)
+        yield from ((f"{{{name}}}", value) for name, value in captures.items())
+        retained = headers.retained if self._retained == "as-published" else self._retained == "always"
+        templates = [self._topic, *self._fields.values(), *self._properties.values()]
+        if (yield from _steps(self, scope, templates, retained, headers.body)):
+            yield "payload", body_text(self._payload(scope, retained))
+
     def message(self, publication: Publication) -> MappedMessage:
         """Return the message to put for a publication of this mapping to local clients. Raises Unmappable."""
         mapped = message_of(publication)
@@ -627,6 +657,30 @@ class ToMqttRule:
         if self._payload_type == "json":
             _ = scope.document  # raises Unmappable for invalid JSON
         return utf_8(body, scope.ccsid, scope.headers.encoding)
+
+
+def _steps(
+    rule: ToMqRule | ToMqttRule,
+    scope: PublicationScope | MessageScope,
+    templates: Iterable[CheckedTemplate],
+    retained: bool,
+    body: bytes,
+) -> Generator[tuple[str, str], None, bool]:
+    """Yield the steps that both directions have in common, and return whether the filter accepts the message."""
+    if rule._filter:
+        accepts = rule._filter.takes(scope)
+        yield "filter", "accepts the message" if accepts else "does not accept the message"
+        if not accepts:
+            return False
+    if rule._validate is not None and (body or not retained):
+        rule._validate(scope)
+        yield "payload.schema", "matches"
+    for template in templates:
+        value = template.of(scope)
+        if isinstance(value, Typed):
+            value = f"{value.value!r} (dt={value.dt})"
+        yield template.location, value.hex() if isinstance(value, bytes) else str(value)
+    return True
 
 
 Rule = ToMqRule | ToMqttRule

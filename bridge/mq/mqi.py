@@ -335,3 +335,5 @@ class CommandResponse(msgspec.Struct, kw_only=True):
     #: the attributes of each displayed object, in display order
     objects: list[dict[str, str | int]] = []
     line: int = 1
+    #: attributes that the command ignored, because they have no effect at an embedded queue manager
+    ignored: list[str] = []

@@ -18,7 +18,6 @@ import msgspec
 
 from bridge.config.channel import ChannelConfig
 from bridge.config.models import LimitsConfig
-from bridge.mq.backend import UnitOfWork
 from bridge.mqtt.connection import REASON_CODES, TOPIC_ALIAS_MAXIMUM, ConnectionState
 from bridge.mqtt.flow import MAX_IDENTIFIER
 from bridge.mqtt.packets import LEVEL_MQTT_5, Auth, ConnackCode, ConnackProperties, Connect
@@ -52,7 +51,6 @@ from bridge.telemetry.identity import (
     fits_user_identifier,
     user_identifier,
 )
-from bridge.telemetry.packet_identifiers import Chunk
 from bridge.telemetry.request import ReplyAddresses
 from bridge.telemetry.session import NEVER, Session
 from bridge.telemetry.subscription import is_remote_queue_manager, is_shared
@@ -310,8 +308,6 @@ class Handshake:
 
     async def _record(self, session: Session, *, present: bool) -> None:
         """Commit the session of the client, and the packet identifiers of its first waiting messages. Raises Failure."""
-        recording: Chunk | None = None
-        unit = UnitOfWork()
         if session.durable:
             # Before CONNACK, record that the session exists, and that messages may be sent from now on.
             if present:
@@ -319,9 +315,7 @@ class Handshake:
             else:
                 session.save_again()
             session.outbox.prepare()
-            recording = session.take_records(unit.records)
-        completion = await self._service.units.committed(unit)
-        self._service.delivery.saved([(session, recording)], unit.records, completion)
+        completion = await self._service.delivery.commit(session)
         if completion.failure:
             raise AuthorizationFailure(cmqc.reason_name(completion.failure))
 

@@ -692,6 +692,14 @@ class DeliveryService:
             finished = ((session, len(removals)),)
             self._units.submit(unit, partial(self.saved, recording, unit.records, finished=finished))
 
+    async def commit(self, session: Session) -> Completion:
+        """Commit the records of a session that are not up to date. Return after the end of the unit of work."""
+        unit = UnitOfWork()
+        chunk = session.take_records(unit.records)
+        completion = await self._units.committed(unit)
+        self.saved([(session, chunk)], unit.records, completion)
+        return completion
+
     def _record(self, session: Session) -> None:
         """Commit the records of packet identifiers for which messages wait, apart from removals, which take longer."""
         records: dict[StateKey, StateRecord | None] = {}

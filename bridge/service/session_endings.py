@@ -12,10 +12,10 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from bridge.mq.backend import Backend, UnitOfWork
+from bridge.mq.backend import Backend
 from bridge.mqtt.reason_codes import ReasonCode
 from bridge.security import audit_log
-from bridge.service.client import Turns, Units
+from bridge.service.client import Turns
 from bridge.service.delivery import DeliveryService, Share
 from bridge.telemetry.session import Session
 
@@ -32,7 +32,6 @@ class SessionEndings:
     def __init__(
         self,
         backend: Backend,
-        units: Units,
         turns: Turns,
         delivery: DeliveryService,
         sessions: Mapping[str, Session],
@@ -43,7 +42,6 @@ class SessionEndings:
     ) -> None:
         """`purge`, `leave_share` and `subscriptions_changed` are the functions of the service for a session."""
         self._backend = backend
-        self._units = units
         self._turns = turns
         self._delivery = delivery
         #: sessions by client identifier
@@ -145,12 +143,8 @@ class SessionEndings:
     async def _record(self, session: Session) -> None:
         """Commit that a durable session ends."""
         while session.durable and self._exists(session):
-            unit = UnitOfWork()
             session.save_sent()
-            recording = [(session, session.take_records(unit.records))]
-            completion = await self._units.committed(unit)
-            self._delivery.saved(recording, unit.records, completion)
-            if not completion.failure:
+            if not (await self._delivery.commit(session)).failure:
                 return
             await asyncio.sleep(RETRY_INTERVAL)
 

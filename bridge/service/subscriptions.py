@@ -308,12 +308,8 @@ async def _put_on_record(service: TelemetryService, session: Session) -> int:
     """Commit the memberships of a durable session and return the reason of a failure, or MQRC_NONE."""
     if not session.durable or session.ended:
         return cmqc.MQRC_NONE
-    unit = UnitOfWork()
     session.save_sent()
-    recording = [(session, session.take_records(unit.records))]
-    completion = await service.units.committed(unit)
-    service.delivery.saved(recording, unit.records, completion)
-    return completion.failure
+    return (await service.delivery.commit(session)).failure
 
 
 async def unsubscribe(service: TelemetryService, client: Client, session: Session, packet: Unsubscribe) -> None:

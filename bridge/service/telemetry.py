@@ -244,7 +244,6 @@ class TelemetryService:
         self.subscriptions: Sized = backend.subscriptions
         self.endings = SessionEndings(
             backend,
-            self.units,
             self.turns,
             self.delivery,
             self.sessions,

@@ -125,76 +125,21 @@ _MAX_MESSAGE = 104_857_600
 #: Maximum length of topic strings and user data, which PCF does not pad.
 _LONG_TEXT = 10_240
 _NO_YES = {"NO": 0, "YES": 1}
-_LEVELS = {
-    "QMGR": cmqc.MQMON_Q_MGR,
-    "OFF": cmqc.MQMON_OFF,
-    "ON": cmqc.MQMON_ON,
-    "NONE": cmqc.MQMON_NONE,
-    "LOW": cmqc.MQMON_LOW,
-    "MEDIUM": cmqc.MQMON_MEDIUM,
-    "HIGH": cmqc.MQMON_HIGH,
-}
 
 
 def _name(number: int = 0) -> TextAttribute:
     return TextAttribute(MQ_OBJECT_NAME_LENGTH, number, name=True)
 
 
-def _event(number: int, default: str = "DISABLED", **more: int) -> Choice:
-    words = {"DISABLED": cmqcfc.MQEVR_DISABLED, "ENABLED": cmqcfc.MQEVR_ENABLED}
-    ordered = dict(sorted(words.items(), key=lambda one: one[0] != default))
-    return Choice(ordered | more, default, number)
-
-
-def _level(number: int, *words: str) -> Choice:
-    return Choice({word: _LEVELS[word] for word in words}, words[0], number)
-
-
 _PUT = Choice({"ENABLED": cmqc.MQQA_PUT_ALLOWED, "DISABLED": cmqc.MQQA_PUT_INHIBITED}, "ENABLED", cmqc.MQIA_INHIBIT_PUT)
 _GET = Choice({"ENABLED": cmqc.MQQA_GET_ALLOWED, "DISABLED": cmqc.MQQA_GET_INHIBITED}, "ENABLED", cmqc.MQIA_INHIBIT_GET)
 _DEFPRTY = Number(0, 9, 0, cmqc.MQIA_DEF_PRIORITY)
 _DEFPSIST = Choice(_NO_YES, "NO", cmqc.MQIA_DEF_PERSISTENCE)
-_DEFREADA = Choice({"NO": 0, "YES": 1, "DISABLED": 2}, "NO", cmqc.MQIA_DEF_READ_AHEAD)
-_PROPCTL = Choice({"COMPAT": 0, "ALL": 2, "FORCE": 3, "NONE": 1, "V6COMPAT": 4}, "COMPAT", cmqc.MQIA_PROPERTY_CONTROL)
-_CUSTOM = TextAttribute(128, cmqc.MQCA_CUSTOM)
 _QUEUE_DESCR = TextAttribute(64, cmqc.MQCA_Q_DESC)
 _TRPTYPE = Choice(("TCP",), "TCP")
 _ENABLED_ASPARENT = Choice(("ASPARENT", "ENABLED", "DISABLED"), "ASPARENT")
 _YES_ASPARENT = Choice(("ASPARENT", "YES", "NO"), "ASPARENT")
 _DELIVERY = Choice(("ASPARENT", "ALL", "ALLAVAIL", "ALLDUR"), "ASPARENT")
-_SCOPE = Choice(("ASPARENT", "ALL", "QMGR"), "ASPARENT")
-#: Attributes of all kinds of queues.
-_ANY_QUEUE: dict[str, Attribute] = {
-    "DEFBIND": Choice({"OPEN": 0, "NOTFIXED": 1, "GROUP": 2}, "OPEN", cmqc.MQIA_DEF_BIND),
-    "DEFPRESP": Choice({"SYNC": 1, "ASYNC": 2}, "SYNC", cmqc.MQIA_DEF_PUT_RESPONSE_TYPE),
-    "SCOPE": Choice({"QMGR": 1}, "QMGR", cmqc.MQIA_SCOPE),
-    "CUSTOM": _CUSTOM,
-}
-#: Attributes that are stored and displayed for compatibility but have no effect: the embedded queue manager has no events,
-#: triggers or statistics.
-_WITHOUT_EFFECT: dict[str, Attribute] = {
-    "ACCTQ": _level(cmqc.MQIA_ACCOUNTING_Q, "QMGR", "OFF", "ON"),
-    "DEFREADA": _DEFREADA,
-    "DISTL": Choice(_NO_YES, "NO", cmqc.MQIA_DIST_LISTS),
-    "HARDENBO": Choice(_NO_YES, "NO", cmqc.MQIA_HARDEN_GET_BACKOUT),
-    "INITQ": _name(cmqc.MQCA_INITIATION_Q_NAME),
-    "MONQ": _level(cmqc.MQIA_MONITORING_Q, "QMGR", "OFF", "LOW", "MEDIUM", "HIGH"),
-    "PROCESS": _name(cmqc.MQCA_PROCESS_NAME),
-    "QDEPTHHI": Number(0, 100, 80, cmqc.MQIA_Q_DEPTH_HIGH_LIMIT),
-    "QDEPTHLO": Number(0, 100, 20, cmqc.MQIA_Q_DEPTH_LOW_LIMIT),
-    "QDPHIEV": _event(cmqc.MQIA_Q_DEPTH_HIGH_EVENT),
-    "QDPLOEV": _event(cmqc.MQIA_Q_DEPTH_LOW_EVENT),
-    "QDPMAXEV": _event(cmqc.MQIA_Q_DEPTH_MAX_EVENT, "ENABLED"),
-    "QSVCIEV": Choice({"NONE": 0, "HIGH": 1, "OK": 2}, "NONE", cmqc.MQIA_Q_SERVICE_INTERVAL_EVENT),
-    "QSVCINT": Number(0, _NUMBER, _NUMBER, cmqc.MQIA_Q_SERVICE_INTERVAL),
-    "RETINTVL": Number(0, _NUMBER, _NUMBER, cmqc.MQIA_RETENTION_INTERVAL),
-    "STATQ": _level(cmqc.MQIA_STATISTICS_Q, "QMGR", "OFF", "ON"),
-    "TRIGDATA": TextAttribute(64, cmqc.MQCA_TRIGGER_DATA),
-    "TRIGDPTH": Number(1, _NUMBER, 1, cmqc.MQIA_TRIGGER_DEPTH),
-    "TRIGMPRI": Number(0, 9, 0, cmqc.MQIA_TRIGGER_MSG_PRIORITY),
-    "TRIGTYPE": Choice({"FIRST": 1, "EVERY": 2, "DEPTH": 3, "NONE": 0}, "FIRST", cmqc.MQIA_TRIGGER_TYPE),
-}
-
 ATTRIBUTES: dict[str, dict[str, Attribute]] = {
     "QMGR": {
         "DESCR": TextAttribute(64, cmqc.MQCA_Q_MGR_DESC),
@@ -204,25 +149,6 @@ ATTRIBUTES: dict[str, dict[str, Attribute]] = {
         "MAXHANDS": Number(0, _NUMBER, 256, cmqc.MQIA_MAX_HANDLES),
         "MAXUMSGS": Number(1, _NUMBER, 10_000, cmqc.MQIA_MAX_UNCOMMITTED_MSGS),
         "CCSID": Number(1, 65_535, 1208, cmqc.MQIA_CODED_CHAR_SET_ID),
-        "ACCTMQI": _level(cmqc.MQIA_ACCOUNTING_MQI, "OFF", "ON"),
-        "ACCTQ": _level(cmqc.MQIA_ACCOUNTING_Q, "OFF", "ON", "NONE"),
-        "AUTHOREV": _event(cmqc.MQIA_AUTHORITY_EVENT),
-        "CHLEV": _event(cmqc.MQIA_CHANNEL_EVENT, EXCEPTION=cmqcfc.MQEVR_EXCEPTION),
-        "CMDEV": _event(cmqc.MQIA_COMMAND_EVENT, NODISPLAY=cmqcfc.MQEVR_NO_DISPLAY),
-        "CONFIGEV": _event(cmqc.MQIA_CONFIGURATION_EVENT),
-        "CUSTOM": _CUSTOM,
-        "INHIBTEV": _event(cmqc.MQIA_INHIBIT_EVENT),
-        "LOCALEV": _event(cmqc.MQIA_LOCAL_EVENT),
-        "MARKINT": Number(0, _NUMBER, 5_000, cmqc.MQIA_MSG_MARK_BROWSE_INTERVAL, {"NOLIMIT": -1}),
-        "MAXPROPL": Number(0, _MAX_MESSAGE, "NOLIMIT", cmqc.MQIA_MAX_PROPERTIES_LENGTH, {"NOLIMIT": -1}),
-        "MONQ": _level(cmqc.MQIA_MONITORING_Q, "OFF", "NONE", "LOW", "MEDIUM", "HIGH"),
-        "PERFMEV": _event(cmqc.MQIA_PERFORMANCE_EVENT),
-        "REMOTEEV": _event(cmqc.MQIA_REMOTE_EVENT),
-        "STATMQI": _level(cmqc.MQIA_STATISTICS_MQI, "OFF", "ON"),
-        "STATQ": _level(cmqc.MQIA_STATISTICS_Q, "OFF", "ON", "NONE"),
-        "STRSTPEV": _event(cmqc.MQIA_START_STOP_EVENT, "ENABLED"),
-        "TREELIFE": Number(0, 604_000, 1_800, cmqc.MQIA_TREE_LIFE_TIME),
-        "TRIGINT": Number(0, _NUMBER, _NUMBER, cmqc.MQIA_TRIGGER_INTERVAL),
     },
     "QLOCAL": {
         "DESCR": _QUEUE_DESCR,
@@ -242,15 +168,6 @@ ATTRIBUTES: dict[str, dict[str, Attribute]] = {
             "SHARED",
             cmqc.MQIA_DEF_INPUT_OPEN_OPTION,
         ),
-        "BOTHRESH": Number(0, _NUMBER, 0, cmqc.MQIA_BACKOUT_THRESHOLD),
-        "BOQNAME": _name(cmqc.MQCA_BACKOUT_REQ_Q_NAME),
-        "PROPCTL": _PROPCTL,
-        "TRIGGER": Choice(_NO_YES, "NO", cmqc.MQIA_TRIGGER_CONTROL),
-        "NPMCLASS": Choice(
-            {"NORMAL": cmqc.MQNPM_CLASS_NORMAL, "HIGH": cmqc.MQNPM_CLASS_HIGH}, "NORMAL", cmqc.MQIA_NPM_CLASS
-        ),
-        **_ANY_QUEUE,
-        **_WITHOUT_EFFECT,
     },
     "QALIAS": {
         "DESCR": _QUEUE_DESCR,
@@ -260,9 +177,6 @@ ATTRIBUTES: dict[str, dict[str, Attribute]] = {
         "DEFPSIST": _DEFPSIST,
         "TARGET": _name(cmqc.MQCA_BASE_OBJECT_NAME),
         "TARGTYPE": Choice({"QUEUE": cmqc.MQOT_Q, "TOPIC": cmqc.MQOT_TOPIC}, "QUEUE", cmqc.MQIA_BASE_TYPE),
-        "PROPCTL": _PROPCTL,
-        "DEFREADA": _DEFREADA,
-        **_ANY_QUEUE,
     },
     "QREMOTE": {
         "DESCR": _QUEUE_DESCR,
@@ -272,7 +186,6 @@ ATTRIBUTES: dict[str, dict[str, Attribute]] = {
         "RNAME": TextAttribute(48, cmqc.MQCA_REMOTE_Q_NAME),
         "RQMNAME": TextAttribute(48, cmqc.MQCA_REMOTE_Q_MGR_NAME),
         "XMITQ": _name(cmqc.MQCA_XMIT_Q_NAME),
-        **_ANY_QUEUE,
     },
     "NAMELIST": {"DESCR": TextAttribute(64, cmqc.MQCA_NAMELIST_DESC), "NAMES": Names(cmqc.MQCA_NAMES)},
     #: telemetry channels, CHLTYPE(MQTT)
@@ -315,13 +228,7 @@ ATTRIBUTES: dict[str, dict[str, Attribute]] = {
         "PMSGDLV": _DELIVERY,
         "NPMSGDLV": _DELIVERY,
         "USEDLQ": _YES_ASPARENT,
-        "DEFPRESP": Choice(("ASPARENT", "SYNC", "ASYNC"), "ASPARENT"),
-        "PUBSCOPE": _SCOPE,
-        "SUBSCOPE": _SCOPE,
-        "MDURMDL": _name(),
-        "MNDURMDL": _name(),
         "WILDCARD": Choice(("PASSTHRU", "BLOCK"), "PASSTHRU"),
-        "CUSTOM": TextAttribute(128),
     },
     "SUB": {
         "TOPICSTR": TextAttribute(_LONG_TEXT, cmqc.MQCA_TOPIC_STRING),
@@ -339,6 +246,45 @@ ATTRIBUTES: dict[str, dict[str, Attribute]] = {
 
 #: A model queue has the attributes of its dynamic queues, and the type of these (DEFTYPE).
 ATTRIBUTES["QMODEL"] = ATTRIBUTES["QLOCAL"] | {"DEFTYPE": Choice(("TEMPDYN", "PERMDYN"), "TEMPDYN")}
+
+
+def _keywords(words: str) -> frozenset[str]:
+    return frozenset(words.split())
+
+
+_QUEUE_IGNORED = _keywords(
+    "ACCTQ BOQNAME BOTHRESH CAPEXPRY CLUSNL CLUSTER CLWLPRTY CLWLRANK CLWLUSEQ CUSTOM DEFBIND DEFPRESP DEFREADA DISTL "
+    "HARDENBO IMGRCOVQ INITQ MAXFSIZE MONQ NPMCLASS OTELPCTL PROCESS PROPCTL QDEPTHHI QDEPTHLO QDPHIEV QDPLOEV QDPMAXEV "
+    "QSVCIEV QSVCINT RETINTVL SCOPE STATQ STREAMQ STRMQOS TRIGDATA TRIGDPTH TRIGGER TRIGMPRI TRIGTYPE"
+)
+#: Attributes of IBM MQ without an effect here, by kind of object. Commands ignore them, with a warning: the embedded queue
+#: manager has no events, triggers, statistics or clusters. The tests' stand-in for IBM MQ has some of them.
+IGNORED: dict[str, frozenset[str]] = {
+    "QMGR": _keywords(
+        "ACCTCONO ACCTINT ACCTMQI ACCTQ ACTIVREC ACTVCONO ACTVTRC AUTHOREV CERTLABL CHAD CHADEV CHADEXIT CHLEV CLWLDATA "
+        "CLWLEXIT CLWLLEN CLWLMRUC CLWLUSEQ CMDEV CONFIGEV CUSTOM DEFCLXQ IMGINTVL IMGLOGLN IMGRCOVO IMGRCOVQ IMGSCHED "
+        "INHIBTEV INITKEY IPADDRV KEYRPWD LOCALEV LOGGEREV MARKINT MAXPROPL MONACLS MONCHL MONQ OTELPCTL OTELTRAC PARENT "
+        "PERFMEV PSCLUS PSMODE PSNPMSG PSNPRES PSRTYCNT PSSYNCPT REMOTEEV REPOS REPOSNL REVDNS ROUTEREC SCHINIT SCMDSERV "
+        "SSLCRLNL SSLCRYP SSLEV SSLFIPS SSLKEYR SSLRKEYC STATACLS STATCHL STATINT STATMQI STATQ STRSTPEV SUITEB TREELIFE "
+        "TRIGINT"
+    ),
+    **dict.fromkeys(("QLOCAL", "QMODEL", "QALIAS", "QREMOTE"), _QUEUE_IGNORED),
+    "TOPIC": _keywords(
+        "CAPEXPRY CLROUTE CLUSTER COMMINFO CUSTOM DEFPRESP MCAST MDURMDL MNDURMDL PROXYSUB PUBSCOPE SUBSCOPE"
+    ),
+    "SUB": _keywords("PUBACCT PUBAPPID PUBPRTY PSPROP REQONLY SUBSCOPE VARUSER"),
+}
+
+
+def without_effect(kind: str, keyword: str) -> bool:
+    """Return whether an attribute of IBM MQ has no effect here."""
+    return keyword in IGNORED.get(kind, ()) and keyword not in ATTRIBUTES[kind]
+
+
+def effective(kind: str, attributes: dict[str, Value]) -> dict[str, Value]:
+    """Return the stored attributes of an object without those that have no effect. Older releases stored them."""
+    return {keyword: value for keyword, value in attributes.items() if not without_effect(kind, keyword)}
+
 
 #: Model queues that every queue manager has.
 MODEL_QUEUES: dict[str, dict[str, Value]] = {
@@ -375,9 +321,6 @@ BASE_TOPIC: dict[str, Value] = {
     "PMSGDLV": "ALLDUR",
     "NPMSGDLV": "ALLAVAIL",
     "USEDLQ": "YES",
-    "DEFPRESP": "SYNC",
-    "PUBSCOPE": "ALL",
-    "SUBSCOPE": "ALL",
 }
 
 
@@ -470,71 +413,28 @@ QUEUE_TYPES = {
     "QALIAS": cmqc.MQQT_ALIAS,
     "QREMOTE": cmqc.MQQT_REMOTE,
 }
-_CREATED = (
-    Selector("CRDATE", cmqc.MQCA_CREATION_DATE, length=12),
-    Selector("CRTIME", cmqc.MQCA_CREATION_TIME, length=8),
-)
-_ALTERED = (
-    Selector("ALTDATE", cmqc.MQCA_ALTERATION_DATE, length=12),
-    Selector("ALTTIME", cmqc.MQCA_ALTERATION_TIME, length=8),
-)
-_QUEUE = (Selector("QUEUE", cmqc.MQCA_Q_NAME, length=48), Selector("TYPE", cmqc.MQIA_Q_TYPE, QUEUE_TYPES), *_ALTERED)
-_LOCAL = (
-    *_QUEUE,
-    *_CREATED,
-    Selector("DEFTYPE", cmqc.MQIA_DEFINITION_TYPE, {"PREDEFINED": 1, "PERMDYN": 2, "TEMPDYN": 3}),
-    Selector("CURDEPTH", cmqc.MQIA_CURRENT_Q_DEPTH),
-    Selector("IPPROCS", cmqc.MQIA_OPEN_INPUT_COUNT),
-    Selector("OPPROCS", cmqc.MQIA_OPEN_OUTPUT_COUNT),
-)
+_QUEUE = (Selector("QUEUE", cmqc.MQCA_Q_NAME, length=48), Selector("TYPE", cmqc.MQIA_Q_TYPE, QUEUE_TYPES))
 #: Attributes by kind of object that no command sets.
 _FIXED: dict[str, tuple[Selector, ...]] = {
     "QMGR": (
         Selector("QMNAME", cmqc.MQCA_Q_MGR_NAME, length=48),
         Selector("QMID", cmqc.MQCA_Q_MGR_IDENTIFIER, length=48),
-        Selector("COMMANDQ", cmqc.MQCA_COMMAND_INPUT_Q_NAME, length=48, fixed="SYSTEM.ADMIN.COMMAND.QUEUE"),
-        Selector("CMDLEVEL", cmqc.MQIA_COMMAND_LEVEL, fixed=cmqc.MQCMDL_LEVEL_940),
-        Selector("PLATFORM", cmqc.MQIA_PLATFORM, {"UNIX": cmqc.MQPL_UNIX}, fixed=cmqc.MQPL_UNIX),
-        Selector("MAXPRTY", cmqc.MQIA_MAX_PRIORITY, fixed=9),
-        Selector("SYNCPT", cmqc.MQIA_SYNCPOINT, fixed=cmqc.MQSP_AVAILABLE),
-        Selector("CHLAUTH", cmqc.MQIA_CHLAUTH_RECORDS, {"ENABLED": cmqcfc.MQCHLA_ENABLED}, fixed=cmqcfc.MQCHLA_ENABLED),
         Selector("CONNAUTH", cmqc.MQCA_CONN_AUTH, length=48, fixed="SYSTEM.DEFAULT.AUTHINFO.IDPWOS"),
-        *_CREATED,
-        *_ALTERED,
     ),
-    "QLOCAL": _LOCAL,
-    "QMODEL": _LOCAL,
+    "QLOCAL": (*_QUEUE, Selector("CURDEPTH", cmqc.MQIA_CURRENT_Q_DEPTH)),
     "QALIAS": _QUEUE,
     "QREMOTE": _QUEUE,
-    "NAMELIST": (
-        Selector("NAMELIST", cmqc.MQCA_NAMELIST_NAME, length=48),
-        Selector("NLTYPE", cmqc.MQIA_NAMELIST_TYPE, fixed=cmqc.MQNT_NONE),
-        Selector("NAMCOUNT", cmqc.MQIA_NAME_COUNT),
-        *_ALTERED,
-    ),
-    "SUB": (
-        Selector("SUB", cmqcfc.MQCACF_SUB_NAME, length=VARIABLE),
-        Selector("SUBID", cmqcfc.MQBACF_SUB_ID, length=24, binary=True),
-        Selector("DESTCORL", cmqcfc.MQBACF_DESTINATION_CORREL_ID, length=24, binary=True),
-        Selector(
-            "DESTCLAS", cmqcfc.MQIACF_DESTINATION_CLASS, {"MANAGED": cmqc.MQDC_MANAGED, "PROVIDED": cmqc.MQDC_PROVIDED}
-        ),
-        Selector(
-            "DURABLE", cmqcfc.MQIACF_DURABLE_SUBSCRIPTION, {"YES": cmqc.MQSUB_DURABLE_YES, "NO": cmqc.MQSUB_DURABLE_NO}
-        ),
-        Selector("SUBTYPE", cmqcfc.MQIACF_SUB_TYPE, {"API": 1, "ADMIN": 2, "PROXY": 3}),
-        Selector("SELECTOR", cmqcfc.MQCACF_SUB_SELECTOR, length=VARIABLE),
-        Selector("VARUSER", cmqcfc.MQIACF_VARIABLE_USER_ID, fixed=cmqc.MQVU_ANY_USER),
-        Selector("SUBSCOPE", cmqcfc.MQIACF_SUBSCRIPTION_SCOPE, fixed=cmqc.MQSCOPE_ALL),
-        Selector("REQONLY", cmqcfc.MQIACF_REQUEST_ONLY, fixed=cmqc.MQRU_PUBLISH_ALL),
-    ),
 }
+
+
+def selectors(kind: str, *fixed: Selector) -> dict[int, Selector]:
+    """Return the attributes of a kind of object by PCF selector: those that commands set, and those that they do not."""
+    rows = [_row(keyword, attribute) for keyword, attribute in ATTRIBUTES[kind].items() if attribute.number]
+    return {row.number: row for row in (*fixed, *rows)}
+
+
 #: kind of object -> its attributes by PCF selector. The tests' stand-in for IBM MQ adds more.
-SELECTORS: dict[str, dict[int, Selector]] = {
-    kind: {row.number: row for row in rows}
-    | {one.number: _row(keyword, one) for keyword, one in ATTRIBUTES[kind].items() if one.number}
-    for kind, rows in _FIXED.items()
-}
+SELECTORS: dict[str, dict[int, Selector]] = {kind: selectors(kind, *rows) for kind, rows in _FIXED.items()}
 
 
 def selector(kind: str, number: int) -> Selector | None:

@@ -311,9 +311,15 @@ class EmbeddedHost:
 
     def _run_script(self, path: Path) -> None:
         try:
-            run_script(self.queue_manager, path.read_text(encoding="utf-8"), str(path))
+            responses = run_script(self.queue_manager, path.read_text(encoding="utf-8"), str(path))
         except (OSError, UnicodeDecodeError) as error:
             raise HostError(f"MQSC script {path}: {error}") from error
+        for response in responses:
+            if response.ignored:
+                attributes = ", ".join(response.ignored)
+                log.warning(
+                    "MQB3110W %s, line %d: ignored, because it has no effect: %s", path, response.line, attributes
+                )
 
     async def start(self, events: Events) -> list[str]:
         self.memory.start()

@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from bridge.config.authentication import ChannelAuthenticationConfig
 from bridge.mq.embedded.appearance import Appearance
 from bridge.mq.embedded.attributes import (
+    ATTRIBUTES,
     BASE_TOPIC,
     MODEL_QUEUES,
     MQ_OBJECT_NAME_LENGTH,
@@ -18,6 +19,7 @@ from bridge.mq.embedded.attributes import (
     SERVER_CHANNELS,
     Value,
     defaults,
+    effective,
 )
 from bridge.mq.embedded.authority import KIND as AUTHORITY_RECORD
 from bridge.mq.embedded.authority import AuthorityRecords
@@ -88,6 +90,8 @@ class Objects:
         """
         altered: dict[str, Value] = {}
         for kind, name, attributes in store.objects():
+            if kind in ATTRIBUTES:
+                attributes = effective(kind, attributes)
             if kind == "QMGR":
                 altered.update(attributes)
                 self.attributes.update(attributes)

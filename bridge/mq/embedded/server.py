@@ -72,7 +72,11 @@ class Malformed(Exception):
 
 
 class Conversation(asyncio.Protocol, ABC):
-    """One MQ connection of another process."""
+    """One MQ connection of another process.
+
+    Its byte stream, the identification of its user, and the request that it executes or waits for are one class: whether it
+    reads, answers or ends depends on the state of all three.
+    """
 
     #: the length before a frame, which does not include itself
     LENGTH: ClassVar[struct.Struct]

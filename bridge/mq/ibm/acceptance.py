@@ -20,7 +20,14 @@ import msgspec
 from bridge.mq.administration import PcfAdministration, open_reply_queue
 from bridge.mq.ibm import acceptance_measurements as measurements
 from bridge.mq.ibm.acceptance_measurements import Failed, Finding
-from bridge.mq.ibm.requirements import HEADERS, MAX_MESSAGE_LENGTH, PROBE_CLIENT, Requirements
+from bridge.mq.ibm.requirements import (
+    HEADERS,
+    MAX_MESSAGE_LENGTH,
+    PROBE_CLIENT,
+    QueueManagerAttributes,
+    Requirements,
+    alter_queue_manager,
+)
 from bridge.mq.ibm.requirements_check import has_aliases, missing
 from bridge.mq.ibm.transmission import read_transmission
 from bridge.mq.mqi import MQOD, MQSD, Connection, GetOptions, Got, MQError, get_or_none, inquire
@@ -373,16 +380,16 @@ class Acceptance:
 
     def _opens_transmission_queue(self) -> str:
         """Open the transmission queue as the bridge does, so that no bridge takes the messages of the tests."""
-        (default,) = self._inquire(MQOD(ObjectType=cmqc.MQOT_Q_MGR), cmqc.MQCA_DEF_XMIT_Q_NAME)[1]
-        self._by_default = default.rstrip(" \0") == self._requirements.transmission_queue
+        default = QueueManagerAttributes.of(self._mq).default_route
+        self._by_default = default == self._requirements.transmission_queue
         if not self._by_default:
             self._client = PROBE_CLIENT
         if not self._by_default and not self._has_aliases():
             raise Failed(
-                f"DEFXMITQ is {default.rstrip() or 'blank'}, so the identifiers of these tests do not lead to"
+                f"DEFXMITQ is {default or 'blank'}, so the identifiers of these tests do not lead to"
                 f" {self._requirements.transmission_queue}, and no messages are sent",
-                f"ALTER QMGR DEFXMITQ('{self._requirements.transmission_queue}'), unless DEFXMITQ routes to other queue"
-                " managers. Then run the script of mqbridge mqsc-script --aliases",
+                f"{alter_queue_manager('DEFXMITQ', self._requirements.transmission_queue)}, unless DEFXMITQ routes to other"
+                " queue managers. Then run the script of mqbridge mqsc-script --aliases",
             )
         options = cmqc.MQOO_INPUT_EXCLUSIVE | cmqc.MQOO_BROWSE | cmqc.MQOO_FAIL_IF_QUIESCING
         try:

@@ -39,7 +39,7 @@ from bridge.mq.ibm.browser import Browser
 from bridge.mq.ibm.coordination import NO_REPLY, AnswerWatch, BackendEvents, BrowsePasses, SubscriptionBarrier
 from bridge.mq.ibm.persistent_state import Identifiers
 from bridge.mq.ibm.publisher import DividedUnit, Part, Publisher, UnitsUnderWay
-from bridge.mq.ibm.remover import FirstRemover, Removal, RemovalDispatch, Remover
+from bridge.mq.ibm.remover import FirstRemover, Removal, RemovalDispatch, Remover, Undeliverable
 from bridge.mq.ibm.subscriber import Admit, InquireJob, SubscribeJob, Subscriber, UnsubscribeJob
 from bridge.mq.ibm.transmission import QueuedMessage
 from bridge.mq.memory import MESSAGE_OVERHEAD, MemoryWatermark
@@ -57,6 +57,11 @@ Connect = Callable[[str], Connection]
 
 class IbmBackend(BackendEvents):
     """`bridge.mq.backend.Backend` over any `Connection`. Call it on the thread of `loop`.
+
+    It is large because it is where the threads meet the event loop: each unit of work touches publishers, removers and the
+    subscriber, and what one of them reports decides what another may do next (order of a client, fences around
+    subscriptions, removals under way). What a thread does by itself is in `publisher`, `remover`, `browser` and
+    `subscriber`, and rules without threads are in `coordination` and `remover.RemovalDispatch`.
 
     `connect` returns a new connection for a purpose (such as publisher or subscriptions), on the calling thread. The workers
     report their events on their own threads.
@@ -515,7 +520,7 @@ class IbmBackend(BackendEvents):
         # Move segments separately, because the joined message may be too long for the dead-letter queue.
         queued = cast("list[QueuedMessage]", separate([transmission]))
         letters = [
-            (message.got, *message.undelivered, message.remote_queue, message.queue_manager, reason)
+            Undeliverable(message.got, *message.undelivered, message.remote_queue, message.queue_manager, reason)
             for message in queued
         ]
 
@@ -631,7 +636,7 @@ class IbmBackend(BackendEvents):
         return self.reserve_dead_letter(client_id, length)
 
     def malformed(self, got: Got, reason: int) -> None:
-        letter = (got, got.md, got.data, "", "", reason)
+        letter = Undeliverable(got, got.md, got.data, "", "", reason)
         self._first_remover.submit(Removal([], {}, log_failure("dead-lettering a message"), [letter]))
 
     def has_caught_up(self) -> None:

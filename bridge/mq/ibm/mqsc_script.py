@@ -18,16 +18,15 @@ from bridge.mq.ibm.requirements import (
     DEFAULT_DEAD_LETTER_QUEUE,
     MAX_MESSAGE_LENGTH,
     PROBE_CLIENT,
-    REPLY_DEPTH,
-    Authority,
+    REPLY_MODEL,
+    QueueManagerAttributes,
     Requirements,
+    grants,
     queue_manager_alias,
     requirements_of,
     set_authrec,
 )
-from bridge.mq.mqi import MQOD, Connection, inquire
 from bridge.security.privileged import NOBODY
-from bridge.wire import cmqc
 
 #: Characters of a line.
 _WIDTH = 70
@@ -93,32 +92,13 @@ BROWSE on the queues that they read, PUT on the queues that they write,
 and SUB and RESUME (reading) or PUB (writing) on topics."""
 
 
-class Existing(msgspec.Struct, kw_only=True, frozen=True):
-    """Attributes of a queue manager that the script must not overwrite."""
-
-    #: DEFXMITQ, DEADQ
-    default_route: str = ""
-    dead_letter_queue: str = ""
-    #: MAXUMSGS
-    uncommitted: int = 0
-
-
-def existing_attributes(connection: Connection) -> Existing:
-    """Inquire the attributes of a queue manager. Raises MQError."""
-    selectors = (cmqc.MQCA_DEF_XMIT_Q_NAME, cmqc.MQCA_DEAD_LETTER_Q_NAME, cmqc.MQIA_MAX_UNCOMMITTED_MSGS)
-    options = cmqc.MQOO_INQUIRE | cmqc.MQOO_FAIL_IF_QUIESCING
-    (uncommitted,), texts = inquire(connection, MQOD(ObjectType=cmqc.MQOT_Q_MGR), selectors, options)
-    route, dead_letter_queue = (text.rstrip(" \0") for text in texts)
-    return Existing(default_route=route, dead_letter_queue=dead_letter_queue, uncommitted=uncommitted)
-
-
 def mqsc_script(
     configuration: Configuration,
     grantee: str = "GROUP('mqbridge')",
     user: str = "mqbridge",
     *,
     aliases: bool = False,
-    existing: Existing | None = None,
+    existing: QueueManagerAttributes | None = None,
 ) -> str:
     """Return the script for a configuration.
 
@@ -142,7 +122,7 @@ def mqsc_script(
         requirements = msgspec.structs.replace(requirements, mapping_state=True)
     parts = [
         _comment(_HEADER),
-        *_objects(requirements, existing or Existing()),
+        *_objects(requirements, existing or QueueManagerAttributes()),
         *_route(requirements, grantee, aliases=aliases, displays=isinstance(settings, IbmQueueManagerConfig)),
         *_authorities(requirements, grantee),
         *([_comment(_PIPELINES)] if configuration.pipelines else []),
@@ -151,7 +131,7 @@ def mqsc_script(
     return "\n\n".join(part.rstrip("\n") for part in parts) + "\n"
 
 
-def _objects(requirements: Requirements, existing: Existing) -> Iterator[str]:
+def _objects(requirements: Requirements, existing: QueueManagerAttributes) -> Iterator[str]:
     yield _comment(
         "Headers (MQXQH, RFH2) are added to the payload, so messages longer\n"
         "than IBM MQ's default of 4 MiB must be allowed. The embedded queue\n"
@@ -172,9 +152,7 @@ def _objects(requirements: Requirements, existing: Existing) -> Iterator[str]:
         [
             "NOREPLACE",
             "DESCR('Replies to commands of the bridge')",
-            "DEFTYPE(TEMPDYN)",
-            f"MAXDEPTH({REPLY_DEPTH})",
-            "MAXMSGL(4194304)",
+            *REPLY_MODEL,
         ],
     )
     if not existing.dead_letter_queue:
@@ -222,20 +200,16 @@ def _authorities(requirements: Requirements, grantee: str) -> Iterator[str]:
         "system of the queue manager. (The embedded queue manager checks\n"
         "authorities only with authorities: enforced.)"
     )
-    together: dict[tuple[str, str, str], list[Authority]] = {}
-    for authority in requirements.authorities(""):
-        together.setdefault((authority.user, authority.kind, authority.name), []).append(authority)
-    for (user, kind, name), several in together.items():
-        lines = [f"{authority.word:<8} {authority.purpose}" for authority in several]
+    for grant in grants(requirements.authorities("")):
+        name = grant.first.name
+        lines = [f"{authority.word:<8} {authority.purpose}" for authority in grant.authorities]
         comment = _comment("\n".join(_wrapped(line) for line in lines))
         if name in {queue.transmission_queue for queue in requirements.mapping_queues}:
             comment += _comment(
                 f"{name} is the transmission queue to the queue manager of that name.\n"
                 "If there is none, name the default transmission queue instead."
             )
-        words = ",".join(authority.word for authority in several)
-        command = set_authrec(kind, name, f"PRINCIPAL('{user}')" if user else grantee, words)
-        yield comment + _command("SET AUTHREC", command.removeprefix("SET AUTHREC ").split())
+        yield comment + _command("SET AUTHREC", grant.command(grantee).removeprefix("SET AUTHREC ").split())
     if requirements.password_channels:
         yield _comment(
             f"Clients of channel {', '.join(requirements.password_channels)} log in with a user and password\n"

@@ -11,7 +11,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -45,6 +45,20 @@ _LOST = 1_000_000
 STANDBY_PAUSE = 1.0
 
 
+class Undeliverable(NamedTuple):
+    """A message on the transmission queue that goes to the dead-letter queue."""
+
+    #: as it is on the transmission queue
+    got: Got
+    #: its MQMD and data without the MQXQH
+    md: MQMD
+    data: bytes
+    #: its destination
+    queue: str
+    queue_manager: str
+    reason: int
+
+
 class Removal(msgspec.Struct, eq=False):
     """Messages to remove, their records, and messages to dead-letter."""
 
@@ -52,8 +66,7 @@ class Removal(msgspec.Struct, eq=False):
     states: dict[StateKey, StateRecord | None]
     #: called when the job has ended (`BackendEvents.ended`), with the reason code
     done: Callable[[int], None]
-    #: (message on the queue, its original MQMD and data, destination queue and queue manager, reason code)
-    dead_letters: list[tuple[Got, MQMD, bytes, str, str, int]] = []
+    dead_letters: list[Undeliverable] = []
     #: set by `RemovalDispatch`
     remover: Any = None
     #: time.monotonic(), set by `RemovalDispatch`
@@ -108,7 +121,7 @@ class Remover(StateWriter[Removal]):
                 self.answered()
                 shortest = min(shortest, self.busy_since - before)
             for letter in removal.dead_letters:
-                self._dead_letter(connection, *letter)
+                self._dead_letter(connection, letter)
                 self.answered()
             states.update(removal.states)
             count += len(removal.msg_ids) + 1
@@ -120,7 +133,7 @@ class Remover(StateWriter[Removal]):
 
     def committed(self, batch: UnitInProgress) -> None:
         removed = [msg_id for removal in batch.jobs for msg_id in removal.msg_ids]
-        self._events.removed(removed + [letter[0].md.MsgId for one in batch.jobs for letter in one.dead_letters])
+        self._events.removed(removed + [letter.got.md.MsgId for one in batch.jobs for letter in one.dead_letters])
         super().committed(batch)
 
     def _remove(self, connection: Connection, msg_id: bytes) -> bool:
@@ -129,15 +142,14 @@ class Remover(StateWriter[Removal]):
         wanted = GetOptions(Options=options, MsgId=msg_id, MaxLength=0, NeedsMd=False)
         return get_or_none(connection, self._handle, wanted) is not None
 
-    def _dead_letter(
-        self, connection: Connection, got: Got, md: MQMD, data: bytes, queue: str, manager: str, reason: int
-    ) -> None:
-        if not self._remove(connection, got.md.MsgId):
+    def _dead_letter(self, connection: Connection, letter: Undeliverable) -> None:
+        if not self._remove(connection, letter.got.md.MsgId):
             return
+        md, queue, manager, reason = letter.md, letter.queue, letter.queue_manager, letter.reason
         outer = msgspec.structs.replace(md, Version=cmqc.MQMD_VERSION_1)
         connection.put1(
             MQOD(ObjectName=self._dead_letter_queue),
-            dead_letter(outer, data, reason, queue, manager, OriginContext.of(md)),
+            dead_letter(outer, letter.data, reason, queue, manager, OriginContext.of(md)),
             cmqc.MQPMO_SYNCPOINT | cmqc.MQPMO_FAIL_IF_QUIESCING,
         )
         log.warning(

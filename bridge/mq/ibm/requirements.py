@@ -9,7 +9,8 @@ from __future__ import annotations
 import enum
 import getpass
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
 import msgspec
 
@@ -29,7 +30,7 @@ from bridge.config.queue_manager import (
 from bridge.mapping.template import template_of
 from bridge.mq.administration import MODEL_QUEUE
 from bridge.mq.ibm.remover import REMOVALS
-from bridge.mq.mqi import MQOD
+from bridge.mq.mqi import MQOD, Connection, inquire
 from bridge.security.privileged import NOBODY
 from bridge.telemetry.subscription import PUBLICATION_QUEUE
 from bridge.wire import cmqc
@@ -46,6 +47,8 @@ MAX_MESSAGE_LENGTH = 104_857_600
 HEADERS = 65_536
 #: MAXDEPTH of the replies to one command, each of which is one message for each subscription or topic.
 MIN_REPLY_DEPTH, REPLY_DEPTH = 100_000, 999_999_999
+#: The model of the queues for replies, as MQSC.
+REPLY_MODEL = ("DEFTYPE(TEMPDYN)", f"MAXDEPTH({REPLY_DEPTH})", "MAXMSGL(4194304)")
 
 _INQUIRE = cmqc.MQOO_INQUIRE | cmqc.MQOO_FAIL_IF_QUIESCING
 _OUTPUT = cmqc.MQOO_OUTPUT | cmqc.MQOO_FAIL_IF_QUIESCING
@@ -93,6 +96,33 @@ class QueueRequirement(msgspec.Struct, frozen=True):
         return " ".join([f"DEFINE QLOCAL('{self.name}')", *self.words])
 
 
+class QueueManagerAttributes(msgspec.Struct, kw_only=True, frozen=True):
+    """Attributes of a queue manager that the bridge compares, and does not overwrite."""
+
+    #: DEFXMITQ, DEADQ, CONNAUTH
+    default_route: str = ""
+    dead_letter_queue: str = ""
+    authentication: str = ""
+    #: MAXHANDS, MAXUMSGS
+    handles: int = 0
+    uncommitted: int = 0
+
+    @classmethod
+    def of(cls, connection: Connection) -> QueueManagerAttributes:
+        """Inquire the attributes. Raises MQError."""
+        texts = (cmqc.MQCA_DEF_XMIT_Q_NAME, cmqc.MQCA_DEAD_LETTER_Q_NAME, cmqc.MQCA_CONN_AUTH)
+        numbers = (cmqc.MQIA_MAX_HANDLES, cmqc.MQIA_MAX_UNCOMMITTED_MSGS)
+        found = inquire(connection, MQOD(ObjectType=cmqc.MQOT_Q_MGR), (*texts, *numbers), _INQUIRE)
+        (handles, uncommitted), (route, dead_letter_queue, authentication) = found
+        return cls(
+            default_route=route.rstrip(" \0"),
+            dead_letter_queue=dead_letter_queue.rstrip(" \0"),
+            authentication=authentication.rstrip(" \0"),
+            handles=handles,
+            uncommitted=uncommitted,
+        )
+
+
 class DryRun(enum.Enum):
     """Dry runs that are more than one MQOPEN."""
 
@@ -121,8 +151,15 @@ class Open(msgspec.Struct, frozen=True):
     od: MQOD | None = None
 
 
-#: An authority as a key: user (blank is the bridge), object type, profile, authority.
-Key = tuple[str, str, str, str]
+class AuthorityKey(NamedTuple):
+    """What identifies an authority."""
+
+    #: a user of clients; blank is the bridge's own
+    user: str
+    #: object type and profile
+    kind: str
+    name: str
+    word: str
 
 
 class Authority(msgspec.Struct, frozen=True):
@@ -142,12 +179,42 @@ class Authority(msgspec.Struct, frozen=True):
     #: False: the bridge runs without it, and only some clients or functions need it
     needed: bool = True
     #: authorities without which the dry run does not show anything
-    after: tuple[Key, ...] = ()
+    after: tuple[AuthorityKey, ...] = ()
 
     @property
-    def key(self) -> Key:
+    def key(self) -> AuthorityKey:
         """What identifies the authority."""
-        return (self.user, self.kind, self.name, self.word)
+        return AuthorityKey(self.user, self.kind, self.name, self.word)
+
+
+class Grant(msgspec.Struct, frozen=True):
+    """Authorities of one user for one object, which one SET AUTHREC grants."""
+
+    authorities: list[Authority]
+
+    @property
+    def first(self) -> Authority:
+        """An authority, whose user, object and need are those of all."""
+        return self.authorities[0]
+
+    @property
+    def words(self) -> str:
+        """AUTHADD of SET AUTHREC."""
+        return ",".join(authority.word for authority in self.authorities)
+
+    def command(self, grantee: str) -> str:
+        """Return the MQSC command; `grantee` is PRINCIPAL('user') or GROUP('group') of the bridge."""
+        first = self.first
+        return set_authrec(first.kind, first.name, f"PRINCIPAL('{first.user}')" if first.user else grantee, self.words)
+
+
+def grants(authorities: Iterable[Authority], *, by_need: bool = False) -> list[Grant]:
+    """Group authorities by user and object. With `by_need`, those that the bridge can do without are apart."""
+    together: dict[tuple[str, ...], list[Authority]] = {}
+    for authority in authorities:
+        need = ("needed" if authority.needed else "",) if by_need else ()
+        together.setdefault((*authority.key[:3], *need), []).append(authority)
+    return [Grant(members) for members in together.values()]
 
 
 class MappingQueue(msgspec.Struct, frozen=True):
@@ -223,30 +290,31 @@ class Requirements(msgspec.Struct, kw_only=True, frozen=True):
         """Return the local queues that the bridge needs; `dead_letter_queue` is the queue manager's DEADQ."""
         length = f"MAXMSGL({MAX_MESSAGE_LENGTH})"
         long, state = f"MAXDEPTH(10000000) {length}", (_NORMAL, _SHARE, _PUT, _GET)
-        rows: list[tuple[str, str, tuple[RequiredAttribute, ...], str, str]] = [
-            (
+        rows = [
+            QueueRequirement(
                 "transmission queue", self.transmission_queue, (_XMITQ, _SHARE, _PUT, _GET), f"{long} MONQ(LOW)",
                 "Messages for MQTT clients",
             ),
-            ("state queue", STATE_QUEUE, state, f"DEFSOPT(SHARED) {long} DEFPSIST(YES)", "Session state of MQTT clients"),
-            ("lock queue", LOCK_QUEUE, (_NORMAL, _GET), "MAXDEPTH(0)", "Open while a bridge is active"),
+            QueueRequirement(
+                "state queue", STATE_QUEUE, state, f"DEFSOPT(SHARED) {long} DEFPSIST(YES)", "Session state of MQTT clients"
+            ),
+            QueueRequirement("lock queue", LOCK_QUEUE, (_NORMAL, _GET), "MAXDEPTH(0)", "Open while a bridge is active"),
         ]  # fmt: skip
         if self.mapping_state:
             recommended = f"DEFSOPT(SHARED) MAXDEPTH(100000) {length} DEFPSIST(YES)"
             purpose = "state queue of exactly-once mappings"
-            rows.append((purpose, MAPPING_STATE_QUEUE, state, recommended, "State of exactly-once mappings"))
+            description = "State of exactly-once mappings"
+            rows.append(QueueRequirement(purpose, MAPPING_STATE_QUEUE, state, recommended, description))
         for name in self.dead_letter_queues(dead_letter_queue):
             recommended = f"{long} DEFPSIST(YES) MONQ(LOW)"
-            rows.append(
-                ("dead-letter queue", name, (_NORMAL, _PUT), recommended, "Messages that could not be delivered")
-            )
+            description = "Messages that could not be delivered"
+            rows.append(QueueRequirement("dead-letter queue", name, (_NORMAL, _PUT), recommended, description))
         if self.set_aside:
             recommended = f"{long} DEFPSIST(YES) MONQ(LOW)"
             purpose = "queue of messages set aside"
-            rows.append(
-                (purpose, SET_ASIDE_QUEUE, (_NORMAL, _PUT), recommended, "Dead letters that a mapping rejected")
-            )
-        return [QueueRequirement(*row) for row in rows]
+            description = "Dead letters that a mapping rejected"
+            rows.append(QueueRequirement(purpose, SET_ASIDE_QUEUE, (_NORMAL, _PUT), recommended, description))
+        return rows
 
     def authorities(self, dead_letter_queue: str) -> list[Authority]:
         """Return the authorities that the bridge and its clients need; `dead_letter_queue` is the queue manager's DEADQ.
@@ -261,7 +329,7 @@ class Requirements(msgspec.Struct, kw_only=True, frozen=True):
             *self._mappings(dead_letter_queue),
             *self._clients(),
         ]
-        unique: dict[Key, Authority] = {}
+        unique: dict[AuthorityKey, Authority] = {}
         for authority in found:
             if not self.commands and (
                 authority.key in (_PUT_COMMANDS, _GET_REPLIES)
@@ -285,8 +353,8 @@ class Requirements(msgspec.Struct, kw_only=True, frozen=True):
         yield Authority("QMGR", "", "ALTUSR", open_as, alternate, after=(to_clients,))
         yield Authority("QMGR", "", "SETID", f"{_PUT_USERS} into messages", identity, after=(_GET_REPLIES,))
 
-    def _put_to_clients(self, user: str = "") -> Key:
-        return (user, "QUEUE", self.transmission_queue, "PUT")
+    def _put_to_clients(self, user: str = "") -> AuthorityKey:
+        return AuthorityKey(user, "QUEUE", self.transmission_queue, "PUT")
 
     def _own_queues(self, dead_letter_queue: str) -> Iterator[Authority]:
         transmission = self.transmission_queue
@@ -321,7 +389,9 @@ class Requirements(msgspec.Struct, kw_only=True, frozen=True):
         yield Authority("QUEUE", MODEL_QUEUE, "GET,DSP", "create queues for the replies to commands", model)
 
     def _topics(self) -> Iterator[Authority]:
-        def topic(word: str, purpose: str, dry_run: Open | DryRun, *after: Key, needed: bool = True) -> Authority:
+        def topic(
+            word: str, purpose: str, dry_run: Open | DryRun, *after: AuthorityKey, needed: bool = True
+        ) -> Authority:
             return Authority("TOPIC", BASE_TOPIC, word, purpose, dry_run, needed=needed, after=after)
 
         yield topic("DSP", "list subscriptions", DryRun.LIST_SUBSCRIPTIONS, *_COMMANDS)
@@ -340,7 +410,7 @@ class Requirements(msgspec.Struct, kw_only=True, frozen=True):
     def _mappings(self, dead_letter_queue: str) -> Iterator[Authority]:
         for queue in self.mapping_queues:
             od = MQOD(ObjectName=queue.name, ObjectQMgrName=queue.queue_manager)
-            put = ("", "QUEUE", queue.profile, "PUT")
+            put = AuthorityKey("", "QUEUE", queue.profile, "PUT")
             rows = {
                 "INQ": ("inquire its attributes", _INQUIRE),
                 "GET": ("take messages", _EXCLUSIVE if queue.exclusive else _SHARED),
@@ -367,7 +437,7 @@ class Requirements(msgspec.Struct, kw_only=True, frozen=True):
         options = _OUTPUT | cmqc.MQOO_SET_ALL_CONTEXT
         yield Authority("QMGR", "", "SETALL", keep, Open(options), needed=False, after=(_GET_REPLIES,))
         for name in self.dead_letter_queues(dead_letter_queue):
-            after = (("", "QMGR", "", "SETALL"), ("", "QUEUE", name, "PUT"))
+            after = (AuthorityKey("", "QMGR", "", "SETALL"), AuthorityKey("", "QUEUE", name, "PUT"))
             dry_run = Open(options, MQOD(ObjectName=name))
             yield Authority("QUEUE", name, "SETALL", keep, dry_run, needed=False, after=after)
 
@@ -388,13 +458,13 @@ class Requirements(msgspec.Struct, kw_only=True, frozen=True):
 
 
 _PUT_USERS = "put the users of MQTT clients"
-_PUT_COMMANDS: Key = ("", "QUEUE", COMMAND_QUEUE, "PUT")
-_GET_REPLIES: Key = ("", "QUEUE", MODEL_QUEUE, "GET,DSP")
+_PUT_COMMANDS = AuthorityKey("", "QUEUE", COMMAND_QUEUE, "PUT")
+_GET_REPLIES = AuthorityKey("", "QUEUE", MODEL_QUEUE, "GET,DSP")
 #: Each PCF command takes DSP for the queue manager.
-_COMMANDS: tuple[Key, ...] = (_PUT_COMMANDS, _GET_REPLIES, ("", "QMGR", "", "DSP"))
-_SET_IDENTITY: Key = ("", "QMGR", "", "SETID")
-_ALTERNATE_USER: Key = ("", "QMGR", "", "ALTUSR")
-_SUBSCRIBE: Key = ("", "TOPIC", BASE_TOPIC, "SUB")
+_COMMANDS = (_PUT_COMMANDS, _GET_REPLIES, AuthorityKey("", "QMGR", "", "DSP"))
+_SET_IDENTITY = AuthorityKey("", "QMGR", "", "SETID")
+_ALTERNATE_USER = AuthorityKey("", "QMGR", "", "ALTUSR")
+_SUBSCRIBE = AuthorityKey("", "TOPIC", BASE_TOPIC, "SUB")
 
 
 def _queue(name: str, word: str, purpose: str, options: int) -> Authority:
@@ -426,6 +496,11 @@ def queue_manager_alias(client: str, transmission_queue: str) -> str:
     Source: IBM MQ documentation, "Queue manager alias definitions".
     """
     return f"DEFINE QREMOTE('{client}') RQMNAME('{client}') XMITQ('{transmission_queue}')"
+
+
+def alter_queue_manager(keyword: str, value: object) -> str:
+    """Return the MQSC command that sets an attribute of the queue manager."""
+    return f"ALTER QMGR {keyword}({value})" if isinstance(value, int) else f"ALTER QMGR {keyword}('{value}')"
 
 
 def set_authrec(kind: str, name: str, grantee: str, words: str) -> str:

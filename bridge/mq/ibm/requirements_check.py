@@ -22,15 +22,19 @@ from bridge.mq.ibm.requirements import (
     PROBE_CLIENT,
     PROBE_TOPIC,
     REPLY_DEPTH,
+    REPLY_MODEL,
     Authority,
+    AuthorityKey,
     DryRun,
-    Key,
     MappingQueue,
     Missing,
     Open,
+    QueueManagerAttributes,
     QueueRequirement,
     Requirements,
+    alter_queue_manager,
     client_destination,
+    grants,
     probe_topic,
     queue_manager_alias,
     requirements_of,
@@ -106,10 +110,10 @@ class _Examination:
         self._unusable: set[str] = set()
         #: queues with wrong attributes, as `_found` reports
         self._misconfigured: set[str] = set()
-        self._table: dict[Key, Authority] = {}
+        self._table: dict[AuthorityKey, Authority] = {}
         #: whether users have authorities. Of those that could not be tested, False.
-        self._granted: dict[Key, bool] = {}
-        self._denied: set[Key] = set()
+        self._granted: dict[AuthorityKey, bool] = {}
+        self._denied: set[AuthorityKey] = set()
         self._administration: PcfAdministration | None = None
         self._subscription = f"mqbridge check {uuid.uuid4()}"
         #: DEFXMITQ of the queue manager
@@ -150,38 +154,32 @@ class _Examination:
     def _queue_manager(self) -> str:
         """Compare the attributes of the queue manager; return the name of its dead-letter queue."""
         needs = self._requirements
-        selectors = (
-            cmqc.MQCA_DEF_XMIT_Q_NAME,
-            cmqc.MQCA_DEAD_LETTER_Q_NAME,
-            cmqc.MQCA_CONN_AUTH,
-            cmqc.MQIA_MAX_HANDLES,
-            cmqc.MQIA_MAX_UNCOMMITTED_MSGS,
-        )
-        found = self._inquire(MQOD(ObjectType=cmqc.MQOT_Q_MGR), selectors)
-        if isinstance(found, int):
-            if found != cmqc.MQRC_NOT_AUTHORIZED:
-                raise MQError(found, "inquire attributes of the queue manager")
+        try:
+            has = QueueManagerAttributes.of(self._connection)
+        except MQError as error:
+            raise_if_lost(error)
+            if error.reason != cmqc.MQRC_NOT_AUTHORIZED:
+                raise
             return ""
-        (handles, uncommitted), texts = found
-        self._default_route, dead_letter_queue, authentication = (text.rstrip(" \0") for text in texts)
+        self._default_route = has.default_route
         self._route_to_clients()
-        if needs.password_channels and not authentication:
+        if needs.password_channels and not has.authentication:
             self._lacks(
                 f"the queue manager checks no passwords (CONNAUTH is blank), so clients of channel"
                 f" {', '.join(needs.password_channels)} could connect with any password (method queue-manager)",
-                "ALTER QMGR CONNAUTH('SYSTEM.DEFAULT.AUTHINFO.IDPWOS'), then REFRESH SECURITY TYPE(CONNAUTH)",
+                f"{alter_queue_manager('CONNAUTH', 'SYSTEM.DEFAULT.AUTHINFO.IDPWOS')}, then REFRESH SECURITY TYPE(CONNAUTH)",
             )
-        if not dead_letter_queue:
+        if not has.dead_letter_queue:
             name = needs.dead_letter_queue or DEFAULT_DEAD_LETTER_QUEUE
-            self._lacks("the queue manager has no dead-letter queue (DEADQ)", f"ALTER QMGR DEADQ('{name}')")
+            self._lacks("the queue manager has no dead-letter queue (DEADQ)", alter_queue_manager("DEADQ", name))
         for keyword, has_number, wanted in (
-            ("MAXHANDS", handles, HANDLES),
-            ("MAXUMSGS", uncommitted, needs.uncommitted),
+            ("MAXHANDS", has.handles, HANDLES),
+            ("MAXUMSGS", has.uncommitted, needs.uncommitted),
         ):
             if has_number < wanted:
                 what = f"the queue manager has {keyword}({has_number}), and the bridge needs {wanted}"
-                self._lacks(what, f"ALTER QMGR {keyword}({wanted})")
-        return dead_letter_queue
+                self._lacks(what, alter_queue_manager(keyword, wanted))
+        return has.dead_letter_queue
 
     def _route_to_clients(self) -> None:
         """Check that messages for clients reach the transmission queue: by DEFXMITQ or by queue manager aliases."""
@@ -194,7 +192,7 @@ class _Examination:
             self._lacks(
                 f"the queue manager's default transmission queue (DEFXMITQ) {has},"
                 f" and has to be {queue}, through which messages reach MQTT clients",
-                f"ALTER QMGR DEFXMITQ('{queue}')",
+                alter_queue_manager("DEFXMITQ", queue),
             )
             return
         self._lacks(
@@ -260,7 +258,7 @@ class _Examination:
                 self._lacks(
                     f"model queue {MODEL_QUEUE} is not defined, and replies to commands come to a queue made of"
                     f" {DEFAULT_MODEL_QUEUE}, whose MAXDEPTH limits the number of subscriptions",
-                    reply_model(),
+                    " ".join((f"DEFINE QMODEL('{MODEL_QUEUE}')", *REPLY_MODEL)),
                     needed=False,
                 )
             return
@@ -277,7 +275,7 @@ class _Examination:
 
     # Authorities -----------------------------------------------------------------------------------------------------
 
-    def _is_granted(self, key: Key) -> bool:
+    def _is_granted(self, key: AuthorityKey) -> bool:
         """Return whether a user has an authority: test it once, after those that its dry run depends on."""
         if key not in self._table:
             return True  # nothing needs it
@@ -423,21 +421,15 @@ class _Examination:
 
     def _report_authorities(self) -> None:
         """Report the authorities that are missing: one sentence for each user and object."""
-        together: dict[tuple[str, str, str, bool], list[Authority]] = {}
-        for authority in self._table.values():
-            if authority.key not in self._denied:
-                continue
-            together.setdefault((authority.user, authority.kind, authority.name, authority.needed), []).append(
-                authority
-            )
-        for (user, kind, name, needed), denied in together.items():
-            words = ",".join(authority.word for authority in denied)
-            who = user or self._requirements.user
-            purposes = "; to ".join(dict.fromkeys(authority.purpose for authority in denied))
-            what = f"user {who} lacks authority {words} for {_label(denied[0])}, needed to {purposes}"
+        denied = [authority for authority in self._table.values() if authority.key in self._denied]
+        for grant in grants(denied, by_need=True):
+            first, words = grant.first, grant.words
+            who = first.user or self._requirements.user
+            purposes = "; to ".join(dict.fromkeys(authority.purpose for authority in grant.authorities))
+            what = f"user {who} lacks authority {words} for {_label(first)}, needed to {purposes}"
             manager = self._requirements.queue_manager
-            shell = setmqaut(manager, kind, name, who, words) if manager else ""
-            self._found.append(Missing(what, set_authrec(kind, name, f"PRINCIPAL('{who}')", words), needed, shell))
+            shell = setmqaut(manager, first.kind, first.name, who, words) if manager else ""
+            self._found.append(Missing(what, grant.command(f"PRINCIPAL('{who}')"), first.needed, shell))
 
     # Lengths of messages ---------------------------------------------------------------------------------------------
 
@@ -487,11 +479,6 @@ class _Examination:
             with contextlib.suppress(MQError):
                 self._connection.backout()
         return cmqc.MQRC_NONE
-
-
-def reply_model() -> str:
-    """Return the MQSC command that defines the model of reply queues."""
-    return f"DEFINE QMODEL('{MODEL_QUEUE}') DEFTYPE(TEMPDYN) MAXDEPTH({REPLY_DEPTH}) MAXMSGL(4194304)"
 
 
 def _label(authority: Authority) -> str:

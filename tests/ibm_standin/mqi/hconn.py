@@ -16,6 +16,7 @@ from bridge.mq.embedded.verbs.hconn import Hconn, alternate_user
 from bridge.mq.mqi import MQOD, MQSTS, MQError
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
+from tests.ibm_standin import attributes as attributes  # adds PROPCTL and others
 from tests.ibm_standin.mqi.logical_messages import GroupPosition
 
 

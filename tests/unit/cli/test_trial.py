@@ -195,7 +195,8 @@ def test_payload_from_a_file(attempt: Any, tmp_path: Path) -> None:
         (
             ("plant", "--topic", "plant/l1/x", "--qos", 1),
             1,
-            "mapping plant rejects the message: '{usr.site}' cannot be filled: the message has no usr.site\n"
+            "mapping plant rejects the message: attributes.properties.site: '{usr.site}' cannot be filled: the message has"
+            " no usr.site\n"
             "it would be dead-lettered with MQRC_PROPERTY_NOT_AVAILABLE (2471)\n",
         ),
         (
@@ -377,6 +378,31 @@ def test_check_tells_mistakes_in_templates(invoke: Any, tmp_path: Path) -> None:
     result = invoke("check", file)
     assert (result.exit_code, result.stdout) == (2, "")
     assert result.stderr.startswith(f"{file}:1:49: mappings.a.to.queue: expected a template")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "steps"),
+    [
+        (
+            ("fields", "--topic", "readings", "--payload", '{"id": "a", "t": 10}'),
+            ["filter: accepts the message", "to.queue: PLANT.A", 'payload: {"f":50.0}'],
+        ),
+        (
+            ("fields", "--topic", "readings", "--payload", '{"id": "a", "t": "x"}'),
+            ["filter: accepts the message", "to.queue: PLANT.A"],
+        ),
+        (("fields", "--topic", "readings", "--payload", "{}"), ["filter: does not accept the message"]),
+        (("fields", "--topic", "other", "--payload", "{}"), []),
+        (("device", "--payload", '{"id": 7}'), ["to.mqtt: d/7", 'payload: {"id": 7}']),
+        (("prices", "--topic", "prices/X", "--payload", "12"), [
+            "{symbol}: X", "filter: accepts the message", "to.mqtt: p/X", "payload: 12",
+        ]),
+    ],
+)  # fmt: skip
+def test_the_value_after_each_step(attempt: Any, arguments: tuple[str, ...], steps: list[str]) -> None:
+    lines = attempt(*arguments, "--steps").stderr.splitlines()
+    assert lines[: len(steps)] == steps
+    assert all(line.startswith(("mqbridge: error: ", "it would be")) for line in lines[len(steps) :])
 
 
 # Samples ---------------------------------------------------------------------------------------------------------------

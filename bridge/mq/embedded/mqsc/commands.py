@@ -11,7 +11,7 @@ from functools import partial
 from typing import ClassVar
 
 from bridge.mq import mqsc
-from bridge.mq.embedded.attributes import Value
+from bridge.mq.embedded.attributes import ATTRIBUTES, Value, without_effect
 from bridge.mq.embedded.authority import (
     COLLECTIVE,
     ENTITY_TYPES,
@@ -33,7 +33,7 @@ from bridge.mq.embedded.mqsc.display import NOUNS, Shown, connection_name, show
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.embedded.unit import Unit
 from bridge.mq.mqi import CommandResponse, MQError
-from bridge.mq.mqsc import Command, CommandRefused, MQSCSyntaxError, message
+from bridge.mq.mqsc import FLAGS, Command, CommandRefused, MQSCSyntaxError, Parameter, message
 from bridge.mqtt.topics import is_wildcard
 from bridge.security.privileged import groups_of
 from bridge.shipped import shipped_file
@@ -241,6 +241,7 @@ class Commands:
         log. A rejected command changes nothing.
         """
         response = CommandResponse(command=command.text, message="", ok=True, line=command.line)
+        command, response.ignored = _with_effect(command)
         unit = None
         try:
             if command.problem is not None:
@@ -251,6 +252,8 @@ class Commands:
                 response.message, response.objects = self._shows[command.noun](command)
             else:
                 response.message, unit = self.execute(command)
+            if response.ignored:
+                response.message += f" Ignored, because it has no effect here: {', '.join(response.ignored)}."
         except MQSCSyntaxError as error:
             response.ok = False
             near = f", near {error.near!r}" if error.near else ""
@@ -329,6 +332,18 @@ class Commands:
         unit.changes.latest += [(queue_manager.retained, one, None) for one in found]
         what = f"Retained publications of {len(found)} topic strings" if is_wildcard(topic) else None
         return message("AMQ8022I", what=what) if what else answer, unit
+
+
+def _with_effect(command: Command) -> tuple[Command, list[str]]:
+    """Return a command without the attributes that have no effect here, and these attributes."""
+    kinds = ("QLOCAL", "QALIAS", "QREMOTE") if command.noun == "QUEUE" else (command.noun,)
+    kept: list[Parameter] = []
+    ignored: list[Parameter] = []
+    for parameter in command.parameters:
+        keyword = FLAGS.get(parameter.keyword, (parameter.keyword,))[0]
+        has_none = kinds[0] in ATTRIBUTES and all(without_effect(kind, keyword) for kind in kinds)
+        (ignored if has_none else kept).append(parameter)
+    return dataclasses.replace(command, parameters=tuple(kept)), [parameter.keyword for parameter in ignored]
 
 
 _NAME = "deploy/mq/bridge.mqsc"

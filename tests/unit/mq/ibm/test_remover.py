@@ -19,6 +19,7 @@ from bridge.mq.ibm.remover import (
     Removal,
     RemovalDispatch,
     Remover,
+    Undeliverable,
 )
 from bridge.mq.mqi import MQOD, GetOptions, MQError
 from bridge.telemetry.message import Message
@@ -51,7 +52,7 @@ def test_a_message_that_cannot_be_dead_lettered_does_not_keep_others_from_being_
     remover.opened(connection)
     remover.connection = connection
     first, bad, second = browsed
-    letter = (bad, bad.md, bad.data, "x", "dev", cmqc.MQRC_XQH_ERROR)
+    letter = Undeliverable(bad, bad.md, bad.data, "x", "dev", cmqc.MQRC_XQH_ERROR)
     remover.submit(Removal([first.md.MsgId], {}, partial(ended.__setitem__, "first")))
     remover.submit(Removal([], {}, partial(ended.__setitem__, "bad"), [letter]))
     remover.submit(Removal([second.md.MsgId], {}, partial(ended.__setitem__, "second")))

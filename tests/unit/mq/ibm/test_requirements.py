@@ -15,8 +15,8 @@ from bridge.config.models import Configuration, default_configuration
 from bridge.config.queue_manager import BatchConfig, EmbeddedQueueManagerConfig, IbmQueueManagerConfig
 from bridge.mq.embedded.mqsc.commands import run_script
 from bridge.mq.embedded.queuemanager import QueueManager
-from bridge.mq.ibm.mqsc_script import Existing, existing_attributes, mqsc_script
-from bridge.mq.ibm.requirements import Authority, MappingQueue, Requirements, requirements_of
+from bridge.mq.ibm.mqsc_script import mqsc_script
+from bridge.mq.ibm.requirements import Authority, MappingQueue, QueueManagerAttributes, Requirements, requirements_of
 from bridge.mq.ibm.requirements_check import missing
 from bridge.shipped import shipped_file
 from tests.ibm_standin.mqi.connection import StandInConnection
@@ -255,11 +255,11 @@ def test_a_script_with_aliases_does_not_change_the_default_transmission_queue(tm
     run_script(manager, f"{own}DEFINE QLOCAL(IN)\nDEFINE QLOCAL(OUT) MAXMSGL(104857600)\n", "test")
     CommandServer(manager).start()
     administrator = StandInConnection(manager)
-    existing = existing_attributes(administrator)
+    existing = QueueManagerAttributes.of(administrator)
     assert (existing.default_route, existing.dead_letter_queue) == ("HUB", "DLQ")
     script = mqsc_script(configuration(), f"PRINCIPAL('{OURS}')", aliases=True, existing=existing)
     assert [one.message for one in run_script(manager, script, "test") if not one.ok] == []
-    assert existing_attributes(administrator) == msgspec.structs.replace(existing, uncommitted=10_000)
+    assert QueueManagerAttributes.of(administrator) == msgspec.structs.replace(existing, uncommitted=10_000)
     lacks = [what for what, _ in lacking(manager)]
     assert [one for one in lacks if "DEFXMITQ" in one or XMITQ in one] == []
     # Without the authority to look at the alias, the bridge does not know of it.
@@ -276,7 +276,7 @@ def test_a_script_shows_the_former_default_transmission_queue_before_it_sets_ano
     assert lines.index("DISPLAY QMGR DEFXMITQ") == lines.index(f"ALTER QMGR DEFXMITQ('{XMITQ}')") - 1
     assert "ALTER QMGR DEADQ('SYSTEM.DEAD.LETTER.QUEUE')" in lines
     kept = mqsc_script(
-        configuration(), existing=Existing(dead_letter_queue="DLQ", uncommitted=999_999_999)
+        configuration(), existing=QueueManagerAttributes(dead_letter_queue="DLQ", uncommitted=999_999_999)
     ).splitlines()
     assert not [line for line in kept if "DEADQ" in line and not line.startswith("*")]
     assert not [line for line in kept if "MAXUMSGS" in line]

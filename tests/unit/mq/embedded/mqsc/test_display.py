@@ -276,18 +276,15 @@ def test_topic_status_inherits_from_the_nearest_object_that_says_something(conne
     assert list(one.items()) == [
         ("TPSTATUS", "prices/fruit"),
         ("ADMIN", "PRICES.FRUIT"),
-        ("DEFPRESP", "SYNC"),
         ("DEFPRTY", 7),
         ("DEFPSIST", "NO"),
         ("DURSUB", "YES"),
         ("NPMSGDLV", "ALLAVAIL"),
         ("PMSGDLV", "ALLDUR"),
         ("PUB", "ENABLED"),
-        ("PUBSCOPE", "ALL"),
         ("RETAINED", "NO"),
         ("SUB", "ENABLED"),
         ("SUBCOUNT", 0),
-        ("SUBSCOPE", "ALL"),
         ("USEDLQ", "YES"),
     ]
     (one,) = shown(connection, "DISPLAY TPSTATUS('prices')")
