@@ -760,8 +760,8 @@ def message_properties(
     for name, value in (typed or {}).items():
         found[f"usr.{property_name(name)}"] = value
     for name, property_ in found.items():
-        text = property_.value if isinstance(property_, Typed) else property_
-        if isinstance(text, str) and "\0" in text:
+        content = property_.value if isinstance(property_, Typed) else property_
+        if isinstance(content, str) and "\0" in content:
             raise Unmappable(cmqc.MQRC_PROP_VALUE_NOT_CONVERTED, f"property {name}: U+0000 cannot be written")
     if hops:
         found[HOPS_PROPERTY] = hops_text(hops)
