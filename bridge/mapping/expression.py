@@ -85,6 +85,8 @@ _TOKEN = re.compile(
     |(?P<name>[A-Za-z_][A-Za-z0-9_]*)|(?P<comment>//[^\n]*)|(?P<other>\S)""",
     re.VERBOSE,
 )
+#: A text as hexadecimal digits in a format, or an escape that can stand for a character of that.
+_HEXADECIMAL = re.compile(r"%[xX]|\\[xXuU0-7]")
 _PLACE = re.compile(r"ERROR: <input>:(-?\d+):(-?\d+): (.*)")
 _REASON = re.compile(r"^[A-Z_]+: ")
 #: Beginnings of errors: an operation that does not exist, a member that is missing, and the first one in a compilation.
@@ -257,7 +259,7 @@ def _growth(name: str, arguments: Sequence[re.Match[str]], before: str) -> int:
     """Return the maximum factor by which a function makes a text longer. `before` is the token before the dot."""
     texts = [argument[0] for argument in arguments if argument["string"]]
     if name == "format":
-        return 2 if "%x" in before.lower() else 1
+        return 2 if _HEXADECIMAL.search(before) else 1
     if name == "quote":
         return 2
     if name == "join":

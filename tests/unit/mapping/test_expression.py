@@ -162,6 +162,7 @@ def test_an_expression_without_a_value_is_an_error_of_the_message(text: str, rea
         ("payload.s" + ".split('').join('aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa')" * 3, 123, "with join(), the result"),
         ("strings.quote(" * 13 + "payload.s" + ")" * 13, 177, "with quote(), the result"),
         ("'%x'.format([" * 13 + "payload.s" + "])" * 13, 162, "with format(), the result"),
+        (r"'\x25x'.format([" * 13 + "payload.s" + "])" * 13, 201, "with format(), the result"),
         ("payload.f.format([1])", 11, "format() needs a literal text"),
         ("+".join(["1"] * 3_000), None, "at most 4,096 characters"),
         ("(" * 100 + "1" + ")" * 100, None, "recursion"),
