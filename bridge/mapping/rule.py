@@ -372,9 +372,10 @@ class ToMqRule:
         retained = self._is_retained(publication)
         if self._validate is not None and (publication.payload or not retained):
             self._validate(scope)
+        destination = self._destination(scope) if self._has_own_destinations else None
         mapped = self._cache.mapped(key, publication, self._body(scope, retained))
-        if mapped is not None and self._has_own_destinations:
-            mapped.destination = self._destination(scope)
+        if mapped is not None and destination is not None:
+            mapped.destination = destination
             if self._publisher is not None:
                 mapped.authority = self._publisher.authority(publication, mapped.destination)
         return mapped
