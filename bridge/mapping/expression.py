@@ -15,8 +15,10 @@ pass unchanged if the expression does not compute with them.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import re
 import secrets
+import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cache
@@ -217,10 +219,16 @@ _READ: Final[Mapping[str, Callable[[ExpressionScope], Any]]] = {
 }
 
 
+@cache
 def _package() -> Any:
     # Imported late: few mappings have expressions, and the package is large.
     from cel_expr_python import cel
 
+    if sys.version_info < (3, 12):
+        # The package returns null without a reference of its own. After some thousands, Python would deallocate None and
+        # abort. Since Python 3.12, None is immortal.
+        references = ctypes.c_ssize_t.from_address(id(None))
+        references.value += sys.maxsize // 4
     return cel
 
 
