@@ -74,9 +74,10 @@ class Queues:
         od = MQOD(ObjectType=cmqc.MQOT_TOPIC, ObjectString=topic)
         self.connection.put1(od, Message(MQMD(**md), body))
 
-    def subscribe(self, topic: str, handle: int) -> int:
-        """What is published to a topic goes to an open queue, while it is open."""
-        return self.connection.subscribe(MQSD(ObjectString=topic), handle)[0]
+    def subscribe(self, topic: str, options: int = 0) -> tuple[int, int]:
+        """Return the handles of a subscription and of the queue with its messages."""
+        options |= cmqc.MQSO_CREATE | cmqc.MQSO_NON_DURABLE | cmqc.MQSO_MANAGED
+        return self.connection.subscribe(MQSD(Options=options, ObjectString=topic))
 
     def open(self, queue: str, options: int) -> int:
         """MQOPEN, as soon as the process that had the lease of the queue has ended: Spark does not wait for its workers."""
@@ -91,7 +92,10 @@ class Queues:
 
     def take(self, queue: str) -> list[Got]:
         """Get all that is on a queue, properties as MQRFH2."""
-        handle = self.open(queue, cmqc.MQOO_INPUT_SHARED)
+        return self.take_from(self.open(queue, cmqc.MQOO_INPUT_SHARED))
+
+    def take_from(self, handle: int) -> list[Got]:
+        """Get all that is on an open queue, and close it."""
         found: list[Got] = []
         try:
             while True:

@@ -13,7 +13,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from bridge.mapping.rule import rule_of
 from bridge.mq.dead_letter import DeadLetters
 from bridge.mq.message_producer import MessageProducer
-from bridge.mq.mqi import MQOD, MQSD, Got
+from bridge.mq.mqi import Got
 from bridge.spark.mapping import StandardToMq, ToMessages, ToMq
 from bridge.spark.mq.writer import WRITE_OPTIONS, put_batch, sink_options_of
 from bridge.spark.options import Options
@@ -27,9 +27,7 @@ from tests.helpers.staging import staged_batch
 from tests.spark.conftest import Queues
 from tests.spark.test_mapping import SCHEMA, ToMqMapping, publication
 
-QUEUES = ("Q", "Q.1", "Q.2", "WAITING", "QM2", "ALL")
-#: Where what is published to any topic comes to, as long as a test lasts.
-PUBLISHED = "ALL"
+QUEUES = ("Q", "Q.1", "Q.2", "WAITING", "QM2")
 REFUSED = "REFUSED"
 TOPICS = ("plant/1/t", "plant/2/t", "lines/1", "lines/2", "lines/no name")
 _numbers = itertools.count()
@@ -130,23 +128,19 @@ def by_the_writer(site: Queues, made: Any) -> None:
     put_batch(sink, staged_batch(BatchIdentity(f"written {next(_numbers)}", 0), batches))
 
 
-def subscribe(site: Queues, topic: str, handle: int) -> int:
-    """A subscription whose messages have the CorrelId that the publisher gave them."""
-    options = cmqc.MQSO_CREATE | cmqc.MQSO_NON_DURABLE | cmqc.MQSO_SET_CORREL_ID
-    return site.connection.subscribe(MQSD(Options=options, ObjectString=topic), handle)[0]
-
-
 def found(site: Queues, put: Callable[[Queues, Any], None], made: Any) -> dict[str, list[Any]]:
     """What is on each queue when the rows were put, and the retained publications of the topics."""
-    handle = site.connection.open(MQOD(ObjectName=PUBLISHED), cmqc.MQOO_INPUT_SHARED)
-    subscription = subscribe(site, "#", handle)
+    # The messages have the CorrelId that the publisher gave them.
+    subscription, handle = site.subscribe("#", cmqc.MQSO_SET_CORREL_ID)
     put(site, made)
-    site.connection.close(subscription)
     messages = {queue: site.take(queue) for queue in (*QUEUES, REFUSED)}
+    messages["published"] = site.take_from(handle)
+    site.connection.close(subscription)
+    messages["retained"] = []
     for topic in TOPICS:
-        site.connection.close(subscribe(site, topic, handle))
-    messages["retained"] = site.take(PUBLISHED)
-    site.connection.close(handle)
+        subscription, handle = site.subscribe(topic, cmqc.MQSO_SET_CORREL_ID)
+        messages["retained"] += site.take_from(handle)
+        site.connection.close(subscription)
     for topic in TOPICS:
         site.connection.command(f"CLEAR TOPICSTR('{topic}') CLRTYPE(RETAINED)")
     ids = {got.md.MsgId for got in messages["WAITING"]}

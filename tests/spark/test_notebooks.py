@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from bridge.mq.mqi import MQOD, MQSD
+from bridge.mq.mqi import MQOD, MQSD, GetOptions
 from bridge.mq.remote import RemoteConnection
 from bridge.spark.mq.source import browse_all, open_for_browse
 from bridge.telemetry.message import Message
@@ -84,11 +84,11 @@ def test_notebooks(
     run("windows")
     (average,) = bodies(connection, "PLANT.AVERAGES")
     assert json.loads(average) == {"line": "1", "minute": "2026-01-01T10:00:00.000Z", "temp": 2.0}
-    handle = connection.open(MQOD(ObjectName="PLANT.LINE1"), cmqc.MQOO_INPUT_SHARED)
-    connection.subscribe(MQSD(ObjectString="plant/alarms/unknown"), handle)
+    managed = cmqc.MQSO_CREATE | cmqc.MQSO_NON_DURABLE | cmqc.MQSO_MANAGED
+    _, handle = connection.subscribe(MQSD(Options=managed, ObjectString="plant/alarms/unknown"))
     put(connection, "PLANT.ALARMS", b"hot")
     run("queue_to_topic")
-    assert bodies(connection, "PLANT.LINE1")[-1].endswith(b"hot")
+    assert connection.get(handle, GetOptions()).data.endswith(b"hot")
     assert {path.stem for path in NOTEBOOKS.glob("*.py")} == {
         "mq_read",
         "mq_stream",

@@ -333,11 +333,8 @@ def test_a_destination_that_refuses_is_named(options: MqSinkOptions, queues: Que
 def test_topics_and_retained_publications(options: MqSinkOptions, queues: Queues, stage: Stage) -> None:
     publisher = msgspec.structs.replace(options, queue=None, topic="pipeline/retained", retain=True)
     put(publisher, stage(BatchIdentity("retained", 0), batches([b"kept"])))
-    queue = queues.queue()
-    handle = queues.connection.open(MQOD(ObjectName=queue), cmqc.MQOO_INPUT_SHARED)
-    queues.subscribe("pipeline/retained", handle)
-    queues.connection.close(handle)
-    assert [got.data[-4:] for got in queues.take(queue)] == [b"kept"]
+    _, handle = queues.subscribe("pipeline/retained")
+    assert [got.data[-4:] for got in queues.take_from(handle)] == [b"kept"]
 
 
 # Rows of a mapping (what is put of them: tests/spark/test_mapping_written.py) ------------------------------------------

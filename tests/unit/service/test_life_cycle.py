@@ -79,16 +79,16 @@ async def test_a_start_that_fails_leaves_nothing_running(
     def fail(*_arguments: object, **_options: object) -> None:
         raise error
 
-    threads, tasks = threading.enumerate(), asyncio.all_tasks()
+    before = Running()
     with monkeypatch.context() as patch:
         patch.setattr(place, attribute, fail)
         with pytest.raises(StartError, match="planned"):
             await Bridge(configuration, lambda _: None, admin_port=AdminPort).start()
-    await assert_nothing_runs(configuration, threads, tasks)
+    await assert_nothing_runs(configuration, before)
 
 
 async def test_a_channel_that_cannot_listen_leaves_nothing_running(configuration: Configuration) -> None:
-    threads, tasks = threading.enumerate(), asyncio.all_tasks()
+    before = Running()
     with socket.create_server(("127.0.0.1", 0)) as occupied:
         channels = [
             configuration.channels[0],
@@ -97,7 +97,7 @@ async def test_a_channel_that_cannot_listen_leaves_nothing_running(configuration
         running = Bridge(configuration.model_copy(update={"channels": channels}), lambda _: None, admin_port=AdminPort)
         with pytest.raises(StartError, match="channel B cannot listen"):
             await running.start()
-    await assert_nothing_runs(configuration, threads, tasks)
+    await assert_nothing_runs(configuration, before)
 
 
 @pytest.mark.parametrize(
@@ -112,7 +112,7 @@ async def test_a_start_that_is_cancelled_leaves_nothing_running(
         reached.set()
         await asyncio.Event().wait()
 
-    threads, tasks = threading.enumerate(), asyncio.all_tasks()
+    before = Running()
     with monkeypatch.context() as patch:
         patch.setattr(place, attribute, wait)
         starting = asyncio.create_task(Bridge(configuration, lambda _: None, admin_port=AdminPort).start())
@@ -120,7 +120,7 @@ async def test_a_start_that_is_cancelled_leaves_nothing_running(
         starting.cancel()
         with pytest.raises(asyncio.CancelledError):
             await starting
-    await assert_nothing_runs(configuration, threads, tasks)
+    await assert_nothing_runs(configuration, before)
 
 
 async def test_a_start_that_is_cancelled_while_the_queue_manager_opens_closes_it(
@@ -133,7 +133,7 @@ async def test_a_start_that_is_cancelled_while_the_queue_manager_opens_closes_it
         may_open.wait()
         return host_of(*arguments)
 
-    threads, tasks = threading.enumerate(), asyncio.all_tasks()
+    before = Running()
     with monkeypatch.context() as patch:
         patch.setattr(lifecycle, "host_of", slow)
         starting = asyncio.create_task(Bridge(configuration, lambda _: None, admin_port=AdminPort).start())
@@ -142,16 +142,23 @@ async def test_a_start_that_is_cancelled_while_the_queue_manager_opens_closes_it
         may_open.set()
         with pytest.raises(asyncio.CancelledError):
             await starting
-    await assert_nothing_runs(configuration, threads, tasks)
+    await assert_nothing_runs(configuration, before)
 
 
-async def assert_nothing_runs(
-    configuration: Configuration, threads: Sequence[threading.Thread], tasks: set[asyncio.Task[Any]]
-) -> None:
+class Running:
+    """The threads, tasks and processes before a test: other tests of this process may have left some."""
+
+    def __init__(self) -> None:
+        self.threads = threading.enumerate()
+        self.tasks = asyncio.all_tasks()
+        self.processes = set(multiprocessing.active_children())
+
+
+async def assert_nothing_runs(configuration: Configuration, before: Running) -> None:
     """Assert that threads, tasks, processes and sockets have ended, and that a bridge can use the data directory."""
     loop = asyncio.get_running_loop()
-    await happens(lambda: not left_threads(threads) and asyncio.all_tasks(loop) <= tasks)
-    assert multiprocessing.active_children() == []
+    await happens(lambda: not left_threads(before.threads) and asyncio.all_tasks(loop) <= before.tasks)
+    assert set(multiprocessing.active_children()) <= before.processes
     assert configuration.control_socket_path is not None and not configuration.control_socket_path.exists()
     assert not [one for one in audit_log._entries.handlers if isinstance(one, RotatingFileHandler)]
     running = Bridge(configuration, lambda _: None)
@@ -209,7 +216,7 @@ async def test_a_part_that_fails_to_end_does_not_keep_others_from_ending(
     async def fail(_channels: Channels) -> None:
         raise RuntimeError("planned")
 
-    threads, tasks = threading.enumerate(), asyncio.all_tasks()
+    before = Running()
     running = Bridge(configuration, lambda _: None, admin_port=AdminPort)
     await running.start()
     with monkeypatch.context() as patch:
@@ -217,12 +224,12 @@ async def test_a_part_that_fails_to_end_does_not_keep_others_from_ending(
         with pytest.raises(RuntimeError, match="planned"):
             await running.stop()
     assert "queue manager" in calls
-    await assert_nothing_runs(configuration, threads, tasks)
+    await assert_nothing_runs(configuration, before)
 
 
 async def test_a_bridge_that_stands_down_commits_nothing(configuration: Configuration, calls: list[str]) -> None:
     """The queue manager belongs to another bridge: the will of a client is neither published nor recorded."""
-    threads, tasks = threading.enumerate(), asyncio.all_tasks()
+    before = Running()
     running = Bridge(configuration, lambda _: None, admin_port=AdminPort)
     await running.start()
     (channel, _) = running.parts.channels
@@ -236,4 +243,4 @@ async def test_a_bridge_that_stands_down_commits_nothing(configuration: Configur
     assert "unit of work" not in calls
     with pytest.raises(ConnectionClosed):
         await asyncio.to_thread(client.receive)
-    await assert_nothing_runs(configuration, threads, tasks)
+    await assert_nothing_runs(configuration, before)
