@@ -19,6 +19,7 @@ ROOT = Path(__file__).resolve().parents[1]
 #: Seconds for the tests of one mutant. A mutant that makes them hang counts as killed.
 TIMEOUT = 240
 UNIT = "tests/unit/"
+VERBS = "tests/contract/mqi/verbs"
 CONTRACT = "tests/contract/backend/"
 LINK = UNIT + "mqtt/link/test_publication.py " + UNIT + "mqtt/link/test_sending.py"
 IBM = UNIT + "mq/ibm " + CONTRACT + "test_backend_transmissions.py " + CONTRACT + "test_backend_units.py"
@@ -40,7 +41,7 @@ MUTANTS = (
         "mqtt/topics.py",
         "> MQ_TOPIC_STR_LENGTH",
         ">= MQ_TOPIC_STR_LENGTH",
-        UNIT + "mapping/test_topic.py " + UNIT + "mq/embedded/verbs",
+        UNIT + "mapping/test_topic.py " + VERBS,
     ),
     Mutant("mqtt/reader.py", "if size > self._stop - self._position:", "if size > self._stop + 1:", UNIT + "wire/mqtt"),
     Mutant(
@@ -85,7 +86,7 @@ MUTANTS = (
         "mq/embedded/queue.py",
         "if self.depth >= self.max_depth:",
         "if self.depth > self.max_depth:",
-        UNIT + "mq/embedded/verbs",
+        VERBS,
     ),
     Mutant(
         "mq/embedded/queue.py",
@@ -100,16 +101,14 @@ MUTANTS = (
         "    if left is None or right is None:\n        return False",
         UNIT + "mq/embedded/selector",
     ),
-    Mutant("mq/embedded/verbs/hconn.py", "if md.Expiry == 0 or", "if md.Expiry == -7 or", UNIT + "mq/embedded/verbs"),
-    Mutant("mq/embedded/verbs/get.py", "if room is None or length <= room:", "if True:", UNIT + "mq/embedded/verbs"),
-    Mutant(
-        "mq/embedded/verbs/put.py", "if md.Priority > MAX_PRIORITY:", "if md.Priority > 99:", UNIT + "mq/embedded/verbs"
-    ),
+    Mutant("mq/embedded/verbs/hconn.py", "if md.Expiry == 0 or", "if md.Expiry == -7 or", VERBS),
+    Mutant("mq/embedded/verbs/get.py", "if room is None or got.DataLength <= room:", "if True:", VERBS),
+    Mutant("mq/embedded/verbs/put.py", "if md.Priority > MAX_PRIORITY:", "if md.Priority > 99:", VERBS),
     Mutant(
         "mq/embedded/verbs/sub.py",
-        "if not 0 <= sd.SubLevel <= 9",
+        "if not 0 <= sd.SubLevel <= MAX_LEVEL",
         "if not 0 <= sd.SubLevel <= 10",
-        UNIT + "mq/embedded/verbs",
+        VERBS,
     ),
     Mutant(
         "mq/dead_letter.py", "if text.isascii() and text.isdecimal():", "if text.isdecimal() and False:", UNIT + "mq"

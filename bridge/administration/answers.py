@@ -8,6 +8,14 @@ from typing import Any, Literal
 
 import msgspec
 
+from bridge.mq.inquiries import ChannelState as ChannelState
+from bridge.mq.inquiries import ChannelStatus as ChannelStatus
+from bridge.mq.inquiries import ClientStatus as ClientStatus
+from bridge.mq.inquiries import RetainedStatus as RetainedStatus
+from bridge.mq.inquiries import TopicDetails as TopicDetails
+from bridge.mq.inquiries import TopicNode as TopicNode
+from bridge.mq.inquiries import TopicSubscription as TopicSubscription
+
 #: Units of time spans and their lengths in seconds, the longest first.
 _UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 
@@ -33,55 +41,6 @@ def age(seconds: float) -> str:
         if len(words) == 2:
             break
     return " ".join(words)
-
-
-ChannelState = Literal["running", "stopped", "starting", "stopping"]
-
-
-class ChannelStatus(msgspec.Struct, kw_only=True):
-    """A telemetry channel (MQSC: DISPLAY CHSTATUS CHLTYPE(MQTT))."""
-
-    name: str
-    state: ChannelState
-    #: the configured address
-    endpoint: str
-    tls: bool
-    websocket: bool
-    protocols: list[str]
-    #: connections, including those that have not sent CONNECT
-    connections: int
-    #: connected clients
-    clients: int
-    max_clients: int
-    #: the configuration file, or DEFINE CHANNEL of MQSC
-    defined_by: Literal["file", "command"] = "file"
-    #: why the channel cannot listen, or blank if it can
-    problem: str = ""
-
-
-class ClientStatus(msgspec.Struct, kw_only=True):
-    """A client, connected or away, and its session."""
-
-    client_id: str
-    connected: bool
-    #: the channel of the present or last connection, or blank if unknown
-    channel: str
-    #: blank while the client is disconnected
-    address: str
-    #: the MQ user of the client
-    user: str
-    #: 3, 4 or 5, or 0 while the client is disconnected
-    protocol_level: int
-    durable: bool
-    subscriptions: int
-    #: messages in the backlog, without those in flight
-    waiting: int
-    #: messages sent and not acknowledged
-    in_flight: int
-    #: time at which the client connected or left, in seconds since the epoch, or 0.0 if unknown
-    since: float
-    #: time at which the session expires, in seconds since the epoch, or 0.0 if it does not expire now
-    expires_at: float
 
 
 class ClientRow(ClientStatus, kw_only=True):
@@ -307,53 +266,6 @@ class BridgeStatus(msgspec.Struct, kw_only=True):
     #: what a bridge that starts or stands by waits for, and since when in seconds since the epoch; blank if it runs
     waits_for: str = ""
     waits_since: float = 0.0
-
-
-class TopicNode(msgspec.Struct, kw_only=True):
-    """A level of the topic tree."""
-
-    name: str
-    topic: str
-    #: the topic itself has a retained publication
-    retained: bool
-    #: lower levels have retained publications or subscriptions, or the queue manager does not report that
-    has_lower: bool
-    #: subscriptions whose filter is this topic
-    subscriptions: int
-
-
-class RetainedStatus(msgspec.Struct, kw_only=True):
-    """A retained publication. `size` is the payload length in bytes, or -1 if the queue manager does not report it."""
-
-    topic: str
-    size: int
-    persistent: bool
-    publisher: str
-    #: the beginning of the payload, or empty if not requested or not reported
-    payload: bytes
-
-
-class TopicSubscription(msgspec.Struct, kw_only=True):
-    """A subscription that receives publications of a topic."""
-
-    #: the name of the subscription, `ClientIdentifier:Topic name` for a client
-    name: str
-    topic_filter: str
-    user_data: str
-    durable: bool
-    #: blank for subscriptions of applications
-    client_id: str
-    destination: str
-
-
-class TopicDetails(msgspec.Struct, kw_only=True):
-    """Retained publications that match a topic filter, and subscriptions that overlap with it."""
-
-    topic_filter: str
-    retained: list[RetainedStatus]
-    subscriptions: list[TopicSubscription]
-    #: the lists are not complete
-    more: bool
 
 
 class SubscriptionPage(msgspec.Struct, kw_only=True):

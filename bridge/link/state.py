@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from bridge.administration.histogram import Histogram
+from bridge.histogram import Histogram
 from bridge.link.violations import Violation
 
 

@@ -15,8 +15,10 @@ pass unchanged if the expression does not compute with them.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import re
 import secrets
+import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cache
@@ -69,8 +71,23 @@ WORDS: Final[Mapping[str, str]] = {
 _LENGTH: Final = 4_096
 #: The macros that are loops.
 _LOOPS: Final = frozenset(("all", "exists", "exists_one", "existsOne", "filter", "map"))
+#: Functions of times. Their argument is a time zone, and the package opens the file of that name, also a named pipe.
+_OF_TIMES: Final = frozenset(
+    (
+        "getDate",
+        "getDayOfMonth",
+        "getDayOfWeek",
+        "getDayOfYear",
+        "getFullYear",
+        "getHours",
+        "getMilliseconds",
+        "getMinutes",
+        "getMonth",
+        "getSeconds",
+    )
+)
 #: Functions whose arguments are literals, because the result contains them many times, or because they are searched for.
-_WITH_LITERALS: Final = frozenset(("contains", "indexOf", "join", "lastIndexOf", "matches", "replace", "split"))
+_WITH_LITERALS: Final = _OF_TIMES | {"contains", "indexOf", "join", "lastIndexOf", "matches", "replace", "split"}
 #: Maximum factor by which the functions of an expression together can make a text longer.
 _GROWTH: Final = _LENGTH
 #: Maximum number of integers in an expression that are examined separately.
@@ -85,6 +102,8 @@ _TOKEN = re.compile(
     |(?P<name>[A-Za-z_][A-Za-z0-9_]*)|(?P<comment>//[^\n]*)|(?P<other>\S)""",
     re.VERBOSE,
 )
+#: A text as hexadecimal digits in a format, or an escape that can stand for a character of that.
+_HEXADECIMAL = re.compile(r"%[xX]|\\[xXuU0-7]")
 _PLACE = re.compile(r"ERROR: <input>:(-?\d+):(-?\d+): (.*)")
 _REASON = re.compile(r"^[A-Z_]+: ")
 #: Beginnings of errors: an operation that does not exist, a member that is missing, and the first one in a compilation.
@@ -125,7 +144,7 @@ class Expression:
                 raise _mistake(text, str(error), words) from error
             #: the program. None: the expression mixes integers and floating-point numbers
             self._program = None
-        _check_patterns(environment, tokens)
+        _check_literals(environment, tokens)
         #: the query of an expression that only selects a field: its value passes unchanged
         self._path: PayloadPath | None = None
         if text.startswith("payload"):
@@ -200,10 +219,16 @@ _READ: Final[Mapping[str, Callable[[ExpressionScope], Any]]] = {
 }
 
 
+@cache
 def _package() -> Any:
     # Imported late: few mappings have expressions, and the package is large.
     from cel_expr_python import cel
 
+    if sys.version_info < (3, 12):
+        # The package returns null without a reference of its own. After some thousands, Python would deallocate None and
+        # abort. Since Python 3.12, None is immortal.
+        references = ctypes.c_ssize_t.from_address(id(None))
+        references.value += sys.maxsize // 4
     return cel
 
 
@@ -257,7 +282,7 @@ def _growth(name: str, arguments: Sequence[re.Match[str]], before: str) -> int:
     """Return the maximum factor by which a function makes a text longer. `before` is the token before the dot."""
     texts = [argument[0] for argument in arguments if argument["string"]]
     if name == "format":
-        return 2 if "%x" in before.lower() else 1
+        return 2 if _HEXADECIMAL.search(before) else 1
     if name == "quote":
         return 2
     if name == "join":
@@ -273,14 +298,20 @@ def _length(literal: str) -> int:
     return len(literal.encode()) - 2
 
 
-def _check_patterns(environment: Any, tokens: Sequence[re.Match[str]]) -> None:
-    """Raise ExpressionError for an invalid pattern."""
-    for name, bracket, pattern in zip(tokens, tokens[1:], tokens[2:], strict=False):
-        if name["name"] != "matches" or bracket[0] != "(" or not pattern["string"]:
+def _check_literals(environment: Any, tokens: Sequence[re.Match[str]]) -> None:
+    """Raise ExpressionError for an invalid pattern or time zone."""
+    for name, bracket, literal in zip(tokens, tokens[1:], tokens[2:], strict=False):
+        if bracket[0] != "(" or not literal["string"]:
             continue
-        is_error, value = _run(environment.compile(f"''.matches({pattern[0]})"), {})
+        if name["name"] == "matches":
+            call, kind = f"''.matches({literal[0]})", "pattern"
+        elif name["name"] in _OF_TIMES:
+            call, kind = f"timestamp(0).getHours({literal[0]})", "time zone"
+        else:
+            continue
+        is_error, value = _run(environment.compile(call), {})
         if is_error:
-            raise ExpressionError(f"{pattern[0]} is not a pattern: {_reason(value)}", pattern.start() + 1)
+            raise ExpressionError(f"{literal[0]} is not a {kind}: {_reason(value)}", literal.start() + 1)
 
 
 def _integers_of(tokens: Sequence[re.Match[str]]) -> list[int]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import re
+import struct
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -80,11 +82,24 @@ def typed(type_: PropertyType, text: str) -> Typed:
     try:
         value = read_value(text, dt)
         assert value is not None  # read_value returns None for xsi:nil only
+        if isinstance(value, float):
+            _check_range(value, dt, text)
         return Typed(value, dt)
     except ValueError as error:
         raise Unmappable(
             cmqc.MQRC_PROPERTY_TYPE_ERROR, f"{_cut(text)} is not a property of type {type_}: {error}"
         ) from error
+
+
+def _check_range(number: float, dt: str | None, text: str) -> None:
+    """Raise ValueError for digits beyond the range of a floating-point type."""
+    if math.isinf(number) and text.strip(" +-")[:1].isdecimal():
+        raise ValueError("it is beyond the range of 64 bits")
+    if dt == "r4":
+        try:
+            struct.pack("<f", number)
+        except OverflowError as error:
+            raise ValueError("it is beyond the range of 32 bits") from error
 
 
 def mqtt_string(text: str, what: str, reason: int = cmqc.MQRC_NOT_CONVERTED) -> str:

@@ -116,6 +116,10 @@ class _Cache(Generic[Kept]):
         """Return whether there is an entry for the key."""
         return key in self._entries
 
+    def takes(self, key: Key) -> bool:
+        """Return whether the mapping takes messages with a cached key."""
+        return self._entries[key] is not None
+
     def _keep(self, key: Key, entry: Kept | None, size: int) -> None:
         """Add an entry. `size` is the size of its texts in bytes, without the key."""
         size += _ENTRY_BYTES + _size_of(key)
@@ -366,15 +370,18 @@ class ToMqRule:
         """Return the result for a publication with a cached key: all that depends on the payload is done again."""
         if not (self._reads_payload or self._has_own_destinations):
             return self._cache.mapped(key, publication, publication.payload)
+        if not self._cache.takes(key):
+            return None
         scope = PublicationScope(publication, self._pattern.captures(publication.topic) or {})
         if not self._filter.takes_payload(scope):
             return None
         retained = self._is_retained(publication)
         if self._validate is not None and (publication.payload or not retained):
             self._validate(scope)
+        destination = self._destination(scope) if self._has_own_destinations else None
         mapped = self._cache.mapped(key, publication, self._body(scope, retained))
-        if mapped is not None and self._has_own_destinations:
-            mapped.destination = self._destination(scope)
+        if mapped is not None and destination is not None:
+            mapped.destination = destination
             if self._publisher is not None:
                 mapped.authority = self._publisher.authority(publication, mapped.destination)
         return mapped

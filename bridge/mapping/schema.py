@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Collection
 from typing import Any, Final
 
 import msgspec
@@ -13,6 +15,12 @@ from bridge.wire import cmqc
 #: Maximum size of a schema, in bytes, and maximum length of a violation in words, which may contain values of the payload.
 MAX_SIZE: Final = 1024 * 1024
 _MAX_WORDS: Final = 300
+#: Keywords whose violation the package describes with the violations of all alternatives.
+_ALTERNATIVES: Final = frozenset(("anyOf", "oneOf"))
+#: Keywords that apply another schema.
+_REFERENCES: Final = frozenset(("$ref", "$dynamicRef"))
+#: Maximum number of subschemas, with those of references, that the package describes violations of.
+_MAX_SUBSCHEMAS: Final = 10_000
 
 
 class SchemaError(RuleError):
@@ -26,7 +34,7 @@ class Schema:
     matched in linear time.
     """
 
-    __slots__ = ("_name", "_validator")
+    __slots__ = ("_describes", "_name", "_validator")
 
     def __init__(self, content: bytes, name: str) -> None:
         """Compile the schema in a file of this name."""
@@ -47,21 +55,75 @@ class Schema:
         except (jsonschema_rs.ValidationError, jsonschema_rs.ReferencingError, ValueError) as error:
             words = getattr(error, "message", str(error)).partition("\n")[0]
             raise SchemaError(f"{name} is not a schema: {words[:_MAX_WORDS]}") from error
+        try:
+            limited = not _uses(schema, _ALTERNATIVES) or _subschemas(schema, schema, ()) <= _MAX_SUBSCHEMAS
+        except RecursionError:
+            limited = False
+        #: whether it takes limited time and memory to describe a violation
+        self._describes = limited
 
     def check(self, document: Any) -> None:
         """Raise Unmappable with the first violation, if there is one."""
         import jsonschema_rs
 
         try:
+            if self._validator.is_valid(document):
+                return
+            if not self._describes:
+                raise Unmappable(cmqc.MQRC_FORMAT_ERROR, f"the payload does not match {self._name}")
             self._validator.validate(document)
         except jsonschema_rs.ValidationError as error:
             place = "$" + "".join(f"[{one}]" if isinstance(one, int) else f".{one}" for one in error.instance_path)
             why = f"the payload does not match {self._name}: {place}: {error.message}"
-            raise Unmappable(cmqc.MQRC_FORMAT_ERROR, why[:_MAX_WORDS]) from error
+            raise Unmappable(cmqc.MQRC_FORMAT_ERROR, _shortened(why)) from error
         except (ValueError, RecursionError) as error:  # nested too deeply for the package
             raise Unmappable(
                 cmqc.MQRC_FORMAT_ERROR, f"{self._name} cannot be applied to the payload: {error}"
             ) from error
+
+
+def _shortened(words: str) -> str:
+    """Return the beginning and the end of a long text: a violation begins with the value, and ends with the rule."""
+    half = _MAX_WORDS // 2 - 2
+    return words if len(words) <= _MAX_WORDS else f"{words[:half]} … {words[-half:]}"
+
+
+def _uses(schema: Any, keywords: Collection[str]) -> bool:
+    """Return whether a schema contains one of these keywords, or has members of that name."""
+    if isinstance(schema, dict):
+        return not schema.keys().isdisjoint(keywords) or any(_uses(part, keywords) for part in schema.values())
+    return isinstance(schema, list) and any(_uses(part, keywords) for part in schema)
+
+
+def _subschemas(schema: Any, root: Any, referenced: tuple[str, ...]) -> float:
+    """Return the number of parts of a schema, with those of its references. Infinite for a recursive schema.
+
+    `referenced` are the references that lead to the schema.
+    """
+    if not isinstance(schema, dict | list):
+        return 1
+    number = 1.0
+    for keyword, part in schema.items() if isinstance(schema, dict) else enumerate(schema):
+        if keyword == "$defs":
+            continue
+        if keyword in _REFERENCES and isinstance(part, str):
+            target = _target(root, part) if keyword == "$ref" and part not in referenced else None
+            number += math.inf if target is None else _subschemas(target, root, (*referenced, part))
+        else:
+            number += _subschemas(part, root, referenced)
+        if number > _MAX_SUBSCHEMAS:
+            return math.inf
+    return number
+
+
+def _target(root: Any, reference: str) -> Any:
+    """Return the part of a schema that a JSON pointer such as #/$defs/device selects, or None for another reference."""
+    if not reference.startswith("#/"):
+        return None
+    part = root
+    for name in reference[2:].split("/"):
+        part = part.get(name.replace("~1", "/").replace("~0", "~")) if isinstance(part, dict) else None
+    return part
 
 
 def _refuse(uri: str) -> Any:

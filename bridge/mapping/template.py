@@ -286,7 +286,7 @@ def filters_in_words() -> dict[str, str]:
 
 
 def _default(otherwise: str, value: str | None) -> str:
-    """Return the value, or the text between the quotes if there is no value."""
+    """Return the value, or the text between the quotes if there is no value or it is empty."""
     return value or otherwise
 
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias, T
 
 import msgspec
 
-from bridge.administration.histogram import Histogram
 from bridge.config.queue_manager import STATE_QUEUE
+from bridge.histogram import Histogram
 from bridge.mq.mqi import MQError
 from bridge.telemetry.identity import ClientNames
 from bridge.telemetry.message import Message

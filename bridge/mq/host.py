@@ -12,11 +12,11 @@ from typing import Final, Protocol
 
 import msgspec
 
-from bridge.administration.answers import RetainedStatus, TopicDetails, TopicNode, TopicSubscription
 from bridge.config.models import LimitsConfig
 from bridge.mq.administration import CommandFailed, PcfAdministration, PcfResponse
 from bridge.mq.backend import Backend, Silence
 from bridge.mq.dead_letter_room import DeadLetterRoom
+from bridge.mq.inquiries import RetainedStatus, TopicDetails, TopicNode, TopicSubscription
 from bridge.mq.memory import MemoryWatermark
 from bridge.mq.mqi import Connection, MQError
 from bridge.mq.telemetry_channels import TelemetryChannelRegister

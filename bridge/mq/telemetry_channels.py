@@ -8,8 +8,8 @@ from typing import Final
 
 import msgspec
 
-from bridge.administration.answers import ChannelStatus, ClientStatus
 from bridge.config.channel import ChannelConfig
+from bridge.mq.inquiries import ChannelStatus, ClientStatus
 
 log = logging.getLogger(__name__)
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from types import MappingProxyType
 from typing import Final, Literal, NamedTuple, TypeAlias
 
-from bridge.administration.histogram import Histogram
+from bridge.histogram import Histogram
 
 Kind = Literal["counter", "gauge", "histogram", "info"]
 

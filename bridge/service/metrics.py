@@ -16,13 +16,13 @@ from typing import Final, get_args
 
 import bridge
 from bridge.administration.answers import BridgeState, Problem, ProblemKind
-from bridge.administration.histogram import Histogram
 from bridge.administration.mapping_status import RunnerState
 from bridge.clock import now_us
 from bridge.compilation import PURE
 from bridge.config.channel import Reason
 from bridge.config.mapping import ToMqttMapping
 from bridge.config.models import Configuration
+from bridge.histogram import Histogram
 from bridge.mq.backend import Commits
 from bridge.mq.host import Host, QueueManagerStatus
 from bridge.mq.memory import MemoryWatermark, in_bytes

@@ -748,7 +748,10 @@ def message_properties(
     original_topic: str,
     typed: Mapping[str, Typed] | None = None,
 ) -> dict[str, str | int | bool | Typed]:
-    """Return the message properties equivalent to the RFH2."""
+    """Return the message properties equivalent to the RFH2.
+
+    Raises Unmappable for a text with U+0000, which MQSETMP rejects.
+    """
     found: dict[str, str | int | bool | Typed] = {}
     for name, value in _mqtt_content(client_id, qos, packet_id, properties, correl_id, original_topic).items():
         found[f"mqtt.{name}"] = value.value if isinstance(value, Typed) else value  # type: ignore[assignment]
@@ -756,6 +759,10 @@ def message_properties(
         found[f"usr.{name}"] = text
     for name, value in (typed or {}).items():
         found[f"usr.{property_name(name)}"] = value
+    for name, property_ in found.items():
+        content = property_.value if isinstance(property_, Typed) else property_
+        if isinstance(content, str) and "\0" in content:
+            raise Unmappable(cmqc.MQRC_PROP_VALUE_NOT_CONVERTED, f"property {name}: U+0000 cannot be written")
     if hops:
         found[HOPS_PROPERTY] = hops_text(hops)
     return found

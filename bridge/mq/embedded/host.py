@@ -13,7 +13,6 @@ from itertools import islice
 from pathlib import Path
 from typing import ClassVar, Final, TypeVar
 
-from bridge.administration.answers import RetainedStatus, TopicDetails, TopicNode, TopicSubscription
 from bridge.config.models import Configuration, LimitsConfig
 from bridge.config.queue_manager import EmbeddedQueueManagerConfig
 from bridge.config.values import is_loopback
@@ -38,6 +37,7 @@ from bridge.mq.host import (
     QueueStatus,
     TopicInquiry,
 )
+from bridge.mq.inquiries import RetainedStatus, TopicDetails, TopicNode, TopicSubscription
 from bridge.mq.memory import MemoryWatermark, in_bytes
 from bridge.mq.mqi import Connection, MQError
 from bridge.mqtt.topics import is_wildcard, overlap

@@ -43,8 +43,6 @@ PROPERTY_FOLDERS: Final = frozenset(
         *("sib", "sib_context", "sib_usr", "usr"),
     )
 )
-#: With PROPCTL(COMPAT), a property in one of these folders causes all properties to be returned.
-COMPATIBLE_FOLDERS: Final = frozenset(("jms", "mcd", "mqext", "usr"))
 _PART: Final = re.compile(r"[^\W\d][\w$:-]*")
 _INTEGER_BITS: Final = {cmqc.MQTYPE_INT8: 8, cmqc.MQTYPE_INT16: 16, cmqc.MQTYPE_INT32: 32, cmqc.MQTYPE_INT64: 64}
 _DT: Final = {

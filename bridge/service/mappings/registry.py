@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from bridge.administration.answers import counted
-from bridge.administration.histogram import Histogram
 from bridge.administration.mapping_status import MappingStatus, RunnerState, UnfinishedSession
 from bridge.administration.protocol import NotFound, Refused
 from bridge.config.link import LinkConfig
 from bridge.config.mapping import ToMqMapping
+from bridge.histogram import Histogram
 from bridge.mapping.loops import LoopGuard
 from bridge.service.mappings.environment import MappingEnvironment
 from bridge.service.mappings.unfinished_sessions import AnyMapping, UnfinishedSessions

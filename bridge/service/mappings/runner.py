@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Generic, Never, TypeVar
 
 import msgspec
 
-from bridge.administration.histogram import Histogram
 from bridge.administration.mapping_status import BlockedQueue, MappingStatus, RunnerState
 from bridge.clock import now_us
 from bridge.config.mapping import MappingConfig, ToMqMapping, ToMqttMapping
+from bridge.histogram import Histogram
 from bridge.mapping.rule import ToMqRule, ToMqttRule, rule_of
 from bridge.mq.dead_letter import DeadLetterRefused, DeadLetters
 from bridge.mq.dead_letter_room import owner_of_mapping, payload_length

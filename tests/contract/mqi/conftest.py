@@ -35,9 +35,13 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.hookimpl(tryfirst=True)  # before pytest reads -m
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark tests of the stand-in as slow, except smoke tests. test_tls.py tests connections of the bridge."""
+    """Mark tests of the stand-in as slow, except smoke tests.
+
+    test_tls.py tests connections of the bridge, and `verbs` the verbs of the embedded queue manager, in the test's process.
+    """
     for item in items:
-        if item.path.is_relative_to(HERE) and item.path.name != "test_tls.py" and not item.get_closest_marker("smoke"):
+        fast = item.path.name == "test_tls.py" or item.path.is_relative_to(HERE / "verbs")
+        if item.path.is_relative_to(HERE) and not fast and not item.get_closest_marker("smoke"):
             item.add_marker(pytest.mark.slow)
 
 

@@ -80,8 +80,8 @@ def _check_descriptor(sd: MqiSubscriptionDescriptor) -> None:
         or (options & cmqc.MQSO_NEW_PUBLICATIONS_ONLY and (on_request or not options & cmqc.MQSO_CREATE))
     ):
         raise MQError(cmqc.MQRC_OPTIONS_ERROR, f"MQSO options 0x{options:x}")
-    if not 0 <= sd.SubLevel <= 9 or sd.PubPriority not in _PRIORITIES or sd.SubExpiry < cmqc.MQEI_UNLIMITED:
-        raise MQError(cmqc.MQRC_SD_ERROR, "SubLevel is 0 to 9, PubPriority -3 to 9, SubExpiry -1 or more")
+    if sd.PubPriority not in _PRIORITIES:
+        raise MQError(cmqc.MQRC_SD_ERROR, f"PubPriority {sd.PubPriority}")
     check_values(sd)
     sd.check()
 

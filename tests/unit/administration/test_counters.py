@@ -6,8 +6,8 @@ import msgspec
 import pytest
 
 from bridge.administration.counters import ChannelCounters, Counters, rates
-from bridge.administration.histogram import SECONDS, Histogram
 from bridge.administration.mapping_status import MappingStatus, RunnerState
+from bridge.histogram import SECONDS, Histogram
 
 
 def reading(time: float, *channels: ChannelCounters, since: float = 100.0, taken: int | None = None) -> Counters:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import subprocess
+import sys
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -54,6 +56,7 @@ def value(text: str, payload: bytes = PAYLOAD) -> Any:
         ("math.greatest(payload.list[0], 3)", "3"),
         ("'%s %.1f'.format([payload.unit, payload.temp])", '"C 31.5"'),
         ("time > timestamp('2020-01-01T00:00:00Z')", "true"),
+        ("timestamp('2020-07-01T00:00:00Z').getHours('Europe/Berlin') + duration('3h').getHours()", "5"),
         ("string(payload.whole) + payload.unit", '"21C"'),
         ("payload.list[1]", "2.50"),
         ("'a' == 'a' // a comment: nope", "true"),
@@ -157,11 +160,15 @@ def test_an_expression_without_a_value_is_an_error_of_the_message(text: str, rea
         ("matches(payload.s, payload.a)", 1, "matches() follows a text, such as topic.matches('…')"),
         ("payload.s.matches('(a')", 19, "'(a' is not a pattern: invalid regular expression: missing )"),
         ("payload.s.replace('a',", 23, "Syntax error"),
+        ("time.getHours(payload.zone) < 6", 6, "getHours() needs literals"),
+        ("time.getDate(usr.zone) < 6", 6, "getDate() needs literals"),
+        ("time.getHours('Europe/Ulm') < 6", 15, "'Europe/Ulm' is not a time zone: Invalid timezone"),
         (r"payload.l == ['''\'''', payload.l.map(x, x), '''''']", 35, "map() is a loop"),
         ("payload.s" + ".replace('a', 'aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa')" * 3, 109, "with replace(), the result"),
         ("payload.s" + ".split('').join('aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa')" * 3, 123, "with join(), the result"),
         ("strings.quote(" * 13 + "payload.s" + ")" * 13, 177, "with quote(), the result"),
         ("'%x'.format([" * 13 + "payload.s" + "])" * 13, 162, "with format(), the result"),
+        (r"'\x25x'.format([" * 13 + "payload.s" + "])" * 13, 201, "with format(), the result"),
         ("payload.f.format([1])", 11, "format() needs a literal text"),
         ("+".join(["1"] * 3_000), None, "at most 4,096 characters"),
         ("(" * 100 + "1" + ")" * 100, None, "recursion"),
@@ -234,3 +241,13 @@ def test_a_capture_with_the_name_of_a_type_does_not_prevent_expressions(name: st
 )
 def test_usual_replacements_are_accepted(text: str) -> None:
     assert value(text) == "C"
+
+
+def test_null_as_a_result_does_not_end_the_process() -> None:
+    program = """
+from bridge.mapping.expression import Expression
+from tests.unit.mapping.test_expression import Scope
+expression = Expression("[payload.list]")
+assert expression.value(Scope(b'{"list": [' + b"null," * 99_999 + b"null]}"))[0] == [None] * 100_000
+"""
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=300)

@@ -14,7 +14,6 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from bridge.administration.answers import ChannelStatus
 from bridge.mq.embedded.attributes import ATTRIBUTES, BASE_TOPIC, STAMPS, SYNONYMS, Number, Value, stamps
 from bridge.mq.embedded.channels import NAME as CONNECTION_AUTHENTICATION
 from bridge.mq.embedded.channels import attributes_of
@@ -22,6 +21,7 @@ from bridge.mq.embedded.handles import Handle
 from bridge.mq.embedded.queue import Queue
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.embedded.subscription import Subscription
+from bridge.mq.inquiries import ChannelStatus
 from bridge.mq.mqsc import Command, CommandRefused, MQSCSyntaxError, Parameter, message
 from bridge.mq.telemetry_channels import ClientChannelStatus
 from bridge.mqtt.topics import matches

@@ -90,6 +90,9 @@ def test_an_expired_command_is_not_run(queue_manager: QueueManager, admin: Admin
 def test_commands_wait_for_the_server_and_run_in_order(tmp_path: Path) -> None:
     queue_manager = QueueManager("MQB1", tmp_path)
     admin = Administrator(queue_manager)
+    first = CommandServer(queue_manager)
+    first.start()  # creates the queue
+    first.stop()
     for command, name in (
         (cmqcfc.MQCMD_CREATE_Q, "NEW"),
         (cmqcfc.MQCMD_DELETE_Q, "NEW"),

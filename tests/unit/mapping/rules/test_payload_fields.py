@@ -160,6 +160,9 @@ def test_a_property_with_a_type_replaces_that_of_the_publication() -> None:
         ("double", "warm"),
         ("bytes", "abc"),
         ("int64", str(2**63)),
+        ("float", "1e39"),
+        ("float", "1e999"),
+        ("double", "-1e999"),
     ],
 )
 def test_a_value_of_another_type_is_an_error(type_: str, value: str) -> None:
@@ -169,6 +172,13 @@ def test_a_value_of_another_type_is_an_error(type_: str, value: str) -> None:
     assert error.value.reason == cmqc.MQRC_PROPERTY_TYPE_ERROR
     with pytest.raises(RuleError, match=f"not a property of type {type_}"):
         rule({"properties": {"p": {"value": value, "type": type_}}})
+
+
+@pytest.mark.parametrize("value", ["{$.v}", {"value": "{$.v}", "type": "string"}])
+@pytest.mark.parametrize("rfh2", [True, False])
+def test_a_text_with_u_0000_is_an_error_of_the_message(rfh2: bool, value: object) -> None:
+    with pytest.raises(Unmappable, match=r"U\+0000 cannot be written"):
+        mapped(rule({"properties": {"p": value}, "rfh2": rfh2}), payload=b'{"v": "a\\u0000b"}')
 
 
 def test_rules_are_copied_to_other_processes() -> None:

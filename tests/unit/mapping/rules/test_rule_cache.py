@@ -176,3 +176,12 @@ def test_a_cache_of_messages_is_bounded_by_bytes(monkeypatch: pytest.MonkeyPatch
         assert rule.map(Message(MQMD(), b"1"), topic=topic) == rule._map(Message(MQMD(), b"1"), topic, None)
         entries.append(len(rule._cache._entries))
     assert 1 < max(entries) <= 100_000 // 20_000
+
+
+def test_a_cached_result_rejects_a_message_for_the_same_reason() -> None:
+    config = {"from": {"mqtt": "a/#"}, "to": {"queue": "{$.id}"}, "payload": {"transform": {"n": "{$.n}"}}}
+    rule = ToMqRule("m", ToMqMapping.model_validate(config), "QM1")
+    rule.map(Publication(topic="a/b", payload=b'{"id": "Q", "n": 1}'))
+    for map_ in (rule.map, rule._map):
+        with pytest.raises(Unmappable, match=r"the payload has no \$\.id"):
+            map_(Publication(topic="a/b", payload=b"{}"))

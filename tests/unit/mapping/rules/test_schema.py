@@ -11,7 +11,7 @@ import pytest
 
 from bridge.config.mapping import ToMqMapping, ToMqttMapping
 from bridge.mapping.rule import rule_of
-from bridge.mapping.schema import MAX_SIZE
+from bridge.mapping.schema import MAX_SIZE, Schema
 from bridge.mapping.template import RuleError
 from bridge.telemetry.message import Message, Unmappable
 from bridge.wire import cmqc
@@ -151,3 +151,36 @@ def test_a_pattern_costs_linear_time(schema: Path) -> None:
     made = rule(payload={"schema": str(schema)})
     with pytest.raises(Unmappable, match="does not match"):
         made.map(publication(payload=b'{"s": "' + b"a" * 1_000_000 + b'!"}'))
+
+
+EXPRESSION = {
+    "$ref": "#/$defs/e",
+    "$defs": {
+        "e": {"anyOf": [{"$ref": "#/$defs/not"}, {"$ref": "#/$defs/and"}, {"type": "boolean"}]},
+        "not": {"properties": {"l": {"$ref": "#/$defs/e"}}, "required": ["l"], "type": "object"},
+        "and": {
+            "properties": {"l": {"$ref": "#/$defs/e"}, "r": {"$ref": "#/$defs/e"}},
+            "required": ["l"],
+            "type": "object",
+        },
+    },
+}
+
+
+def test_alternatives_cost_little() -> None:
+    """The package describes the violations of all alternatives, of which there are 2**40. A failure takes all memory."""
+    with pytest.raises(Unmappable, match=r"^the payload does not match s\.json$"):
+        Schema(json.dumps(EXPRESSION).encode(), "s.json").check(json.loads('{"l":' * 40 + "1" + "}" * 40))
+
+
+def test_alternatives_without_recursion_are_described() -> None:
+    content = {"anyOf": [{"$ref": "#/$defs/id"}, {"type": "null"}], "$defs": {"id": {"type": "string"}}}
+    with pytest.raises(Unmappable, match="1 is not valid under any of the schemas"):
+        Schema(json.dumps(content).encode(), "s.json").check(1)
+
+
+def test_a_long_value_does_not_hide_the_rule_that_it_violates() -> None:
+    with pytest.raises(
+        Unmappable, match=r"^the payload does not match s\.json: \$: .* … .* is longer than 3 characters$"
+    ):
+        Schema(b'{"maxLength": 3}', "s.json").check("x" * 10_000)

@@ -1,0 +1,102 @@
+"""What inquiries at a queue manager return: the topic tree, and telemetry channels with their clients (DISPLAY CHSTATUS)."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+ChannelState = Literal["running", "stopped", "starting", "stopping"]
+
+
+class ChannelStatus(msgspec.Struct, kw_only=True):
+    """A telemetry channel (MQSC: DISPLAY CHSTATUS CHLTYPE(MQTT))."""
+
+    name: str
+    state: ChannelState
+    #: the configured address
+    endpoint: str
+    tls: bool
+    websocket: bool
+    protocols: list[str]
+    #: connections, including those that have not sent CONNECT
+    connections: int
+    #: connected clients
+    clients: int
+    max_clients: int
+    #: the configuration file, or DEFINE CHANNEL of MQSC
+    defined_by: Literal["file", "command"] = "file"
+    #: why the channel cannot listen, or blank if it can
+    problem: str = ""
+
+
+class ClientStatus(msgspec.Struct, kw_only=True):
+    """A client, connected or away, and its session."""
+
+    client_id: str
+    connected: bool
+    #: the channel of the present or last connection, or blank if unknown
+    channel: str
+    #: blank while the client is disconnected
+    address: str
+    #: the MQ user of the client
+    user: str
+    #: 3, 4 or 5, or 0 while the client is disconnected
+    protocol_level: int
+    durable: bool
+    subscriptions: int
+    #: messages in the backlog, without those in flight
+    waiting: int
+    #: messages sent and not acknowledged
+    in_flight: int
+    #: time at which the client connected or left, in seconds since the epoch, or 0.0 if unknown
+    since: float
+    #: time at which the session expires, in seconds since the epoch, or 0.0 if it does not expire now
+    expires_at: float
+
+
+class TopicNode(msgspec.Struct, kw_only=True):
+    """A level of the topic tree."""
+
+    name: str
+    topic: str
+    #: the topic itself has a retained publication
+    retained: bool
+    #: lower levels have retained publications or subscriptions, or the queue manager does not report that
+    has_lower: bool
+    #: subscriptions whose filter is this topic
+    subscriptions: int
+
+
+class RetainedStatus(msgspec.Struct, kw_only=True):
+    """A retained publication. `size` is the payload length in bytes, or -1 if the queue manager does not report it."""
+
+    topic: str
+    size: int
+    persistent: bool
+    publisher: str
+    #: the beginning of the payload, or empty if not requested or not reported
+    payload: bytes
+
+
+class TopicSubscription(msgspec.Struct, kw_only=True):
+    """A subscription that receives publications of a topic."""
+
+    #: the name of the subscription, `ClientIdentifier:Topic name` for a client
+    name: str
+    topic_filter: str
+    user_data: str
+    durable: bool
+    #: blank for subscriptions of applications
+    client_id: str
+    destination: str
+
+
+class TopicDetails(msgspec.Struct, kw_only=True):
+    """Retained publications that match a topic filter, and subscriptions that overlap with it."""
+
+    topic_filter: str
+    retained: list[RetainedStatus]
+    subscriptions: list[TopicSubscription]
+    #: the lists are not complete
+    more: bool
