@@ -189,6 +189,8 @@ def _print_results(samples: Iterable[Callable[[], str]]) -> None:
     results = SampleResults()
     for destination_of in samples:
         results.add(destination_of)
+    if not results.samples:
+        raise Failure("the file of --samples contains no message", WRONG_USAGE)
     print_record(
         msgspec.to_builtins(results), str(results.rejected), lambda _: write("\n".join(_result_lines(results)))
     )

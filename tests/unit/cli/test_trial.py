@@ -476,6 +476,14 @@ def test_wrong_usage_of_samples(attempt: Any, arguments: tuple[str, ...], why: s
     assert why in result.stderr
 
 
+def test_a_file_without_samples_is_not_a_success(attempt: Any, tmp_path: Path) -> None:
+    file = tmp_path / "samples"
+    file.write_bytes(b"")
+    result = attempt("device", "--samples", file, "--each-line")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "contains no message" in result.stderr
+
+
 def test_only_the_first_failures_are_listed(attempt: Any, tmp_path: Path) -> None:
     file = tmp_path / "samples"
     file.write_text("{}\n" * 150)
