@@ -108,8 +108,8 @@ class ChosenNames:
 
     def _require(self, name: str, what: str, allowed: list[str], prefix: str = "") -> None:
         if not _matches(name, allowed):
-            shown = repr(name[:100])
-            raise Unmappable(cmqc.MQRC_NOT_AUTHORIZED, self._reason(shown, shown[1:-1], what, prefix))
+            shown = name[:100]
+            raise Unmappable(cmqc.MQRC_NOT_AUTHORIZED, self._reason(repr(shown), shown, what, prefix))
 
     def _reason(self, shown: str, name: str, what: str, prefix: str = "") -> str:
         hint = f'hint: allow: ["{prefix}{name}"] in the {self._where}'

@@ -8,10 +8,8 @@ from typing import Any
 import pytest
 
 from bridge.config.document import load
-from bridge.config.mapping import ConfiguredNames
 from bridge.config.models import Configuration
 from bridge.mapping.check import warnings_of
-from bridge.mapping.chosen_names import ChosenNames
 from bridge.mapping.rule import ToMqRule, ToMqttRule, rule_of
 from bridge.security.privileged import user_of_this_process
 from bridge.telemetry.message import Message, Publication, Unmappable
@@ -179,11 +177,3 @@ def test_allow_is_a_list_of_names(tmp_path: Path) -> None:
     with pytest.raises(Exception, match="a name, in which") as refused:
         configuration(tmp_path, TO_MQ["queue"], "")
     assert "mqbridge.yaml" in str(refused.value)
-
-
-def test_the_hint_has_no_control_characters() -> None:
-    """The reason is a line of the log, and the message chose the name."""
-    with pytest.raises(Unmappable) as error:
-        ChosenNames(ConfiguredNames(), []).object_name("queue", "SYSTEM.A\nMQB0001E forged\x1b[2J")
-    assert str(error.value).isprintable()
-    assert r'allow: ["SYSTEM.A\nMQB0001E forged' in str(error.value)
