@@ -57,6 +57,8 @@ class Foreground:
         self._bridge = bridge
         self._supervisor = supervisor
         self._ready = False
+        #: a signal has requested the end, which then is not the beginning of a standby
+        self._must_end = False
         #: SIGHUP arrived during the start
         self._must_reload = False
         #: reloads in progress; the event loop keeps no strong reference to tasks
@@ -66,26 +68,38 @@ class Foreground:
         """Start the bridge, run it until it has to end, stop it, and return the exit status. Raises StartError."""
         loop, bridge = asyncio.get_running_loop(), self._bridge
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, bridge.ending.request)
+            loop.add_signal_handler(number, self._end)
         if bridge.file is not None:
             loop.add_signal_handler(signal.SIGHUP, self._hang_up)
         elif signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # nohup ignores it
             # SIGHUP means that the terminal was closed.
-            loop.add_signal_handler(signal.SIGHUP, bridge.ending.request)
+            loop.add_signal_handler(signal.SIGHUP, self._end)
         with self._supervisor.watched(loop):
-            if not await self._start():
-                return bridge.ending.status
-            await bridge.ending.wait()
-            bridge.enter(BridgeState.STOPPING)
-            if bridge.ending.status == STAND_BY:
-                await bridge.stand_down()
-                await bridge.stop()
+            if await self._start():
+                await bridge.ending.wait()
+                await self._stop()
+        if bridge.ending.status == STAND_BY:
+            if not self._must_end:
                 return STAND_BY
-            self._supervisor.stopping()
-            log.info("MQB0014I stopping: finishing work in progress")
-            await bridge.stop()
+            bridge.ending.status = 0
         log.info("MQB0015I stopped, exit status %d", bridge.ending.status)
         return bridge.ending.status
+
+    async def _stop(self) -> None:
+        """Stop the bridge after its end was requested."""
+        bridge = self._bridge
+        bridge.enter(BridgeState.STOPPING)
+        if bridge.ending.status == STAND_BY:
+            await bridge.stand_down()
+        else:
+            self._supervisor.stopping()
+            log.info("MQB0014I stopping: finishing work in progress")
+        await bridge.stop()
+
+    def _end(self) -> None:
+        """End the bridge at a signal."""
+        self._must_end = True
+        self._bridge.ending.request()
 
     async def _start(self) -> bool:
         """Start the bridge. Return False if it has to end before that. Raises StartError."""

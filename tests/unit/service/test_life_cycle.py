@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import multiprocessing
+import os
+import signal
 import socket
 import threading
 from collections.abc import Callable, Sequence
@@ -14,6 +16,7 @@ from typing import Any
 import pytest
 
 import bridge.mq
+from bridge.administration.answers import BridgeState
 from bridge.archive.writer import ArchiveError
 from bridge.config.models import Configuration
 from bridge.console.server import AdminPort
@@ -25,8 +28,10 @@ from bridge.mqtt.packets import Will
 from bridge.security import audit_log
 from bridge.service import lifecycle, recorder
 from bridge.service.channels import Channels
+from bridge.service.foreground import Foreground
 from bridge.service.lifecycle import STAND_BY, Bridge, StartError
 from bridge.service.mappings.registry import Mappings
+from bridge.service.supervisor import Supervisor
 from bridge.service.tracing import TracesError
 from bridge.service.wills import Wills
 from bridge.wire import cmqc
@@ -243,4 +248,20 @@ async def test_a_bridge_that_stands_down_commits_nothing(configuration: Configur
     assert "unit of work" not in calls
     with pytest.raises(ConnectionClosed):
         await asyncio.to_thread(client.receive)
+    await assert_nothing_runs(configuration, before)
+
+
+@pytest.mark.parametrize(("signals", "status"), [([], STAND_BY), ([signal.SIGTERM], 0), ([signal.SIGINT] * 2, 0)])
+async def test_a_signal_ends_a_bridge_that_stands_down(
+    configuration: Configuration, signals: list[signal.Signals], status: int
+) -> None:
+    """Otherwise the signal would be lost: the process would stand by until the next one."""
+    before = Running()
+    running = Bridge(configuration, lambda _: None, admin_port=AdminPort)
+    foreground = asyncio.create_task(Foreground(running, Supervisor()).run())
+    await happens(lambda: running.state is BridgeState.RUNNING)
+    running._fenced("planned")
+    for number in signals:
+        os.kill(os.getpid(), number)
+    assert await foreground == status
     await assert_nothing_runs(configuration, before)
