@@ -161,6 +161,12 @@ def resolve(future: asyncio.Future[T], result: T) -> None:
         future.set_result(result)
 
 
+def reject(future: asyncio.Future[Any], error: BaseException) -> None:
+    """Give a future an exception, unless it is done or cancelled."""
+    if not future.done():
+        future.set_exception(error)
+
+
 class Silence(NamedTuple):
     """A queue manager does not answer."""
 

@@ -31,6 +31,7 @@ from bridge.mq.backend import (
     Silence,
     SubscriptionRequest,
     UnitOfWork,
+    reject,
     resolve,
     separate,
 )
@@ -216,7 +217,7 @@ class IbmBackend(BackendEvents):
         records = await self._ready
         self._subscriber.start()
         subscriptions: asyncio.Future[list[ClientSubscription]] = self._loop.create_future()
-        self._subscriber.submit(InquireJob(lambda found: self._call(subscriptions.set_result, found)))
+        self._subscriber.submit(InquireJob(lambda found: self._call(resolve, subscriptions, found)))
         found = []
         for key, (msg_id, record) in records.items():
             keeper = self._first_remover if key.side is Side.SENT else self._publisher_of(key.client_id)
@@ -603,10 +604,10 @@ class IbmBackend(BackendEvents):
 
     def took_over(self, records: dict[StateKey, tuple[bytes, StateRecord]]) -> None:
         self._call(self.events.active)
-        self._call(self._ready.set_result, records)
+        self._call(resolve, self._ready, records)
 
     def refused(self, error: MQError) -> None:
-        self._call(self._ready.set_exception, error)
+        self._call(reject, self._ready, error)
 
     def browsed(self, batch: Sequence[QueuedMessage]) -> None:
         if self._acknowledged:
@@ -640,7 +641,7 @@ class IbmBackend(BackendEvents):
         self._first_remover.submit(Removal([], {}, log_failure("dead-lettering a message"), [letter]))
 
     def has_caught_up(self) -> None:
-        self._call(self._caught_up.set_result, None)
+        self._call(resolve, self._caught_up, None)
 
     def removed(self, msg_ids: Sequence[bytes]) -> None:
         self._browser.forget(msg_ids)

@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 import threading
 from dataclasses import replace
+from typing import Any
 
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.ibm import persistent_state
 from bridge.mq.ibm.backend import IbmBackend
+from bridge.mq.mqi import MQError
 from bridge.telemetry.record import ReceivedRecord
+from bridge.wire import cmqc
 from tests.helpers.ibm_backends import (
     NONE,
     BreakableConnection,
@@ -111,3 +114,17 @@ async def test_who_takes_over_waits_for_a_unit_of_work_under_way(queue_manager: 
     (record,) = recovered.records
     assert isinstance(record, ReceivedRecord) and record.received == [1]
     assert payloads(queue_manager) == {"a": [1]}
+
+
+async def test_a_start_that_is_cancelled_ignores_what_the_workers_report(queue_manager: QueueManager) -> None:
+    errors: list[dict[str, Any]] = []
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(lambda _loop, context: errors.append(context))
+    backend = backend_of(queue_manager, NONE)
+    opening = asyncio.create_task(backend.open())
+    await asyncio.sleep(0)
+    opening.cancel()
+    await happens(lambda: backend._first_remover._active)
+    backend.refused(MQError(cmqc.MQRC_GET_INHIBITED, "planned"))
+    await stop(backend)
+    assert opening.cancelled() and not errors
