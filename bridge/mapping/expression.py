@@ -15,10 +15,8 @@ pass unchanged if the expression does not compute with them.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import re
 import secrets
-import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cache
@@ -224,11 +222,6 @@ def _package() -> Any:
     # Imported late: few mappings have expressions, and the package is large.
     from cel_expr_python import cel
 
-    if sys.version_info < (3, 12):
-        # The package returns null without a reference of its own. After some thousands, Python would deallocate None and
-        # abort. Since Python 3.12, None is immortal.
-        references = ctypes.c_ssize_t.from_address(id(None))
-        references.value += sys.maxsize // 4
     return cel
 
 
@@ -397,14 +390,12 @@ def _mistake(text: str, error: str, words: Collection[str]) -> ExpressionError:
 
 
 def _run(program: Any, data: Mapping[str, Any]) -> tuple[bool, Any]:
-    """Return whether the result of a program is an error, and the result or the text of the error."""
+    """Return whether the result of a program is an error, and the result (a Value) or the text of the error."""
     try:
         value = program.eval(data=data)
-        return value.type() == _package().Type.ERROR, value.plain_value()
+        return (True, value.value()) if value.type() == _package().Type.ERROR else (False, value)
     except RuntimeError as error:
         return True, str(error)
-    except TypeError:
-        return True, "the result is not UTF-8"
     except MemoryError:
         return True, "the result is too long"
 
@@ -449,15 +440,25 @@ def _as_floats(value: Any) -> Any:
     return float(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 
-def _json(value: Any, digits: Mapping[float, str]) -> Any:
-    """Return a result as a value of a JSON document. Raises ValueError."""
-    if isinstance(value, str | bool | int) or value is None:
+def _json(result: Any, digits: Mapping[float, str]) -> Any:
+    """Return a result (a Value) as a value of a JSON document. Raises ValueError.
+
+    Null is not read: the package returns it without a reference of its own, so that Python before 3.12 would abort after
+    some thousands.
+    """
+    if result.type() == _package().Type.NULL:
+        return None
+    try:
+        value = result.value()
+    except TypeError as error:
+        raise ValueError("the result is not UTF-8") from error
+    if isinstance(value, str | bool | int):
         return value
     if isinstance(value, float):
         return ExactFloat(digits.get(value) or repr(value))
     if isinstance(value, dict):
         if value.keys() == {_LARGE}:
-            return int(value[_LARGE])
+            return int(value[_LARGE].value())
         if not all(isinstance(name, str) for name in value):
             raise ValueError("the names of an object are text")
         return {name: _json(element, digits) for name, element in value.items()}
