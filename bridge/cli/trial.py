@@ -1,4 +1,4 @@
-"""`mqbridge try`: apply a mapping to messages, without a queue manager; and reading messages from files."""
+"""`mqbridge try`, which applies a mapping to messages without a queue manager, and the reading of messages from files."""
 
 from __future__ import annotations
 
@@ -169,7 +169,7 @@ def _published_to(trial: Trial, message: Message, topic: str | None, request: Me
 
 
 def _print_results(samples: Iterable[Callable[[], str]]) -> None:
-    """Print what a mapping does with samples. Raises Failure if it rejects one."""
+    """Print the results of a mapping for samples. Raises Failure if it rejects one."""
     from bridge.mapping.trial import SampleResults
 
     results = SampleResults()

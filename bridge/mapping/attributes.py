@@ -59,7 +59,7 @@ class PublicationScope:
 
     def __init__(self, publication: Publication, captures: Mapping[str, str], steps: Steps | None = None) -> None:
         self.publication = publication
-        #: the steps so far, or None if nobody asks for them
+        #: the steps so far, or None if they are not recorded
         self.steps = steps
         self._captures = captures
         self._document: Any = _UNREAD
@@ -133,7 +133,7 @@ class MessageScope:
         steps: Steps | None = None,
     ) -> None:
         self.headers = headers
-        #: the steps so far, or None if nobody asks for them
+        #: the steps so far, or None if they are not recorded
         self.steps = steps
         #: MQTT 5 properties: of the message, or for an answer those that its request specifies
         self.properties = properties

@@ -8,8 +8,8 @@ to search for one text of the payload in another. Functions whose result can be 
 
 JSON does not distinguish 21 and 21.0, but CEL has no arithmetic between integers and floating-point numbers. So an
 expression that fails because of that is evaluated again with all numbers of the payload, and its own, as floating-point
-numbers, except where it needs an integer. Integers that CEL cannot represent (64 bits) and digits beyond those of a double
-pass unchanged if the expression does not compute with them.
+numbers. Integers that have to be integers stay so. Integers that CEL cannot represent (64 bits) and digits beyond those of a
+double pass unchanged if the expression does not compute with them.
 """
 
 from __future__ import annotations
@@ -241,7 +241,7 @@ def _environment(words: frozenset[str]) -> Any:
 
 
 def _check_cost(tokens: Sequence[re.Match[str]]) -> None:
-    """Reject what can take more time or memory than the payload allows. Raises ExpressionError."""
+    """Reject functions that can take more time or memory than the payload allows. Raises ExpressionError."""
     words = [token[0] for token in tokens] + ["", ""]
     growth = 1
     for index, token in enumerate(tokens):
@@ -320,7 +320,7 @@ def _integers_of(tokens: Sequence[re.Match[str]]) -> list[int]:
 
 
 def _floating(environment: Any, text: str, tokens: Sequence[re.Match[str]]) -> Any:
-    """Return the program of an expression whose integers are floating-point numbers, or None if there is none.
+    """Return the program of an expression whose integers are floating-point numbers, or None if it is invalid.
 
     Integers that have to be integers stay so: `text.substring(0, 3)`, `size(list) == 3`.
     """
@@ -385,7 +385,7 @@ def _mistake(text: str, error: str, words: Collection[str]) -> ExpressionError:
     column = sum(len(line) + 1 for line in text.split("\n")[: int(place[1]) - 1]) + int(place[2])
     sentence = place[3].removesuffix(" (in container '')")
     if sentence.startswith("undeclared reference"):
-        sentence += f"; there are {', '.join(sorted(words))} (a field of the payload is payload.NAME)"
+        sentence += f"; known names are {', '.join(sorted(words))} (a field of the payload is payload.NAME)"
     return ExpressionError(f"{text!r} is not an expression of CEL: {sentence}", column if column > 0 else None)
 
 
@@ -404,7 +404,7 @@ def _reason(error: str) -> str:
     """Return the text of an error of the package for people."""
     sentence = _REASON.sub("", error)
     if sentence.startswith(_NO_OVERLOAD):
-        return sentence.replace(_NO_OVERLOAD + " : ", "there is no such operation: ")
+        return sentence.replace(_NO_OVERLOAD + " : ", "this operation does not exist: ")
     return sentence
 
 

@@ -151,7 +151,7 @@ class SampleFailure(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class SampleResults(msgspec.Struct, rename="camel"):
-    """What a mapping does with the messages of a file."""
+    """The results of a mapping for the messages of a file."""
 
     samples: int = 0
     mapped: int = 0
