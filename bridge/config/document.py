@@ -28,6 +28,7 @@ from bridge.config.problems import (
     place_of,
     quoted,
 )
+from bridge.config.secrets import HIDDEN, names_secret, without_secret_parts
 from bridge.config.values import MIB, Section, Text, size_text
 
 # One character of a scalar as written: an escape sequence in double quotes, a doubled single quote, or the character itself.
@@ -196,6 +197,8 @@ class SourceFile:
         if isinstance(node, yaml.ScalarNode) and not _is_nothing(node):  # a single word in place of a section
             location = written[0]
         shown = _shown(node) if written[0] == location else "nothing"
+        if isinstance(node, yaml.ScalarNode):
+            shown = HIDDEN if _may_be_secret(location, node.value) else without_secret_parts(shown)
         hint = _hint(self._text, node) if written[0] == location and "template" in expected else ""
         return ConfigurationMistake(
             self.file, *_place(node.start_mark), dotted(location), expected, found or shown, hint
@@ -395,6 +398,12 @@ def _shown(node: yaml.Node) -> str:
     if isinstance(_scalar(node), str):
         return quoted(node.value)
     return str(node.value) or "nothing"
+
+
+def _may_be_secret(location: Location, value: str) -> bool:
+    """Return whether a value may be a secret, perhaps in place of the environment variable that contains it."""
+    name = next((key for key in reversed(location) if isinstance(key, str)), "")
+    return names_secret(name) or (name.endswith("_variable") and not value.isidentifier())
 
 
 def _hint(text: str, node: yaml.Node) -> str:

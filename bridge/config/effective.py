@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any, Final
 
 from pydantic_core import to_jsonable_python
 
 from bridge.config.models import Configuration
-from bridge.config.values import Section, without_password
+from bridge.config.secrets import HIDDEN, is_template, names_secret, without_secret_parameters, without_secret_parts
+from bridge.config.values import Section
 
-_SECRET: Final = re.compile(r"password|passwd|secret|token|credential|passphrase|headers", re.IGNORECASE)
-#: Keys that only name where a secret is.
-_PLACE: Final = re.compile(r"(_file|_variable|_cache|_claim|_endpoint|_url)$")
-HIDDEN: Final = "(hidden)"
+#: Mappings whose keys are chosen by the user, and whose values are never secret.
+_OPEN: Final = ("schema", "tables")
 
 
 def effective(value: Any) -> Any:
@@ -23,7 +22,7 @@ def effective(value: Any) -> Any:
     Options without a value are left out unless the file sets them to null. So, apart from hidden values, the result means the
     same in a file.
     """
-    return without_secrets(_plain(value))
+    return _plain(value)
 
 
 def effective_yaml(value: Any) -> str:
@@ -45,31 +44,32 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Section):
         return dict(_options(value))
     if isinstance(value, Mapping):
-        return {to_jsonable_python(key): _plain(element) for key, element in value.items()}
+        return {to_jsonable_python(key): _chosen(element, str(key)) for key, element in value.items()}
     if isinstance(value, list | tuple):
         return [_plain(element) for element in value]
-    return to_jsonable_python(value)
+    plain = to_jsonable_python(value)
+    return without_secret_parts(plain) if isinstance(plain, str) else plain
+
+
+def _chosen(value: Any, key: str) -> Any:
+    """Return the value of a key that the user has chosen, with its secrets hidden."""
+    if isinstance(value, Section):
+        return _plain(value)  # the key is the name of a link, mapping or pipeline
+    if names_secret(key) and not (value in (None, "", [], {}) or isinstance(value, bool | Path) or is_template(value)):
+        return dict.fromkeys(value, HIDDEN) if isinstance(value, Mapping) else HIDDEN
+    if isinstance(value, Mapping):
+        return {name: _chosen(element, str(name)) for name, element in value.items()}
+    if isinstance(value, list | tuple):
+        return [_chosen(element, key) for element in value]
+    plain = _plain(value)
+    return without_secret_parameters(plain) if isinstance(plain, str) else plain
 
 
 def _options(section: Section) -> Iterator[tuple[str, Any]]:
     for name, option in type(section).model_fields.items():
-        plain = _plain(getattr(section, name))
+        value = getattr(section, name)
+        key = option.alias or name
+        plain = to_jsonable_python(value) if key in _OPEN else _plain(value)
         has_effect = plain not in (None, [], {}) and name not in section.irrelevant
         if has_effect or name in section.model_fields_set:
-            yield option.alias or name, plain
-
-
-def without_secrets(value: Any, key: str = "") -> Any:
-    """Return a part of a configuration with its secrets hidden. `key` is the key of the value."""
-    if (
-        _SECRET.search(key)
-        and not _PLACE.search(key)
-        and value not in (None, "", [], {})
-        and not isinstance(value, bool)
-    ):
-        return dict.fromkeys(value, HIDDEN) if isinstance(value, dict) else HIDDEN
-    if isinstance(value, dict):
-        return {name: without_secrets(element, str(name)) for name, element in value.items()}
-    if isinstance(value, list):
-        return [without_secrets(element, key) for element in value]
-    return without_password(value) if isinstance(value, str) and "://" in value else value
+            yield key, plain

@@ -7,11 +7,14 @@ from typing import Any
 
 import pytest
 
+from bridge.config.authentication import PluginAuthenticationConfig
 from bridge.config.channel import ChannelConfig
 from bridge.config.document import load
 from bridge.config.effective import described, effective, effective_yaml
 from bridge.config.models import Configuration, default_configuration
+from bridge.config.problems import ConfigurationError
 from bridge.config.queue_manager import IbmQueueManagerConfig
+from bridge.config.secrets import HIDDEN
 
 ROOT = Path(__file__).parents[3]
 
@@ -113,3 +116,72 @@ def test_secrets_are_hidden() -> None:
     )
     text = effective_yaml(configuration)
     assert "hunter2" not in text and "https://mq/ccdt.json" in text and "password_file: /p" in text
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "plain"),
+    [
+        ("password", "x", HIDDEN), ("bindPassword", "x", HIDDEN), ("api_key", "x", HIDDEN), ("pwd", "x", HIDDEN),
+        ("Authorization", "Bearer x", HIDDEN), ("fs.s3a.access.key", "x", HIDDEN), ("sasl.jaas.config", "x", HIDDEN),
+        ("secret", "", ""), ("secrets", ["x"], HIDDEN), ("secret", 5, HIDDEN), ("token", True, True),
+        ("headers", {"a": "b"}, {"a": HIDDEN}), ("nested", [{"token": "x", "y": "z"}], [{"token": HIDDEN, "y": "z"}]),
+        ("password_file", "/etc/x", "/etc/x"), ("token_url", "https://u:p@h/t", "https://h/t"), ("name", "x", "x"),
+        ("url", "ldap://u:p@host/x", "ldap://host/x"), ("url", "https://h/a@b?c=d", "https://h/a@b?c=d"),
+        ("url", "amqp://u:p,@a,amqp://v:q@b", "amqp://a,amqp://b"),
+        ("url", "jdbc:x://h/db?user=u&password=p&sig=s", f"jdbc:x://h/db?user=u&password={HIDDEN}&sig={HIDDEN}"),
+        ("options", "-Xmx1g -Dkey.password=p", f"-Xmx1g -Dkey.password={HIDDEN}"),
+        ("module", 'required username="u" password="p q";', f'required username="u" password={HIDDEN};'),
+    ],
+)  # fmt: skip
+def test_secrets_in_options_of_a_plugin_are_hidden(key: str, value: object, plain: object) -> None:
+    plugin = PluginAuthenticationConfig(method="plugin", name="x", options={key: value})
+    assert effective(plugin)["options"] == {key: plain}
+
+
+def test_names_that_only_look_like_secrets_hide_nothing(tmp_path: Path) -> None:
+    text = """
+links: {token-service: {host: h, user: u, password_variable: PW}}
+mappings:
+  password-reset:
+    from: {mqtt: 'tokens/{id}', link: token-service}
+    to: {queue: TOKENS}
+    attributes: {properties: {token: '{$.token}', secret: x}}
+pipelines:
+  secret:
+    from: {mq: {queue: Q}}
+    schema: {token: string}
+    tables: {credentials: /t.csv}
+    select: SELECT token FROM messages
+    to: {format: jdbc, secrets: {password: /run/pw}}
+channels: [{name: A, tls: {certificate_file: c, key_file: k, key_password_credential: key}}]
+"""
+    result = effective(loaded(tmp_path, text))
+    assert (result["links"]["token-service"]["host"], result["links"]["token-service"]["password_variable"]) == (
+        "h",
+        "PW",
+    )
+    mapping, pipeline = result["mappings"]["password-reset"], result["pipelines"]["secret"]
+    assert mapping["attributes"]["properties"] == {"token": "{$.token}", "secret": HIDDEN}
+    assert (pipeline["schema"], pipeline["tables"]) == ({"token": "string"}, {"credentials": "/t.csv"})
+    assert pipeline["to"]["secrets"] == {"password": "/run/pw"}
+    assert result["channels"][0]["tls"]["key_password_credential"] == "key"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "spark: {conf: {spark.x.password: hunter2}}",
+        "spark: {conf: {spark.x.access.key: [hunter2]}}",
+        "links: {l: {host: h, user: u, password: hunter2}}",
+        "links: {l: {host: h, user: u, password_variable: 'hunter2 !'}}",
+        "pipelines: {p: {from: {mq: {queue: Q}}, select: S, to: {format: jdbc, options: {password: hunter2}}}}",
+        "queue_manager: {type: ibm, name: Q, ccdt_url: 'htps://u:hunter2@x'}",
+        "traces: {endpoint: 'https://u:hunter2@x'}",
+        "traces: {endpoint: 'htps://x?token=hunter2'}",
+        "channels: [{name: A, authentication: [{method: ldap, url: 'ldap://h', bind_dn: x, bind_password: hunter2}]}]",
+    ],
+)
+def test_mistakes_contain_no_secrets(text: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError) as raised:
+        loaded(tmp_path, text)
+    assert "hunter2" not in str(raised.value)

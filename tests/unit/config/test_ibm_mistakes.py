@@ -43,7 +43,7 @@ MISTAKES = {
     CLIENT + "password: hunter2": f"6:3: queue_manager.password: expected {NO_PASSWORD}, found 'password'",
     CLIENT + "password_variable: hunter-2": (
         "6:22: queue_manager.password_variable:"
-        " expected the name of an environment variable (not the password), found 'hunter-2'"
+        " expected the name of an environment variable (not the password), found (hidden)"
     ),
     CLIENT + "mode: local": "6:9: queue_manager.mode: expected client or bindings, found 'local'",
     CLIENT + "batch: {tme: 1}": "6:11: queue_manager.batch.tme: expected a known key (did you mean time?), found 'tme'",

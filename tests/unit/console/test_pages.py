@@ -15,7 +15,6 @@ import pytest
 from markupsafe import escape as markup
 
 from bridge.administration.answers import Problem, ProblemKind
-from bridge.config.effective import HIDDEN, without_secrets
 from bridge.console.console import commands
 from bridge.console.operation import Overview
 from bridge.mqtt.packets import Publish
@@ -500,18 +499,6 @@ def test_the_configuration(console: Console) -> None:
     text = console.get("/configuration").text
     assert "transmission_queue: SYSTEM.MQTT.TRANSMIT.QUEUE" in text
     assert "up/here" in text
-
-
-@pytest.mark.parametrize(
-    ("key", "value", "shown"),
-    [
-        ("password", "x", HIDDEN), ("password_file", "/etc/x", "/etc/x"), ("token_file", "/x", "/x"),
-        ("headers", {"a": "b"}, {"a": HIDDEN}),
-        ("url", "ldap://u:p@host/x", "ldap://host/x"), ("secret", "", ""), ("name", "x", "x"), ("secrets", ["x"], HIDDEN),
-    ],
-)  # fmt: skip
-def test_secrets_are_hidden(key: str, value: object, shown: object) -> None:
-    assert without_secrets({key: value}) == {key: shown}
 
 
 def test_commands_in_a_text_are_elements() -> None:
