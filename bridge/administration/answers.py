@@ -129,7 +129,7 @@ class ClientDetails(msgspec.Struct, kw_only=True):
     waiting: list[str]
     #: messages acknowledged, or sent with QoS 0, whose removal from the transmission queue is not committed
     unremoved: int = 0
-    #: maximum number of messages of a client that are sent and not removed, or None for no limit; lower while removals lag
+    #: maximum number of messages of a client that are sent and not removed. It is lowered while removals lag. None: no limit
     removal_limit: int | None = None
     #: put time of the oldest message that the client has not acknowledged, in seconds since the epoch, or 0.0 for none
     oldest: float = 0.0

@@ -58,7 +58,7 @@ class Answer(msgspec.Struct, kw_only=True):
     """The result of a request."""
 
     ok: bool = True
-    #: for people: what was done, or why nothing was done
+    #: for people: the effect, or the reason why there is none
     lines: list[str] = []
     #: the requested data as JSON, of the type that the request specifies
     result: msgspec.Raw = msgspec.Raw(b"null")

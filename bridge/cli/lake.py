@@ -55,12 +55,12 @@ def lake(
         option("TIME", "Maximum time before rows are written.", show_default="10s", parser=duration),
     ] = 10.0,
     once: Annotated[bool, flag("End when the queue is empty.", "--once")] = False,
-    link: Annotated[str, option("LINK", "Link of the topic; local is the bridge itself.", show_default=True)] = "local",
+    link: Annotated[str, option("LINK", "Link of the topic. The bridge itself is local.", show_default=True)] = "local",
     option: Annotated[
         list[str] | None,
         option(
             "NAME=VALUE",
-            "An option of the Spark source mq or mqtt, such as selector or listener; can be repeated.",
+            "An option of the Spark source mq or mqtt, such as selector or listener. Can be repeated.",
             "--option",
         ),
     ] = None,

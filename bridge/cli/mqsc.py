@@ -180,7 +180,7 @@ def mqsc_script(
     ] = False,
     connect: Annotated[
         bool,
-        flag("Connect to the queue manager first, and leave out what would change its routes.", "--connect"),
+        flag("Connect to the queue manager first, and omit commands that would change its routes.", "--connect"),
     ] = False,
 ) -> None:
     """Print the MQSC script that prepares a queue manager for a configuration.

@@ -1,11 +1,10 @@
-"""`mqbridge try`: apply a mapping to messages, without a queue manager; and reading messages from files."""
+"""`mqbridge try`, which applies a mapping to messages without a queue manager, and the reading of messages from files."""
 
 from __future__ import annotations
 
 import base64
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
@@ -22,6 +21,7 @@ from bridge.telemetry.message import Message
 from bridge.wire.mq import MQMD, RFH2, Folder, encode_chain
 
 if TYPE_CHECKING:
+    from bridge.mapping.attributes import Steps
     from bridge.mapping.trial import SampleResults, Trial
     from bridge.telemetry.message import MappedMessage, Publication
 
@@ -125,9 +125,7 @@ def try_mapping(
             _print_results(partial(_put_to, trial, publication_of(line)) for line in samples.read_bytes().splitlines())
             return
         publication = publication_of(body or b"")
-        if steps:
-            _print_steps(trial.rule.steps(publication))
-        _print_message(_made(mapping, lambda: trial.message(publication)))
+        _print_message(_made(mapping, steps, lambda done: trial.message(publication, done)))
         return
     if samples is None and (message is None) == (body is None):
         raise Failure(
@@ -155,20 +153,8 @@ def try_mapping(
         _print_results(partial(_published_to, trial, one, topic, asked) for one in given)
         return
     tried = message_in(message, format, ccsid) if message is not None else message_of_body(body or b"")
-    if steps:
-        _print_steps(trial.rule.steps(tried, topic))
-    made = _made(mapping, lambda: trial.publication(tried, topic, asked))
+    made = _made(mapping, steps, lambda done: trial.publication(tried, topic, asked, done))
     _print_publication(trial.rule.config.destination.link, made)
-
-
-def _print_steps(steps: Iterable[tuple[str, str]]) -> None:
-    """Print the value after each step on standard error, so that the result stays alone on standard output."""
-    from bridge.telemetry.message import Unmappable
-
-    # The step that fails is reported with the result.
-    with suppress(Unmappable):
-        for step, value in steps:
-            print(f"{step}: {value}", file=sys.stderr)
 
 
 def _put_to(trial: Trial, publication: Publication) -> str:
@@ -183,7 +169,7 @@ def _published_to(trial: Trial, message: Message, topic: str | None, request: Me
 
 
 def _print_results(samples: Iterable[Callable[[], str]]) -> None:
-    """Print what a mapping does with samples. Raises Failure if it rejects one."""
+    """Print the results of a mapping for samples. Raises Failure if it rejects one."""
     from bridge.mapping.trial import SampleResults
 
     results = SampleResults()
@@ -236,20 +222,27 @@ def _payload(text: str | None, file: Path | None) -> bytes | None:
     return text.encode("utf-8", "surrogateescape") if text is not None else None
 
 
-def _made(name: str, make: Callable[[], Made]) -> Made:
-    """Return the result of a mapping. Raises Failure if it rejects the message or does not take it."""
+def _made(name: str, show_steps: bool, make: Callable[[Steps | None], Made]) -> Made:
+    """Return the result of a mapping. Raises Failure if it rejects the message or does not take it.
+
+    With `show_steps`, print the steps on standard error, so that the result is alone on standard output.
+    """
     from bridge.mapping.trial import NotTaken
     from bridge.telemetry.message import Unmappable
     from bridge.wire import cmqc
 
+    steps: Steps | None = [] if show_steps else None
     try:
-        return make()
+        return make(steps)
     except Unmappable as error:
         reason = f"{cmqc.reason_name(error.reason)} ({error.reason})"
         text = f"mapping {name} rejects the message: {error}\nit would be dead-lettered with {reason}"
         raise Failure(text, FAILED) from error
     except NotTaken as error:
         raise Failure(f"mapping {name} does not take the message: {error}", NOT_FOUND) from error
+    finally:
+        for step, value in steps or ():
+            print(f"{step}: {value}", file=sys.stderr)
 
 
 def _print_message(mapped: MappedMessage) -> None:

@@ -630,7 +630,7 @@ class MappingConfig(Section):
         if self.payload.schema_file is not None:
             with suppress(
                 OSError
-            ):  # reported with the rule; read here, so that a reload finds that the file has changed
+            ):  # Errors are reported with the rule. Read here, so that a reload notices a changed file.
                 _ = self.schema_content
         assert isinstance(self, ToMqMapping | ToMqttMapping)
         if not any("{" in text and attribute.target.check in _NAMES for _, attribute, text in templates_of(self)):

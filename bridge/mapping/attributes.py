@@ -38,7 +38,6 @@ from bridge.mapping.template import (
     WORDS,
     Placeholder,
     RuleError,
-    Scope,
     TemplateError,
     template_of,
 )
@@ -47,16 +46,21 @@ from bridge.mqtt.packets import PublishProperties
 from bridge.telemetry.headers import ELEMENT, FOLDER, TEXT_PROPERTIES, Headers, hops_text
 from bridge.telemetry.message import CCSID_UTF8, Publication, Unmappable
 from bridge.wire import cmqc
-from bridge.wire.mq import MQDLH, MQMD
+from bridge.wire.mq import MQDLH, MQMD, Typed
+
+#: Steps of a mapping, such as "to.queue", with their values as text.
+Steps = list[tuple[str, str]]
 
 
 class PublicationScope:
     """The names available in a mapping to MQ."""
 
-    __slots__ = ("_captures", "_document", "_user_properties", "publication")
+    __slots__ = ("_captures", "_document", "_user_properties", "publication", "steps")
 
-    def __init__(self, publication: Publication, captures: Mapping[str, str]) -> None:
+    def __init__(self, publication: Publication, captures: Mapping[str, str], steps: Steps | None = None) -> None:
         self.publication = publication
+        #: the steps so far, or None if they are not recorded
+        self.steps = steps
         self._captures = captures
         self._document: Any = _UNREAD
         self._user_properties: dict[str, str] | None = None
@@ -115,7 +119,7 @@ class PublicationScope:
 class MessageScope:
     """The names available in a mapping to MQTT."""
 
-    __slots__ = ("_captures", "_document", "_text", "ccsid", "headers", "properties", "qos", "topic")
+    __slots__ = ("_captures", "_document", "_text", "ccsid", "headers", "properties", "qos", "steps", "topic")
 
     def __init__(
         self,
@@ -126,8 +130,11 @@ class MessageScope:
         topic: str,
         qos: int,
         ccsid: int | None,
+        steps: Steps | None = None,
     ) -> None:
         self.headers = headers
+        #: the steps so far, or None if they are not recorded
+        self.steps = steps
         #: MQTT 5 properties: of the message, or for an answer those that its request specifies
         self.properties = properties
         self._captures = captures
@@ -315,14 +322,24 @@ class CheckedTemplate:
             except Unmappable as error:
                 located(location, _refuse, str(error))
 
-    def of(self, scope: Scope) -> Any:
+    def of(self, scope: PublicationScope | MessageScope) -> Any:
         """Return the value of the attribute for a message. Raises Unmappable, with the location."""
-        if self._constant is not None:
-            return self._constant
-        try:
-            return self._check(self.template.render(scope))
-        except Unmappable as error:
-            raise Unmappable(error.reason, f"{self.location}: {error}") from error
+        value = self._constant
+        if value is None:
+            try:
+                value = self._check(self.template.render(scope))
+            except Unmappable as error:
+                raise Unmappable(error.reason, f"{self.location}: {error}") from error
+        if scope.steps is not None:
+            scope.steps.append((self.location, _shown(value)))
+        return value
+
+
+def _shown(value: Any) -> str:
+    """Return the value of an attribute for people."""
+    if isinstance(value, Typed):
+        return f"{value.value!r} (dt={value.dt})"
+    return value.hex() if isinstance(value, bytes) else str(value)
 
 
 def _checked_bytes(check: Callable[[bytes], bytes], digits: str) -> bytes:
@@ -374,8 +391,11 @@ def checked_template(
     )
 
 
-def schema_of(config: AnyMapping) -> Callable[[PublicationScope | MessageScope], None] | None:
-    """Return the check of payloads with the schema of a mapping, or None if it has none. Raises RuleError."""
+def schema_of(config: AnyMapping) -> Callable[[PublicationScope | MessageScope, bool], None] | None:
+    """Return the check of payloads with the schema of a mapping, or None if it has none. Raises RuleError.
+
+    The second parameter of the check is whether the publication is retained.
+    """
     file = config.payload.schema_file
     if file is None:
         return None
@@ -384,9 +404,13 @@ def schema_of(config: AnyMapping) -> Callable[[PublicationScope | MessageScope],
     except OSError as error:
         raise SchemaError.at(_SCHEMA, f"{file} cannot be read: {error.strerror}") from error
 
-    def check(scope: PublicationScope | MessageScope) -> None:
+    def check(scope: PublicationScope | MessageScope, retained: bool) -> None:
+        if retained and not scope.size:
+            return  # an empty retained publication clears the topic
         _ = scope.document  # raises Unmappable for a payload that is not JSON
         schema.check(msgspec.json.decode(scope.json))
+        if scope.steps is not None:
+            scope.steps.append(("payload.schema", "matches"))
 
     return check
 

@@ -28,6 +28,10 @@ _SYSTEM: Final = r"SYSTEM\.|\$SYS(?:/|(?![\s\S]))"
 _END: Final = r"(?![\s\S])"
 _NOTHING: Final = r"(?!)"
 
+#: Control characters and line ends, in Python and in Java. Reasons contain `?` instead, because the message chose the name,
+#: and reasons are lines of the log.
+CONTROL: Final = r"[\x00-\x1f\x7f-\x9f\u2028\u2029]"
+
 ObjectKind = Literal["queue", "topic"]
 
 
@@ -87,10 +91,11 @@ class ChosenNames:
     def rules(self, kind: ObjectKind) -> Iterator[tuple[str, str]]:
         """Yield the rules of `object_name` for a program in Java: regular expressions, and the reasons of the rejections.
 
-        A name is rejected if the beginning matches, unless it matches `allowed`. {} in the reason stands for the name.
+        A name is rejected if the beginning matches, unless it matches `allowed`. {} in the reason stands for the first 100
+        characters of the name, with `?` instead of CONTROL.
         """
         for rule, what in self._rules[kind]:
-            yield f"^(?:{rule})", self._reason("'{}'", "{}", what)
+            yield f"^(?:{rule})", self._reason("{}", what)
 
     @property
     def allowed(self) -> str:
@@ -108,12 +113,12 @@ class ChosenNames:
 
     def _require(self, name: str, what: str, allowed: list[str], prefix: str = "") -> None:
         if not _matches(name, allowed):
-            shown = name[:100]
-            raise Unmappable(cmqc.MQRC_NOT_AUTHORIZED, self._reason(repr(shown), shown, what, prefix))
+            shown = _compiled(CONTROL).sub("?", name[:100])
+            raise Unmappable(cmqc.MQRC_NOT_AUTHORIZED, self._reason(shown, what, prefix))
 
-    def _reason(self, shown: str, name: str, what: str, prefix: str = "") -> str:
+    def _reason(self, name: str, what: str, prefix: str = "") -> str:
         hint = f'hint: allow: ["{prefix}{name}"] in the {self._where}'
-        return f"{shown} is {what}, and the message chose it ({hint})"
+        return f"'{name}' is {what}, and the message chose it ({hint})"
 
 
 def _matches(name: str, patterns: list[str]) -> bool:

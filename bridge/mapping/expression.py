@@ -8,17 +8,15 @@ to search for one text of the payload in another. Functions whose result can be 
 
 JSON does not distinguish 21 and 21.0, but CEL has no arithmetic between integers and floating-point numbers. So an
 expression that fails because of that is evaluated again with all numbers of the payload, and its own, as floating-point
-numbers, except where it needs an integer. Integers that CEL cannot represent (64 bits) and digits beyond those of a double
-pass unchanged if the expression does not compute with them.
+numbers. Integers that have to be integers stay so. Integers that CEL cannot represent (64 bits) and digits beyond those of a
+double pass unchanged if the expression does not compute with them.
 """
 
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import re
 import secrets
-import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cache
@@ -224,11 +222,6 @@ def _package() -> Any:
     # Imported late: few mappings have expressions, and the package is large.
     from cel_expr_python import cel
 
-    if sys.version_info < (3, 12):
-        # The package returns null without a reference of its own. After some thousands, Python would deallocate None and
-        # abort. Since Python 3.12, None is immortal.
-        references = ctypes.c_ssize_t.from_address(id(None))
-        references.value += sys.maxsize // 4
     return cel
 
 
@@ -248,7 +241,7 @@ def _environment(words: frozenset[str]) -> Any:
 
 
 def _check_cost(tokens: Sequence[re.Match[str]]) -> None:
-    """Reject what can take more time or memory than the payload allows. Raises ExpressionError."""
+    """Reject functions that can take more time or memory than the payload allows. Raises ExpressionError."""
     words = [token[0] for token in tokens] + ["", ""]
     growth = 1
     for index, token in enumerate(tokens):
@@ -327,7 +320,7 @@ def _integers_of(tokens: Sequence[re.Match[str]]) -> list[int]:
 
 
 def _floating(environment: Any, text: str, tokens: Sequence[re.Match[str]]) -> Any:
-    """Return the program of an expression whose integers are floating-point numbers, or None if there is none.
+    """Return the program of an expression whose integers are floating-point numbers, or None if it is invalid.
 
     Integers that have to be integers stay so: `text.substring(0, 3)`, `size(list) == 3`.
     """
@@ -392,19 +385,17 @@ def _mistake(text: str, error: str, words: Collection[str]) -> ExpressionError:
     column = sum(len(line) + 1 for line in text.split("\n")[: int(place[1]) - 1]) + int(place[2])
     sentence = place[3].removesuffix(" (in container '')")
     if sentence.startswith("undeclared reference"):
-        sentence += f"; there are {', '.join(sorted(words))} (a field of the payload is payload.NAME)"
+        sentence += f"; known names are {', '.join(sorted(words))} (a field of the payload is payload.NAME)"
     return ExpressionError(f"{text!r} is not an expression of CEL: {sentence}", column if column > 0 else None)
 
 
 def _run(program: Any, data: Mapping[str, Any]) -> tuple[bool, Any]:
-    """Return whether the result of a program is an error, and the result or the text of the error."""
+    """Return whether the result of a program is an error, and the result (a Value) or the text of the error."""
     try:
         value = program.eval(data=data)
-        return value.type() == _package().Type.ERROR, value.plain_value()
+        return (True, value.value()) if value.type() == _package().Type.ERROR else (False, value)
     except RuntimeError as error:
         return True, str(error)
-    except TypeError:
-        return True, "the result is not UTF-8"
     except MemoryError:
         return True, "the result is too long"
 
@@ -413,7 +404,7 @@ def _reason(error: str) -> str:
     """Return the text of an error of the package for people."""
     sentence = _REASON.sub("", error)
     if sentence.startswith(_NO_OVERLOAD):
-        return sentence.replace(_NO_OVERLOAD + " : ", "there is no such operation: ")
+        return sentence.replace(_NO_OVERLOAD + " : ", "this operation does not exist: ")
     return sentence
 
 
@@ -449,15 +440,25 @@ def _as_floats(value: Any) -> Any:
     return float(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 
-def _json(value: Any, digits: Mapping[float, str]) -> Any:
-    """Return a result as a value of a JSON document. Raises ValueError."""
-    if isinstance(value, str | bool | int) or value is None:
+def _json(result: Any, digits: Mapping[float, str]) -> Any:
+    """Return a result (a Value) as a value of a JSON document. Raises ValueError.
+
+    Null is not read: the package returns it without a reference of its own, so that Python before 3.12 would abort after
+    some thousands.
+    """
+    if result.type() == _package().Type.NULL:
+        return None
+    try:
+        value = result.value()
+    except TypeError as error:
+        raise ValueError("the result is not UTF-8") from error
+    if isinstance(value, str | bool | int):
         return value
     if isinstance(value, float):
         return ExactFloat(digits.get(value) or repr(value))
     if isinstance(value, dict):
         if value.keys() == {_LARGE}:
-            return int(value[_LARGE])
+            return int(value[_LARGE].value())
         if not all(isinstance(name, str) for name in value):
             raise ValueError("the names of an object are text")
         return {name: _json(element, digits) for name, element in value.items()}

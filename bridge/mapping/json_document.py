@@ -125,7 +125,7 @@ class PayloadPath:
         return value
 
     def render(self, document: Any) -> str | None:
-        """Return the selected value as text, or None for null and if there is none. Raises Unmappable.
+        """Return the selected value as text, or None if it is null or missing. Raises Unmappable.
 
         Numbers have the digits of the document. Objects and arrays have no text.
         """
@@ -141,7 +141,7 @@ class PayloadPath:
         return encoded(value).decode()
 
     def render_json(self, document: Any) -> str | None:
-        """Return the selected value as JSON text, or None if there is none."""
+        """Return the selected value as JSON text, or None if it is missing."""
         value = self.value(document)
         return None if value is MISSING else encoded(value).decode()
 

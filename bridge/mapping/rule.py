@@ -13,7 +13,7 @@ headers. JSON filters, and checks that the payload is JSON or text, run for each
 from __future__ import annotations
 
 import sys
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Iterable, Mapping
 from typing import Any, Final, Generic, TypeVar
 
 import msgspec
@@ -27,9 +27,9 @@ from bridge.config.mapping import (
     TypedProperty,
 )
 from bridge.mapping.attributes import (
-    CheckedTemplate,
     MessageScope,
     PublicationScope,
+    Steps,
     located,
     read_templates,
     schema_of,
@@ -39,7 +39,7 @@ from bridge.mapping.attributes import (
 from bridge.mapping.filter import Filter, OtherwiseRoutes
 from bridge.mapping.message_view import body_text, in_ccsid, json_object, target, utf_8
 from bridge.mapping.publisher import publisher_of
-from bridge.mapping.template import RuleError, Scope
+from bridge.mapping.template import RuleError
 from bridge.mapping.topic_pattern import pattern_of
 from bridge.mqtt.packets import PublishProperties
 from bridge.telemetry.conversion import message_of
@@ -339,8 +339,13 @@ class ToMqRule:
             self._format = _FORMATS[format] if format in _FORMATS else format.rstrip(" ").encode("ascii")
         self._rfh2 = attributes.rfh2
 
-    def map(self, publication: Publication) -> MappedMessage | None:
-        """Return the message to put, or None if the mapping does not take the publication. Raises Unmappable."""
+    def map(self, publication: Publication, steps: Steps | None = None) -> MappedMessage | None:
+        """Return the message to put, or None if the mapping does not take the publication. Raises Unmappable.
+
+        The steps of the mapping are added to `steps`, up to the one that fails.
+        """
+        if steps is not None:
+            return self._map(publication, steps)
         key = self._cache.key(publication)
         if key is None:
             return self._map(publication)
@@ -352,20 +357,6 @@ class ToMqRule:
             self._cache.remember(key, publication, mapped)
         return mapped
 
-    def steps(self, publication: Publication) -> Iterator[tuple[str, str]]:
-        """Yield the steps for a publication, such as "to.queue", with their values as text. Raises Unmappable at a step."""
-        captures = self._pattern.captures(publication.topic)
-        if captures is None:
-            return
-        scope = PublicationScope(publication, captures)
-        yield from ((f"{{{name}}}", value) for name, value in captures.items())
-        retained = self._is_retained(publication)
-        templates = [*self._object.values(), *self._fields.values(), *self._properties.values(), *self._typed.values()]
-        if self._user is not None:
-            templates.append(self._user)
-        if (yield from _steps(self, scope, templates, retained, publication.payload)):
-            yield "payload", body_text(self._body(scope, retained))
-
     def _cached(self, key: Key, publication: Publication) -> MappedMessage | None:
         """Return the result for a publication with a cached key: all that depends on the payload is done again."""
         if not (self._reads_payload or self._has_own_destinations):
@@ -376,8 +367,8 @@ class ToMqRule:
         if not self._filter.takes_payload(scope):
             return None
         retained = self._is_retained(publication)
-        if self._validate is not None and (publication.payload or not retained):
-            self._validate(scope)
+        if self._validate is not None:
+            self._validate(scope, retained)
         destination = self._destination(scope) if self._has_own_destinations else None
         mapped = self._cache.mapped(key, publication, self._body(scope, retained))
         if mapped is not None and destination is not None:
@@ -386,20 +377,23 @@ class ToMqRule:
                 mapped.authority = self._publisher.authority(publication, mapped.destination)
         return mapped
 
-    def _map(self, publication: Publication) -> MappedMessage | None:
+    def _map(self, publication: Publication, steps: Steps | None = None) -> MappedMessage | None:
         captures = self._pattern.captures(publication.topic)
         if captures is None:
             return None
-        scope = PublicationScope(publication, captures)
-        if not self._filter.takes(scope) or (self._routes and self.accepted_elsewhere(publication) is not None):
+        _add_captures(captures, steps)
+        scope = PublicationScope(publication, captures, steps)
+        if not _takes(self._filter, scope) or (self._routes and self.accepted_elsewhere(publication) is not None):
             return None
         retained = self._is_retained(publication)
-        if self._validate is not None and (publication.payload or not retained):
-            self._validate(scope)
+        if self._validate is not None:
+            self._validate(scope, retained)
         destination = self._destination(scope)
         authority = self._publisher.authority(publication, destination) if self._publisher is not None else ""
         clear = retained and destination.is_topic and not publication.payload
         body = self._body(scope, retained)
+        if steps is not None:
+            steps.append(("payload", body_text(body)))
         given = publication.properties
         asks = self._requests_queue is None or bool(given.response_topic)
         fields = self._fields if asks else {}
@@ -474,7 +468,7 @@ class ToMqRule:
         )
         return KeptRequest(self._requests_queue, Message(md, header))
 
-    def _destination(self, scope: Scope) -> Destination:
+    def _destination(self, scope: PublicationScope) -> Destination:
         names = {field: template.of(scope) for field, template in self._object.items()}
         if "ObjectString" in names:
             return Destination(names["ObjectString"], True)
@@ -493,7 +487,7 @@ class ToMqRule:
             _ = scope.document  # raises Unmappable for invalid JSON
         return in_ccsid(payload, self._ccsid)
 
-    def _with_own(self, properties: PublishProperties, scope: Scope) -> PublishProperties:
+    def _with_own(self, properties: PublishProperties, scope: PublicationScope) -> PublishProperties:
         """Return the properties with the User Properties that the mapping sets."""
         if not self._properties:
             return properties
@@ -554,12 +548,21 @@ class ToMqttRule:
         self._expiry_as_published = attributes.expiry == "as-published"
         self._expiry = None if isinstance(attributes.expiry, str) else attributes.expiry
 
-    def map(self, message: Message, *, topic: str | None = None, request: Message | None = None) -> Publication | None:
+    def map(
+        self,
+        message: Message,
+        *,
+        topic: str | None = None,
+        request: Message | None = None,
+        steps: Steps | None = None,
+    ) -> Publication | None:
         """Return the publication, or None if the mapping does not take the message. Raises Unmappable.
 
         `topic` is the topic string of the publication, if known from another source than its RFH2. `request` is the stored
-        part of the request that the message answers.
+        part of the request that the message answers. The steps of the mapping are added to `steps`, up to the one that fails.
         """
+        if steps is not None:
+            return self._map(message, topic, request, steps)
         key = self._cache.key(message, topic) if request is None else None
         if key is None:
             return self._map(message, topic, request)
@@ -568,21 +571,6 @@ class ToMqttRule:
         publication = self._map(message, topic, None)
         self._cache.remember(key, publication)
         return publication
-
-    def steps(self, message: Message, topic: str | None = None) -> Iterator[tuple[str, str]]:
-        """Yield the steps for a message, such as "to.mqtt", with their values as text. Raises Unmappable at a step."""
-        headers = Headers(message)
-        topic = topic if topic is not None else headers.topic
-        captures = {} if self._pattern is None else self._pattern.captures(topic or "")
-        if captures is None:
-            return
-        qos = publication_qos(headers.md.Persistence, headers.qos)
-        scope = MessageScope(headers, captures, headers.properties, topic=topic, qos=qos, ccsid=self._ccsid)
-        yield from ((f"{{{name}}}", value) for name, value in captures.items())
-        retained = headers.retained if self._retained == "as-published" else self._retained == "always"
-        templates = [self._topic, *self._fields.values(), *self._properties.values()]
-        if (yield from _steps(self, scope, templates, retained, headers.body)):
-            yield "payload", body_text(self._payload(scope, retained))
 
     def message(self, publication: Publication) -> MappedMessage:
         """Return the message to put for a publication of this mapping to local clients. Raises Unmappable."""
@@ -604,7 +592,9 @@ class ToMqttRule:
 
         return self._routes.accepting(topic or "", scope_of)
 
-    def _map(self, message: Message, topic: str | None, request: Message | None) -> Publication | None:
+    def _map(
+        self, message: Message, topic: str | None, request: Message | None, steps: Steps | None = None
+    ) -> Publication | None:
         headers = Headers(message)
         properties = headers.properties
         if request is not None:
@@ -624,12 +614,13 @@ class ToMqttRule:
             captures = found
         own_qos, persistence = headers.qos, headers.md.Persistence
         source_qos = publication_qos(persistence, own_qos)
-        scope = MessageScope(headers, captures, properties, topic=topic, qos=source_qos, ccsid=self._ccsid)
-        if not self._filter.takes(scope) or (self._routes and self._accepted(headers, properties, topic) is not None):
+        _add_captures(captures, steps)
+        scope = MessageScope(headers, captures, properties, topic=topic, qos=source_qos, ccsid=self._ccsid, steps=steps)
+        if not _takes(self._filter, scope) or (self._routes and self._accepted(headers, properties, topic) is not None):
             return None
         retained = headers.retained if self._retained == "as-published" else self._retained == "always"
-        if self._validate is not None and (headers.body or not retained):
-            self._validate(scope)
+        if self._validate is not None:
+            self._validate(scope, retained)
         qos = self._qos
         if qos is None:
             qos = own_qos if own_qos is not None else self._qos_by_persistence.get(persistence, source_qos)
@@ -641,9 +632,12 @@ class ToMqttRule:
         if self._properties:
             own = {name: template.of(scope) for name, template in self._properties.items()}
             changes["user_property"] = with_values(properties.user_property, own)
+        name, payload = self._topic.of(scope), self._payload(scope, retained)
+        if steps is not None:
+            steps.append(("payload", body_text(payload)))
         return Publication(
-            topic=self._topic.of(scope),
-            payload=self._payload(scope, retained),
+            topic=name,
+            payload=payload,
             qos=qos,
             retain=retained,
             client_id=headers.client_id,
@@ -666,28 +660,18 @@ class ToMqttRule:
         return utf_8(body, scope.ccsid, scope.headers.encoding)
 
 
-def _steps(
-    rule: ToMqRule | ToMqttRule,
-    scope: PublicationScope | MessageScope,
-    templates: Iterable[CheckedTemplate],
-    retained: bool,
-    body: bytes,
-) -> Generator[tuple[str, str], None, bool]:
-    """Yield the steps that both directions have in common, and return whether the filter accepts the message."""
-    if rule._filter:
-        accepts = rule._filter.takes(scope)
-        yield "filter", "accepts the message" if accepts else "does not accept the message"
-        if not accepts:
-            return False
-    if rule._validate is not None and (body or not retained):
-        rule._validate(scope)
-        yield "payload.schema", "matches"
-    for template in templates:
-        value = template.of(scope)
-        if isinstance(value, Typed):
-            value = f"{value.value!r} (dt={value.dt})"
-        yield template.location, value.hex() if isinstance(value, bytes) else str(value)
-    return True
+def _takes(filter_: Filter, scope: PublicationScope | MessageScope) -> bool:
+    """Return whether a filter accepts a message. Raises Unmappable."""
+    accepts = filter_.takes(scope)
+    if scope.steps is not None and filter_:
+        scope.steps.append(("filter", "accepts the message" if accepts else "does not accept the message"))
+    return accepts
+
+
+def _add_captures(captures: Mapping[str, str], steps: Steps | None) -> None:
+    """Add the captures to the steps."""
+    if steps is not None:
+        steps += [(f"{{{name}}}", value) for name, value in captures.items()]
 
 
 Rule = ToMqRule | ToMqttRule

@@ -129,7 +129,7 @@ class Placeholder(NamedTuple):
     path: PayloadPath | None = None
 
     def value(self, scope: Scope) -> str | None:
-        """Return the filtered value for a message, or None if there is none. Raises Unmappable."""
+        """Return the filtered value for a message, or None if it is missing. Raises Unmappable."""
         if self.path is None:
             value = scope(self.name)
         elif self.written and self.written[0][0] == _JSON:
@@ -322,7 +322,7 @@ def _text(value: str | None) -> str | None:
 
 
 def _json(value: str | None) -> str | None:
-    """Return the value as JSON: text with quotes; of the payload, numbers, objects and arrays as they are."""
+    """Return the value as JSON: text with quotes, and other values of the payload as they are."""
     return value if value is None else encoded(value).decode()
 
 

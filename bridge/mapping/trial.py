@@ -11,6 +11,7 @@ import msgspec
 from bridge.config.link import LOCAL, LinkConfig
 from bridge.config.mapping import ToMqMapping
 from bridge.config.models import Configuration
+from bridge.mapping.attributes import Steps
 from bridge.mapping.message_view import MessageView
 from bridge.mapping.rule import Rule, ToMqRule, ToMqttRule, published_qos, received_qos, rule_of
 from bridge.mapping.topic_pattern import pattern_of
@@ -74,13 +75,16 @@ class Trial(msgspec.Struct, frozen=True):
             ),
         )
 
-    def message(self, publication: Publication) -> MappedMessage:
-        """Return the message made from a publication. Raises NotTaken, or Unmappable if the mapping rejects it."""
+    def message(self, publication: Publication, steps: Steps | None = None) -> MappedMessage:
+        """Return the message made from a publication. Raises NotTaken, or Unmappable if the mapping rejects it.
+
+        The steps of the mapping are added to `steps`.
+        """
         rule = self.rule
         assert isinstance(rule, ToMqRule)
         if self.link is not None:
             publication.qos = received_qos(rule.config.guarantee, publication.qos)
-        mapped = rule.map(publication)
+        mapped = rule.map(publication, steps)
         if mapped is None:
             source = rule.config.source.mqtt
             if not pattern_of(source).matches(publication.topic):
@@ -92,14 +96,21 @@ class Trial(msgspec.Struct, frozen=True):
             )
         return mapped
 
-    def publication(self, message: Message, topic: str | None = None, request: Message | None = None) -> Publication:
+    def publication(
+        self,
+        message: Message,
+        topic: str | None = None,
+        request: Message | None = None,
+        steps: Steps | None = None,
+    ) -> Publication:
         """Return the publication made from a message. Raises NotTaken, or Unmappable if the mapping rejects it.
 
-        `topic` is the topic of a message from a subscription. `request` is the stored request that the message answers.
+        `topic` is the topic of a message from a subscription. `request` is the stored request that the message answers. The
+        steps of the mapping are added to `steps`.
         """
         rule = self.rule
         assert isinstance(rule, ToMqttRule)
-        publication = rule.map(message, topic=topic, request=request)
+        publication = rule.map(message, topic=topic, request=request, steps=steps)
         if publication is None:
             if rule.queue is not None:
                 dead_lettered = rule.config.filter.others == "dead-letter"
@@ -140,7 +151,7 @@ class SampleFailure(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class SampleResults(msgspec.Struct, rename="camel"):
-    """What a mapping does with the messages of a file."""
+    """The results of a mapping for the messages of a file."""
 
     samples: int = 0
     mapped: int = 0

@@ -20,7 +20,7 @@ from pyspark.sql.types import BinaryType, StringType, TimestampType, VariantType
 
 from bridge.config.mapping import ToMqMapping, ToMqttMapping
 from bridge.config.pipeline import MqSink, PipelineConfig, PipelineDestination
-from bridge.mapping.chosen_names import ChosenNames, ObjectKind
+from bridge.mapping.chosen_names import CONTROL, ChosenNames, ObjectKind
 from bridge.mapping.template import Placeholder, Template, TemplateError, template_of_columns
 from bridge.mq.dead_letter_room import application_of_pipeline
 from bridge.spark import MqDataSource, MqttDataSource, to_messages, to_publications
@@ -272,7 +272,7 @@ def rejected_name(made: DataFrame, chosen: ChosenNames) -> Column:
     reasons = []
     for expression, reason in chosen.rules(kind):
         before, between, after = reason.split("{}")
-        shown = f.substring(name, 1, 100)
+        shown = f.regexp_replace(f.substring(name, 1, 100), CONTROL, "?")
         text = f.concat(f.lit(before), shown, f.lit(between), shown, f.lit(after + code))
         reasons.append(f.when(name.rlike(expression), text))
     return f.when(~name.rlike(chosen.allowed), f.coalesce(*reasons))

@@ -90,6 +90,8 @@ def test_a_request_and_its_answer(attempt: Any, tmp_path: Path) -> None:
     assert answered.exit_code == 0, answered.stderr
     view = json.loads(answered.stdout)
     assert (view["topic"], view["correlationData"], view["body"]) == ("to/me", "37", "!")
+    steps = attempt("answer", "--payload", "!", "--request", kept, "--steps").stderr
+    assert steps.splitlines() == ["to.mqtt: to/me", "payload: !"]
 
 
 def test_message_as_json(attempt: Any) -> None:

@@ -122,9 +122,9 @@ def test_numbers_that_are_not_computed_with_keep_their_digits(text: str, result:
         ("payload.missing > 3", cmqc.MQRC_PROPERTY_NOT_AVAILABLE, "Key not found"),
         ("payload.missing", cmqc.MQRC_PROPERTY_NOT_AVAILABLE, "the payload has no $.missing"),
         ("usr.missing", cmqc.MQRC_PROPERTY_NOT_AVAILABLE, "Key not found"),
-        ("payload.unit + 1", cmqc.MQRC_FORMAT_ERROR, "there is no such operation: _+_(string, int64)"),
-        ("payload.large + 1", cmqc.MQRC_FORMAT_ERROR, "there is no such operation"),
-        ("payload.large > 1", cmqc.MQRC_FORMAT_ERROR, "there is no such operation"),
+        ("payload.unit + 1", cmqc.MQRC_FORMAT_ERROR, "this operation does not exist: _+_(string, int64)"),
+        ("payload.large + 1", cmqc.MQRC_FORMAT_ERROR, "this operation does not exist"),
+        ("payload.large > 1", cmqc.MQRC_FORMAT_ERROR, "this operation does not exist"),
         ("payload.whole / 0", cmqc.MQRC_FORMAT_ERROR, "divide by zero"),
         ("payload.temp / 0.0", cmqc.MQRC_FORMAT_ERROR, "beyond the range of a double"),
         ("9223372036854775807 + payload.whole", cmqc.MQRC_FORMAT_ERROR, "overflow"),
@@ -143,7 +143,7 @@ def test_an_expression_without_a_value_is_an_error_of_the_message(text: str, rea
 @pytest.mark.parametrize(
     ("text", "column", "why"),
     [
-        ("temp > 30", 1, "undeclared reference to 'temp'; there are clientId, line, payload"),
+        ("temp > 30", 1, "undeclared reference to 'temp'; known names are clientId, line, payload"),
         ("md.Priority > 3", 3, "undeclared reference to 'md.Priority'"),
         ("topic + 1", 7, "no matching overload for '_+_' applied to '(string, int)'"),
         ("payload. > 3", 10, "Syntax error"),

@@ -146,7 +146,7 @@ def test_a_filter_with_an_expression(expr: str, payload: bytes, accepted: bool) 
 
 
 def test_an_operation_that_does_not_exist_is_an_error_of_the_message() -> None:
-    with pytest.raises(Unmappable, match="no such operation"):
+    with pytest.raises(Unmappable, match="this operation does not exist"):
         rule(filter={"expr": "payload.device.id > 3"}).map(publication(payload=PAYLOAD))
 
 
