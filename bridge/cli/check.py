@@ -68,6 +68,9 @@ def check(
 ) -> None:
     """Check a configuration file, and print its effective settings, including defaults.
 
+    Values of plugin options, Spark settings and message properties whose names indicate a secret, such as token or api_key,
+    are printed as (hidden), and so are passwords in URLs.
+
     Exit status 2 if the file has mistakes. Each mistake is a line on standard error.
 
     Exit status 1 if a file, environment variable or package is missing. With --connect, also if the queue manager or a

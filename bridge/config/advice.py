@@ -47,7 +47,7 @@ def _insecure(configuration: Configuration) -> Iterator[str]:
     queue_manager = configuration.queue_manager
     if queue_manager.type == "embedded":
         listener = queue_manager.listener
-        if listener is not None and not listener.password_file and not values.is_loopback(listener.address):
+        if listener is not None and listener.believes and not values.is_loopback(listener.address):
             yield "queue_manager.listener: other machines can connect without a password"
     elif queue_manager.mode == "client" and queue_manager.ccdt_url is None and queue_manager.tls is None:
         yield "queue_manager: no TLS: others can read the data on the network"

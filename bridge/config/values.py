@@ -346,13 +346,6 @@ def url(*schemes: str) -> ValueKind:
     return ValueKind(check, schema={"type": "string", "pattern": f"^({'|'.join(schemes)})://[^ ]+$"})
 
 
-def without_password(url: str) -> str:
-    """Return `url` without user and password (RFC 3986, section 3.2.1)."""
-    scheme, separator, rest = url.partition("://")
-    authority, slash, path = rest.partition("/")
-    return f"{scheme}{separator}{authority.rpartition('@')[2]}{slash}{path}"
-
-
 def is_loopback(address: str) -> bool:
     """Return whether `address` can be reached from this machine only.
 

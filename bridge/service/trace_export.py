@@ -17,7 +17,7 @@ from opentelemetry.trace.status import Status, StatusCode
 
 from bridge import __version__
 from bridge.config.operations import TracesConfig
-from bridge.config.values import without_password
+from bridge.config.secrets import without_secret_parts
 from bridge.service.spans import Span, TraceContext
 
 log = logging.getLogger(__name__)
@@ -41,7 +41,7 @@ class SpanExport:
             headers=headers,
             timeout=config.timeout,
         )
-        self._exporter = _CountingExporter(exporter, without_password(config.endpoint))
+        self._exporter = _CountingExporter(exporter, without_secret_parts(config.endpoint))
         self._processor = BatchSpanProcessor(
             self._exporter,
             max_queue_size=config.waiting,

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from bridge.config.queue_manager import IbmQueueManagerConfig, Library, TlsConfig, key_repository_files, read_password
-from bridge.config.values import without_password
+from bridge.config.secrets import without_secret_parts
 from bridge.extras import install
 from bridge.mq.mqi import MQError
 from bridge.wire import cmqc
@@ -59,7 +59,7 @@ class ConnectionParameters(msgspec.Struct, kw_only=True, frozen=True):
     def place(self) -> str:
         """A description of the queue manager, for messages."""
         how = f" at {self.connections}, channel {self.channel}" if self.connections else ""
-        how = f" via {without_password(self.ccdt_url)}" if self.ccdt_url else how
+        how = f" via {without_secret_parts(self.ccdt_url)}" if self.ccdt_url else how
         return f"queue manager {self.queue_manager}{how}"
 
     @property

@@ -33,6 +33,17 @@ def test_list(invoke: Invoke, file: Path) -> None:
     assert one[1]["trigger"] == 1.0
 
 
+def test_the_list_contains_no_secrets(invoke: Invoke, tmp_path: Path) -> None:
+    options = "{url: 'jdbc:x://u:hunter2@h/db?password=hunter2'}"
+    destination = f"{{format: jdbc, options: {options}, secrets: {{password: /run/pw}}}}"
+    source = "{from: {mq: {queue: Q}}, select: SELECT body FROM input"
+    path = tmp_path / "bridge.yaml"
+    path.write_text(f"pipelines: {{one: {source}, to: {destination}}}}}")
+    for output in ("table", "json"):
+        result = invoke("pipeline", "list", "--config", path, "--output", output)
+        assert result.exit_code == 0 and "hunter2" not in result.stdout and "/run/pw" in result.stdout
+
+
 def test_the_environment_names_the_configuration(invoke: Invoke, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MQBRIDGE_CONFIG", str(file))
     assert "one:" in invoke("pipeline", "list").stdout

@@ -136,6 +136,9 @@ def test_a_file_that_cannot_be_read(name: str, told: str, tmp_path: Path, monkey
     assert (problem.line, problem.column, problem.key) == (None, None, "")
 
 
+TLS_LISTENER = {"certificate_file": "c", "key_file": "k", "ca_file": "ca", "client_certificates": "required"}
+
+
 def test_insecure_connections_are_pointed_out() -> None:
     remote = ChannelConfig(name="A", address="::", allow_anonymous_remote=True, mcauser="u")
     configuration = Configuration(
@@ -153,6 +156,10 @@ def test_insecure_connections_are_pointed_out() -> None:
         "queue_manager.listener: other machines can connect without a password",
         "link l: the host name of the broker is not checked (tls.check_host_name)",
     ]
+    settings = {"address": "10.0.0.1", "authentication": [{"method": "certificate"}], "tls": TLS_LISTENER}
+    listener = ListenerConfig.model_validate(settings)
+    configuration = Configuration(queue_manager=EmbeddedQueueManagerConfig(listener=listener), channels=[])
+    assert list(advice(configuration)) == ["no channel: no MQTT client can connect"]
     assert list(advice(default_configuration())) == []
     assert list(advice(Configuration(channels=[]))) == ["no channel: no MQTT client can connect"]
 
@@ -184,7 +191,15 @@ def test_mappings_without_a_control_socket_are_pointed_out(tmp_path: Path) -> No
     text += "channels: [{name: A, mcauser: u}]\n"
     file = tmp_path / "bridge.yaml"
     file.write_text(text)
+    assert load(file).control_socket_path is None
     (note,) = advice(load(file))
     assert note.startswith("no control_socket: ")
     file.write_text(text + "control_socket: /c\n")
+    assert load(file).control_socket_path == Path("/c")
     assert list(advice(load(file))) == []
+
+
+def test_the_control_socket_is_in_the_data_directory(tmp_path: Path) -> None:
+    embedded = "queue_manager: {data_directory: /d}\n"
+    assert load_text(tmp_path, embedded).control_socket_path == Path("/d/control.sock")
+    assert load_text(tmp_path, embedded + "control_socket: /run/c\n").control_socket_path == Path("/run/c")

@@ -64,6 +64,11 @@ SECTIONS = [
     *(f"links: {{l: {{host: h}}}}\nmappings: {{m: {mapping}}}" for mapping in MAPPINGS),
     *(f"channels: [{{name: A, {channel[1:]}]" for channel in CHANNELS),
     *(f"pipelines: {{p: {pipeline}}}" for pipeline in PIPELINES),
+    "queue_manager: {data_directory: /d, scripts: [/a.mqsc], authorities: enforced,"
+    " listener: {address: 10.0.0.1, allow_anonymous_remote: true}}",
+    "queue_manager: {type: ibm, name: '*Q', ccdt_url: 'file:///c', token_file: /t, tls: {key_repository: /k, fips: yes}}",
+    "queue_manager: {type: ibm, name: Q, channel: C, connections: ['a(1)', 'b(2)'], publishers: 1, asynchronous_puts: no,"
+    " dead_letter_queue: D, client_identifiers: escaped, tls: {key_repository: /k, cipher_spec: ANY, peer_name: CN=Q}}",
     "queue_manager: {type: ibm, name: Q, channel: C, connections: 'mq1(1414)', user: u}",
     "queue_manager: {type: ibm, name: Q, mode: bindings}\ncontrol_socket: /c",
     "limits: {waiting_total: 10%, retry_interval: 1 min, pending_bytes: 2 MiB}",
@@ -127,6 +132,8 @@ def test_secrets_are_hidden() -> None:
         ("headers", {"a": "b"}, {"a": HIDDEN}), ("nested", [{"token": "x", "y": "z"}], [{"token": HIDDEN, "y": "z"}]),
         ("password_file", "/etc/x", "/etc/x"), ("token_url", "https://u:p@h/t", "https://h/t"), ("name", "x", "x"),
         ("url", "ldap://u:p@host/x", "ldap://host/x"), ("url", "https://h/a@b?c=d", "https://h/a@b?c=d"),
+        ("url", "https://u:p@mq:443/a@b/c.json", "https://mq:443/a@b/c.json"), ("url", "ftp://u:p@q@mq", "ftp://mq"),
+        ("url", "file:///etc/c.json", "file:///etc/c.json"), ("url", "https://mq/c?token=x", f"https://mq/c?token={HIDDEN}"),
         ("url", "amqp://u:p,@a,amqp://v:q@b", "amqp://a,amqp://b"),
         ("url", "jdbc:x://h/db?user=u&password=p&sig=s", f"jdbc:x://h/db?user=u&password={HIDDEN}&sig={HIDDEN}"),
         ("options", "-Xmx1g -Dkey.password=p", f"-Xmx1g -Dkey.password={HIDDEN}"),

@@ -111,14 +111,3 @@ def test_loopback(subtests: pytest.Subtests) -> None:
         for address in addresses:
             with subtests.test(address=address):
                 assert values.is_loopback(address) is loopback
-
-
-def test_a_url_without_its_password(subtests: pytest.Subtests) -> None:
-    for url, shown in {
-        "https://mq/ccdt.json": "https://mq/ccdt.json",
-        "https://u:p@mq:443/a@b/ccdt.json": "https://mq:443/a@b/ccdt.json",
-        "ftp://u:p@q@mq": "ftp://mq",
-        "file:///etc/ccdt.json": "file:///etc/ccdt.json",
-    }.items():
-        with subtests.test(url=url):
-            assert values.without_password(url) == shown

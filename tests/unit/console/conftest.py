@@ -21,6 +21,7 @@ mappings:
   orders:
     from: {{mqtt: "orders/#"}}
     to: {{queue: ORDERS}}
+    attributes: {{properties: {{secret: classified}}}}
   upwards:
     from: {{queue: UPWARDS}}
     to: {{mqtt: up/here}}

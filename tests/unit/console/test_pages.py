@@ -499,6 +499,8 @@ def test_the_configuration(console: Console) -> None:
     text = console.get("/configuration").text
     assert "transmission_queue: SYSTEM.MQTT.TRANSMIT.QUEUE" in text
     assert "up/here" in text
+    for page in (text, console.get("/mappings/try", name="orders").text):
+        assert "secret: (hidden)" in page and "classified" not in page
 
 
 def test_commands_in_a_text_are_elements() -> None:
