@@ -487,7 +487,7 @@ class LimitConfig(Section):
     message passes. A restart, a failover or a change of the mapping forgets all."""
 
 
-class ChangesConfig(Section):
+class ValueChangesConfig(Section):
     """Report by exception: the mapping leaves out a message whose value is that of the last message with the same key."""
 
     per: TemplateText
@@ -635,7 +635,7 @@ class MappingConfig(Section):
     The message and its parts are one unit of work. Not with a link as the destination."""
     limit: LimitConfig | None = None
     """At most one message per key and period."""
-    changes: ChangesConfig | None = None
+    changes: ValueChangesConfig | None = None
     """Only messages whose value has changed."""
     batch: MappingBatchConfig = Field(default_factory=MappingBatchConfig)
     """Limits of one unit of work."""

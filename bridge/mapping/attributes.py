@@ -32,7 +32,7 @@ from bridge.mapping.json_document import document_of
 from bridge.mapping.message_view import BYTE_FIELDS, md_json, text_of, utf_8
 from bridge.mapping.rendered import BYTE_CHECKS, CHECKS, topic_string, typed
 from bridge.mapping.schema import Schema, SchemaError
-from bridge.mapping.split import PART_COUNT, PART_INDEX, Part
+from bridge.mapping.split import PART_COUNT, PART_INDEX, PayloadPart
 from bridge.mapping.template import (
     FIELDS,
     MD_FIELDS,
@@ -69,7 +69,7 @@ class PublicationScope:
         #: the part of the document that `split` has made
         self.part: Any = None
 
-    def with_part(self, part: Part) -> PublicationScope:
+    def with_part(self, part: PayloadPart) -> PublicationScope:
         """Return the values for a part."""
         return _of_part(self, part)
 
@@ -156,7 +156,7 @@ class MessageScope:
         #: the part of the document that `split` has made
         self.part: Any = None
 
-    def with_part(self, part: Part) -> MessageScope:
+    def with_part(self, part: PayloadPart) -> MessageScope:
         """Return the values for a part."""
         return _of_part(self, part)
 
@@ -215,7 +215,7 @@ class MessageScope:
         return utf_8(self.headers.body, self.ccsid, self.headers.encoding)
 
 
-def _of_part(scope: SomeScope, part: Part) -> SomeScope:
+def _of_part(scope: SomeScope, part: PayloadPart) -> SomeScope:
     """Return the values of a message for one of its parts. The parts share the parsed payload."""
     part_scope = copy(scope)
     part_scope.part = part.value

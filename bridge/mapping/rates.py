@@ -129,7 +129,7 @@ class _Changes:
         return None if is_same else lambda: self.keys.set(key, value)
 
 
-class Rates:
+class MessageRates:
     """Decides which messages of a mapping to leave out."""
 
     def __init__(self, steps: Collection[_Limit | _Changes]) -> None:
@@ -172,7 +172,7 @@ class Rates:
             step.keys.back_out()
 
 
-def rates_of(config: ToMqMapping | ToMqttMapping, captures: Collection[str]) -> Rates | None:
+def rates_of(config: ToMqMapping | ToMqttMapping, captures: Collection[str]) -> MessageRates | None:
     """Return the rates of a mapping, or None if it has none. Raises RuleError."""
 
     def template(section: str, name: str, text: str, check: Callable[[str], str | Decimal]) -> CheckedTemplate:
@@ -185,7 +185,7 @@ def rates_of(config: ToMqMapping | ToMqttMapping, captures: Collection[str]) -> 
         steps.append(_Changes(key, value, changes.deadband, changes.max_keys))
     if (limit := config.limit) is not None:
         steps.append(_Limit(template("limit", "per", limit.per, _shortened), limit.every, limit.max_keys))
-    return Rates(steps) if steps else None
+    return MessageRates(steps) if steps else None
 
 
 def _shortened(text: str) -> str:

@@ -44,7 +44,7 @@ from bridge.mapping.filter import Filter, OtherwiseRoutes
 from bridge.mapping.json_document import encoded
 from bridge.mapping.message_view import body_text, in_ccsid, json_object, target, utf_8
 from bridge.mapping.publisher import publisher_of
-from bridge.mapping.rates import LeftOut, Rates, rates_of
+from bridge.mapping.rates import LeftOut, MessageRates, rates_of
 from bridge.mapping.split import Split
 from bridge.mapping.template import RuleError
 from bridge.mapping.topic_pattern import pattern_of
@@ -754,7 +754,12 @@ def _takes(filter_: Filter, scope: PublicationScope | MessageScope) -> bool:
 
 
 def _results(
-    scope: SomeScope, rates: Rates | None, split: Split | None, make: Callable[[SomeScope], Made], *, clears: bool
+    scope: SomeScope,
+    rates: MessageRates | None,
+    split: Split | None,
+    make: Callable[[SomeScope], Made],
+    *,
+    clears: bool,
 ) -> Sequence[Made] | LeftOut:
     """Return what `make` makes of a message that the mapping takes, or of each of its parts. Raises Unmappable.
 

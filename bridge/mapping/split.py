@@ -26,7 +26,7 @@ _LOCATION = ("split",)
 Made = TypeVar("Made", MappedMessage, Publication)
 
 
-class Part(msgspec.Struct, frozen=True):
+class PayloadPart(msgspec.Struct, frozen=True):
     """A part of a payload."""
 
     value: object
@@ -43,7 +43,7 @@ class Part(msgspec.Struct, frozen=True):
 class PartScope(Scope, Protocol):
     """The values of a message, or of a part of it."""
 
-    def with_part(self, part: Part) -> Self:
+    def with_part(self, part: PayloadPart) -> Self:
         """Return the values for a part."""
 
 
@@ -77,7 +77,7 @@ class Split:
                 raise _too_much(f"{part.index + 1} of {part.count} parts took {MAX_SECONDS:g} s of the processor")
         return messages
 
-    def _parts(self, scope: Scope) -> Iterator[Part]:
+    def _parts(self, scope: Scope) -> Iterator[PayloadPart]:
         elements = self._path.value(scope.document)
         if elements is MISSING:
             raise Unmappable(cmqc.MQRC_PROPERTY_NOT_AVAILABLE, f"split: the payload has no {self._path.text}")
@@ -88,7 +88,7 @@ class Split:
                 f"{self._path.text} of the payload has {len(elements):,} elements, of {self._max_parts:,} at most"
                 " (split.max_parts)"
             )
-        return (Part(element, index, len(elements)) for index, element in enumerate(elements))
+        return (PayloadPart(element, index, len(elements)) for index, element in enumerate(elements))
 
 
 def _too_much(why: str) -> Unmappable:

@@ -18,7 +18,7 @@ from bridge.config.values import endpoint
 from bridge.link import connection as links
 from bridge.link.connection import LinkConnection
 from bridge.link.state import LinkLost, LinkPhase, LinkState, PublicationRefusal
-from bridge.mapping.rates import LeftOut, Rates
+from bridge.mapping.rates import LeftOut, MessageRates
 from bridge.mapping.rule import GUARANTEED_QOS, ToMqRule, ToMqttRule, published_qos
 from bridge.mq.link_sessions import ExchangeRecord, Exchanges, FormerSession, LinkSession, LinkSessions
 from bridge.mq.message_consumer import MessageConsumer
@@ -364,7 +364,7 @@ class FromLinkRunner(LinkRunner, PuttingRunner[Received]):
         return b"%d/%d/%d" % (item.generation, item.packet_id, id(item))
 
     @property
-    def rates(self) -> Rates | None:
+    def rates(self) -> MessageRates | None:
         return self._rule.rates
 
     def map(self, item: Received) -> Sequence[MappedMessage] | LeftOut | None:
@@ -511,7 +511,7 @@ class ToLinkRunner(LinkRunner):
             self._lives[self._link.connected_address] += 1
 
     @property
-    def rates(self) -> Rates | None:
+    def rates(self) -> MessageRates | None:
         return self._rule.rates
 
     def leave_source(self) -> int:

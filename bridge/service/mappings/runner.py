@@ -15,7 +15,7 @@ from bridge.administration.mapping_status import BlockedQueue, MappingStatus, Ru
 from bridge.clock import now_us
 from bridge.config.mapping import MappingConfig, ToMqMapping, ToMqttMapping
 from bridge.histogram import Histogram
-from bridge.mapping.rates import LeftOut, Rates
+from bridge.mapping.rates import LeftOut, MessageRates
 from bridge.mapping.rule import ToMqRule, ToMqttRule, rule_of
 from bridge.mq.dead_letter import DeadLetterRefused, DeadLetters
 from bridge.mq.dead_letter_room import owner_of_mapping, payload_length
@@ -186,7 +186,7 @@ class Runner(Worker[Never], WorkerEvents):
         return ""
 
     @property
-    def rates(self) -> Rates | None:
+    def rates(self) -> MessageRates | None:
         """Decides which messages to leave out, or None."""
         return None
 
@@ -686,7 +686,7 @@ class TransferRunner(PuttingRunner[Got]):
         return item.md.MsgId
 
     @property
-    def rates(self) -> Rates | None:
+    def rates(self) -> MessageRates | None:
         return self._rule.rates
 
     def map(self, item: Got) -> Sequence[MappedMessage] | LeftOut | None:

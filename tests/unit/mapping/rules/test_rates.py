@@ -138,7 +138,7 @@ def test_an_empty_retained_publication_passes(clock: Clock) -> None:
 @pytest.mark.parametrize("value", ['"x"', '"NaN"', '"1e999999999"', '"' + "1" * 1_000 + '"'])
 def test_a_deadband_compares_numbers(value: str) -> None:
     rule = to_mq(changes={**CHANGES["changes"], "deadband": 1})
-    with pytest.raises(Unmappable, match="changes.of: .* is not a number, which changes.deadband compares"):
+    with pytest.raises(Unmappable, match=r"changes.of: .* is not a number, which changes.deadband compares"):
         rule.messages(publication(payload=f'{{"id": "a", "v": {value}}}'.encode()))
 
 
