@@ -109,13 +109,18 @@ _ENDS = frozenset(" \t}|")
 
 
 class PayloadPath:
-    """A singular query of JSONPath (RFC 9535, section 2.3.5.1): names and indexes, such as $.readings[0].value."""
+    """A singular query of JSONPath (RFC 9535, section 2.3.5.1): names and indexes, such as $.readings[0].value.
 
-    __slots__ = ("segments", "text")
+    A query that begins with @ selects from a part of the payload.
+    """
+
+    __slots__ = ("of_part", "segments", "text")
 
     def __init__(self, text: str, segments: tuple[str | int, ...]) -> None:
         self.text = text
         self.segments = segments
+        #: whether the query selects from the part that `split` has made
+        self.of_part = text.startswith("@")
 
     def __reduce__(self) -> tuple[type[PayloadPath], tuple[str, tuple[str | int, ...]]]:
         return PayloadPath, (self.text, self.segments)
@@ -158,7 +163,7 @@ class PayloadPath:
 
 def parse_path(text: str, start: int = 0) -> tuple[PayloadPath, int]:
     """Parse the query that begins at `start` of a template. Returns it with its end. Raises PathError."""
-    assert text[start] == "$"
+    assert text[start] in "$@"
     position = start + 1
     segments: list[str | int] = []
     while position < len(text) and text[position] not in _ENDS:
@@ -174,10 +179,11 @@ def parse_path(text: str, start: int = 0) -> tuple[PayloadPath, int]:
     return PayloadPath(text[start:position], tuple(segments)), position
 
 
-def path_of(text: str) -> PayloadPath:
-    """Parse a text that is a query. Raises PathError."""
-    if not text.startswith("$"):
-        raise PathError(f"{text!r} is not a query of the payload: it begins with $, such as $.device.id", 0)
+def path_of(text: str, root: str = "$") -> PayloadPath:
+    """Parse a text that is a query and begins with `root`. Raises PathError."""
+    if not text.startswith(root):
+        what = "the payload" if root == "$" else "a part of the payload"
+        raise PathError(f"{text!r} is not a query of {what}: it begins with {root}, such as {root}.device.id", 0)
     path, end = parse_path(text)
     if end < len(text):
         raise PathError(_fault(text, end), end)

@@ -299,7 +299,7 @@ class Bridge:
             host=host,
             service=service,
             channels=channels,
-            mappings=Mappings(_environment(host, configuration, archive, traces)),
+            mappings=Mappings(_environment(host, configuration, service, archive, traces)),
             activity=Activity(service),
             queue_manager_watch=watch,
             archive=archive,
@@ -512,9 +512,14 @@ async def _opened(configuration: Configuration) -> AsyncIterator[Host]:
 
 
 def _environment(
-    host: Host, configuration: Configuration, archive: Recorder | None, traces: Tracing | None
+    host: Host,
+    configuration: Configuration,
+    service: TelemetryService,
+    archive: Recorder | None,
+    traces: Tracing | None,
 ) -> MappingEnvironment:
     environment = MappingEnvironment(host, configuration.transmission_queue)
+    environment.on_limit = service.limit_hits.note
     environment.recorder = None if archive is None else archive.mapping
     environment.traces = None if traces is None else traces.mapping
     return environment

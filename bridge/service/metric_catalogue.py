@@ -158,7 +158,11 @@ METRICS: Final = (
            "1 for the present state of a mapping, 0 for the others."),
     Metric("mqbridge_mapping_messages_total", "counter", ("mapping", "outcome"),
            "Messages that a mapping has taken, by outcome: moved, filtered, cut (to end a loop), dead_lettered, discarded "
-           "(not processed, without room on the dead-letter queue)."),
+           "(not processed, without room on the dead-letter queue), left_out (by limit, changes or split)."),
+    Metric("mqbridge_mapping_left_out_total", "counter", ("mapping", "reason"),
+           "Messages that a mapping has taken and left out, by reason: limit, unchanged, no parts."),
+    Metric("mqbridge_mapping_parts_total", "counter", ("mapping",),
+           "Messages that split has made of those that a mapping has moved."),
     Metric("mqbridge_mapping_discarded_total", "counter", ("mapping", "reason"),
            "Messages that a mapping could not process and discarded, because its messages on the dead-letter queue had "
            "reached a limit, by MQRC."),
