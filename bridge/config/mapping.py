@@ -372,7 +372,7 @@ class MqttDestination(_LocalDestination):
         return self
 
 
-_PayloadPathText = Annotated[str, values.text(r"\$[^\x00]{1,1000}", "a member of the payload such as $.device.id")]
+_PayloadPathText = Annotated[str, values.text(r"[$@][^\x00]{1,1000}", "a member of the payload such as $.device.id")]
 _OF_JSON = ("schema", "transform", "keep", "drop")
 """Options of `payload` that need `type: json`, and imply it."""
 _DEPTH = 32
@@ -421,7 +421,7 @@ class TextPayload(Section):
     as `"{$.temp}"`, copies its value. `{expr: EXPRESSION}` is the value of an expression."""
     keep: list[_PayloadPathText] = Field(default_factory=list)
     """Only with `json`: the members of the old document that the new one keeps, such as `$.device.id`. `transform` adds
-    members."""
+    members. With `split`, the members of the part, such as `@.value`."""
     drop: list[_PayloadPathText] = Field(default_factory=list)
     """Only with `json`: the members of the old document that the new one does not keep. `transform` adds members."""
 
@@ -455,6 +455,50 @@ class TextPayload(Section):
         if self.keep and self.drop:
             raise values.refusal("either keep or drop", "drop")
         return self
+
+
+class SplitConfig(Section):
+    """`split` in its long form: the array of a JSON payload whose elements become messages of their own."""
+
+    path: Annotated[str, values.text(r"\$[^\x00]{0,1000}", "an array of the payload such as $.readings")]
+    """The array, such as `$.readings`, or `$` for a payload that is one. In templates, `@` is the element and `$` the whole
+    payload. `{partIndex}` (from 0) and `{partCount}` are message properties, too."""
+    max_parts: Annotated[int, values.integer(1, 5000)] = 1000
+    """Maximum number of elements. A payload with more is an error of the message."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _word(cls, data: Any) -> Any:
+        return data if isinstance(data, Mapping | SplitConfig) else {"path": data}
+
+
+_MAX_KEYS = Annotated[int, values.integer(1, 1_000_000)]
+
+
+class LimitConfig(Section):
+    """At most one message per key and period. The mapping leaves out the others, which are counted and not dead-lettered."""
+
+    per: TemplateText
+    """Template of the key, such as `{$.id}` or `{clientId}`."""
+    every: Annotated[float, values.duration(0.1, values.DAY)]
+    """Minimum time from a message that passes to the next one with the same key, in seconds."""
+    max_keys: _MAX_KEYS = 100_000
+    """Maximum number of keys that the mapping remembers. It forgets those whose last message passed first, so that their next
+    message passes. A restart, a failover or a change of the mapping forgets all."""
+
+
+class ValueChangesConfig(Section):
+    """Report by exception: the mapping leaves out a message whose value is that of the last message with the same key."""
+
+    per: TemplateText
+    """Template of the key, such as `{$.id}` or `{topic}`."""
+    of: TemplateText
+    """Template of the value, such as `{$.temp}`."""
+    deadband: Annotated[float, values.number(0)] | None = None
+    """The value is a number, and passes if it differs from the last one that passed by more than this. None: any difference
+    of the text passes."""
+    max_keys: _MAX_KEYS = 100_000
+    """Maximum number of keys, as for `limit`."""
 
 
 FilterValue = str | int | float | bool | None | list[str | int | float | bool]
@@ -586,6 +630,13 @@ class MappingConfig(Section):
     """Conditions for the messages that the mapping accepts. Default: all messages."""
     payload: TextPayload = Field(default_factory=TextPayload)
     """Type of the payload: `bytes`, `text` or `json`, or a mapping with more options."""
+    split: SplitConfig | None = None
+    """The array of a JSON payload whose elements become messages of their own: `$.readings`, or a mapping with more options.
+    The message and its parts are one unit of work. Not with a link as the destination."""
+    limit: LimitConfig | None = None
+    """At most one message per key and period."""
+    changes: ValueChangesConfig | None = None
+    """Only messages whose value has changed."""
     batch: MappingBatchConfig = Field(default_factory=MappingBatchConfig)
     """Limits of one unit of work."""
     backouts: Annotated[int, values.integer(0, 1000)] = 3
@@ -623,6 +674,19 @@ class MappingConfig(Section):
         if self._schema is None:
             self._schema = self.payload.schema_file.read_bytes()
         return self._schema
+
+    @model_validator(mode="after")
+    def _splits_json(self) -> Self:
+        if self.split is None:
+            return self
+        payload = self.payload
+        if payload.type != "json" and "type" in payload.model_fields_set:
+            raise values.refusal(f"json with split, not {payload.type}", "payload", "type")
+        if payload.object:
+            raise values.refusal("transform instead of object with split", "payload", "object")
+        if payload.type != "json":
+            self.__dict__["payload"] = payload.model_copy(update={"type": "json"})
+        return self
 
     def resolve(self, mappings: Mapping[str, Any], names: ConfiguredNames) -> None:
         """Look up the mappings that `otherwise` names, and store the names of the configuration if they matter."""
@@ -662,6 +726,8 @@ class ToMqMapping(MappingConfig):
     def _strict_because(self) -> str | None:
         if self.source.link != LOCAL:
             return "MQTT acknowledges the publications of a link in order"
+        if self.split is not None:
+            return "all parts of a message are put in one unit of work"
         if self.destination.queue is None:
             return "subscribers may expect the order of several topics"
         return "a request is kept before it is put" if self.destination.requests_queue is not None else None
@@ -711,6 +777,16 @@ class ToMqttMapping(MappingConfig):
     """The MQTT topic to which the mapping publishes."""
     attributes: PublicationAttributes = Field(default_factory=PublicationAttributes)
     """Attributes of the publications. Missing keys have the values of the standard profile."""
+
+    @model_validator(mode="after")
+    def _splits_for_clients(self) -> Self:
+        if self.split is not None and self.destination.link != LOCAL:
+            sentence = (
+                "no split in a mapping to a link, whose broker may accept some parts and reject others (split to a topic of"
+                " the queue manager, and map that to the link)"
+            )
+            raise values.refusal(sentence, "split")
+        return self
 
     @model_validator(mode="after")
     def _otherwise_of_topic(self) -> Self:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping
+from copy import copy
 from functools import partial
 from typing import Any, TypeVar
 
@@ -31,6 +32,7 @@ from bridge.mapping.json_document import document_of
 from bridge.mapping.message_view import BYTE_FIELDS, md_json, text_of, utf_8
 from bridge.mapping.rendered import BYTE_CHECKS, CHECKS, topic_string, typed
 from bridge.mapping.schema import Schema, SchemaError
+from bridge.mapping.split import PART_COUNT, PART_INDEX, PayloadPart
 from bridge.mapping.template import (
     FIELDS,
     MD_FIELDS,
@@ -55,7 +57,7 @@ Steps = list[tuple[str, str]]
 class PublicationScope:
     """The names available in a mapping to MQ."""
 
-    __slots__ = ("_captures", "_document", "_user_properties", "publication", "steps")
+    __slots__ = ("_captures", "_document", "_user_properties", "part", "publication", "steps")
 
     def __init__(self, publication: Publication, captures: Mapping[str, str], steps: Steps | None = None) -> None:
         self.publication = publication
@@ -64,6 +66,12 @@ class PublicationScope:
         self._captures = captures
         self._document: Any = _UNREAD
         self._user_properties: dict[str, str] | None = None
+        #: the part of the document that `split` has made
+        self.part: Any = None
+
+    def with_part(self, part: PayloadPart) -> PublicationScope:
+        """Return the values for a part."""
+        return _of_part(self, part)
 
     def __call__(self, name: str) -> str | None:
         if name in self._captures:
@@ -119,7 +127,7 @@ class PublicationScope:
 class MessageScope:
     """The names available in a mapping to MQTT."""
 
-    __slots__ = ("_captures", "_document", "_text", "ccsid", "headers", "properties", "qos", "steps", "topic")
+    __slots__ = ("_captures", "_document", "_text", "ccsid", "headers", "part", "properties", "qos", "steps", "topic")
 
     def __init__(
         self,
@@ -145,6 +153,12 @@ class MessageScope:
         self.ccsid = ccsid or headers.ccsid
         self._text: str | None = None
         self._document: Any = _UNREAD
+        #: the part of the document that `split` has made
+        self.part: Any = None
+
+    def with_part(self, part: PayloadPart) -> MessageScope:
+        """Return the values for a part."""
+        return _of_part(self, part)
 
     def __call__(self, name: str) -> str | None:
         if name in self._captures:
@@ -199,6 +213,21 @@ class MessageScope:
     def json(self) -> bytes:
         """The body in UTF-8. Raises Unmappable."""
         return utf_8(self.headers.body, self.ccsid, self.headers.encoding)
+
+
+def _of_part(scope: SomeScope, part: PayloadPart) -> SomeScope:
+    """Return the values of a message for one of its parts. The parts share the parsed payload."""
+    part_scope = copy(scope)
+    part_scope.part = part.value
+    part_scope._captures = {**scope._captures, **part.names}
+    if scope.steps is not None:
+        scope.steps.append(("split", f"part {part.index} of {part.count}"))
+    return part_scope
+
+
+def part_names(scope: PublicationScope | MessageScope) -> dict[str, str]:
+    """Return the properties of a message that is a part of another one."""
+    return {name: scope(name) or "" for name in (PART_INDEX, PART_COUNT)}
 
 
 def _dead_letter_text(header: MQDLH | None, field: str) -> str | None:
@@ -277,6 +306,7 @@ _MAX_LENGTH = 2**40
 _MESSAGE_ID_NAMES = frozenset(("messageId", "mqtt.msgid"))
 
 Made = TypeVar("Made")
+SomeScope = TypeVar("SomeScope", PublicationScope, MessageScope)
 
 
 class CheckedTemplate:
@@ -312,10 +342,8 @@ class CheckedTemplate:
         elif chosen is not None:
             self._check = partial(_checked_name, check, chosen)
         self._constant: Any = None
-        for name in sorted(
-            piece.name for piece in self.template.pieces if isinstance(piece, Placeholder) and not piece.path
-        ):
-            located(location, check_known, name, captures, of_publication)
+        for placeholder in sorted(piece for piece in self.template.pieces if isinstance(piece, Placeholder)):
+            located(location, check_placeholder, placeholder, captures, of_publication)
         if self.template.literal is not None:
             try:
                 self._constant = check(self.template.literal)  # the configuration chooses it
@@ -425,14 +453,15 @@ def transform_of(config: AnyMapping, captures: Collection[str]) -> Transform | N
         # Imported late: few mappings have expressions.
         from bridge.mapping.expression import Expression
 
-        return Expression(text, captures, of_publication=of_publication)
+        return Expression(text, captures, of_publication=of_publication, of_part=config.split is not None)
 
     return Transform(
         payload.transform,
         payload.keep,
         payload.drop,
         expression_of=expression_of,
-        check_name=lambda name: check_known(name, captures, of_publication),
+        check=lambda placeholder: check_placeholder(placeholder, captures, of_publication),
+        of_part=config.split is not None,
     )
 
 
@@ -451,6 +480,29 @@ def located(location: tuple[str, ...], make: Callable[..., Made], *arguments: ob
     except RuleError as error:
         error.location = error.location or location
         raise
+
+
+def names_of(config: AnyMapping, captures: Collection[str]) -> tuple[str, ...]:
+    """Return the names that the templates of a mapping can use besides those of all messages: captures, and those of parts.
+
+    Raises RuleError.
+    """
+    if config.split is None:
+        return (*captures,)
+    for name in (PART_INDEX, PART_COUNT):
+        if name in captures:
+            raise RuleError.at(("split",), f"{{{name}}} is a name of split, and cannot be captured from the topic")
+    return (*captures, PART_INDEX, PART_COUNT)
+
+
+def check_placeholder(placeholder: Placeholder, names: Collection[str], of_publication: bool) -> None:
+    """Raise TemplateError for a placeholder that no message of the direction can have. `names` as in `names_of`."""
+    if placeholder.path is None:
+        check_known(placeholder.name, names, of_publication)
+    elif placeholder.path.of_part and PART_INDEX not in names:
+        raise TemplateError(
+            f"{{{placeholder.name}}}: @ is a part of the payload, in mappings with split (hint: $ is the payload)"
+        )
 
 
 def check_known(name: str, captures: Collection[str], of_publication: bool) -> None:
