@@ -82,7 +82,7 @@ def main() -> None:
         for name, rule in rules.items():
             begun = time.process_time()
             for publication in publications:
-                rule.messages(publication)  # type: ignore[arg-type, call-arg]
+                rule.messages(publication)  # type: ignore[union-attr]
             messages = len(publications) * (10 if rule.config.split is not None else 1)
             best[name] = min(best[name], (time.process_time() - begun) / messages * 1e6)
     table = Table(title=f"{options.publications:,} publications, best of {options.rounds} rounds")
