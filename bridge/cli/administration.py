@@ -301,6 +301,7 @@ def _print_client(found: answers.ClientDetails) -> None:
         ("in flight", client.in_flight),
         ("acknowledged, not removed", f"{found.unremoved}{limit}"),
         ("QoS 2 received, not released", found.received),
+        ("invalid publications", found.invalid_publications),
     ]
     facts += [("subscription", f"{one.topic_filter}  {one.user_data}".rstrip()) for one in found.subscriptions]
     for one in found.in_flight:

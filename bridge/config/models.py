@@ -228,6 +228,8 @@ class Configuration(Section):
             mapping.resolve(self.mappings, names)
         for pipeline in self.pipelines.values():
             pipeline.resolve(names)
+        for channel in self.channels:
+            channel.read_schemas()
         return self
 
     @property

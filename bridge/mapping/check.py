@@ -1,4 +1,4 @@
-"""Semantic checks of mappings: templates, filters, loops, QoS.
+"""Semantic checks of mappings: templates, filters, loops, QoS. Also of the schemas of channels.
 
 `bridge.config.document.load` takes `problems` as a parameter and reports its results with file, line and column.
 """
@@ -19,7 +19,7 @@ from bridge.mapping.filter import Filter
 from bridge.mapping.loops import Loop, loops
 from bridge.mapping.rendered import BYTE_CHECKS
 from bridge.mapping.rule import GUARANTEED_QOS, published_qos, rule_of
-from bridge.mapping.schema import SchemaError
+from bridge.mapping.schema import SchemaError, schema_of_channel
 from bridge.mapping.template import WORDS, FilterError, PatternError, Placeholder, RuleError, TemplateError, template_of
 from bridge.mapping.topic_pattern import pattern_of
 from bridge.telemetry.request import is_object_name
@@ -35,13 +35,21 @@ _EXPECTED = {
 }
 
 
-def problems(mappings: Mapping[str, AnyMapping], links: Mapping[str, LinkConfig]) -> list[Clash]:
-    """Return all mistakes in the templates, topic filters and filters of each mapping, and the rejected loops.
+def problems(configuration: Configuration) -> list[Clash]:
+    """Return all mistakes in the templates, topic filters and filters of each mapping, in schemas, and the rejected loops.
 
     Loops that the hop mark stops at run time are allowed (:func:`loops_of` returns them). Two kinds of loops are rejected: a
     mapping that takes all its own output, and a loop that nothing stops, because its links do not carry the mark.
     """
+    mappings, links = configuration.mappings, configuration.links
     found: list[Clash] = []
+    for index, channel in enumerate(configuration.channels):
+        for topic_filter in channel.schemas:
+            try:
+                schema_of_channel(channel, topic_filter)
+            except SchemaError as error:
+                location = ("channels", index, "schemas", topic_filter)
+                found.append(Clash(location, f"a file with a JSON Schema: {error.sentence}"))
     right: dict[str, AnyMapping] = {}
     for name, mapping in mappings.items():
         errors = list(_errors(name, mapping))

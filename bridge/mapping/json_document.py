@@ -33,6 +33,7 @@ class ExactFloat(float):
 
 
 _DECODER: Final = msgspec.json.Decoder(float_hook=ExactFloat)
+_PLAIN_DECODER: Final = msgspec.json.Decoder()
 
 
 def document_of(data: bytes) -> Any:
@@ -41,8 +42,17 @@ def document_of(data: bytes) -> Any:
     Only JSON according to RFC 8259 is accepted: no NaN, and no numbers beyond the range of a double. Numbers with a fraction
     or an exponent are ExactFloat. Integers are exact.
     """
+    return _parsed(_DECODER, data)
+
+
+def plain_document_of(data: bytes) -> Any:
+    """Parse a JSON document like `document_of`, with ordinary floating-point numbers. Raises Unmappable."""
+    return _parsed(_PLAIN_DECODER, data)
+
+
+def _parsed(decoder: msgspec.json.Decoder[Any], data: bytes) -> Any:
     try:
-        return _DECODER.decode(data)
+        return decoder.decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, ValueError) as error:
         why = f"the payload is not JSON ({error}): {shown(data)}"
         raise Unmappable(cmqc.MQRC_FORMAT_ERROR, why) from error

@@ -230,6 +230,8 @@ class ClientJournal:
             outcome = f"rejected: {cmqc.reason_name(reason)} ({reason})" if reason else "put"
             if diverted:
                 outcome = f"dead-lettered: {cmqc.reason_name(diverted)} ({diverted})"
+            if violation := event.invalid.get(index):
+                outcome = f"{outcome}: {violation}"
             text = f"published to {message.topic!r}, QoS {message.qos}{', retained' if retain else ''}"
             self._write(client_id, f"{text}, {len(message.payload)} bytes: {outcome}")
 

@@ -27,6 +27,7 @@ from bridge.administration.requests import ListProblems, ShowLog, ShowStatus
 from bridge.config.models import Configuration
 from bridge.config.values import endpoint
 from bridge.extras import install
+from bridge.mapping.schema import SchemaError
 from bridge.mq import host_of
 from bridge.mq.host import THREADS, Events, Host, HostError, QueueManagerAuthenticator
 from bridge.mq.mqi import MQError
@@ -45,6 +46,7 @@ from bridge.service.client_handler import handlers_of
 from bridge.service.log import LogTail
 from bridge.service.mappings.environment import MappingEnvironment
 from bridge.service.mappings.registry import Mappings, started
+from bridge.service.payload_schemas import schemas_of
 from bridge.service.problems import ProblemList
 from bridge.service.queue_manager_watch import QueueManagerWatch
 from bridge.service.reload import ConfigurationChange, ConfigurationReload, ConfigurationSource
@@ -178,7 +180,7 @@ class Bridge:
                 await self._start_monitoring(starting)
                 await self._start_parts(starting, *await self._open_queue_manager(starting))
                 self._started = starting.pop_all()
-        except (HostError, MQError, TracesError, UnknownPlugin, ChannelError) as error:
+        except (HostError, MQError, TracesError, UnknownPlugin, ChannelError, SchemaError) as error:
             raise StartError(str(error)) from error
 
     async def _start_monitoring(self, stack: AsyncExitStack) -> None:
@@ -263,6 +265,7 @@ class Bridge:
             room=host.dead_letter_room,
         )
         self._service = service
+        service.payload_schemas.use(schemas_of(host.telemetry_channels.channels))
         service.journal.trace(configuration.log.level, configuration.log.trace_clients)
         if archive is not None:
             service.events.attach(archive)

@@ -102,7 +102,10 @@ METRICS: Final = (
            "the time in the backlog. Measured for the first message of a batch, at most 100 batches a second. With IBM MQ, "
            "the clocks of two machines are compared."),
     Metric("mqbridge_publications_refused_total", "counter", ("channel", "reason"),
-           "Publications of clients that the queue manager rejected, by MQRC."),
+           "Publications of clients that the queue manager or a schema rejected, by MQRC."),
+    Metric("mqbridge_invalid_publications_total", "counter", ("channel", "filter", "schema"),
+           "Publications of clients whose payload violates a schema of the channel, by topic filter and file name. They are "
+           "rejected or dead-lettered."),
     Metric("mqbridge_units_of_work_failed_total", "counter", ("channel", "reason"),
            "Units of work with publications that could not be committed, by MQRC. Their clients are disconnected."),
     Metric("mqbridge_dead_letters_total", "counter", ("direction", "reason"),

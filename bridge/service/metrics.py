@@ -523,6 +523,8 @@ def _gather_memory(samples: Samples, memory: MemoryWatermark) -> None:
 
 
 def _gather_limits(samples: Samples, parts: Parts, status: QueueManagerStatus | None) -> None:
+    for labels, number in parts.service.payload_schemas.counts.items():
+        samples.add("mqbridge_invalid_publications_total", number, *labels)
     for limit, number in parts.service.limit_hits.totals().items():
         samples.add("mqbridge_limit_reached_total", number, limit)
     backlogs, room = parts.service.delivery.backlog_limits, parts.host.dead_letter_room

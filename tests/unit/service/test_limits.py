@@ -40,6 +40,7 @@ OTHERWISE: Final = {
     **dict.fromkeys(
         ("connect_timeout", "tls", "websocket"), (ProblemKind.REJECTIONS, "mqbridge_handshakes_failed_total")
     ),
+    "schemas": (ProblemKind.PAYLOADS, "mqbridge_invalid_publications_total"),
     "refused_to_dead_letters": (ProblemKind.DEAD_LETTERS, "mqbridge_dead_letters_total"),
 }
 #: Options that reject nobody, and why.
