@@ -8,6 +8,7 @@ import pytest
 from pydantic import ValidationError
 
 from bridge.config.mapping import ToMqMapping, ToMqttMapping
+from bridge.config.models import Configuration
 from bridge.mapping import split
 from bridge.mapping.check import problems
 from bridge.mapping.rates import LeftOut
@@ -187,5 +188,5 @@ def test_check_knows_the_names_of_parts() -> None:
         )
         for name, topic in (("a", "t"), ("b", "t/{partCount}"))
     }
-    (clash,) = problems(mappings, {})
+    (clash,) = problems(Configuration(mappings=mappings))
     assert clash.location == ("mappings", "b", "split")
