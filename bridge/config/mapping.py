@@ -417,8 +417,8 @@ class TextPayload(RecordOptions):
     """Only with `json`, in a mapping to MQTT: the members of the published JSON object. `{text}` is the text of the
     message."""
     schema_file: values.FilePath | None = Field(default=None, alias="schema")
-    """Only with `json` and `record`: file with a JSON Schema (2020-12) for the payload that arrives, or the JSON document of a
-    record. A payload that violates it is an error of the message. `$ref` to other documents is rejected."""
+    """Only with `json` and `record`: file with a JSON Schema (2020-12) for the payload that arrives, or for the JSON document
+    of a record. A payload that violates it is an error of the message. `$ref` to other documents is rejected."""
     transform: Annotated[Any, _json_tree()] = None
     """Only with `json` and `record`: a new document in the shape of this tree. Texts are templates. A text that is one
     payload field, such as `"{$.temp}"`, copies its value. `{expr: EXPRESSION}` is the value of an expression."""
