@@ -212,7 +212,12 @@ MUTANTS = (
         "former.prefix == self._identifiers.prefix",
         IBM,
     ),
-    Mutant("mq/ibm/publisher.py", "if reason in part.unit.dead_letters and", "if False and", IBM),
+    Mutant(
+        "mq/ibm/publisher.py",
+        "if reason and part.unit.dead_letters_publication(index, reason) and",
+        "if False and",
+        IBM,
+    ),
     # The store.
     Mutant(
         "mq/embedded/storage/recovery_log.py",

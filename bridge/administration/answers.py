@@ -147,6 +147,8 @@ class ClientDetails(msgspec.Struct, kw_only=True):
     in_flight: list[InFlightMessage]
     #: message identifiers received with QoS 2 and not released
     received: int
+    #: publications since it connected that violated a schema of its channel
+    invalid_publications: int = 0
     #: the topics of the oldest messages in the backlog, or the queue of a direct message
     waiting: list[str]
     #: messages acknowledged, or sent with QoS 0, whose removal from the transmission queue is not committed
@@ -232,6 +234,8 @@ class ProblemKind(StrEnum):
     PUBLISH_RATE = "publish_rate"
     #: a channel rejects clients
     REJECTIONS = "rejections"
+    #: clients publish payloads that violate the schemas of a channel
+    PAYLOADS = "payloads"
     #: connections of one client identifier end each other
     CLIENT_IDENTIFIER = "client_identifier"
     #: units of work fail although the queue manager is available

@@ -94,6 +94,10 @@ class MappingStatus(msgspec.Struct, kw_only=True):
     #: of these: discarded to cut a loop
     cut: int = 0
     dead_lettered: int = 0
+    #: the messages that `split` has made of those moved
+    parts: int = 0
+    #: messages that the mapping takes and leaves out: by `limit`, because they are `unchanged`, or with `no parts`
+    left_out: dict[str, int] = {}
     #: messages that could not be processed, discarded because there was no room on the dead-letter queue, by MQRC
     discarded: dict[str, int] = {}
     #: units of work backed out

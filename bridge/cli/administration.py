@@ -416,6 +416,7 @@ def _print_client(found: answers.ClientDetails) -> None:
         ("in flight", client.in_flight),
         ("acknowledged, not removed", f"{found.unremoved}{limit}"),
         ("QoS 2 received, not released", found.received),
+        ("invalid publications", found.invalid_publications),
     ]
     facts += [
         ("subscription", f"{one.topic_filter}  {user_data_in_words(one.user_data)}") for one in found.subscriptions
@@ -539,6 +540,10 @@ def show_mapping(name: MappingName) -> None:
         typer.echo(f"mapping {found.name}: {found.state}")
         for count in ("taken", "moved", "filtered", "cut", "dead_lettered", "backouts", "commits"):
             typer.echo(f"{count.replace('_', '-')}: {getattr(found, count):,}")
+        if found.parts:
+            typer.echo(f"parts: {found.parts:,}")
+        for why, number in found.left_out.items():
+            typer.echo(f"left out ({why}): {number:,}")
         for reason, number in found.discarded.items():
             typer.echo(f"discarded without room on the dead-letter queue: {number:,} with {reason}")
         if found.last_error_at is not None:

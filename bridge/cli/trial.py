@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
@@ -15,7 +15,7 @@ import typer
 from bridge.cli import options
 from bridge.cli.failures import FAILED, NOT_FOUND, WRONG_USAGE, Failure
 from bridge.cli.options import CONFIG, OUTPUT, argument, flag, option, takes
-from bridge.cli.output import note, print_record, write
+from bridge.cli.output import note, print_record, print_records, write
 from bridge.mapping.message_view import BYTE_FIELDS, message_of
 from bridge.telemetry.message import Message
 from bridge.wire.mq import MQMD, RFH2, Folder, encode_chain
@@ -125,7 +125,7 @@ def try_mapping(
             _print_results(partial(_put_to, trial, publication_of(line)) for line in samples.read_bytes().splitlines())
             return
         publication = publication_of(body or b"")
-        _print_message(_made(mapping, steps, lambda done: trial.message(publication, done)))
+        _print_messages(_made(mapping, steps, lambda done: trial.messages(publication, done)), splits=trial.splits)
         return
     if samples is None and (message is None) == (body is None):
         raise Failure(
@@ -153,28 +153,28 @@ def try_mapping(
         _print_results(partial(_published_to, trial, one, topic, asked) for one in given)
         return
     tried = message_in(message, format, ccsid) if message is not None else message_of_body(body or b"")
-    made = _made(mapping, steps, lambda done: trial.publication(tried, topic, asked, done))
-    _print_publication(trial.rule.config.destination.link, made)
+    made = _made(mapping, steps, lambda done: trial.publications(tried, topic, asked, done))
+    _print_publications(trial.rule.config.destination.link, made, splits=trial.splits)
 
 
-def _put_to(trial: Trial, publication: Publication) -> str:
-    """Return the destination of a publication. Raises NotTaken or Unmappable."""
-    to = trial.message(publication).destination
-    return f"topic {to.name}" if to.is_topic else f"queue {to.name}"
+def _put_to(trial: Trial, publication: Publication) -> list[str]:
+    """Return the destinations of the messages of a publication. Raises NotTaken or Unmappable."""
+    destinations = [mapped.destination for mapped in trial.messages(publication)]
+    return [f"topic {to.name}" if to.is_topic else f"queue {to.name}" for to in destinations]
 
 
-def _published_to(trial: Trial, message: Message, topic: str | None, request: Message | None) -> str:
-    """Return the topic of a message. Raises NotTaken or Unmappable."""
-    return f"topic {trial.publication(message, topic, request).topic}"
+def _published_to(trial: Trial, message: Message, topic: str | None, request: Message | None) -> list[str]:
+    """Return the topics of the publications of a message. Raises NotTaken or Unmappable."""
+    return [f"topic {publication.topic}" for publication in trial.publications(message, topic, request)]
 
 
-def _print_results(samples: Iterable[Callable[[], str]]) -> None:
+def _print_results(samples: Iterable[Callable[[], Iterable[str]]]) -> None:
     """Print the results of a mapping for samples. Raises Failure if it rejects one."""
     from bridge.mapping.trial import SampleResults
 
     results = SampleResults()
-    for destination_of in samples:
-        results.add(destination_of)
+    for destinations_of in samples:
+        results.add(destinations_of)
     if not results.samples:
         raise Failure("the file of --samples contains no message", WRONG_USAGE)
     print_record(
@@ -245,10 +245,27 @@ def _made(name: str, show_steps: bool, make: Callable[[Steps | None], Made]) -> 
             print(f"{step}: {value}", file=sys.stderr)
 
 
-def _print_message(mapped: MappedMessage) -> None:
+def _print_messages(messages: Sequence[MappedMessage], *, splits: bool) -> None:
     from bridge.mapping.trial import message_json
 
-    print_record(message_json(mapped), mapped.destination.name, lambda _: write("\n".join(_message_lines(mapped))))
+    records = [
+        (message_json(mapped), mapped.destination.name, "\n".join(_message_lines(mapped))) for mapped in messages
+    ]
+    _print_all(records, splits=splits)
+
+
+def _print_all(records: Sequence[tuple[dict[str, Any], str, str]], *, splits: bool) -> None:
+    """Print messages as JSON, by the names of their destinations or as text: a list of parts, or a single message."""
+    if splits:
+        names = iter([name for _, name, _ in records])
+        print_records(
+            [view for view, _, _ in records],
+            lambda _: next(names),
+            table=lambda _: write("\n\n".join(text for _, _, text in records)),
+        )
+    else:
+        ((view, name, text),) = records
+        print_record(view, name, lambda _: write(text))
 
 
 def _message_lines(mapped: MappedMessage) -> Iterator[str]:
@@ -271,11 +288,13 @@ def _message_lines(mapped: MappedMessage) -> Iterator[str]:
     yield MessageView(mapped.message.md, mapped.message.data).text(verbose=True, defaults=False)
 
 
-def _print_publication(link: str, publication: Publication) -> None:
+def _print_publications(link: str, publications: Sequence[Publication], *, splits: bool) -> None:
     from bridge.mapping.trial import publication_json
 
-    view = publication_json(link, publication)
-    print_record(view, publication.topic, lambda _: write(_publication_text(link, publication, view)))
+    views = [publication_json(link, publication) for publication in publications]
+    texts = [_publication_text(link, publication, view) for publication, view in zip(publications, views, strict=True)]
+    names = [publication.topic for publication in publications]
+    _print_all([*zip(views, names, texts, strict=True)], splits=splits)
 
 
 def _publication_text(link: str, publication: Publication, view: dict[str, Any]) -> str:

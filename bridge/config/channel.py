@@ -1,9 +1,10 @@
 """Telemetry channels: listeners for MQTT clients and their rules."""
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from contextlib import suppress
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
+from pydantic import AfterValidator, Field, PrivateAttr, ValidationInfo, field_validator, model_validator
 
 from bridge.config import values
 from bridge.config.authentication import AuthenticationConfig, each_kind_once
@@ -15,6 +16,7 @@ Protocol = Literal["MQTTV5", "MQTTV311", "MQTTV3"]
 5), MQTTV311 is MQTT 3.1.1 (`MQTT`, level 4), MQTTV3 is MQTT 3.1 (`MQIsdp`, level 3)."""
 
 Reason = Literal[
+    "MQRC_FORMAT_ERROR",
     "MQRC_MSG_TOO_BIG_FOR_Q",
     "MQRC_MSG_TOO_BIG_FOR_Q_MGR",
     "MQRC_NOT_AUTHORIZED",
@@ -25,7 +27,8 @@ Reason = Literal[
     "MQRC_TOPIC_STRING_ERROR",
     "MQRC_UNEXPECTED_ERROR",
 ]
-"""A reason code with which the queue manager rejects a publication."""
+"""A reason code with which the queue manager rejects a publication. MQRC_FORMAT_ERROR: its payload violates a schema of the
+channel."""
 
 ByteOrder = Literal["big", "little"]
 
@@ -119,6 +122,12 @@ class ChannelConfig(Section):
     authentication_methods: list[str] = Field(default=[])
     """Methods of enhanced authentication (MQTT 5): names of entry points of the group `mqbridge.authentication_methods`. A
     client that names another method is rejected. A client that names none is authenticated as usual."""
+    schemas: dict[Annotated[str, values.topic_filter], FilePath] = Field(default_factory=dict)
+    """Topic filter -> file with a JSON Schema (2020-12) for the payloads that clients publish to these topics. All filters
+    that match a topic apply. An empty retained publication, which clears its topic, always passes. MQTT 5 clients get reason
+    code 0x99 with the first violation for an invalid payload with QoS 1 or 2. Other invalid publications, also with QoS 0 and
+    wills, are acknowledged and put to the dead-letter queue (MQRC_FORMAT_ERROR). If `refused_to_dead_letters` contains
+    MQRC_FORMAT_ERROR, those of MQTT 5 are, too. A reload applies changed files to connected clients."""
     refused_to_dead_letters: list[Annotated[Reason, values.choice(Reason)]] = Field(default=[])
     """Reason codes of rejected publications that the bridge puts to the dead-letter queue and acknowledges. For other
     reasons, MQTT 5 clients get a reason code. Other clients are disconnected, and send the publication again after they
@@ -126,6 +135,24 @@ class ChannelConfig(Section):
     max_packet_size: Annotated[int, values.size(64, 268_435_460)] = 4 * values.MIB
     """Maximum size of a packet from a client with its fixed header, in bytes. MQTT 5 clients learn it from CONNACK (Maximum
     Packet Size), and get reason code 0x95 for a larger packet."""
+
+    _schema_contents: dict[str, bytes] = PrivateAttr(default_factory=dict)
+
+    def read_schemas(self) -> None:
+        """Read the files of `schemas`, so that a reload notices a changed file. Errors are raised by `schema_content`."""
+        for topic_filter in self.schemas:
+            with suppress(OSError):
+                self.schema_content(topic_filter)
+
+    def schema_content(self, topic_filter: str) -> bytes:
+        """Return the content of the file for a topic filter of `schemas`, as first read. Raises OSError."""
+        if topic_filter not in self._schema_contents:
+            self._schema_contents[topic_filter] = self.schemas[topic_filter].read_bytes()
+        return self._schema_contents[topic_filter]
+
+    def schemas_differ(self, other: Self) -> bool:
+        """Return whether another channel has other schemas, or files with another content."""
+        return (self.schemas, self._schema_contents) != (other.schemas, other._schema_contents)
 
     @model_validator(mode="before")
     @classmethod

@@ -425,8 +425,8 @@ def _syntax_hint(line: str) -> str:
     return f'put templates in quotes: "{found["text"]}"' if found else ""
 
 
-Examine = Callable[[Mapping[str, AnyMapping], Mapping[str, LinkConfig]], list[Clash]]
-"""Semantic check of valid mappings and links (`bridge.mapping.check`)."""
+Examine = Callable[[Configuration], list[Clash]]
+"""Semantic check of the valid parts of a configuration (`bridge.mapping.check`)."""
 
 SUFFIXES = (".yaml", ".yml")
 """Suffixes of mapping files in a directory."""
@@ -455,7 +455,7 @@ def load(path: Path, examine: Examine | None = None) -> Configuration:
         configuration, wrong = _valid_parts(collection.values, details)
         found = clashes(configuration, wrong)
     if examine is not None:
-        found += examine(configuration.mappings, configuration.links)
+        found += examine(configuration)
     problems += [collection.clash_problem(clash) for clash in found]
     if problems:
         raise ConfigurationError(collection.in_order(problems))

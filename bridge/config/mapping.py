@@ -25,6 +25,7 @@ from pydantic import (
 from bridge.config import values
 from bridge.config.link import LOCAL, LinkReference
 from bridge.config.problems import suggestion
+from bridge.config.record import RecordOptions
 from bridge.config.values import ObjectName, Section, Truth
 
 Retained = Literal["as-published", "never", "always"]
@@ -250,7 +251,7 @@ class PublicationAttributes(Section):
 
 
 Guarantee = Literal["at-most-once", "at-least-once", "exactly-once"]
-PayloadType = Literal["bytes", "text", "json"]
+PayloadType = Literal["bytes", "text", "json", "record"]
 DeadLettersFull = Literal["pause", "discard"]
 Others = Literal["dead-letter", "discard"]
 Order = Literal["destination", "strict"]
@@ -372,7 +373,9 @@ class MqttDestination(_LocalDestination):
         return self
 
 
-_PayloadPathText = Annotated[str, values.text(r"\$[^\x00]{1,1000}", "a member of the payload such as $.device.id")]
+_PayloadPathText = Annotated[str, values.text(r"[$@][^\x00]{1,1000}", "a member of the payload such as $.device.id")]
+DOCUMENTS = frozenset(("json", "record"))
+"""Types of payloads that are JSON documents on the side of MQTT."""
 _OF_JSON = ("schema", "transform", "keep", "drop")
 """Options of `payload` that need `type: json`, and imply it."""
 _DEPTH = 32
@@ -400,39 +403,46 @@ def _json_tree() -> values.ValueKind:
     return values.ValueKind(check)
 
 
-class TextPayload(Section):
+class TextPayload(RecordOptions):
     """`payload` in its long form: the type of the body, and its character set in MQ."""
 
     type: Annotated[PayloadType, values.choice(PayloadType, " (or a mapping with type: one of these, and ccsid:)")] = (
         "bytes"
     )
     """`bytes`: no conversion. `text`: converted between UTF-8 (MQTT) and a CCSID (MQ). `json`: text that must be valid
-    JSON."""
+    JSON. `record`: a COBOL record in MQ, described by `copybook`, and JSON in MQTT."""
     ccsid: Annotated[int, values.integer(1, 65535)] | None = None
     """CCSID of the text in MQ. None: 1208 (UTF-8) for a mapping to MQ, and the CCSID of the message for a mapping to MQTT."""
     object: Annotated[dict[str, TemplateText], Target("payload", check="text")] = Field(default_factory=dict)
     """Only with `json`, in a mapping to MQTT: the members of the published JSON object. `{text}` is the text of the
     message."""
     schema_file: values.FilePath | None = Field(default=None, alias="schema")
-    """Only with `json`: file with a JSON Schema (2020-12) for the payload that arrives. A payload that violates it is an
-    error of the message. `$ref` to other documents is rejected."""
+    """Only with `json` and `record`: file with a JSON Schema (2020-12) for the payload that arrives, or for the JSON document
+    of a record. A payload that violates it is an error of the message. `$ref` to other documents is rejected."""
     transform: Annotated[Any, _json_tree()] = None
-    """Only with `json`: a new document in the shape of this tree. Texts are templates. A text that is one payload field, such
-    as `"{$.temp}"`, copies its value. `{expr: EXPRESSION}` is the value of an expression."""
+    """Only with `json` and `record`: a new document in the shape of this tree. Texts are templates. A text that is one
+    payload field, such as `"{$.temp}"`, copies its value. `{expr: EXPRESSION}` is the value of an expression."""
     keep: list[_PayloadPathText] = Field(default_factory=list)
-    """Only with `json`: the members of the old document that the new one keeps, such as `$.device.id`. `transform` adds
-    members."""
+    """Only with `json` and `record`: the members of the old document that the new one keeps, such as `$.device.id`.
+    `transform` adds members. With `split`, the members of the part, such as `@.value`."""
     drop: list[_PayloadPathText] = Field(default_factory=list)
-    """Only with `json`: the members of the old document that the new one does not keep. `transform` adds members."""
+    """Only with `json` and `record`: the members of the old document that the new one does not keep. `transform` adds
+    members."""
 
     @model_validator(mode="before")
     @classmethod
     def _word(cls, data: Any) -> Any:
         if isinstance(data, str | int | float):  # `payload: text`. Numbers pass here, so that `type` rejects them.
             return {"type": data}
+        if isinstance(data, Mapping) and "type" not in data and data.get("copybook") is not None:
+            return {**data, "type": "record"}
         if isinstance(data, Mapping) and "type" not in data and any(data.get(key) is not None for key in _OF_JSON):
             return {**data, "type": "json"}
         return data
+
+    @property
+    def irrelevant(self) -> tuple[str, ...]:
+        return () if self.type == "record" else self.OF_RECORD
 
     @property
     def makes_document(self) -> bool:
@@ -448,13 +458,62 @@ class TextPayload(Section):
         for key in _OF_JSON:
             if not getattr(self, "schema_file" if key == "schema" else key):
                 continue
-            if self.type != "json":
+            if self.type not in DOCUMENTS:
                 raise values.refusal(f"no {key} with payload {self.type} (write type: json)", key)
             if self.object and key != "schema":
                 raise values.refusal(f"either object or {key}", key)
         if self.keep and self.drop:
             raise values.refusal("either keep or drop", "drop")
+        if self.type == "record":
+            if self.copybook is None:
+                raise values.refusal("a copybook with payload record (the file that describes the record)", "copybook")
+        elif (other := self.first_specified(self.OF_RECORD)) is not None:
+            raise values.refusal(f"no {other} with payload {self.type} (write type: record)", other)
         return self
+
+
+class SplitConfig(Section):
+    """`split` in its long form: the array of a JSON payload whose elements become messages of their own."""
+
+    path: Annotated[str, values.text(r"\$[^\x00]{0,1000}", "an array of the payload such as $.readings")]
+    """The array, such as `$.readings`, or `$` for a payload that is one. In templates, `@` is the element and `$` the whole
+    payload. `{partIndex}` (from 0) and `{partCount}` are message properties, too."""
+    max_parts: Annotated[int, values.integer(1, 5000)] = 1000
+    """Maximum number of elements. A payload with more is an error of the message."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _word(cls, data: Any) -> Any:
+        return data if isinstance(data, Mapping | SplitConfig) else {"path": data}
+
+
+_MAX_KEYS = Annotated[int, values.integer(1, 1_000_000)]
+
+
+class LimitConfig(Section):
+    """At most one message per key and period. The mapping leaves out the others, which are counted and not dead-lettered."""
+
+    per: TemplateText
+    """Template of the key, such as `{$.id}` or `{clientId}`."""
+    every: Annotated[float, values.duration(0.1, values.DAY)]
+    """Minimum time from a message that passes to the next one with the same key, in seconds."""
+    max_keys: _MAX_KEYS = 100_000
+    """Maximum number of keys that the mapping remembers. It forgets those whose last message passed first, so that their next
+    message passes. A restart, a failover or a change of the mapping forgets all."""
+
+
+class ValueChangesConfig(Section):
+    """Report by exception: the mapping leaves out a message whose value is that of the last message with the same key."""
+
+    per: TemplateText
+    """Template of the key, such as `{$.id}` or `{topic}`."""
+    of: TemplateText
+    """Template of the value, such as `{$.temp}`."""
+    deadband: Annotated[float, values.number(0)] | None = None
+    """The value is a number, and passes if it differs from the last one that passed by more than this. None: any difference
+    of the text passes."""
+    max_keys: _MAX_KEYS = 100_000
+    """Maximum number of keys, as for `limit`."""
 
 
 FilterValue = str | int | float | bool | None | list[str | int | float | bool]
@@ -586,6 +645,13 @@ class MappingConfig(Section):
     """Conditions for the messages that the mapping accepts. Default: all messages."""
     payload: TextPayload = Field(default_factory=TextPayload)
     """Type of the payload: `bytes`, `text` or `json`, or a mapping with more options."""
+    split: SplitConfig | None = None
+    """The array of a JSON payload whose elements become messages of their own: `$.readings`, or a mapping with more options.
+    The message and its parts are one unit of work. Not with a link as the destination."""
+    limit: LimitConfig | None = None
+    """At most one message per key and period."""
+    changes: ValueChangesConfig | None = None
+    """Only messages whose value has changed."""
     batch: MappingBatchConfig = Field(default_factory=MappingBatchConfig)
     """Limits of one unit of work."""
     backouts: Annotated[int, values.integer(0, 1000)] = 3
@@ -624,6 +690,19 @@ class MappingConfig(Section):
             self._schema = self.payload.schema_file.read_bytes()
         return self._schema
 
+    @model_validator(mode="after")
+    def _splits_json(self) -> Self:
+        if self.split is None:
+            return self
+        payload = self.payload
+        if payload.type not in DOCUMENTS and "type" in payload.model_fields_set:
+            raise values.refusal(f"json with split, not {payload.type}", "payload", "type")
+        if payload.object:
+            raise values.refusal("transform instead of object with split", "payload", "object")
+        if payload.type not in DOCUMENTS:
+            self.__dict__["payload"] = payload.model_copy(update={"type": "json"})
+        return self
+
     def resolve(self, mappings: Mapping[str, Any], names: ConfiguredNames) -> None:
         """Look up the mappings that `otherwise` names, and store the names of the configuration if they matter."""
         self._routes.update((name, mappings[name]) for name in self.otherwise)
@@ -632,6 +711,8 @@ class MappingConfig(Section):
                 OSError
             ):  # Errors are reported with the rule. Read here, so that a reload notices a changed file.
                 _ = self.schema_content
+        if self.payload.copybook is not None:
+            self.payload.read_copybook()
         assert isinstance(self, ToMqMapping | ToMqttMapping)
         if not any("{" in text and attribute.target.check in _NAMES for _, attribute, text in templates_of(self)):
             names = names._replace(queues=frozenset(), queue_managers=frozenset(), users=frozenset())
@@ -662,6 +743,8 @@ class ToMqMapping(MappingConfig):
     def _strict_because(self) -> str | None:
         if self.source.link != LOCAL:
             return "MQTT acknowledges the publications of a link in order"
+        if self.split is not None:
+            return "all parts of a message are put in one unit of work"
         if self.destination.queue is None:
             return "subscribers may expect the order of several topics"
         return "a request is kept before it is put" if self.destination.requests_queue is not None else None
@@ -711,6 +794,22 @@ class ToMqttMapping(MappingConfig):
     """The MQTT topic to which the mapping publishes."""
     attributes: PublicationAttributes = Field(default_factory=PublicationAttributes)
     """Attributes of the publications. Missing keys have the values of the standard profile."""
+
+    @model_validator(mode="after")
+    def _splits_for_clients(self) -> Self:
+        if self.split is not None and self.destination.link != LOCAL:
+            sentence = (
+                "no split in a mapping to a link, whose broker may accept some parts and reject others (split to a topic of"
+                " the queue manager, and map that to the link)"
+            )
+            raise values.refusal(sentence, "split")
+        return self
+
+    @model_validator(mode="after")
+    def _reads_records(self) -> Self:
+        if (option := self.payload.first_specified(RecordOptions.OF_WRITING)) is not None:
+            raise values.refusal(f"no {option} in a mapping to MQTT, which reads records", "payload", option)
+        return self
 
     @model_validator(mode="after")
     def _otherwise_of_topic(self) -> Self:

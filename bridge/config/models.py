@@ -246,6 +246,8 @@ class Configuration(Section):
             mapping.resolve(self.mappings, names)
         for pipeline in self.pipelines.values():
             pipeline.resolve(names)
+        for channel in self.channels:
+            channel.read_schemas()
         return self
 
     @property
@@ -531,6 +533,9 @@ def _mapping_clashes(
         yield Clash(place, sentence, f"{used!r}")
     elif isinstance(mapping, ToMqMapping) and not mapping.attributes.rfh2 and mapping.attributes.has_typed_properties:
         sentence = "a mapping without types of properties, or with rfh2: true, because properties of rows are text"
+        yield Clash(place, sentence, f"{used!r}")
+    elif mapping.limit is not None or mapping.changes is not None:
+        sentence = "a mapping without limit and changes, because the tasks of a pipeline do not know each other's rows"
         yield Clash(place, sentence, f"{used!r}")
     if mapping.enabled:
         sentence = f"false, because pipeline {name} uses the mapping, and the service would move the same messages"

@@ -294,11 +294,27 @@ def host_and_port_of(text: str) -> tuple[str, int]:
 @_kind({"type": "string", "minLength": 1})
 def topic_pattern(value: object) -> str:
     """Accept an MQTT topic filter. Its levels may contain %c and %u."""
-    if isinstance(value, str) and 0 < len(value.encode()) <= 65_535 and "\0" not in value:
-        levels = value.split("/")
-        if all(one in ("+", "#") or not {"+", "#"} & set(one) for one in levels) and "#" not in levels[:-1]:
-            return value
+    if isinstance(value, str) and _is_topic_filter(value):
+        return value
     raise refusal("a topic filter, in which %c stands for the client identifier and %u for the user")
+
+
+@_kind({"type": "string", "minLength": 1})
+def topic_filter(value: object) -> str:
+    """Accept an MQTT topic filter."""
+    if isinstance(value, str) and _is_topic_filter(value):
+        return value
+    raise refusal("a topic filter such as plant/+/reading")
+
+
+def _is_topic_filter(text: str) -> bool:
+    levels = text.split("/")
+    return (
+        0 < len(text.encode()) <= 65_535
+        and "\0" not in text
+        and all(level in ("+", "#") or not {"+", "#"} & set(level) for level in levels)
+        and "#" not in levels[:-1]
+    )
 
 
 @_kind({"type": "string", "pattern": "^(unix|[0-9A-Fa-f.:]+(/[0-9]{1,3})?)$"})

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import Annotated, Any
+from collections.abc import Sequence
+from typing import Annotated, Any, Final
 
 import msgspec
 
@@ -55,6 +56,10 @@ class TrialForm(TrialQuery, kw_only=True):
     #: one NAME=VALUE per line
     properties: str = ""
     format: str = ""
+
+
+#: Number of parts of a message that the trial shows.
+SHOWN_PARTS: Final = 10
 
 
 class TrialOutcome(msgspec.Struct, frozen=True):
@@ -111,15 +116,16 @@ def _outcome(configuration: Configuration, form: TrialForm) -> TrialOutcome:
                 content_type=form.content_type,
                 properties=properties,
             )
-            mapped = trial.message(publication)
-            to = mapped.destination
+            messages = trial.messages(publication)
+            to = messages[0].destination
             where = f"published to topic {to.name}" if to.is_topic else f"put to queue {to.name}"
-            return TrialOutcome(True, f"It would be {where}", list(fields(message_json(mapped))))
+            return _success(f"It would be {where}", [message_json(mapped) for mapped in messages])
         message = message_of(body, form.format or None, None)
         message = with_properties(message, properties) if properties else message
-        publication = trial.publication(message, form.topic or None)
-        result = publication_json(trial.rule.config.destination.link, publication)
-        return TrialOutcome(True, f"It would be published to topic {publication.topic}", list(fields(result)))
+        publications = trial.publications(message, form.topic or None)
+        link = trial.rule.config.destination.link
+        views = [publication_json(link, publication) for publication in publications]
+        return _success(f"It would be published to topic {publications[0].topic}", views)
     except Unmappable as error:
         reason = f"{cmqc.reason_name(error.reason)} ({error.reason})"
         return TrialOutcome(False, f"The mapping rejects it: it would be dead-lettered with {reason}: {error}")
@@ -127,6 +133,16 @@ def _outcome(configuration: Configuration, form: TrialForm) -> TrialOutcome:
         return TrialOutcome(False, f"The mapping does not take it: {error}")
     except ValueError as error:
         return TrialOutcome(False, f"The message is not valid: {error}")
+
+
+def _success(what: str, views: Sequence[dict[str, Any]]) -> TrialOutcome:
+    """Return the outcome of a trial with one message or several parts of it, of which the first `SHOWN_PARTS` are shown."""
+    if len(views) == 1:
+        return TrialOutcome(True, what, list(fields(views[0])))
+    shown = [
+        (f"part {index}: {name}", text) for index, view in enumerate(views[:SHOWN_PARTS]) for name, text in fields(view)
+    ]
+    return TrialOutcome(True, f"{what}, as the first of {len(views):,} parts", shown)
 
 
 def _properties(text: str) -> dict[str, str]:

@@ -65,7 +65,7 @@ class Overview(msgspec.Struct, kw_only=True):
                 return "the client", link("/clients/show", id=problem.subject)
             case answers.ProblemKind.QUEUE:
                 return "the queue", link("/queues/show", name=problem.subject)
-            case answers.ProblemKind.REJECTIONS:
+            case answers.ProblemKind.REJECTIONS | answers.ProblemKind.PAYLOADS:
                 return "its log lines", link("/log", search=problem.subject)
             case (
                 answers.ProblemKind.COMMITS

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping
+from copy import copy
 from functools import partial
 from typing import Any, TypeVar
 
@@ -27,10 +28,12 @@ from bridge.config.mapping import (
     templates_of,
 )
 from bridge.mapping.chosen_names import ChosenNames
-from bridge.mapping.json_document import document_of
+from bridge.mapping.json_document import document_of, encoded
 from bridge.mapping.message_view import BYTE_FIELDS, md_json, text_of, utf_8
+from bridge.mapping.record_payload import RecordPayload
 from bridge.mapping.rendered import BYTE_CHECKS, CHECKS, topic_string, typed
 from bridge.mapping.schema import Schema, SchemaError
+from bridge.mapping.split import PART_COUNT, PART_INDEX, PayloadPart
 from bridge.mapping.template import (
     FIELDS,
     MD_FIELDS,
@@ -55,7 +58,7 @@ Steps = list[tuple[str, str]]
 class PublicationScope:
     """The names available in a mapping to MQ."""
 
-    __slots__ = ("_captures", "_document", "_user_properties", "publication", "steps")
+    __slots__ = ("_captures", "_document", "_user_properties", "part", "publication", "steps")
 
     def __init__(self, publication: Publication, captures: Mapping[str, str], steps: Steps | None = None) -> None:
         self.publication = publication
@@ -64,6 +67,12 @@ class PublicationScope:
         self._captures = captures
         self._document: Any = _UNREAD
         self._user_properties: dict[str, str] | None = None
+        #: the part of the document that `split` has made
+        self.part: Any = None
+
+    def with_part(self, part: PayloadPart) -> PublicationScope:
+        """Return the values for a part."""
+        return _of_part(self, part)
 
     def __call__(self, name: str) -> str | None:
         if name in self._captures:
@@ -119,7 +128,20 @@ class PublicationScope:
 class MessageScope:
     """The names available in a mapping to MQTT."""
 
-    __slots__ = ("_captures", "_document", "_text", "ccsid", "headers", "properties", "qos", "steps", "topic")
+    __slots__ = (
+        "_captures",
+        "_document",
+        "_record",
+        "_text",
+        "ccsid",
+        "encoding",
+        "headers",
+        "part",
+        "properties",
+        "qos",
+        "steps",
+        "topic",
+    )
 
     def __init__(
         self,
@@ -130,9 +152,13 @@ class MessageScope:
         topic: str,
         qos: int,
         ccsid: int | None,
+        encoding: int | None = None,
+        record: RecordPayload | None = None,
         steps: Steps | None = None,
     ) -> None:
         self.headers = headers
+        #: None: the body is text
+        self._record = record
         #: the steps so far, or None if they are not recorded
         self.steps = steps
         #: MQTT 5 properties: of the message, or for an answer those that its request specifies
@@ -143,8 +169,15 @@ class MessageScope:
         self.qos = qos
         #: of the body, as specified by the mapping, otherwise by the message
         self.ccsid = ccsid or headers.ccsid
+        self.encoding = encoding or headers.encoding
         self._text: str | None = None
         self._document: Any = _UNREAD
+        #: the part of the document that `split` has made
+        self.part: Any = None
+
+    def with_part(self, part: PayloadPart) -> MessageScope:
+        """Return the values for a part."""
+        return _of_part(self, part)
 
     def __call__(self, name: str) -> str | None:
         if name in self._captures:
@@ -185,20 +218,40 @@ class MessageScope:
     def text(self) -> str:
         """The decoded body, cached. Raises Unmappable."""
         if self._text is None:
-            self._text = text_of(self.headers.body, self.ccsid, self.headers.encoding)
+            self._text = text_of(self.headers.body, self.ccsid, self.encoding)
         return self._text
 
     @property
     def document(self) -> Any:
-        """The body parsed as JSON, cached. Raises Unmappable."""
+        """The body as a JSON document, cached. Raises Unmappable."""
         if self._document is _UNREAD:
-            self._document = document_of(self.json)
+            record, body = self._record, self.headers.body
+            self._document = (
+                document_of(self.json) if record is None else record.document_of(body, self.ccsid, self.encoding)
+            )
         return self._document
 
     @property
     def json(self) -> bytes:
-        """The body in UTF-8. Raises Unmappable."""
-        return utf_8(self.headers.body, self.ccsid, self.headers.encoding)
+        """The body as JSON in UTF-8. Raises Unmappable."""
+        if self._record is not None:
+            return encoded(self.document)
+        return utf_8(self.headers.body, self.ccsid, self.encoding)
+
+
+def _of_part(scope: SomeScope, part: PayloadPart) -> SomeScope:
+    """Return the values of a message for one of its parts. The parts share the parsed payload."""
+    part_scope = copy(scope)
+    part_scope.part = part.value
+    part_scope._captures = {**scope._captures, **part.names}
+    if scope.steps is not None:
+        scope.steps.append(("split", f"part {part.index} of {part.count}"))
+    return part_scope
+
+
+def part_names(scope: PublicationScope | MessageScope) -> dict[str, str]:
+    """Return the properties of a message that is a part of another one."""
+    return {name: scope(name) or "" for name in (PART_INDEX, PART_COUNT)}
 
 
 def _dead_letter_text(header: MQDLH | None, field: str) -> str | None:
@@ -277,6 +330,7 @@ _MAX_LENGTH = 2**40
 _MESSAGE_ID_NAMES = frozenset(("messageId", "mqtt.msgid"))
 
 Made = TypeVar("Made")
+SomeScope = TypeVar("SomeScope", PublicationScope, MessageScope)
 
 
 class CheckedTemplate:
@@ -312,10 +366,8 @@ class CheckedTemplate:
         elif chosen is not None:
             self._check = partial(_checked_name, check, chosen)
         self._constant: Any = None
-        for name in sorted(
-            piece.name for piece in self.template.pieces if isinstance(piece, Placeholder) and not piece.path
-        ):
-            located(location, check_known, name, captures, of_publication)
+        for placeholder in sorted(piece for piece in self.template.pieces if isinstance(piece, Placeholder)):
+            located(location, check_placeholder, placeholder, captures, of_publication)
         if self.template.literal is not None:
             try:
                 self._constant = check(self.template.literal)  # the configuration chooses it
@@ -425,14 +477,15 @@ def transform_of(config: AnyMapping, captures: Collection[str]) -> Transform | N
         # Imported late: few mappings have expressions.
         from bridge.mapping.expression import Expression
 
-        return Expression(text, captures, of_publication=of_publication)
+        return Expression(text, captures, of_publication=of_publication, of_part=config.split is not None)
 
     return Transform(
         payload.transform,
         payload.keep,
         payload.drop,
         expression_of=expression_of,
-        check_name=lambda name: check_known(name, captures, of_publication),
+        check=lambda placeholder: check_placeholder(placeholder, captures, of_publication),
+        of_part=config.split is not None,
     )
 
 
@@ -451,6 +504,29 @@ def located(location: tuple[str, ...], make: Callable[..., Made], *arguments: ob
     except RuleError as error:
         error.location = error.location or location
         raise
+
+
+def names_of(config: AnyMapping, captures: Collection[str]) -> tuple[str, ...]:
+    """Return the names that the templates of a mapping can use besides those of all messages: captures, and those of parts.
+
+    Raises RuleError.
+    """
+    if config.split is None:
+        return (*captures,)
+    for name in (PART_INDEX, PART_COUNT):
+        if name in captures:
+            raise RuleError.at(("split",), f"{{{name}}} is a name of split, and cannot be captured from the topic")
+    return (*captures, PART_INDEX, PART_COUNT)
+
+
+def check_placeholder(placeholder: Placeholder, names: Collection[str], of_publication: bool) -> None:
+    """Raise TemplateError for a placeholder that no message of the direction can have. `names` as in `names_of`."""
+    if placeholder.path is None:
+        check_known(placeholder.name, names, of_publication)
+    elif placeholder.path.of_part and PART_INDEX not in names:
+        raise TemplateError(
+            f"{{{placeholder.name}}}: @ is a part of the payload, in mappings with split (hint: $ is the payload)"
+        )
 
 
 def check_known(name: str, captures: Collection[str], of_publication: bool) -> None:

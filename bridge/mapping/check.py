@@ -1,4 +1,4 @@
-"""Semantic checks of mappings: templates, filters, loops, QoS.
+"""Semantic checks of mappings: templates, filters, loops, QoS. Also of the schemas of channels.
 
 `bridge.config.document.load` takes `problems` as a parameter and reports its results with file, line and column.
 """
@@ -12,14 +12,15 @@ from bridge.config.mapping import AnyMapping, FilterConfig, ToMqMapping, ToMqttM
 from bridge.config.models import Configuration
 from bridge.config.problems import Clash
 from bridge.config.values import listing
-from bridge.mapping.attributes import checked_template, located
+from bridge.mapping.attributes import checked_template, located, names_of
 from bridge.mapping.chosen_names import is_system
 from bridge.mapping.expression import ExpressionError
 from bridge.mapping.filter import Filter
 from bridge.mapping.loops import Loop, loops
+from bridge.mapping.record_payload import RecordLayoutError
 from bridge.mapping.rendered import BYTE_CHECKS
 from bridge.mapping.rule import GUARANTEED_QOS, published_qos, rule_of
-from bridge.mapping.schema import SchemaError
+from bridge.mapping.schema import SchemaError, schema_of_channel
 from bridge.mapping.template import WORDS, FilterError, PatternError, Placeholder, RuleError, TemplateError, template_of
 from bridge.mapping.topic_pattern import pattern_of
 from bridge.telemetry.request import is_object_name
@@ -32,16 +33,25 @@ _EXPECTED = {
     FilterError: "a filter",
     ExpressionError: "an expression",
     SchemaError: "a JSON Schema",
+    RecordLayoutError: "a copybook and options that fit it",
 }
 
 
-def problems(mappings: Mapping[str, AnyMapping], links: Mapping[str, LinkConfig]) -> list[Clash]:
-    """Return all mistakes in the templates, topic filters and filters of each mapping, and the rejected loops.
+def problems(configuration: Configuration) -> list[Clash]:
+    """Return all mistakes in the templates, topic filters and filters of each mapping, in schemas, and the rejected loops.
 
     Loops that the hop mark stops at run time are allowed (:func:`loops_of` returns them). Two kinds of loops are rejected: a
     mapping that takes all its own output, and a loop that nothing stops, because its links do not carry the mark.
     """
+    mappings, links = configuration.mappings, configuration.links
     found: list[Clash] = []
+    for index, channel in enumerate(configuration.channels):
+        for topic_filter in channel.schemas:
+            try:
+                schema_of_channel(channel, topic_filter)
+            except SchemaError as error:
+                location = ("channels", index, "schemas", topic_filter)
+                found.append(Clash(location, f"a file with a JSON Schema: {error.sentence}"))
     right: dict[str, AnyMapping] = {}
     for name, mapping in mappings.items():
         errors = list(_errors(name, mapping))
@@ -70,10 +80,16 @@ def _errors(name: str, mapping: AnyMapping) -> Iterator[RuleError]:
         except RuleError as error:
             faulty, captures = True, None
             yield error
-    if captures is not None:  # otherwise the valid names are unknown
+    names: tuple[str, ...] | None = None
+    try:
+        names = None if captures is None else names_of(mapping, captures)
+    except RuleError as error:
+        faulty = True
+        yield error
+    if captures is not None and names is not None:  # otherwise the valid names are unknown
         for where, attribute, text in templates_of(mapping):
             try:
-                checked_template(mapping, captures, where, attribute, text, _ANY)
+                checked_template(mapping, names, where, attribute, text, _ANY)
             except RuleError as error:
                 faulty = True
                 yield error
@@ -309,9 +325,9 @@ def _names_without_default(text: str | None) -> Iterator[str]:
 
 def _unknown_names(mapping: AnyMapping, source: str | None, destination: str | None) -> Iterator[str]:
     """Yield a warning for each name that can only be a message property. Messages without it are dead-lettered."""
-    captures = pattern_of(source).names if source is not None else ()
+    captures = names_of(mapping, pattern_of(source).names if source is not None else ())
     for name in _names_without_default(destination):
-        if "." not in name and not name.startswith("$") and name not in WORDS and name not in captures:
+        if "." not in name and not name.startswith(("$", "@")) and name not in WORDS and name not in captures:
             known = f" (captures: {', '.join(captures)})" if captures else ""
             yield (
                 f"{{{name}}} in its destination is not a capture{known}, so it is a message property: a message without"

@@ -45,6 +45,11 @@ class ExpressionScope(Protocol):
         ...
 
     @property
+    def part(self) -> Any:
+        """The part of the document that `split` has made."""
+        ...
+
+    @property
     def user_properties(self) -> Mapping[str, str]:
         """The message properties of the usr folder."""
         ...
@@ -58,6 +63,7 @@ class ExpressionScope(Protocol):
 #: Words that are variables of expressions -> description. Captures are variables, too.
 WORDS: Final[Mapping[str, str]] = {
     "payload": "the JSON payload",
+    "part": "the part of the payload, in mappings with `split`",
     "topic": "topic of the publication",
     "clientId": "client identifier of the publisher",
     "user": "user of the publisher",
@@ -65,6 +71,8 @@ WORDS: Final[Mapping[str, str]] = {
     "md": "fields of the MQMD by name, in mappings to MQTT: `md.Priority`",
     "time": "time of the evaluation",
 }
+#: Variables that are JSON documents.
+_DOCUMENTS: Final = ("payload", "part")
 #: Maximum length in characters.
 _LENGTH: Final = 4_096
 #: The macros that are loops.
@@ -119,18 +127,21 @@ _LARGE: Final = secrets.token_hex()
 class Expression:
     """A compiled expression. Raises ExpressionError.
 
-    `captures` are the names of the mapping's source. `of_publication`: messages have no MQMD.
+    `captures` are the names of the mapping's source. `of_publication`: messages have no MQMD. `of_part`: messages have parts.
     """
 
     __slots__ = ("_floating", "_members", "_names", "_path", "_program", "reads_payload", "text")
 
-    def __init__(self, text: str, captures: Collection[str] = (), *, of_publication: bool = False) -> None:
+    def __init__(
+        self, text: str, captures: Collection[str] = (), *, of_publication: bool = False, of_part: bool = False
+    ) -> None:
         self.text = text
         if len(text) > _LENGTH:
             raise ExpressionError(f"an expression has at most {_LENGTH:,} characters, not {len(text):,}")
         tokens = [token for token in _TOKEN.finditer(text) if not token["comment"]]
         _check_cost(tokens)
-        words = frozenset((*captures, *WORDS)) - _TYPES - (frozenset({"md"}) if of_publication else frozenset())
+        unknown = {name for name, known in (("md", not of_publication), ("part", of_part)) if not known}
+        words = frozenset((*captures, *WORDS)) - _TYPES - (unknown.difference(captures))
         environment = _environment(words)
         floating = _floating(environment, text, tokens)
         #: the program with the numbers of the expression as floating-point numbers, or None if that has another meaning
@@ -145,9 +156,10 @@ class Expression:
         _check_literals(environment, tokens)
         #: the query of an expression that only selects a field: its value passes unchanged
         self._path: PayloadPath | None = None
-        if text.startswith("payload"):
-            with contextlib.suppress(PathError):
-                self._path = path_of(text.strip().replace("payload", "$", 1))
+        for name, root in zip(_DOCUMENTS, "$@", strict=True):
+            if text.startswith(name) and name in words:
+                with contextlib.suppress(PathError):
+                    self._path = path_of(text.strip().replace(name, root, 1), root)
         #: the variables in use, or more
         self._names = frozenset(token["name"] for token in tokens if token["name"]) & words
         #: whether the expression uses the payload
@@ -158,7 +170,7 @@ class Expression:
     def value(self, scope: ExpressionScope) -> Any:
         """Return the value for a message, as JSON. Raises Unmappable if it has none."""
         if self._path is not None:
-            selected = self._path.value(scope.document)
+            selected = self._path.value(scope.part if self._path.of_part else scope.document)
             if selected is MISSING:
                 raise Unmappable(cmqc.MQRC_PROPERTY_NOT_AVAILABLE, f"the payload has no {self._path.text}")
             return selected
@@ -188,8 +200,7 @@ class Expression:
         if self._program is not None:
             is_error, value = _run(self._program, data)
         if is_error and _NO_OVERLOAD in value and self._floating is not None:
-            if self.reads_payload:
-                data = data | {"payload": _as_floats(data["payload"])}
+            data = data | {name: _as_floats(data[name]) for name in _DOCUMENTS if name in data}
             is_error_again, again = _run(self._floating, data)
             if not is_error_again or self._program is None:
                 return is_error_again, again
@@ -211,6 +222,7 @@ class Expression:
 
 _READ: Final[Mapping[str, Callable[[ExpressionScope], Any]]] = {
     "payload": lambda scope: scope.document,
+    "part": lambda scope: scope.part,
     "usr": lambda scope: dict(scope.user_properties),
     "md": lambda scope: dict(scope.descriptor),
     "time": lambda _scope: datetime.now(UTC),
@@ -232,6 +244,7 @@ def _environment(words: frozenset[str]) -> Any:
     cel = _package()
     types = {
         "payload": cel.Type.DYN,
+        "part": cel.Type.DYN,
         "usr": cel.Type.Map(cel.Type.STRING, cel.Type.STRING),
         "md": cel.Type.Map(cel.Type.STRING, cel.Type.DYN),
         "time": cel.Type.TIMESTAMP,

@@ -33,6 +33,7 @@ class ExactFloat(float):
 
 
 _DECODER: Final = msgspec.json.Decoder(float_hook=ExactFloat)
+_PLAIN_DECODER: Final = msgspec.json.Decoder()
 
 
 def document_of(data: bytes) -> Any:
@@ -41,8 +42,17 @@ def document_of(data: bytes) -> Any:
     Only JSON according to RFC 8259 is accepted: no NaN, and no numbers beyond the range of a double. Numbers with a fraction
     or an exponent are ExactFloat. Integers are exact.
     """
+    return _parsed(_DECODER, data)
+
+
+def plain_document_of(data: bytes) -> Any:
+    """Parse a JSON document like `document_of`, with ordinary floating-point numbers. Raises Unmappable."""
+    return _parsed(_PLAIN_DECODER, data)
+
+
+def _parsed(decoder: msgspec.json.Decoder[Any], data: bytes) -> Any:
     try:
-        return _DECODER.decode(data)
+        return decoder.decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, ValueError) as error:
         why = f"the payload is not JSON ({error}): {shown(data)}"
         raise Unmappable(cmqc.MQRC_FORMAT_ERROR, why) from error
@@ -99,13 +109,18 @@ _ENDS = frozenset(" \t}|")
 
 
 class PayloadPath:
-    """A singular query of JSONPath (RFC 9535, section 2.3.5.1): names and indexes, such as $.readings[0].value."""
+    """A singular query of JSONPath (RFC 9535, section 2.3.5.1): names and indexes, such as $.readings[0].value.
 
-    __slots__ = ("segments", "text")
+    A query that begins with @ selects from a part of the payload.
+    """
+
+    __slots__ = ("of_part", "segments", "text")
 
     def __init__(self, text: str, segments: tuple[str | int, ...]) -> None:
         self.text = text
         self.segments = segments
+        #: whether the query selects from the part that `split` has made
+        self.of_part = text.startswith("@")
 
     def __reduce__(self) -> tuple[type[PayloadPath], tuple[str, tuple[str | int, ...]]]:
         return PayloadPath, (self.text, self.segments)
@@ -148,7 +163,7 @@ class PayloadPath:
 
 def parse_path(text: str, start: int = 0) -> tuple[PayloadPath, int]:
     """Parse the query that begins at `start` of a template. Returns it with its end. Raises PathError."""
-    assert text[start] == "$"
+    assert text[start] in "$@"
     position = start + 1
     segments: list[str | int] = []
     while position < len(text) and text[position] not in _ENDS:
@@ -164,10 +179,11 @@ def parse_path(text: str, start: int = 0) -> tuple[PayloadPath, int]:
     return PayloadPath(text[start:position], tuple(segments)), position
 
 
-def path_of(text: str) -> PayloadPath:
-    """Parse a text that is a query. Raises PathError."""
-    if not text.startswith("$"):
-        raise PathError(f"{text!r} is not a query of the payload: it begins with $, such as $.device.id", 0)
+def path_of(text: str, root: str = "$") -> PayloadPath:
+    """Parse a text that is a query and begins with `root`. Raises PathError."""
+    if not text.startswith(root):
+        what = "the payload" if root == "$" else "a part of the payload"
+        raise PathError(f"{text!r} is not a query of {what}: it begins with {root}, such as {root}.device.id", 0)
     path, end = parse_path(text)
     if end < len(text):
         raise PathError(_fault(text, end), end)

@@ -13,7 +13,8 @@ headers. JSON filters, and checks that the payload is JSON or text, run for each
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final, Generic, TypeVar
 
 import msgspec
@@ -29,16 +30,23 @@ from bridge.config.mapping import (
 from bridge.mapping.attributes import (
     MessageScope,
     PublicationScope,
+    SomeScope,
     Steps,
     located,
+    names_of,
+    part_names,
     read_templates,
     schema_of,
     transform_of,
     used_fields_of,
 )
 from bridge.mapping.filter import Filter, OtherwiseRoutes
-from bridge.mapping.message_view import body_text, in_ccsid, json_object, target, utf_8
+from bridge.mapping.json_document import encoded
+from bridge.mapping.message_view import body_text, in_ccsid, json_object, target
 from bridge.mapping.publisher import publisher_of
+from bridge.mapping.rates import LeftOut, MessageRates, rates_of
+from bridge.mapping.record_payload import RecordPayload, record_of
+from bridge.mapping.split import Split
 from bridge.mapping.template import RuleError
 from bridge.mapping.topic_pattern import pattern_of
 from bridge.mqtt.packets import PublishProperties
@@ -83,6 +91,7 @@ _MSGID = b"<msgid"
 _STRUC_LENGTH = slice(8, 12)
 
 Kept = TypeVar("Kept")
+Made = TypeVar("Made", MappedMessage, Publication)
 #: Key of an entry. Contains the length of the message id, which determines the padding of the RFH2.
 Key = tuple[object, ...]
 
@@ -131,6 +140,11 @@ class _Cache(Generic[Kept]):
             self._bytes += size
 
 
+def _repeats(config: ToMqMapping | ToMqttMapping) -> bool:
+    """Return whether a mapping makes one message of each message, and always the same one."""
+    return not config.otherwise and config.split is None and config.limit is None and config.changes is None
+
+
 class PublicationRuleCache(_Cache[_Entry]):
     """The results of a mapping to MQ, by publication."""
 
@@ -139,7 +153,7 @@ class PublicationRuleCache(_Cache[_Entry]):
         used = used_fields_of(config)
         #: whether two publications can have the same key
         self.possible = (
-            not config.otherwise
+            _repeats(config)
             and config.attributes.rfh2
             and config.destination.requests_queue is None
             and not used.text
@@ -213,9 +227,7 @@ class MessageRuleCache(_Cache[Publication]):
     def __init__(self, config: ToMqttMapping) -> None:
         super().__init__()
         used = used_fields_of(config)
-        self.possible = (
-            config.payload.type == "bytes" and not config.otherwise and not used.payload and used.size is None
-        )
+        self.possible = _repeats(config) and config.payload.type == "bytes" and not used.payload and used.size is None
         self._fields = sorted(used.md)
 
     def key(self, message: Message, topic: str | None) -> Key | None:
@@ -280,7 +292,11 @@ class ToMqRule:
         self._pattern = located(("from", "mqtt"), pattern_of, config.source.mqtt)
         #: MQTT topic filter to subscribe to
         self.source_filter = self._pattern.filter
+        self._names = names_of(config, self._pattern.names)
         self._filter = Filter(config.filter, self._pattern.names, of_publication=True)
+        self._split = None if config.split is None else Split(config.split)
+        #: decides which messages to leave out, or None
+        self.rates = rates_of(config, self._pattern.names)
         self._routes = OtherwiseRoutes(config.routes)
         self._read_templates(config)
         self._read_payload()
@@ -295,7 +311,7 @@ class ToMqRule:
         return ToMqRule, (self.name, self.config, self.origin)
 
     def _read_templates(self, config: ToMqMapping) -> None:
-        templates = read_templates(config, self._pattern.names, self.origin)
+        templates = read_templates(config, self._names, self.origin)
         self._object = templates["object"]
         #: templates of MQMD fields
         self._fields = templates["MQMD"]
@@ -312,10 +328,13 @@ class ToMqRule:
     def _read_payload(self) -> None:
         payload = self.config.payload
         self._payload_type = payload.type
-        self._transform = transform_of(self.config, self._pattern.names)
+        self._transform = transform_of(self.config, self._names)
         self._validate = schema_of(self.config)
+        self._record = record_of(self.config)
         self._ccsid = payload.ccsid or CCSID_UTF8
-        if payload.type != "bytes":
+        #: Encoding of the body
+        self._encoding = cmqc.MQENC_NATIVE if self._record is None else payload.encoding_for(self._ccsid)
+        if payload.type in ("text", "json"):
             try:
                 target(self._ccsid)
             except Unmappable as error:
@@ -337,13 +356,29 @@ class ToMqRule:
         self._format: bytes | None = None
         if "format" in attributes.model_fields_set:
             self._format = _FORMATS[format] if format in _FORMATS else format.rstrip(" ").encode("ascii")
+        elif self._record is not None:
+            self._format = cmqc.MQFMT_NONE  # whatever the format of the JSON document is
         self._rfh2 = attributes.rfh2
 
-    def map(self, publication: Publication, steps: Steps | None = None) -> MappedMessage | None:
-        """Return the message to put, or None if the mapping does not take the publication. Raises Unmappable.
+    def messages(
+        self, publication: Publication, steps: Steps | None = None
+    ) -> Sequence[MappedMessage] | LeftOut | None:
+        """Return the messages to put: one or, with `split`, one for each part.
 
-        The steps of the mapping are added to `steps`, up to the one that fails.
+        None if the mapping does not take the publication. Raises Unmappable. The steps of the mapping are added to `steps`,
+        up to the one that fails.
         """
+        if self._split is None and self.rates is None:
+            mapped = self.map(publication, steps)
+            return None if mapped is None else (mapped,)
+        scope = self._taken(publication, steps)
+        if scope is None:
+            return None
+        clears = self._is_retained(publication) and not publication.payload
+        return _results(scope, self.rates, self._split, self._message, clears=clears)
+
+    def map(self, publication: Publication, steps: Steps | None = None) -> MappedMessage | None:
+        """Return the message of a mapping without `split`, `limit` and `changes`. Otherwise like `messages`."""
         if steps is not None:
             return self._map(publication, steps)
         key = self._cache.key(publication)
@@ -378,6 +413,11 @@ class ToMqRule:
         return mapped
 
     def _map(self, publication: Publication, steps: Steps | None = None) -> MappedMessage | None:
+        scope = self._taken(publication, steps)
+        return None if scope is None else self._message(scope)
+
+    def _taken(self, publication: Publication, steps: Steps | None) -> PublicationScope | None:
+        """Return the values of a publication, or None if the mapping does not take it. Raises Unmappable."""
         captures = self._pattern.captures(publication.topic)
         if captures is None:
             return None
@@ -385,9 +425,14 @@ class ToMqRule:
         scope = PublicationScope(publication, captures, steps)
         if not _takes(self._filter, scope) or (self._routes and self.accepted_elsewhere(publication) is not None):
             return None
-        retained = self._is_retained(publication)
         if self._validate is not None:
-            self._validate(scope, retained)
+            self._validate(scope, self._is_retained(publication))
+        return scope
+
+    def _message(self, scope: PublicationScope) -> MappedMessage:
+        """Return the message of a publication, or of a part of it. Raises Unmappable."""
+        publication, steps = scope.publication, scope.steps
+        retained = self._is_retained(publication)
         destination = self._destination(scope)
         authority = self._publisher.authority(publication, destination) if self._publisher is not None else ""
         clear = retained and destination.is_topic and not publication.payload
@@ -414,6 +459,8 @@ class ToMqRule:
         md = descriptor(user, self._persistence[publication.qos], expiry, self._priority, *outer)
         if correl_id != cmqc.MQCI_NONE:
             md_fields["CorrelId"] = correl_id
+        if self._encoding != cmqc.MQENC_NATIVE and not self._rfh2:
+            md_fields["Encoding"] = self._encoding
         if md_fields:
             md = msgspec.structs.replace(md, **requested(md_fields))
         properties = self._with_own(given, scope)
@@ -433,6 +480,7 @@ class ToMqRule:
                 original_topic=original,
                 format=format,
                 ccsid=self._ccsid,
+                encoding=self._encoding,
                 typed=typed,
             )
             body = header + body
@@ -451,7 +499,7 @@ class ToMqRule:
 
     def accepted_elsewhere(self, publication: Publication) -> str | None:
         """Return the name of a mapping in `otherwise` that accepts a publication, or None."""
-        return self._routes.accepting(publication.topic, lambda captures, _: PublicationScope(publication, captures))
+        return self._routes.accepting(publication.topic, lambda captures, *_: PublicationScope(publication, captures))
 
     def _kept(self, publication: Publication, hops: tuple[str, ...], expiry: int) -> KeptRequest | None:
         """Return the part of a request to store. None if the mapping has no `requests_queue`."""
@@ -483,15 +531,20 @@ class ToMqRule:
             return payload  # an empty retained publication clears the topic, whatever the payload type
         if self._transform is not None:
             payload = self._transform.apply(scope)
+        elif self._split is not None:
+            payload = encoded(scope.part)
         elif self._payload_type == "json":
             _ = scope.document  # raises Unmappable for invalid JSON
+        if self._record is not None:
+            return self._record.record_of(payload, self._ccsid, self._encoding)
         return in_ccsid(payload, self._ccsid)
 
     def _with_own(self, properties: PublishProperties, scope: PublicationScope) -> PublishProperties:
         """Return the properties with the User Properties that the mapping sets."""
-        if not self._properties:
+        if not self._properties and self._split is None:
             return properties
-        own = {name: template.of(scope) for name, template in self._properties.items()}
+        own = part_names(scope) if self._split is not None else {}
+        own |= {name: template.of(scope) for name, template in self._properties.items()}
         return msgspec.structs.replace(properties, user_property=with_values(properties.user_property, own))
 
 
@@ -514,10 +567,14 @@ class ToMqttRule:
         self._pattern = located(("from", "topic"), pattern_of, source.topic) if source.topic is not None else None
         #: topic filter of the subscription
         self.source_filter = self._pattern.filter if self._pattern is not None else None
-        self._captures = self._pattern.names if self._pattern is not None else ()
-        self._filter = Filter(config.filter, self._captures)
+        captures = self._pattern.names if self._pattern is not None else ()
+        self._names = names_of(config, captures)
+        self._filter = Filter(config.filter, captures)
+        self._split = None if config.split is None else Split(config.split)
+        #: decides which messages to leave out, or None
+        self.rates = rates_of(config, captures)
         self._routes = OtherwiseRoutes(config.routes)
-        templates = read_templates(config, self._captures, origin)
+        templates = read_templates(config, self._names, origin)
         #: templates of publication properties. The integration tables apply to all others
         self._fields = templates["publication"]
         self._topic = self._fields.pop("topic")
@@ -534,8 +591,9 @@ class ToMqttRule:
         payload = self.config.payload
         if payload.ccsid is not None and character_set(payload.ccsid) is None:
             raise RuleError.at(("payload", "ccsid"), f"CCSID {payload.ccsid} is not known here")
-        self._payload_type, self._ccsid = payload.type, payload.ccsid
-        self._transform = transform_of(self.config, self._captures)
+        self._payload_type, self._ccsid, self._encoding = payload.type, payload.ccsid, payload.encoding_number
+        self._record = record_of(self.config)
+        self._transform = transform_of(self.config, self._names)
         self._validate = schema_of(self.config)
 
     def _read_attributes(self, attributes: PublicationAttributes) -> None:
@@ -548,6 +606,30 @@ class ToMqttRule:
         self._expiry_as_published = attributes.expiry == "as-published"
         self._expiry = None if isinstance(attributes.expiry, str) else attributes.expiry
 
+    def publications(
+        self,
+        message: Message,
+        *,
+        topic: str | None = None,
+        request: Message | None = None,
+        steps: Steps | None = None,
+    ) -> Sequence[Publication] | LeftOut | None:
+        """Return the publications: one or, with `split`, one for each part.
+
+        None if the mapping does not take the message. Raises Unmappable. `topic` is the topic string of the publication, if
+        known from another source than its RFH2. `request` is the stored part of the request that the message answers. The
+        steps of the mapping are added to `steps`, up to the one that fails.
+        """
+        if self._split is None and self.rates is None:
+            publication = self.map(message, topic=topic, request=request, steps=steps)
+            return None if publication is None else (publication,)
+        scope = self._taken(message, topic, request, steps)
+        if scope is None:
+            return None
+        clears = self._is_retained(scope) and not scope.headers.body
+        make = partial(self._publication, is_answer=request is not None)
+        return _results(scope, self.rates, self._split, make, clears=clears)
+
     def map(
         self,
         message: Message,
@@ -556,11 +638,7 @@ class ToMqttRule:
         request: Message | None = None,
         steps: Steps | None = None,
     ) -> Publication | None:
-        """Return the publication, or None if the mapping does not take the message. Raises Unmappable.
-
-        `topic` is the topic string of the publication, if known from another source than its RFH2. `request` is the stored
-        part of the request that the message answers. The steps of the mapping are added to `steps`, up to the one that fails.
-        """
+        """Return the publication of a mapping without `split`, `limit` and `changes`. Otherwise like `publications`."""
         if steps is not None:
             return self._map(message, topic, request, steps)
         key = self._cache.key(message, topic) if request is None else None
@@ -587,14 +665,32 @@ class ToMqttRule:
     def _accepted(self, headers: Headers, properties: PublishProperties, topic: str | None) -> str | None:
         qos = publication_qos(headers.md.Persistence, headers.qos)
 
-        def scope_of(captures: dict[str, str], ccsid: int | None) -> MessageScope:
-            return MessageScope(headers, captures, properties, topic=topic or "", qos=qos, ccsid=ccsid)
+        def scope_of(
+            captures: dict[str, str], ccsid: int | None, encoding: int | None, record: RecordPayload | None
+        ) -> MessageScope:
+            return MessageScope(
+                headers,
+                captures,
+                properties,
+                topic=topic or "",
+                qos=qos,
+                ccsid=ccsid,
+                encoding=encoding,
+                record=record,
+            )
 
         return self._routes.accepting(topic or "", scope_of)
 
     def _map(
         self, message: Message, topic: str | None, request: Message | None, steps: Steps | None = None
     ) -> Publication | None:
+        scope = self._taken(message, topic, request, steps)
+        return None if scope is None else self._publication(scope, is_answer=request is not None)
+
+    def _taken(
+        self, message: Message, topic: str | None, request: Message | None, steps: Steps | None
+    ) -> MessageScope | None:
+        """Return the values of a message, or None if the mapping does not take it. Raises Unmappable."""
         headers = Headers(message)
         properties = headers.properties
         if request is not None:
@@ -612,25 +708,45 @@ class ToMqttRule:
             if found is None:
                 return None
             captures = found
-        own_qos, persistence = headers.qos, headers.md.Persistence
-        source_qos = publication_qos(persistence, own_qos)
+        qos = publication_qos(headers.md.Persistence, headers.qos)
         _add_captures(captures, steps)
-        scope = MessageScope(headers, captures, properties, topic=topic, qos=source_qos, ccsid=self._ccsid, steps=steps)
+        scope = MessageScope(
+            headers,
+            captures,
+            properties,
+            topic=topic,
+            qos=qos,
+            ccsid=self._ccsid,
+            encoding=self._encoding,
+            record=self._record,
+            steps=steps,
+        )
         if not _takes(self._filter, scope) or (self._routes and self._accepted(headers, properties, topic) is not None):
             return None
-        retained = headers.retained if self._retained == "as-published" else self._retained == "always"
         if self._validate is not None:
-            self._validate(scope, retained)
+            self._validate(scope, self._is_retained(scope))
+        return scope
+
+    def _is_retained(self, scope: MessageScope) -> bool:
+        return scope.headers.retained if self._retained == "as-published" else self._retained == "always"
+
+    def _publication(self, scope: MessageScope, *, is_answer: bool) -> Publication:
+        """Return the publication of a message, or of a part of it. Raises Unmappable."""
+        headers, properties, steps = scope.headers, scope.properties, scope.steps
+        retained = self._is_retained(scope)
         qos = self._qos
         if qos is None:
-            qos = own_qos if own_qos is not None else self._qos_by_persistence.get(persistence, source_qos)
+            qos = headers.qos
+        if qos is None:
+            qos = self._qos_by_persistence.get(headers.md.Persistence, scope.qos)
         changes: dict[str, Any] = {field: template.of(scope) for field, template in self._fields.items()}
-        if request is not None and "response_topic" not in changes:
+        if is_answer and "response_topic" not in changes:
             changes["response_topic"] = None  # an answer does not request another answer
         if self._payload_type != "bytes":
             changes["payload_format_indicator"] = 1  # converted text is UTF-8, and so is JSON
-        if self._properties:
-            own = {name: template.of(scope) for name, template in self._properties.items()}
+        if self._properties or self._split is not None:
+            own = part_names(scope) if self._split is not None else {}
+            own |= {name: template.of(scope) for name, template in self._properties.items()}
             changes["user_property"] = with_values(properties.user_property, own)
         name, payload = self._topic.of(scope), self._payload(scope, retained)
         if steps is not None:
@@ -653,11 +769,13 @@ class ToMqttRule:
             return body  # an empty retained publication clears the topic, whatever the payload type
         if self._transform is not None:
             return self._transform.apply(scope)
+        if self._split is not None:
+            return encoded(scope.part)
         if self._object:
             return json_object({member: attribute.of(scope) for member, attribute in self._object.items()})
         if self._payload_type == "json":
             _ = scope.document  # raises Unmappable for invalid JSON
-        return utf_8(body, scope.ccsid, scope.headers.encoding)
+        return scope.json
 
 
 def _takes(filter_: Filter, scope: PublicationScope | MessageScope) -> bool:
@@ -666,6 +784,25 @@ def _takes(filter_: Filter, scope: PublicationScope | MessageScope) -> bool:
     if scope.steps is not None and filter_:
         scope.steps.append(("filter", "accepts the message" if accepts else "does not accept the message"))
     return accepts
+
+
+def _results(
+    scope: SomeScope,
+    rates: MessageRates | None,
+    split: Split | None,
+    make: Callable[[SomeScope], Made],
+    *,
+    clears: bool,
+) -> Sequence[Made] | LeftOut:
+    """Return what `make` makes of a message that the mapping takes, or of each of its parts. Raises Unmappable.
+
+    `clears`: it is an empty retained publication, which has no parts, and passes.
+    """
+    if rates is not None and (left_out := rates.left_out(scope, passes=clears)) is not None:
+        return left_out
+    if split is None:
+        return (make(scope),)
+    return (() if clears else split.messages(scope, make)) or LeftOut.NO_PARTS
 
 
 def _add_captures(captures: Mapping[str, str], steps: Steps | None) -> None:

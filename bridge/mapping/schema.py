@@ -1,16 +1,19 @@
-"""Validation of JSON payloads with JSON Schema 2020-12: `payload: {schema: FILE}` of a mapping."""
+"""Validation of JSON payloads with JSON Schema 2020-12: `payload: {schema: FILE}` of a mapping, `schemas` of a channel."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Collection
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from bridge.mapping.template import RuleError
 from bridge.telemetry.message import Unmappable
 from bridge.wire import cmqc
+
+if TYPE_CHECKING:  # pydantic takes long to import, and MQ applications do not need it
+    from bridge.config.channel import ChannelConfig
 
 #: Maximum size of a schema, in bytes, and maximum length of a violation in words, which may contain values of the payload.
 MAX_SIZE: Final = 1024 * 1024
@@ -34,14 +37,15 @@ class Schema:
     matched in linear time.
     """
 
-    __slots__ = ("_describes", "_name", "_validator")
+    __slots__ = ("_describes", "_validator", "name")
 
     def __init__(self, content: bytes, name: str) -> None:
         """Compile the schema in a file of this name."""
         # Imported late: few mappings have a schema.
         import jsonschema_rs
 
-        self._name = name
+        #: name of the file
+        self.name = name
         if len(content) > MAX_SIZE:
             raise SchemaError(f"{name} has {len(content):,} bytes, of {MAX_SIZE:,} at most")
         try:
@@ -70,16 +74,25 @@ class Schema:
             if self._validator.is_valid(document):
                 return
             if not self._describes:
-                raise Unmappable(cmqc.MQRC_FORMAT_ERROR, f"the payload does not match {self._name}")
+                raise Unmappable(cmqc.MQRC_FORMAT_ERROR, f"the payload does not match {self.name}")
             self._validator.validate(document)
         except jsonschema_rs.ValidationError as error:
             place = "$" + "".join(f"[{one}]" if isinstance(one, int) else f".{one}" for one in error.instance_path)
-            why = f"the payload does not match {self._name}: {place}: {error.message}"
+            why = f"the payload does not match {self.name}: {place}: {error.message}"
             raise Unmappable(cmqc.MQRC_FORMAT_ERROR, _shortened(why)) from error
         except (ValueError, RecursionError) as error:  # nested too deeply for the package
             raise Unmappable(
-                cmqc.MQRC_FORMAT_ERROR, f"{self._name} cannot be applied to the payload: {error}"
+                cmqc.MQRC_FORMAT_ERROR, f"{self.name} cannot be applied to the payload: {error}"
             ) from error
+
+
+def schema_of_channel(channel: ChannelConfig, topic_filter: str) -> Schema:
+    """Return the schema of a channel for a topic filter of its `schemas`. Raises SchemaError."""
+    file = channel.schemas[topic_filter]
+    try:
+        return Schema(channel.schema_content(topic_filter), file.name)
+    except OSError as error:
+        raise SchemaError(f"{file} cannot be read: {error.strerror}") from error
 
 
 def _shortened(words: str) -> str:

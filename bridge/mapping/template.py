@@ -1,7 +1,7 @@
 """Templates: text that contains `{name|filter|filter:'argument'}`, rendered for a message.
 
-:mod:`bridge.mapping.attributes` provides the values of the names. A name that begins with `$` is a field of the JSON payload.
-Literal braces are doubled.
+:mod:`bridge.mapping.attributes` provides the values of the names. A name that begins with `$` is a field of the JSON payload,
+and one that begins with `@` a field of its part. Literal braces are doubled.
 """
 
 from __future__ import annotations
@@ -72,6 +72,10 @@ class Scope(Protocol):
     def document(self) -> Any:
         """The payload parsed as JSON. Raises Unmappable."""
 
+    @property
+    def part(self) -> Any:
+        """The part of the document that `split` has made."""
+
 
 Filter = Callable[[str | None], str | None]
 
@@ -100,7 +104,7 @@ FIELDS: Mapping[str, tuple[str, ...]] = {
 }
 
 _TOKEN = re.compile(r"\{\{|\}\}|\{|\}|[^{}]+")
-_DOLLAR = re.compile(r"\s*\$")
+_ROOT = re.compile(r"\s*[$@]")
 _NAME = re.compile(r"\s*([^\s|{}':]+)\s*")
 _FILTER = re.compile(r"\|\s*([A-Za-z]*)\s*(?::\s*'([^']*)'\s*)?")
 _SURROGATE = re.compile(r"[\ud800-\udfff]")
@@ -132,10 +136,10 @@ class Placeholder(NamedTuple):
         """Return the filtered value for a message, or None if it is missing. Raises Unmappable."""
         if self.path is None:
             value = scope(self.name)
-        elif self.written and self.written[0][0] == _JSON:
-            value = self.path.render_json(scope.document)
         else:
-            value = self.path.render(scope.document)
+            document = scope.part if self.path.of_part else scope.document
+            is_json = self.written and self.written[0][0] == _JSON
+            value = self.path.render_json(document) if is_json else self.path.render(document)
         for filtered in self.filters:
             value = filtered(value)
         return value
@@ -223,10 +227,10 @@ def template_of_columns(text: str) -> Template:
 def _placeholder(text: str, start: int) -> tuple[Placeholder, int]:
     """Parse the placeholder at `start`. Returns it with its end position."""
     path: PayloadPath | None = None
-    dollar = _DOLLAR.match(text, start + 1)
-    if dollar is not None:
+    root = _ROOT.match(text, start + 1)
+    if root is not None:
         try:
-            path, end = parse_path(text, dollar.end() - 1)
+            path, end = parse_path(text, root.end() - 1)
         except PathError as error:
             raise TemplateError(
                 f"{{{text[start + 1 : error.position].strip()}: {error.sentence}", error.position + 1

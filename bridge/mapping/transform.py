@@ -19,17 +19,18 @@ Part = Callable[[Any], Any]
 #: Parses an expression. Raises RuleError.
 ExpressionOf = Callable[[str], Any]
 #: Raises RuleError for a name that no message has.
-CheckName = Callable[[str], None]
+Check = Callable[[Placeholder], None]
 
 
 class Transform:
     """The new document of a mapping. Raises RuleError.
 
-    With `keep` or `drop`, it begins with the old document. The members of `tree` are added to that, or replace it.
-    `expression_of` parses expressions, and `check_name` checks names in templates.
+    With `keep` or `drop`, it begins with the old document, or with the part that `split` has made of it (`of_part`). The
+    members of `tree` are added to that, or replace it. `expression_of` parses expressions, and `check` checks the names in
+    templates.
     """
 
-    __slots__ = ("_drop", "_keep", "_part")
+    __slots__ = ("_drop", "_keep", "_of_part", "_part")
 
     def __init__(
         self,
@@ -38,11 +39,14 @@ class Transform:
         drop: Collection[str],
         *,
         expression_of: ExpressionOf,
-        check_name: CheckName,
+        check: Check,
+        of_part: bool = False,
     ) -> None:
-        self._keep = [_names_of(path, ("payload", "keep")) for path in keep]
-        self._drop = [_names_of(path, ("payload", "drop")) for path in drop]
-        compiler = _Compiler(expression_of, check_name)
+        self._of_part = of_part
+        root = "@" if of_part else "$"
+        self._keep = [_names_of(path, root, ("payload", "keep")) for path in keep]
+        self._drop = [_names_of(path, root, ("payload", "drop")) for path in drop]
+        compiler = _Compiler(expression_of, check)
         self._part = None if tree is None else compiler.part(tree, ("payload", "transform"))
 
     def apply(self, scope: Scope) -> bytes:
@@ -51,7 +55,7 @@ class Transform:
             if not self._keep and not self._drop:
                 assert self._part is not None
                 return encoded(self._part(scope))
-            document = scope.document
+            document = scope.part if self._of_part else scope.document
             if not isinstance(document, dict):
                 raise Unmappable(
                     cmqc.MQRC_FORMAT_ERROR, "payload.keep and payload.drop need an object, not another value"
@@ -65,9 +69,9 @@ class Transform:
 class _Compiler:
     """Converts the tree of the configuration to functions of a message."""
 
-    def __init__(self, expression_of: ExpressionOf, check_name: CheckName) -> None:
+    def __init__(self, expression_of: ExpressionOf, check: Check) -> None:
         self._expression_of = expression_of
-        self._check_name = check_name
+        self._check = check
 
     def part(self, node: Any, location: Location) -> Part:
         """Return the function for a node of the tree. Raises RuleError."""
@@ -106,8 +110,7 @@ class _Compiler:
             template = template_of(text)
             placeholders = [piece for piece in template.pieces if isinstance(piece, Placeholder)]
             for placeholder in placeholders:
-                if placeholder.path is None:
-                    self._check_name(placeholder.name)
+                self._check(placeholder)
         except RuleError as error:
             error.location = location
             raise
@@ -130,21 +133,21 @@ class _Compiler:
 
 
 def _selected(path: PayloadPath, scope: Scope, name: str) -> Any:
-    value = path.value(scope.document)
+    value = path.value(scope.part if path.of_part else scope.document)
     if value is MISSING:
         raise Unmappable(cmqc.MQRC_PROPERTY_NOT_AVAILABLE, f"{name}: the payload has no {path.text}")
     return value
 
 
-def _names_of(text: str, location: Location) -> tuple[str, ...]:
-    """Return the names of a query without indexes. Raises RuleError."""
+def _names_of(text: str, root: str, location: Location) -> tuple[str, ...]:
+    """Return the names of a query without indexes that begins with `root`. Raises RuleError."""
     try:
-        segments = path_of(text).segments
+        segments = path_of(text, root).segments
     except PathError as error:
         raise RuleError.at(location, f"{text!r}: {error.sentence}") from error
     names = tuple(segment for segment in segments if isinstance(segment, str))
     if not segments or len(names) < len(segments):
-        raise RuleError.at(location, f"{text!r} is not a member of an object, such as $.device.id")
+        raise RuleError.at(location, f"{text!r} is not a member of an object, such as {root}.device.id")
     return names
 
 

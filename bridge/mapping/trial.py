@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -13,6 +13,7 @@ from bridge.config.mapping import ToMqMapping
 from bridge.config.models import Configuration
 from bridge.mapping.attributes import Steps
 from bridge.mapping.message_view import MessageView
+from bridge.mapping.rates import LeftOut
 from bridge.mapping.rule import Rule, ToMqRule, ToMqttRule, published_qos, received_qos, rule_of
 from bridge.mapping.topic_pattern import pattern_of
 from bridge.mqtt.packets import PublishProperties
@@ -23,6 +24,13 @@ from bridge.wire import cmqc
 
 #: Maximum number of failed samples that are listed.
 MAX_FAILURES: Final = 100
+
+
+_LEFT_OUT: Final[Mapping[LeftOut, str]] = {
+    LeftOut.LIMIT: "limit leaves it out: a message with its key has passed less than limit.every before",
+    LeftOut.UNCHANGED: "changes leaves it out: its value is that of the last message with its key",
+    LeftOut.NO_PARTS: "split makes no message of it: its array has no elements",
+}
 
 
 class NotTaken(Exception):
@@ -75,8 +83,13 @@ class Trial(msgspec.Struct, frozen=True):
             ),
         )
 
-    def message(self, publication: Publication, steps: Steps | None = None) -> MappedMessage:
-        """Return the message made from a publication. Raises NotTaken, or Unmappable if the mapping rejects it.
+    @property
+    def splits(self) -> bool:
+        """Whether a message can become several."""
+        return self.rule.config.split is not None
+
+    def messages(self, publication: Publication, steps: Steps | None = None) -> Sequence[MappedMessage]:
+        """Return the messages made from a publication. Raises NotTaken, or Unmappable if the mapping rejects it.
 
         The steps of the mapping are added to `steps`.
         """
@@ -84,34 +97,38 @@ class Trial(msgspec.Struct, frozen=True):
         assert isinstance(rule, ToMqRule)
         if self.link is not None:
             publication.qos = received_qos(rule.config.guarantee, publication.qos)
-        mapped = rule.map(publication, steps)
-        if mapped is None:
+        messages = rule.messages(publication, steps)
+        if isinstance(messages, LeftOut):
+            raise NotTaken(_LEFT_OUT[messages])
+        if messages is None:
             source = rule.config.source.mqtt
             if not pattern_of(source).matches(publication.topic):
                 raise NotTaken(f"topic {publication.topic} does not match {source}")
             if (other := rule.accepted_elsewhere(publication)) is not None:
                 raise NotTaken(f"mapping {other} in its otherwise accepts it")
             raise NotTaken(
-                self._filtered(lambda other: isinstance(other, ToMqRule) and other.map(publication) is not None)
+                self._filtered(lambda other: isinstance(other, ToMqRule) and other.messages(publication) is not None)
             )
-        return mapped
+        return messages
 
-    def publication(
+    def publications(
         self,
         message: Message,
         topic: str | None = None,
         request: Message | None = None,
         steps: Steps | None = None,
-    ) -> Publication:
-        """Return the publication made from a message. Raises NotTaken, or Unmappable if the mapping rejects it.
+    ) -> Sequence[Publication]:
+        """Return the publications made from a message. Raises NotTaken, or Unmappable if the mapping rejects it.
 
         `topic` is the topic of a message from a subscription. `request` is the stored request that the message answers. The
         steps of the mapping are added to `steps`.
         """
         rule = self.rule
         assert isinstance(rule, ToMqttRule)
-        publication = rule.map(message, topic=topic, request=request, steps=steps)
-        if publication is None:
+        publications = rule.publications(message, topic=topic, request=request, steps=steps)
+        if isinstance(publications, LeftOut):
+            raise NotTaken(_LEFT_OUT[publications])
+        if publications is None:
             if rule.queue is not None:
                 dead_lettered = rule.config.filter.others == "dead-letter"
                 what = "goes to the dead-letter queue" if dead_lettered else "is discarded"
@@ -119,14 +136,15 @@ class Trial(msgspec.Struct, frozen=True):
             if (other := rule.accepted_elsewhere(message, topic)) is not None:
                 raise NotTaken(f"mapping {other} in its otherwise accepts it")
             taken = self._filtered(
-                lambda other: isinstance(other, ToMqttRule) and other.map(message, topic=topic) is not None
+                lambda other: isinstance(other, ToMqttRule) and other.publications(message, topic=topic) is not None
             )
             raise NotTaken(taken.replace("its filter", "its topic or its filter", 1))
-        if self.link is not None:
-            publication.qos = published_qos(rule.config.guarantee, publication.qos, self.link.maximum_qos)
-        else:
-            rule.message(publication)  # the publisher may not be allowed to publish to its topic
-        return publication
+        for publication in publications:
+            if self.link is not None:
+                publication.qos = published_qos(rule.config.guarantee, publication.qos, self.link.maximum_qos)
+            else:
+                rule.message(publication)  # the publisher may not be allowed to publish to its topic
+        return publications
 
     def _filtered(self, takes: Callable[[Rule], bool]) -> str:
         """Describe what happens to a message that the filter of the mapping rejects."""
@@ -162,11 +180,11 @@ class SampleResults(msgspec.Struct, rename="camel"):
     #: the first ones
     failures: list[SampleFailure] = []
 
-    def add(self, destination_of: Callable[[], str]) -> None:
-        """Count a sample. `destination_of` maps it, and raises NotTaken or Unmappable."""
+    def add(self, destinations_of: Callable[[], Iterable[str]]) -> None:
+        """Count a sample. `destinations_of` maps it, and raises NotTaken or Unmappable."""
         self.samples += 1
         try:
-            destination = destination_of()
+            destinations = destinations_of()
         except NotTaken as error:
             self.not_taken += 1
             self._add_failure("", str(error))
@@ -175,7 +193,8 @@ class SampleResults(msgspec.Struct, rename="camel"):
             self._add_failure(cmqc.reason_name(error.reason), str(error))
         else:
             self.mapped += 1
-            self.destinations[destination] = self.destinations.get(destination, 0) + 1
+            for destination in destinations:
+                self.destinations[destination] = self.destinations.get(destination, 0) + 1
 
     def _add_failure(self, reason: str, why: str) -> None:
         if len(self.failures) < MAX_FAILURES:

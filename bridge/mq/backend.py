@@ -26,7 +26,10 @@ from bridge.wire.mq import MQXQH, MalformedHeader, byte_order_of, decode_rfh2, e
 if TYPE_CHECKING:
     import asyncio  # commands that need no event loop import this module
 
-NONE_FORBIDDEN: Final[frozenset[int]] = frozenset()
+#: The empty mapping of publication indexes to reason codes.
+NONE_REFUSED: Final[Mapping[int, int]] = MappingProxyType({})
+#: The empty set of publication indexes.
+NO_INDEXES: Final[frozenset[int]] = frozenset()
 
 
 class UnitOfWork(msgspec.Struct, eq=False):
@@ -42,8 +45,10 @@ class UnitOfWork(msgspec.Struct, eq=False):
     #: reason codes for which a publication is dead-lettered, in the same unit of work, instead of refused, if
     #: `Backend.reserve_dead_letter` allows it
     dead_letters: frozenset[int] = frozenset()
-    #: indexes of publications that the client is not authorized to make: refused with MQRC_NOT_AUTHORIZED
-    forbidden: frozenset[int] = NONE_FORBIDDEN
+    #: reason codes, by index, of publications that the service refuses
+    forbidden: Mapping[int, int] = NONE_REFUSED
+    #: indexes of these that are dead-lettered like those with reason codes in `dead_letters`
+    unreportable: frozenset[int] = NO_INDEXES
     #: records on SYSTEM.MQTT.PERSISTENT.STATE. None removes a record. A received record also contains the packet
     #: identifiers of this unit's publications. The backend leaves out those of refused publications.
     records: dict[StateKey, StateRecord | None] = {}
@@ -51,6 +56,10 @@ class UnitOfWork(msgspec.Struct, eq=False):
     number: int = 0
     #: the client that gets PUBREL after the commit, or "". Such units of work of a client end in order.
     released_by: str = ""
+
+    def dead_letters_publication(self, index: int, reason: int) -> bool:
+        """Return whether a publication that is refused with this reason code is dead-lettered."""
+        return reason in self.dead_letters or index in self.unreportable
 
     def records_without(self, refused: Mapping[int, int]) -> dict[StateKey, StateRecord | None]:
         """Return the records without the packet identifiers of refused publications (reason codes by index)."""
@@ -65,10 +74,6 @@ class UnitOfWork(msgspec.Struct, eq=False):
             else record
             for key, record in self.records.items()
         }
-
-
-#: The empty mapping of publication indexes to reason codes.
-NONE_REFUSED: Final[Mapping[int, int]] = MappingProxyType({})
 
 
 class Completion(msgspec.Struct, frozen=True, gc=False):

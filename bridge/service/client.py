@@ -16,7 +16,7 @@ from functools import cache, partial
 from typing import Any, Final
 
 from bridge.config.channel import ChannelConfig
-from bridge.mq.backend import NONE_FORBIDDEN, Backend, Completion, UnitOfWork, resolve
+from bridge.mq.backend import NONE_REFUSED, Backend, Completion, UnitOfWork, resolve
 from bridge.mqtt.connection import ServerProtocol
 from bridge.mqtt.packets import Connect, Will
 from bridge.mqtt.reason_codes import ReasonCode
@@ -183,14 +183,16 @@ class Units:
                 log.exception("MQB2303E the completion of a unit of work failed")
 
 
-def forbidden_of(session: Session, publications: Sequence[tuple[PublicationMessage, bool]]) -> frozenset[int]:
-    """Return the indices of publications that the session's channel does not allow."""
+def forbidden_of(session: Session, publications: Sequence[tuple[PublicationMessage, bool]]) -> Mapping[int, int]:
+    """Return the reason code, by index, of publications to topics that the session's channel does not allow."""
     topics = session.topics
     if topics is None:
-        return NONE_FORBIDDEN
-    return frozenset(
-        [index for index, (message, _) in enumerate(publications) if not topics.may_publish(message.topic)]
-    )
+        return NONE_REFUSED
+    return {
+        index: cmqc.MQRC_NOT_AUTHORIZED
+        for index, (message, _) in enumerate(publications)
+        if not topics.may_publish(message.topic)
+    }
 
 
 class Timers:

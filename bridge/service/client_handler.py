@@ -185,6 +185,8 @@ class ClientHandler:
         unit = UnitOfWork(
             effects.publications, effects.removals, client.dead_letters, forbidden_of(session, effects.publications)
         )
+        if service.payload_schemas.active and effects.publications:
+            effects.invalid = service.payload_schemas.refuse(unit, session)
         if effects.released:
             unit.released_by = session.client_id
         if recorded:
@@ -214,7 +216,9 @@ class ClientHandler:
                 service.turns.run(release)
             else:
                 release()
-            service.events.publish(Published(session, effects.publications, completion, effects.received_at))
+            service.events.publish(
+                Published(session, effects.publications, completion, effects.received_at, effects.invalid)
+            )
         if completion.failure:
             session.failed(effects)
             if not session.connected:
@@ -243,6 +247,8 @@ class ClientHandler:
             present.transport.flush()
         if effects.recording is not None:
             service.delivery.recorded(session, effects.recording)
+        if effects.invalid and completion.diverted:
+            self._diverted(session, effects, completion.diverted)
         if refusals:
             self._refused(session, effects, refusals)
         if session.outbox.held:
@@ -250,8 +256,26 @@ class ClientHandler:
         if session.ending:
             service.endings.review(session)
 
+    def _diverted(self, session: Session, effects: ReceiveEffects, diverted: Mapping[int, int]) -> None:
+        """Log publications that were dead-lettered because they violate a schema of the channel."""
+        invalid = [index for index in effects.invalid if index in diverted]
+        if not invalid:
+            return
+        client, why = self._client, effects.invalid[invalid[0]]
+        topic, others = effects.publications[invalid[0]][0].topic, len(invalid) - 1
+        log.warning(
+            "MQB2304W client %s: dead-lettered publication to %r%s: %s",
+            client.peer,
+            topic[:200],
+            f" and {others} more" if others else "",
+            why,
+        )
+        audit_log.note(
+            "publication dead-lettered", client.peer, channel=session.channel, topic=topic, why=why, others=others
+        )
+
     def _refused(self, session: Session, effects: ReceiveEffects, refusals: Mapping[int, int]) -> None:
-        """Handle publications that the queue manager rejected.
+        """Handle publications that the queue manager or a schema rejected.
 
         An MQTT 5 client received the reason in PUBACK or PUBREC. Earlier versions have no negative PUBACK: the publications
         stay unacknowledged, and the connection is closed.
@@ -264,8 +288,11 @@ class ClientHandler:
         what = (
             f"rejected publication to {message.topic[:200]!r} as user {user!r}: {cmqc.reason_name(reason)} ({reason})"
         )
+        facts = {}
+        if violation := effects.invalid.get(index):
+            what, facts = f"{what}: {violation}", {"why": violation}
         audit_log.note(
-            "publication refused", client.peer, channel=client.channel.name, topic=message.topic, reason=reason
+            "publication refused", client.peer, channel=client.channel.name, topic=message.topic, reason=reason, **facts
         )
         if all(effects.publications[index][0].qos == 0 for index in refusals):
             log.warning("MQB2301W client %s: %s; lost, because it had QoS 0", client.peer, what)
@@ -343,5 +370,6 @@ def _reasons(effects: ReceiveEffects, completion: Completion) -> dict[Answer, Re
         reasons[effects.answer_to(index)] = ReasonCode.NO_MATCHING_SUBSCRIBERS, ""
     for index, reason in completion.refusals.items():
         answer = effects.answer_to(index)
-        reasons[answer] = reason_code_of(reason, answer[0]), f"{cmqc.reason_name(reason)} ({reason})"
+        words = effects.invalid.get(index) or f"{cmqc.reason_name(reason)} ({reason})"
+        reasons[answer] = reason_code_of(reason, answer[0]), words
     return reasons

@@ -260,6 +260,8 @@ class ClientJournal:
             outcome = f"rejected: {cmqc.reason_name(reason)} ({reason})" if reason else "put"
             if diverted:
                 outcome = f"dead-lettered: {cmqc.reason_name(diverted)} ({diverted})"
+            if violation := event.invalid.get(index):
+                outcome = f"{outcome}: {violation}"
             retained = ", retained" if retain else ""
             if trace is not None:
                 trace.add("published", outcome + retained, message.topic, message.qos, message.payload)

@@ -17,7 +17,7 @@ from bridge.mq.mqi import Got
 from bridge.mqtt.reason_codes import ReasonCode
 from bridge.telemetry.message import Received
 from bridge.telemetry.outcome import Outcome
-from bridge.telemetry.session import ReceiveEffects, Session
+from bridge.telemetry.session import NONE_INVALID, ReceiveEffects, Session
 from bridge.telemetry.transmission import PublicationMessage, Transmission
 
 log = logging.getLogger(__name__)
@@ -119,10 +119,12 @@ class Published(Event):
     completion: Completion
     #: when they arrived, in microseconds since the epoch
     received_at: int
+    #: how publications violate a schema of the channel, by index
+    invalid: Mapping[int, str] = NONE_INVALID
 
 
 class PublicationRejected(Event):
-    """The queue manager rejected a publication with QoS 1 or 2."""
+    """A publication with QoS 1 or 2 was rejected."""
 
     session: Session
     message: PublicationMessage

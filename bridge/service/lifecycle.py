@@ -27,6 +27,7 @@ from bridge.administration.requests import ListProblems, ShowLog, ShowStatus
 from bridge.config.models import Configuration
 from bridge.config.values import endpoint
 from bridge.extras import install
+from bridge.mapping.schema import SchemaError
 from bridge.mq import host_of
 from bridge.mq.host import THREADS, Events, Host, HostError, QueueManagerAuthenticator
 from bridge.mq.mqi import MQError
@@ -46,6 +47,7 @@ from bridge.service.client_history import ClientEventHistory, HistoryUnavailable
 from bridge.service.log import LogTail
 from bridge.service.mappings.environment import MappingEnvironment
 from bridge.service.mappings.registry import Mappings, started
+from bridge.service.payload_schemas import schemas_of
 from bridge.service.problems import ProblemList
 from bridge.service.queue_manager_watch import QueueManagerWatch
 from bridge.service.reload import ConfigurationChange, ConfigurationReload, ConfigurationSource
@@ -179,7 +181,7 @@ class Bridge:
                 await self._start_monitoring(starting)
                 await self._start_parts(starting, *await self._open_queue_manager(starting))
                 self._started = starting.pop_all()
-        except (HostError, MQError, TracesError, UnknownPlugin, ChannelError) as error:
+        except (HostError, MQError, TracesError, UnknownPlugin, ChannelError, SchemaError) as error:
             raise StartError(str(error)) from error
 
     async def _start_monitoring(self, stack: AsyncExitStack) -> None:
@@ -264,6 +266,7 @@ class Bridge:
             room=host.dead_letter_room,
         )
         self._service = service
+        service.payload_schemas.use(schemas_of(host.telemetry_channels.channels))
         service.journal.trace_to_log(configuration.log.level, configuration.log.trace_clients)
         if archive is not None:
             service.events.attach(archive)
@@ -297,7 +300,7 @@ class Bridge:
             host=host,
             service=service,
             channels=channels,
-            mappings=Mappings(_environment(host, configuration, archive, traces)),
+            mappings=Mappings(_environment(host, configuration, service, archive, traces)),
             activity=Activity(service),
             queue_manager_watch=watch,
             archive=archive,
@@ -521,9 +524,14 @@ async def _opened(configuration: Configuration) -> AsyncIterator[Host]:
 
 
 def _environment(
-    host: Host, configuration: Configuration, archive: Recorder | None, traces: Tracing | None
+    host: Host,
+    configuration: Configuration,
+    service: TelemetryService,
+    archive: Recorder | None,
+    traces: Tracing | None,
 ) -> MappingEnvironment:
     environment = MappingEnvironment(host, configuration.transmission_queue)
+    environment.on_limit = service.limit_hits.note
     environment.recorder = None if archive is None else archive.mapping
     environment.traces = None if traces is None else traces.mapping
     return environment

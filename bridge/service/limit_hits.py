@@ -13,7 +13,7 @@ import msgspec
 CALM: Final = 60.0
 #: The limits that are counted, so that their counters exist from the start: options of `limits` and of channels. MAXDEPTH is
 #: that of the transmission queue, `mapping_backlog` is `waiting_bytes` and `waiting_total` for a mapping that reads a topic,
-#: and `open_files` the limit of the operating system.
+#: `max_keys` belongs to `limit` and `changes` of a mapping, and `open_files` is the limit of the operating system.
 LIMITS: Final = (
     "waiting_bytes",
     "waiting_total",
@@ -21,6 +21,7 @@ LIMITS: Final = (
     "mapping_backlog",
     "dead_letter_bytes",
     "dead_letter_total",
+    "max_keys",
     "retained_bytes",
     "retained_total",
     "pending_bytes",

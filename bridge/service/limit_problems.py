@@ -79,6 +79,13 @@ DESCRIPTIONS: Final = {
     "dead_letter_total": Limit(
         "too many dead letters, the last of {}", "mqbridge dlq list", _DEAD_LETTERS, severity="error"
     ),
+    "max_keys": Limit(
+        "mapping {} forgets keys of limit or changes (max_keys), and their next messages pass",
+        "mqbridge mapping list",
+        "Correct the template `per` if each message has a key of its own, or the client that sends so many keys, or raise"
+        " max_keys of the mapping and run `mqbridge reload`.",
+        "key",
+    ),
     "retained_bytes": Limit(
         "too many retained publications of {}", "mqbridge topic show '#'", _RETAINED, severity="error"
     ),

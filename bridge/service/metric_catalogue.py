@@ -102,7 +102,10 @@ METRICS: Final = (
            "the time in the backlog. Measured for the first message of a batch, at most 100 batches a second. With IBM MQ, "
            "the clocks of two machines are compared."),
     Metric("mqbridge_publications_refused_total", "counter", ("channel", "reason"),
-           "Publications of clients that the queue manager rejected, by MQRC."),
+           "Publications of clients that the queue manager or a schema rejected, by MQRC."),
+    Metric("mqbridge_invalid_publications_total", "counter", ("channel", "filter", "schema"),
+           "Publications of clients whose payload violates a schema of the channel, by topic filter and file name. They are "
+           "rejected or dead-lettered."),
     Metric("mqbridge_units_of_work_failed_total", "counter", ("channel", "reason"),
            "Units of work with publications that could not be committed, by MQRC. Their clients are disconnected."),
     Metric("mqbridge_dead_letters_total", "counter", ("direction", "reason"),
@@ -155,7 +158,11 @@ METRICS: Final = (
            "1 for the present state of a mapping, 0 for the others."),
     Metric("mqbridge_mapping_messages_total", "counter", ("mapping", "outcome"),
            "Messages that a mapping has taken, by outcome: moved, filtered, cut (to end a loop), dead_lettered, discarded "
-           "(not processed, without room on the dead-letter queue)."),
+           "(not processed, without room on the dead-letter queue), left_out (by limit, changes or split)."),
+    Metric("mqbridge_mapping_left_out_total", "counter", ("mapping", "reason"),
+           "Messages that a mapping has taken and left out, by reason: limit, unchanged, no parts."),
+    Metric("mqbridge_mapping_parts_total", "counter", ("mapping",),
+           "Messages that split has made of those that a mapping has moved."),
     Metric("mqbridge_mapping_discarded_total", "counter", ("mapping", "reason"),
            "Messages that a mapping could not process and discarded, because its messages on the dead-letter queue had "
            "reached a limit, by MQRC."),

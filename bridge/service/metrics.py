@@ -525,6 +525,8 @@ def _gather_memory(samples: Samples, memory: MemoryWatermark) -> None:
 
 
 def _gather_limits(samples: Samples, parts: Parts, status: QueueManagerStatus | None) -> None:
+    for labels, number in parts.service.payload_schemas.counts.items():
+        samples.add("mqbridge_invalid_publications_total", number, *labels)
     for limit, number in parts.service.limit_hits.totals().items():
         samples.add("mqbridge_limit_reached_total", number, limit)
     backlogs, room = parts.service.delivery.backlog_limits, parts.host.dead_letter_room
@@ -562,6 +564,10 @@ def _gather_mappings(samples: Samples, parts: Parts) -> None:
         for outcome in ("moved", "filtered", "cut", "dead_lettered"):
             samples.add("mqbridge_mapping_messages_total", getattr(status, outcome), name, outcome)
         samples.add("mqbridge_mapping_messages_total", sum(status.discarded.values()), name, "discarded")
+        samples.add("mqbridge_mapping_messages_total", sum(status.left_out.values()), name, "left_out")
+        for why, number in list(status.left_out.items()):
+            samples.add("mqbridge_mapping_left_out_total", number, name, why)
+        samples.add("mqbridge_mapping_parts_total", status.parts, name)
         for reason, number in list(status.discarded.items()):
             samples.add("mqbridge_mapping_discarded_total", number, name, reason)
         samples.add("mqbridge_mapping_commits_total", status.commits, name)

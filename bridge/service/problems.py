@@ -33,6 +33,7 @@ from bridge.service.events import ClientDisconnected, ConnectRejected
 from bridge.service.limit_hits import CALM
 from bridge.service.limit_problems import LARGEST_BACKLOGS, STAGES, limit_problems
 from bridge.service.mappings.environment import LOOK_AHEAD
+from bridge.service.payload_schemas import INVALID_PERIOD
 from bridge.service.process_problems import Clock, Descriptors
 
 log = logging.getLogger(__name__)
@@ -111,6 +112,8 @@ REMEDIES: Final = {
     ProblemKind.PUBLISH_RATE: "Set publish_rate of its channel, then run `mqbridge reload` and `mqbridge client"
     " disconnect {}`.",
     ProblemKind.REJECTIONS: "Correct the client's password, certificate or configuration, or block its address.",
+    ProblemKind.PAYLOADS: "Correct the program of the client. If the schema is wrong, correct its file and run `mqbridge"
+    " reload`. Then edit or delete the dead letters (`mqbridge dlq list`).",
     ProblemKind.CLIENT_IDENTIFIER: "If the log names several addresses (journalctl -u mqbridge -g IDENTIFIER), give each"
     " program an identifier of its own. Otherwise check the network of the client, and shorten its keep-alive.",
     ProblemKind.COMMITS: "Check the disk or the queue manager that the log names.",
@@ -234,6 +237,7 @@ class _Serving:
         problems += _of_links_and_mappings(parts, {one.subject for one in problems if one.kind is ProblemKind.QUEUE})
         problems += self._rejections.problems()
         problems += self._takeovers.problems()
+        problems += _of_payloads(parts)
         problems += await self._of_clients()
         problems += await asyncio.to_thread(_of_pipelines, parts.configuration, self._pipeline_discards)
         return problems
@@ -405,6 +409,20 @@ class Takeovers:
                 " loses its connection again and again"
             )
             yield Problem("warning", ProblemKind.CLIENT_IDENTIFIER, "", text, f"mqbridge client show {quote(latest)}")
+
+
+def _of_payloads(parts: Parts) -> Iterator[Problem]:
+    """Yield a problem for each channel whose clients published many invalid payloads recently."""
+    for channel, recent in parts.service.payload_schemas.recent():
+        latest = recent[-1]
+        clients = len({publication.client_id for publication in recent})
+        others = f" and {clients - 1:,} more" if clients > 1 else ""
+        text = (
+            f"client {latest.client_id!r}{others} of channel {channel} published {len(recent):,} invalid payloads in"
+            f" {INVALID_PERIOD / 60:.0f} minutes, the last one to {latest.topic[:200]!r}: {latest.violation}"
+        )
+        command = f"mqbridge client show {quote(latest.client_id)}"
+        yield Problem("warning", ProblemKind.PAYLOADS, channel, text, command)
 
 
 def _is_worse(problem: Problem, former: Problem) -> bool:

@@ -118,7 +118,7 @@ class Recorder:
             refusals = dict.fromkeys(range(len(publications)), _reason(completion.failure))
         elif completion.refusals or completion.diverted:
             reasons = {**completion.refusals, **completion.diverted}
-            refusals = {index: _reason(reason) for index, reason in reasons.items()}
+            refusals = {index: _reason(reason, event.invalid.get(index)) for index, reason in reasons.items()}
         now = now_us()
         messages = [
             Incoming(message.topic, message.payload, message.qos, message.packet_id, retain, message.properties)
@@ -300,8 +300,8 @@ def _source(transmission: Transmission) -> EncodedMessage | bytes:
     return EncodedMessage(md.Format, md.Encoding, md.CodedCharSetId, message.data, md.CorrelId)
 
 
-def _reason(reason: int) -> str:
-    return f"{cmqc.reason_name(reason)} ({reason})"
+def _reason(reason: int, why: str | None = None) -> str:
+    return f"{cmqc.reason_name(reason)} ({reason})" + (f": {why}" if why else "")
 
 
 class MappingRecorder:

@@ -15,6 +15,7 @@ from bridge.config.models import Configuration
 from bridge.config.operations import AdminConfig
 from bridge.config.problems import ConfigurationError
 from bridge.config.values import Section
+from bridge.mapping.schema import SchemaError
 from bridge.security import audit_log
 from bridge.security.authenticator import UnknownPlugin
 from bridge.security.authenticators import Authenticators
@@ -22,6 +23,7 @@ from bridge.service.administration.parts import Parts
 from bridge.service.channels import ChannelError
 from bridge.service.client_history import HistoryUnavailable
 from bridge.service.log import configure
+from bridge.service.payload_schemas import schemas_of
 
 S = TypeVar("S", bound=Section)
 
@@ -46,18 +48,20 @@ class ConfigurationChange:
                 [*channels, *(one for one in register.of_commands if one.name not in names)]
             )
             admin = self._authenticators.of_admin(after.admin)
+            schemas = schemas_of(channels)
             history = parts.configuration.model_copy(update={"client_history": after.client_history})
             if after.client_history != before.client_history and parts.service.journal.history is not None:
                 await parts.service.journal.history.reload(after.client_history, history.client_history_path)
             if after.audit_log != before.audit_log:
                 audit_log.begin(after.audit_log)
-        except (ChannelError, UnknownPlugin) as error:
+        except (ChannelError, UnknownPlugin, SchemaError) as error:
             raise ReloadRefused(str(error)) from error
         except HistoryUnavailable as error:
             raise ReloadRefused(f"client_history.file: {error}") from error
         except OSError as error:
             raise ReloadRefused(f"audit_log.file {after.audit_log.file}: {error.strerror or error}") from error
         parts.service.authentication = authentication
+        parts.service.payload_schemas.use(schemas)
         self._authenticators.admin = admin
         parts.host.channel_authentication.use_file(after.channel_authentication, channels)
         register.use_file(channels)
@@ -82,6 +86,12 @@ class ConfigurationChange:
             parts.service.use_limits(after.limits)
             parts.host.use_limits(after.limits)
             lines.append("limits changed, for clients, sessions and messages from now on")
+        former = {config.name: config for config in before.channels}
+        lines += [
+            f"schemas of channel {config.name} changed, for publications from now on"
+            for config in after.channels
+            if config.name in former and config.schemas_differ(former[config.name])
+        ]
         if after.pipelines != before.pipelines or after.spark != before.spark:
             lines.append("pipelines changed, for those that are started from now on: mqbridge pipeline stop, then run")
         admin_section = admin_of(parts.configuration, after)

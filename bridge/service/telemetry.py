@@ -36,6 +36,7 @@ from bridge.service.events import (
     SessionEnded,
     Unclaimed,
 )
+from bridge.service.payload_schemas import PayloadSchemas
 from bridge.service.session_endings import SessionEndings
 from bridge.service.wills import Wills
 from bridge.telemetry.identity import ClientIdentity, Principal
@@ -251,7 +252,9 @@ class TelemetryService:
             leave_share=self.leave_share,
             subscriptions_changed=self.quotas.update_subscriptions,
         )
-        self.wills = Wills(self.units, self.events)
+        #: the schemas of channels
+        self.payload_schemas = PayloadSchemas()
+        self.wills = Wills(self.units, self.events, self.payload_schemas)
         self.replies = ReplyAddresses(secrets.token_bytes(KEY_LENGTH), self._record_reply_key)
 
     # Start and end ---------------------------------------------------------------------------------------------------

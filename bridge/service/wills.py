@@ -10,6 +10,7 @@ from bridge.mq.backend import Completion, UnitOfWork
 from bridge.mqtt.packets import Publish, PublishProperties, Will
 from bridge.service.client import Client, Timers, Units, forbidden_of
 from bridge.service.events import EventBus, Published
+from bridge.service.payload_schemas import PayloadSchemas
 from bridge.telemetry.conversion import to_mq
 from bridge.telemetry.headers import PROPERTIES
 from bridge.telemetry.record import Side, StateKey, StateRecord, WillRecord
@@ -22,9 +23,10 @@ log = logging.getLogger(__name__)
 class Wills:
     """Wills of clients that disconnected without DISCONNECT (MQTT-3.1.2-8), and those waiting for their delay."""
 
-    def __init__(self, units: Units, events: EventBus) -> None:
+    def __init__(self, units: Units, events: EventBus, schemas: PayloadSchemas) -> None:
         self._units = units
         self._events = events
+        self._schemas = schemas
         self._timers = Timers()
         #: waiting wills by client identifier
         self._waiting: dict[str, tuple[Will, Session]] = {}
@@ -40,8 +42,8 @@ class Wills:
         """
         will, client.will = client.will, None
         assert will is not None
-        if self._holding and (session.topics is None or session.topics.may_publish(will.topic)):
-            self._record(will, session)
+        if self._holding:
+            self._publish(will, session, record=True)
             return
         delay = (will.properties.will_delay_interval or 0) if will.properties is not None else 0
         if delay and session.expiry_interval:
@@ -91,16 +93,26 @@ class Wills:
             if not self._holding:
                 self.publish_now(client_id)
             elif client_id not in self._recorded:
-                self._record(*self._waiting[client_id])
+                self._publish(*self._waiting[client_id], record=True)
 
-    def _publish(self, will: Will, session: Session) -> None:
+    def _publish(self, will: Will, session: Session, *, record: bool = False) -> None:
+        """Publish a will. With `record`, record it instead unless it is refused."""
         publication = Publish(will.topic, will.payload, will.qos, will.retain, properties=_properties(will))
-        message = to_mq(publication, session.identity)
+        publications = [(to_mq(publication, session.identity), will.retain)]
+        unit = UnitOfWork(publications, forbidden=forbidden_of(session, publications))
+        invalid = self._schemas.refuse(unit, session, will=True)
+        if record and not unit.forbidden:
+            self._record(will, session)
+            return
         received = now_us()
 
         def ended(completion: Completion) -> None:
-            self._events.publish(Published(session, unit.publications, completion, received))
+            self._events.publish(Published(session, unit.publications, completion, received, invalid))
             reason = completion.failure or completion.refusals.get(0, 0)
+            if 0 in completion.diverted:
+                log.error(
+                    "MQB2106E dead-lettered the will of client %r to %r: %s", session.client_id, will.topic, invalid[0]
+                )
             if reason:
                 log.error(
                     "MQB2103E the will of client %r to %r as user %r was rejected: %s (%d)",
@@ -111,11 +123,10 @@ class Wills:
                     reason,
                 )
 
-        publications = [(message, will.retain)]
-        unit = UnitOfWork(publications, forbidden=forbidden_of(session, publications))
         unit.records = self._removal(session.client_id)
         traces = self._units.traces
-        self._units.submit(unit, ended if traces is None else traces.following(session, publications, received, ended))
+        followed = ended if traces is None else traces.following(session, unit.publications, received, ended)
+        self._units.submit(unit, followed)
 
 
 def _properties(will: Will) -> PublishProperties | None:

@@ -27,6 +27,7 @@ from pyspark.sql.types import StringType, StructType
 from bridge.config.document import load
 from bridge.config.mapping import ToMqMapping, ToMqttMapping
 from bridge.link.outbox import CLIENT_ID, HOPS
+from bridge.mapping.rates import LeftOut
 from bridge.mapping.rendered import queue_name, topic_name, topic_string, user_identifier
 from bridge.mapping.rule import PublicationRuleCache, ToMqRule, ToMqttRule, rule_of
 from bridge.mqtt.packets import PublishProperties
@@ -232,6 +233,10 @@ def _of_program(what: str, rule: ToMqRule | ToMqttRule) -> ToMqRule | ToMqttRule
         raise OptionError(
             f"{what}: mapping {rule.name} has to.as: publisher, and a program puts all rows with one user"
         )
+    if rule.rates is not None:
+        raise OptionError(
+            f"{what}: mapping {rule.name} has limit or changes, and the tasks of a program do not know each other's rows"
+        )
     return rule
 
 
@@ -320,11 +325,16 @@ class StandardToMq:
         self.destination = destination
         self._cache = PublicationRuleCache(_ALL)
 
-    def map(self, publication: Publication) -> MappedMessage | None:
+    def messages(self, publication: Publication) -> Sequence[MappedMessage]:
         """Return the message. Raises Unmappable."""
+        return (self._message(publication),)
+
+    def _message(self, publication: Publication) -> MappedMessage:
         key = self._cache.key(publication)
         if key is not None and self._cache.knows(key):
-            return self._cache.mapped(key, publication, publication.payload)
+            cached = self._cache.mapped(key, publication, publication.payload)
+            assert cached is not None  # the mapping of all publications takes this one
+            return cached
         to = self.destination or Destination(topic_string(publication.topic), True)
         if to.is_topic:
             mapped = msgspec.structs.replace(message_of(publication), destination=to)
@@ -369,30 +379,36 @@ class ToMessages:
         numbers: list[int] = []
         rows: list[tuple[Any, ...]] = []
         for number, (queue, *row) in enumerate(zip(queues, *columns, strict=False)):
-            made = self._row(queue, row)
-            if made is not None:
+            for message in self._rows(queue, row):
                 numbers.append(number)
-                rows.append(made)
+                rows.append(message)
         names = (self.schema.names[0], "queue_manager", *_MESSAGE)
         made_columns = dict(zip(names, zip(*rows, strict=True) if rows else repeat(()), strict=False))
         return _record_batch(self.schema, made_columns, batch, numbers, self._kept)
 
-    def _row(self, queue: str | None, row: Sequence[Any]) -> tuple[Any, ...] | None:
+    def _rows(self, queue: str | None, row: Sequence[Any]) -> Iterator[tuple[Any, ...]]:
+        """Yield the messages of a row, or its refusal."""
         publication = None
         try:
             publication = _publication(row)
             name = queue_name(queue or "") if self._by_column else None
-            mapped = self.rule.map(publication)
+            messages = self.rule.messages(publication)
         except Unmappable as error:
             md, header = (None, None) if publication is None else _original(publication)
-            return None, None, md, header, row[1], None, None, None, None, _refusal(error, row[0])
-        if mapped is None:
-            return None
+            yield None, None, md, header, row[1], None, None, None, None, _refusal(error, row[0])
+            return
+        if messages is None or isinstance(messages, LeftOut):
+            return
+        for mapped in messages:
+            yield self._row(name, mapped)
+
+    def _row(self, queue: str | None, mapped: MappedMessage) -> tuple[Any, ...]:
+        """Return the columns of a message. `queue` is its destination by the column of that name."""
         to, data = mapped.destination, mapped.message.data
         header = _header(data) if self._has_rfh2 else b""
         properties = [(name, _text(value)) for name, value in mapped.properties.items()]
         return (
-            name or to.name,
+            queue or to.name,
             to.queue_manager or None,
             mapped.message.md,
             header,
@@ -473,11 +489,11 @@ class StandardToMqtt:
     def __init__(self, topic: str | None) -> None:
         self.topic = topic
 
-    def map(self, message: Message, *, topic: str | None = None) -> Publication:
+    def publications(self, message: Message, *, topic: str | None = None) -> Sequence[Publication]:
         """Return the publication. Raises Unmappable, also for a message without a topic."""
         made = publication_of(message, topic=self.topic if self.topic is not None else topic)
         topic_name(made.topic)
-        return made
+        return (made,)
 
 
 class Publications:
@@ -506,15 +522,18 @@ class Publications:
         refusals: list[dict[str, Any] | None] = []
         bodies = column_values(batch, "body")
         for number, (row, queue) in enumerate(zip(rows_of(batch), column_values(batch, "queue"), strict=True)):
-            refusal = None
             try:
-                publication = self.rule.map(row.message, topic=row.topic)
+                results = self.rule.publications(row.message, topic=row.topic)
             except Unmappable as error:
-                publication, refusal = None, _refusal(error, queue or row.topic)
-            if publication is not None or refusal is not None:
                 numbers.append(number)
-                publications.append(publication)
-                refusals.append(refusal)
+                publications.append(None)
+                refusals.append(_refusal(error, queue or row.topic))
+                continue
+            if results is None or isinstance(results, LeftOut):
+                continue
+            numbers += [number] * len(results)
+            publications += results
+            refusals += [None] * len(results)
         columns: dict[str, Sequence[Any]] = {
             "payload": [
                 bodies[number] or b"" if one is None else one.payload
@@ -562,7 +581,7 @@ def _record_batch(
         values = columns[field.name]
         arrays.append(_descriptors(values) if field.name == "md" else array_of(values, field.type))
     passed = batch.columns[batch.num_columns - kept :]
-    if passed and len(numbers) < batch.num_rows:
+    if passed and [*numbers] != [*range(batch.num_rows)]:
         passed = [column.take(pa.array(numbers, pa.int64())) for column in passed]
     return pa.RecordBatch.from_arrays([*arrays, *passed], schema=schema)
 

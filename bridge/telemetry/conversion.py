@@ -39,6 +39,8 @@ REASON_CODES: Final = {
     cmqc.MQRC_OBJECT_STRING_ERROR: ReasonCode.TOPIC_NAME_INVALID,
     # Only a publication to the Response Topic of a request from MQ is put to a queue.
     cmqc.MQRC_UNKNOWN_OBJECT_NAME: ReasonCode.TOPIC_NAME_INVALID,
+    # The payload violates a schema of the channel.
+    cmqc.MQRC_FORMAT_ERROR: ReasonCode.PAYLOAD_FORMAT_INVALID,
     cmqc.MQRC_NO_SUBS_MATCHED: ReasonCode.NO_MATCHING_SUBSCRIBERS,
     cmqc.MQRC_Q_MGR_QUIESCING: ReasonCode.SERVER_SHUTTING_DOWN,
     cmqc.MQRC_Q_MGR_STOPPING: ReasonCode.SERVER_SHUTTING_DOWN,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from enum import IntEnum
+from types import MappingProxyType
 from typing import Final
 
 from bridge.mqtt.connection import Answer
@@ -80,6 +81,10 @@ _ATTACH: Final = {_CONNECTING: _ONLINE, _RESUMING: _ONLINE, _ENDED: _ENDED}
 _DETACH: Final = {_CONNECTING: _NEW, _RESUMING: _AWAY, _ONLINE: _AWAY, _ENDED: _ENDED}
 
 
+#: The empty mapping of publication indexes to violations of schemas.
+NONE_INVALID: Final[Mapping[int, str]] = MappingProxyType({})
+
+
 class ReceiveEffects:
     """The effects of one batch of packets: what the queue manager has to commit, and the answers that follow the commit."""
 
@@ -89,6 +94,7 @@ class ReceiveEffects:
         "completed",
         "finishing",
         "forgotten",
+        "invalid",
         "ordered",
         "publications",
         "received_at",
@@ -107,6 +113,8 @@ class ReceiveEffects:
 
     def __init__(self) -> None:
         self.publications: list[tuple[PublicationMessage, bool]] = []
+        #: how publications violate a schema of the channel, by index
+        self.invalid: Mapping[int, str] = NONE_INVALID
         #: bytes that the publications count for until they are committed (limits.pending_publication_bytes)
         self.weight = 0
         #: when the packets arrived, in microseconds since the epoch
@@ -181,6 +189,7 @@ class Session:
         "expiry_interval",
         "filters",
         "identity",
+        "invalid_publications",
         "last_received_at",
         "left",
         "level",
@@ -240,6 +249,8 @@ class Session:
         #: messages that the client has sent since it connected, and the time of the last one, in microseconds
         self.messages_received = 0
         self.last_received_at = 0
+        #: publications that violated a schema of the channel since the client connected
+        self.invalid_publications = 0
         #: the owner, whose clients alone may resume the session, or None if no client has connected since an older bridge ran
         self.principal: Principal | None = None
         #: the network that the session began from, or blank for a Unix socket, or if an older bridge wrote the record
@@ -280,7 +291,7 @@ class Session:
         """Start sending and receiving after CONNECT is committed."""
         outbox = self.outbox
         self.state = _ATTACH[self.state]
-        self.messages_received = outbox.messages_sent = 0
+        self.messages_received = outbox.messages_sent = self.invalid_publications = 0
         self.last_received_at, outbox.last_sent = 0, 0.0
         self.expires_at = 0.0
         self.identity = identity

@@ -387,9 +387,9 @@ def divert(
     diverted: dict[int, int],
     reserve: Callable[[str, int], bool],
 ) -> None:
-    """Dead-letter refused publications whose reason codes are in `unit.dead_letters`, if `reserve` allows it."""
+    """Dead-letter refused publications (`UnitOfWork.dead_letters_publication`), if `reserve` allows it."""
     for index, reason in list(refusals.items()):
-        if reason not in unit.dead_letters:
+        if not unit.dead_letters_publication(index, reason):
             continue
         message, retain = unit.publications[index]
         if not reserve(message.client_id, message.size):
@@ -625,7 +625,7 @@ class EmbeddedBackend:
             for index, (message, retain) in enumerate(unit.publications):
                 try:
                     if index in forbidden:
-                        refusals[index] = cmqc.MQRC_NOT_AUTHORIZED
+                        refusals[index] = forbidden[index]
                         continue
                     if message.reply_to is not None:
                         put_answer(queue_manager, work, message, message.reply_to)
@@ -668,7 +668,7 @@ class EmbeddedBackend:
                     reason = cmqc.MQRC_UNEXPECTED_ERROR
                 if reason:
                     refusals[index] = reason
-            if refusals and unit.dead_letters:
+            if refusals and (unit.dead_letters or unit.unreportable):
                 divert(queue_manager, self._queue(), unit, work, refusals, diverted, self.reserve_dead_letter)
         gets = work.gets
         removals = separate(unit.removals) if unit.removals else unit.removals

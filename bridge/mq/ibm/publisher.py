@@ -104,10 +104,10 @@ class Publisher(StateWriter[Part]):
             part.diverted.clear()
             for index, (message, retain) in enumerate(part.unit.publications):
                 clear = retain and not message.payload
-                reason = cmqc.MQRC_NOT_AUTHORIZED if index in part.unit.forbidden else part.refusal
+                reason = part.unit.forbidden.get(index, part.refusal)
                 if not reason:
                     reason = self._put(connection, message, options, retain=retain and not clear)
-                if reason in part.unit.dead_letters and self._may_dead_letter(part, index):
+                if reason and part.unit.dead_letters_publication(index, reason) and self._may_dead_letter(part, index):
                     self._dead_letter(connection, message, reason, options, retain=retain)
                     part.diverted[index] = reason
                 elif reason:

@@ -172,6 +172,7 @@ async def show_client(parts: Parts, request: ShowClient) -> ClientDetails:
             for message_id, one in islice(outbox.in_flight.deliveries.items(), MOST_ROWS)
         ],
         received=len(session.receiver.identifiers),
+        invalid_publications=session.invalid_publications,
         waiting=waiting,
         unremoved=outbox.unremoved,
         removal_limit=parts.service.delivery.applied_removal_limit,

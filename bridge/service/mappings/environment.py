@@ -39,6 +39,12 @@ class Tally(msgspec.Struct):
     filtered: int = 0
     cut: int = 0
     dead_lettered: int = 0
+    #: the messages that `split` has made of those moved
+    parts: int = 0
+    #: of these: the largest number made of one message
+    most_parts: int = 0
+    #: messages that the mapping takes and leaves out
+    left_out: dict[str, int] = {}
     #: messages that could not be processed and were discarded, by MQRC
     discarded: dict[str, int] = {}
     #: outcome of each message, for the archive and traces
@@ -53,8 +59,10 @@ class Tally(msgspec.Struct):
         status.filtered += self.filtered
         status.cut += self.cut
         status.dead_lettered += self.dead_lettered
-        for reason, number in self.discarded.items():
-            status.discarded[reason] = status.discarded.get(reason, 0) + number
+        status.parts += self.parts
+        for numbers, total in ((self.discarded, status.discarded), (self.left_out, status.left_out)):
+            for reason, number in numbers.items():
+                total[reason] = total.get(reason, 0) + number
         status.commits += 1
 
 
@@ -76,6 +84,8 @@ class MappingEnvironment:
         self._host = host
         self.owner = owner
         self.queue_manager = host.name
+        #: called on the threads of mappings with a limit that is reached, a mapping and a number
+        self.on_limit: Callable[[str, str, int], object] = lambda _limit, _mapping, _number: None
         #: prefix of this bridge's hop marks; unlike the queue manager's name, it is globally unique
         self.origin = host.name
         self.dead_letter_queue = host.dead_letter_queue

@@ -18,6 +18,7 @@ from bridge.config.values import endpoint
 from bridge.link import connection as links
 from bridge.link.connection import LinkConnection
 from bridge.link.state import LinkLost, LinkPhase, LinkState, PublicationRefusal
+from bridge.mapping.rates import LeftOut, MessageRates
 from bridge.mapping.rule import GUARANTEED_QOS, ToMqRule, ToMqttRule, published_qos
 from bridge.mq.link_sessions import ExchangeRecord, Exchanges, FormerSession, LinkSession, LinkSessions
 from bridge.mq.message_consumer import MessageConsumer
@@ -362,8 +363,12 @@ class FromLinkRunner(LinkRunner, PuttingRunner[Received]):
     def key(self, item: Received) -> bytes:
         return b"%d/%d/%d" % (item.generation, item.packet_id, id(item))
 
-    def map(self, item: Received) -> MappedMessage | None:
-        return self._rule.map(self.traced(item, item.publication))
+    @property
+    def rates(self) -> MessageRates | None:
+        return self._rule.rates
+
+    def map(self, item: Received) -> Sequence[MappedMessage] | LeftOut | None:
+        return self._rule.messages(self.traced(item, item.publication))
 
     def unit(self, connection: Connection, messages: int) -> None:
         if not self.ready(connection):
@@ -504,6 +509,10 @@ class ToLinkRunner(LinkRunner):
     def _count_session(self, present: bool) -> None:
         if not present:
             self._lives[self._link.connected_address] += 1
+
+    @property
+    def rates(self) -> MessageRates | None:
+        return self._rule.rates
 
     def leave_source(self) -> int:
         return self._environment.remove_subscription(self.mapping)
@@ -703,13 +712,18 @@ class ToLinkRunner(LinkRunner):
             tally.taken += 1
             try:
                 request = self._consumer.request_of(item.md)
-                publication = self._rule.map(Message(item.md, item.data), request=request)
+                publications = self._rule.publications(Message(item.md, item.data), request=request)
             except Unmappable as error:
                 self.dead_letter(item, tally, error.reason, str(error))
                 continue
-            if publication is None:
+            if publications is None:
                 self.pass_by(item, tally)
-            elif (through := closes(publication.hops, self._link_name, publication.topic)) is not None:
+                continue
+            if isinstance(publications, LeftOut):
+                self.leave_out(item, tally, publications)
+                continue
+            (publication,) = publications
+            if (through := closes(publication.hops, self._link_name, publication.topic)) is not None:
                 self.cut(item, publication.topic, through, publication.hops, tally)
             elif self._losses.get(item.md.MsgId, 0) > self._config.backouts:
                 why = (

@@ -15,6 +15,7 @@ from bridge.administration.mapping_status import BlockedQueue, MappingStatus, Ru
 from bridge.clock import now_us
 from bridge.config.mapping import MappingConfig, ToMqMapping, ToMqttMapping
 from bridge.histogram import Histogram
+from bridge.mapping.rates import LeftOut, MessageRates
 from bridge.mapping.rule import ToMqRule, ToMqttRule, rule_of
 from bridge.mq.dead_letter import DeadLetterRefused, DeadLetters
 from bridge.mq.dead_letter_room import owner_of_mapping, payload_length
@@ -42,6 +43,9 @@ log = logging.getLogger(__name__)
 WAIT, LONGEST_WAIT = 0.25, 5.0
 #: Seconds before a rejected message is tried again: first and longest pause.
 FIRST_RETRY, LONGEST_RETRY = 0.1, 5.0
+
+#: Maximum number of messages that `split` makes in a unit of work, half of MAXUMSGS of a new queue manager.
+MAX_PARTS = 5_000
 
 #: Permanent reasons for rejecting a message: it is dead-lettered at once and delays no other message.
 PERMANENT = frozenset(
@@ -81,15 +85,19 @@ Item = TypeVar("Item", bound=Got | Received)
 class MessageRefused(Exception):
     """A destination rejected a message, so the unit of work must be backed out.
 
-    `before` is the number of messages that destinations accepted in this unit of work.
+    `before` is the number of messages that destinations accepted in this unit of work. `final`: the message is not tried
+    again, but dead-lettered.
     """
 
-    def __init__(self, key: bytes, before: int, error: MQError, destination: Destination) -> None:
-        super().__init__(str(error))
+    def __init__(
+        self, key: bytes, before: int, error: MQError, destination: Destination, why: str = "", *, final: bool = False
+    ) -> None:
+        super().__init__(why or str(error))
         self.key = key
         self.before = before
         self.reason = error.reason
         self.destination = destination
+        self.final = final
 
 
 #: Seconds between log lines about discarded messages of a mapping.
@@ -177,6 +185,11 @@ class Runner(Worker[Never], WorkerEvents):
         """The key of the session at a broker that the mapping uses or tries to use, or ""."""
         return ""
 
+    @property
+    def rates(self) -> MessageRates | None:
+        """Decides which messages to leave out, or None."""
+        return None
+
     def opened(self, connection: Connection) -> None:
         if self._traces is not None:
             self._traces.forget()
@@ -204,6 +217,8 @@ class Runner(Worker[Never], WorkerEvents):
     def lost(self) -> None:
         self._return_room()
         self._room.stale = True  # the unit of work may have been committed
+        if self.rates is not None:
+            self.rates.back_out()
         self.status.wrong("the connection to the queue manager is lost", RunnerState.WAITING_FOR_QUEUE_MANAGER)
 
     def failed(self, error: MQError) -> None:
@@ -221,6 +236,8 @@ class Runner(Worker[Never], WorkerEvents):
         assert self.connection is not None
         self._return_room()
         self.connection.backout()
+        if self.rates is not None:
+            self.rates.back_out()
         if self._traces is not None:
             self._traces.forget()
         self.status.backouts += 1
@@ -248,6 +265,8 @@ class Runner(Worker[Never], WorkerEvents):
     def tell(self, tally: Tally) -> None:
         """Report the recorded outcomes to the archive and traces after the commit."""
         self._dead_letter_lengths.clear()
+        if self.rates is not None and (forgotten := self.rates.commit()):
+            self._environment.on_limit("max_keys", self.mapping, forgotten)
         self.seconds.observe((now_us() - tally.began) / 1e6)
         fates, tally.fates = tally.fates, []
         if self._recorder is not None:
@@ -263,7 +282,9 @@ class Runner(Worker[Never], WorkerEvents):
         return publication if self._traces is None else self._traces.traced(item, publication)
 
     def leave(self, item: Got | Received) -> None:
-        """Leave a mapped message at the source for later."""
+        """Leave the message that was mapped last at the source for later."""
+        if self.rates is not None:
+            self.rates.undo()
         if self._traces is not None:
             self._traces.forget_item(item)
 
@@ -330,6 +351,11 @@ class Runner(Worker[Never], WorkerEvents):
             tally.filtered += 1
             self.note(tally, item, Outcome.DISCARDED, FILTERED)
 
+    def leave_out(self, item: Got | Received, tally: Tally, why: LeftOut) -> None:
+        """Discard a message that the mapping takes, and of which it makes no message."""
+        tally.left_out[why] = tally.left_out.get(why, 0) + 1
+        self.note(tally, item, Outcome.DISCARDED, why.value)
+
     def pause(self, seconds: float) -> None:
         """Wait for a number of seconds, or until `end_pause` is called or the mapping is stopped."""
         with self._changed:
@@ -358,6 +384,10 @@ class PuttingRunner(Runner, Generic[Item]):
         super().__init__(name, config, environment, status)
         #: message -> number of rejections by its destination
         self._refusals: dict[bytes, int] = {}
+        #: message -> the final rejection of a part of it, after other parts had been put
+        self._given_up: dict[bytes, MessageRefused] = {}
+        #: number of messages to expect of one that is taken
+        self._parts = 1 if config.split is None else config.split.max_parts
         #: while a message is being rejected: number of messages before it
         self._before = 0
         #: the retry of a message has been logged
@@ -368,8 +398,8 @@ class PuttingRunner(Runner, Generic[Item]):
         """Return a key that identifies a message when it is taken again."""
 
     @abstractmethod
-    def map(self, item: Item) -> MappedMessage | None:
-        """Return the message to put, or None if the mapping does not match it. Raises Unmappable."""
+    def map(self, item: Item) -> Sequence[MappedMessage] | LeftOut | None:
+        """Return the messages to put, or None if the mapping does not match the message. Raises Unmappable."""
 
     @abstractmethod
     def unit(self, connection: Connection, messages: int) -> None:
@@ -383,6 +413,7 @@ class PuttingRunner(Runner, Generic[Item]):
         # Process the messages before a rejected one first. Then it gets its own unit of work, so that the others are not
         # backed out with it.
         messages = max(self._before, 1) if self._refusals else self._config.batch.messages
+        messages = max(min(messages, MAX_PARTS // self._parts), 1)
         try:
             self.unit(connection, messages)
         except MessageRefused as refusal:
@@ -392,6 +423,9 @@ class PuttingRunner(Runner, Generic[Item]):
             self._before = refusal.before
             count = self._refusals[refusal.key] = self._refusals.get(refusal.key, 0) + 1
             self.status.wrong(str(refusal), RunnerState.RETRYING)
+            if refusal.final:
+                self._given_up[refusal.key] = refusal
+                return
             if messages > 1:
                 return  # it may succeed in its own unit of work
             if count == 2:
@@ -409,48 +443,62 @@ class PuttingRunner(Runner, Generic[Item]):
 
     def move(self, item: Item, tally: Tally) -> None:
         """Map and put a message within the unit of work. Raises MessageRefused if the message must be retried."""
-        mapped = self.mapped(item, tally)
-        if mapped is not None:
-            self.put(item, mapped, tally)
+        if self._given_up and (refusal := self._given_up.get(self.key(item))) is not None:
+            self.dead_letter(item, tally, refusal.reason, str(refusal), refusal.destination)
+        else:
+            self.put(item, self.mapped(item, tally), tally)
         tally.taken += 1
 
-    def mapped(self, item: Item, tally: Tally) -> MappedMessage | None:
-        """Return the message to put, or None if it was filtered, cut or dead-lettered within the unit of work."""
+    def mapped(self, item: Item, tally: Tally) -> Sequence[MappedMessage]:
+        """Return the messages to put: none if the message was filtered, cut or dead-lettered within the unit of work."""
         try:
-            mapped = self.map(item)
+            messages = self.map(item)
         except Unmappable as error:
             self.dead_letter(item, tally, error.reason, str(error))
-            return None
-        if mapped is None:
+            return ()
+        if messages is None:
             self.pass_by(item, tally)
-            return None
-        return None if self._comes_round(item, mapped, tally) else mapped
+            return ()
+        if isinstance(messages, LeftOut):
+            self.leave_out(item, tally, messages)
+            return ()
+        return [mapped for mapped in messages if not self._comes_round(item, mapped, tally)]
 
-    def put(self, item: Item, mapped: MappedMessage, tally: Tally, refusals: int | None = None) -> None:
-        """Put or dead-letter a message within the unit of work. Raises MessageRefused if it must be retried.
+    def put(self, item: Item, messages: Sequence[MappedMessage], tally: Tally, refusals: int | None = None) -> None:
+        """Put or dead-letter a message, all parts of it or none, within the unit of work.
 
-        `refusals` is the number of previous rejections by its destination. None uses this object's count.
+        Raises MessageRefused if the unit of work must be backed out. `refusals` is the number of previous rejections by its
+        destination. None uses this object's count.
         """
-        try:
-            self._producer.put(mapped)
-        except MQError as error:
-            if error.reason in LOST or error.reason == cmqc.MQRC_BACKED_OUT:
-                raise
-            why = str(error)
-            if refusals is None:
-                refusals = self._refusals.get(self.key(item), 0)
-            # The information kept about a request was put before it, so the unit of work must be backed out to remove it.
-            # The publisher decides about the authority of the publisher, so it must not delay other publishers.
-            permanent = error.reason in PERMANENT or (mapped.authority and error.reason == cmqc.MQRC_NOT_AUTHORIZED)
-            if not permanent or mapped.kept is not None:
-                # A unit of work with several messages is backed out once before the rejection of a message counts.
-                if error.reason in PASSING or refusals <= self._config.backouts:
-                    raise MessageRefused(self.key(item), tally.taken, error, mapped.destination) from error
-                why = f"{error}, after {self._config.backouts} backouts"
-            self.dead_letter(item, tally, error.reason, why, mapped.destination)
-            return
-        tally.moved += 1
-        self.note(tally, item, Outcome.PUT, None, mapped.destination.name)
+        for index, mapped in enumerate(messages):
+            try:
+                self._producer.put(mapped)
+            except MQError as error:
+                if error.reason in LOST or error.reason == cmqc.MQRC_BACKED_OUT:
+                    raise
+                why = str(error)
+                key = self.key(item)
+                if refusals is None:
+                    refusals = self._refusals.get(key, 0)
+                # The publisher decides about the authority of the publisher, so it must not delay other publishers.
+                permanent = error.reason in PERMANENT or (mapped.authority and error.reason == cmqc.MQRC_NOT_AUTHORIZED)
+                if not permanent:
+                    # A unit of work with several messages is backed out once before the rejection of a message counts.
+                    if error.reason in PASSING or refusals <= self._config.backouts:
+                        raise MessageRefused(key, tally.taken, error, mapped.destination) from error
+                    why = f"{error}, after {self._config.backouts} backouts"
+                if index or mapped.kept is not None:
+                    # Other parts, or the information kept about the request, have been put in this unit of work.
+                    raise MessageRefused(key, tally.taken, error, mapped.destination, why, final=True) from error
+                self.dead_letter(item, tally, error.reason, why, mapped.destination)
+                return
+        if messages:
+            tally.moved += 1
+            if self._config.split is not None:
+                tally.parts += len(messages)
+                tally.most_parts = max(tally.most_parts, len(messages))
+            for destination in dict.fromkeys(mapped.destination.name for mapped in messages):
+                self.note(tally, item, Outcome.PUT, None, destination)
 
     def _comes_round(self, item: Item, mapped: MappedMessage, tally: Tally) -> bool:
         destination = mapped.destination
@@ -469,9 +517,11 @@ class PuttingRunner(Runner, Generic[Item]):
             self._before = 0
         else:
             self._refusals.clear()
+            self._given_up.clear()
             if self._retry_logged and tally.moved:
                 self._retry_logged = False
                 log.info("MQB5010I mapping %s: its destination accepts messages again", self.mapping)
+        self._parts = max(tally.most_parts, 1)
         self.status.state = RunnerState.RUNNING
         tally.settle(self.status)
         self.tell(tally)
@@ -635,14 +685,21 @@ class TransferRunner(PuttingRunner[Got]):
     def key(self, item: Got) -> bytes:
         return item.md.MsgId
 
-    def map(self, item: Got) -> MappedMessage | None:
+    @property
+    def rates(self) -> MessageRates | None:
+        return self._rule.rates
+
+    def map(self, item: Got) -> Sequence[MappedMessage] | LeftOut | None:
         message = Message(item.md, item.data)
         if self._names_publisher:
             message = with_publisher(message)
-        if isinstance(self._rule, ToMqRule):
-            return self._rule.map(self.traced(item, publication_of(message)))
-        publication = self._rule.map(message, request=self._consumer.request_of(item.md))
-        return None if publication is None else self._rule.message(self.traced(item, publication))
+        rule = self._rule
+        if isinstance(rule, ToMqRule):
+            return rule.messages(self.traced(item, publication_of(message)))
+        publications = rule.publications(message, request=self._consumer.request_of(item.md))
+        if publications is None or isinstance(publications, LeftOut):
+            return publications
+        return [rule.message(self.traced(item, publication)) for publication in publications]
 
     def unit(self, connection: Connection, messages: int) -> None:
         if self._blocked:
@@ -714,10 +771,11 @@ class TransferRunner(PuttingRunner[Got]):
 
     def _pass_on(self, got: Got, tally: Tally) -> None:
         """Put the last browsed message and get it, or leave it waiting for its queue."""
-        mapped = self.mapped(got, tally)
-        if mapped is not None:
+        messages = self.mapped(got, tally)
+        if messages:
+            (mapped,) = messages
             waits = self._blocked.wait_for(mapped.destination, got.MsgToken)
-            if not waits and not self._put_browsed(got, mapped, tally, 0):
+            if not waits and not self._put_browsed(got, messages, tally, 0):
                 waits = self._blocked.wait_for(mapped.destination, got.MsgToken)
             if waits:
                 self.leave(got)
@@ -732,18 +790,17 @@ class TransferRunner(PuttingRunner[Got]):
             token, refusals = first
             got = self._consumer.browse_again(token)
             if got is not None:
-                mapped = self.mapped(got, tally)
-                if mapped is not None and not self._put_browsed(got, mapped, tally, refusals):
+                if not self._put_browsed(got, self.mapped(got, tally), tally, refusals):
                     self.leave(got)
                     return
                 self._take_browsed(tally)
             self._blocked.moved(destination)
         self._blocked.unblock(destination)
 
-    def _put_browsed(self, got: Got, mapped: MappedMessage, tally: Tally, refusals: int) -> bool:
+    def _put_browsed(self, got: Got, messages: Sequence[MappedMessage], tally: Tally, refusals: int) -> bool:
         """Put a message and return False if its queue rejected it and is now blocked."""
         try:
-            self.put(got, mapped, tally, refusals)
+            self.put(got, messages, tally, refusals)
         except MessageRefused as refusal:
             if refusal.reason in PASSING - BLOCKING:
                 raise

@@ -312,8 +312,8 @@ class _Scope:
         names = () if template is None else {name.partition(".")[0] for name in template.names}
         self._columns = {name: column_values(batch, name) for name in names}
         self.index = 0
-        #: templates of columns use no fields of a payload
-        self.document = None
+        #: templates of columns use no fields of a payload, or of a part of it
+        self.document = self.part = None
 
     def __call__(self, name: str) -> str | None:
         head, _, rest = name.partition(".")

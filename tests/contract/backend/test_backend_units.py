@@ -138,6 +138,30 @@ async def test_refused_to_dead_letters_dead_letters_rejected_publications(bridge
     assert isinstance(record, ReceivedRecord) and record.received == [1, 3]
 
 
+async def test_forbidden_publications_have_reasons_and_may_be_dead_lettered(bridge: Bridge) -> None:
+    """The service refuses them: with the reason in the completion, or on the dead-letter queue in the same unit of work."""
+    await bridge.subscribed("c1", bridge.topic("#"), qos=2)
+    mixed = unit(
+        *(publication(bridge.topic("t"), b"%d" % index, qos=2, packet_id=index + 1) for index in range(4)),
+        records=[ReceivedRecord("dev", [1, 2, 3, 4])],
+    )
+    mixed.forbidden = {
+        0: cmqc.MQRC_NOT_AUTHORIZED,
+        1: cmqc.MQRC_FORMAT_ERROR,
+        2: cmqc.MQRC_FORMAT_ERROR,
+    }
+    mixed.unreportable = frozenset({2})
+    (completion,) = await bridge.run(mixed)
+    assert completion.failure == cmqc.MQRC_NONE
+    assert completion.refusals == {0: cmqc.MQRC_NOT_AUTHORIZED, 1: cmqc.MQRC_FORMAT_ERROR}
+    assert completion.diverted == {2: cmqc.MQRC_FORMAT_ERROR}
+    assert await bridge.payloads() == [b"3"]
+    got = await bridge.place.take(DEAD_LETTER_QUEUE)
+    assert decode_mqdlh(got.data).Reason == cmqc.MQRC_FORMAT_ERROR and got.data.endswith(b"2")
+    (record,) = (await bridge.restart(start=False)).records
+    assert isinstance(record, ReceivedRecord) and record.received == [3, 4]
+
+
 async def test_publications_without_room_on_the_dead_letter_queue_are_rejected(bridge: Bridge) -> None:
     await bridge.place.topic_object(bridge.topic("shut"), "PUB(DISABLED)")
     asked: list[tuple[str, int]] = []

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
 from bridge.config.document import SourceFile, StandardProfile, load
-from bridge.config.link import LinkConfig
-from bridge.config.mapping import AnyMapping
 from bridge.config.models import Configuration
 from bridge.config.problems import Clash, ConfigurationError
 
@@ -165,8 +162,8 @@ def test_mistake_of_files(files: dict[str, str], told: str, tmp_path: Path) -> N
 def test_what_examines_mappings_is_told_in_its_place(tmp_path: Path) -> None:
     seen: list[tuple[list[str], list[str]]] = []
 
-    def examine(mappings: Mapping[str, AnyMapping], links: Mapping[str, LinkConfig]) -> list[Clash]:
-        seen.append((list(mappings), list(links)))
+    def examine(configuration: Configuration) -> list[Clash]:
+        seen.append((list(configuration.mappings), list(configuration.links)))
         return [Clash(("mappings", "a", "from", "mqtt"), "something else")]
 
     file = written(

@@ -119,15 +119,15 @@ def test_publish_topics_of_mappings_to_mqtt(tmp_path: Path) -> None:
 
 def test_the_trial_of_a_mapping(tmp_path: Path) -> None:
     trial = trial_of("chosen", configuration(tmp_path, TO_TOPIC, (BY_USER,)))
-    mapped = trial.message(trial.published("in/public/a", b"", user="alice", properties={}))
+    (mapped,) = trial.messages(trial.published("in/public/a", b"", user="alice", properties={}))
     assert message_json(mapped)["as"] == "alice"
     with pytest.raises(Unmappable):
-        trial.message(trial.published("in/any", b"", user="alice", properties={}))
+        trial.messages(trial.published("in/any", b"", user="alice", properties={}))
     to_mqtt = TO_MQTT.replace("{usr.t}", "any/{clientId}")
     trial = trial_of("chosen", configuration(tmp_path, to_mqtt, (BY_USER,)))
     header = rfh2_of("dev-1", 1, 1, Publication("t", b"").properties)
     with pytest.raises(Unmappable):
-        trial.publication(Message(MQMD(Format=cmqc.MQFMT_RF_HEADER_2), header))
+        trial.publications(Message(MQMD(Format=cmqc.MQFMT_RF_HEADER_2), header))
 
 
 LINK = "links: {l: {host: h, client_id: 'b-{mapping}'}}"

@@ -13,6 +13,7 @@ from bridge.config.operations import LogConfig
 from bridge.mq.telemetry_channels import Definition, TelemetryChannelRegister
 from bridge.security.authenticators import Authenticators
 from bridge.service import reload
+from bridge.service.payload_schemas import PayloadSchemas
 from bridge.service.reload import ConfigurationChange, ReloadRefused, with_command_line
 
 #: A section as it runs, as the file had it and has it now, and what becomes of it.
@@ -45,7 +46,9 @@ class Applied:
             read_credentials=lambda: self.noted.append("credentials"),
         )
         journal = SimpleNamespace(trace_to_log=lambda *_: None, history=None)
-        service = SimpleNamespace(authentication={}, limits=configuration.limits, journal=journal)
+        service = SimpleNamespace(
+            authentication={}, limits=configuration.limits, journal=journal, payload_schemas=PayloadSchemas()
+        )
         self.parts: Any = SimpleNamespace(
             configuration=configuration, host=host, service=service, channels=self, mappings=self
         )

@@ -40,6 +40,7 @@ OTHERWISE: Final = {
     **dict.fromkeys(
         ("connect_timeout", "tls", "websocket"), (ProblemKind.REJECTIONS, "mqbridge_handshakes_failed_total")
     ),
+    "schemas": (ProblemKind.PAYLOADS, "mqbridge_invalid_publications_total"),
     "refused_to_dead_letters": (ProblemKind.DEAD_LETTERS, "mqbridge_dead_letters_total"),
 }
 #: Options that reject nobody, and why.
@@ -69,7 +70,7 @@ def test_each_option_that_rejects_has_a_problem_a_metric_and_an_alert(option: st
 def test_each_counted_limit_has_a_problem() -> None:
     assert DESCRIPTIONS.keys() == set(LIMITS) - {"open_files"}
     options = LimitsConfig.model_fields.keys() | ChannelConfig.model_fields.keys()
-    assert DESCRIPTIONS.keys() - options == {"MAXDEPTH", "mapping_backlog"}
+    assert DESCRIPTIONS.keys() - options == {"MAXDEPTH", "mapping_backlog", "max_keys"}
 
 
 # Each limit is exceeded ------------------------------------------------------------------------------------------------
@@ -190,8 +191,9 @@ EXCEEDED: Final[dict[str, tuple[dict[str, Any], dict[str, Any], Callable[[int], 
 
 
 def test_each_limit_is_exceeded() -> None:
-    # Tested with a queue manager of IBM MQ (test_backlog_campaign.py), and with a mapping (test_mapping_backlogs.py).
-    assert EXCEEDED.keys() == DESCRIPTIONS.keys() - {"MAXDEPTH", "mapping_backlog"}
+    # Tested with a queue manager of IBM MQ (test_backlog_campaign.py), and with mappings (test_mapping_backlogs.py,
+    # test_rates.py).
+    assert EXCEEDED.keys() == DESCRIPTIONS.keys() - {"MAXDEPTH", "mapping_backlog", "max_keys"}
 
 
 @pytest.mark.parametrize("limit", EXCEEDED)

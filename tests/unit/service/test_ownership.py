@@ -610,4 +610,4 @@ async def test_a_will_of_a_client_whose_rules_have_changed_is_refused(site: Any)
         second.vanish()
         await running.backend.until(lambda: any(unit.publications for unit in running.backend.units))
         (unit,) = [unit for unit in running.backend.units if unit.publications]
-        assert unit.forbidden == {0}
+        assert unit.forbidden == {0: cmqc.MQRC_NOT_AUTHORIZED}

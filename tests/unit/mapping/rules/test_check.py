@@ -151,7 +151,7 @@ def configured(mappings: dict[str, tuple[dict[str, str], dict[str, str]]], **lin
 
 def test_a_loop_that_is_cut_at_run_time_is_told_and_no_mistake() -> None:
     configuration = configured({"a": ({"mqtt": "a/#"}, {"topic": "b/x"}), "b": ({"mqtt": "b/#"}, {"topic": "a/x"})})
-    assert problems(configuration.mappings, configuration.links) == []
+    assert problems(configuration) == []
     (loop,) = loops_of(configuration)
     assert set(loop.names) == {"a", "b"}
 
@@ -165,8 +165,8 @@ def test_a_loop_that_nothing_cuts_is_a_mistake() -> None:
         "d": ({"queue": "B"}, {"mqtt": "a", "link": "l"}),
     }
     marked = configured(around)
-    assert problems(marked.mappings, marked.links) == []
+    assert problems(marked) == []
     configuration = configured(around, version="3.1.1")
-    (clash,) = problems(configuration.mappings, configuration.links)
+    (clash,) = problems(configuration)
     assert clash.location[0] == "mappings" and clash.location[2:] == ("to", "mqtt")
     assert "transfers no hop mark" in clash.expected

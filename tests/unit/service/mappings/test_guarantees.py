@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -17,6 +17,12 @@ pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExc
 
 GUARANTEES = ("at-most-once", "at-least-once", "exactly-once")
 NUMBERS = [b"%d" % number for number in range(6)]
+#: The numbers as the elements of arrays, one of them empty.
+ARRAYS = [b"[0]", b"[1,2]", b"[]", b"[3]", b"[4]", b"[5]"]
+SPLIT = {"split": "$"}
+#: Each number twice: report by exception leaves out the second one.
+TWICE = [number for number in NUMBERS for _ in range(2)]
+CHANGES = {"changes": {"per": "{topic}", "of": "{text}"}}
 BATCH = {"messages": 2, "time": "1 s"}
 #: At most one unit of work may go with a fault where messages may be lost.
 FEW: Any = BATCH["messages"]
@@ -31,21 +37,21 @@ class Case(msgspec.Struct):
     arrived: Callable[[Scene], list[bytes]]
 
 
-def _local(source: dict[str, str], destination: dict[str, str], send: Callable[[Scene], None]) -> Case:
+def _local(source: dict[str, str], destination: dict[str, str], send: Callable[[Scene], None], **steps: Any) -> Case:
     return Case(
-        mapping_config(source, destination, guarantee="exactly-once", batch=BATCH),
+        mapping_config(source, destination, guarantee="exactly-once", batch=BATCH, **steps),
         send,
         lambda scene: scene.settled(),
         lambda scene: scene.bodies("OUT"),
     )
 
 
-def _from_link(guarantee: str) -> Case:
+def _from_link(guarantee: str, payloads: Sequence[bytes] = NUMBERS, **steps: Any) -> Case:
     qos = {"at-most-once": 0, "at-least-once": 1, "exactly-once": 2}[guarantee]
 
     return Case(
-        mapping_config({"mqtt": "t/#", "link": "L"}, {"queue": "OUT"}, guarantee=guarantee, batch=BATCH),
-        lambda scene: scene.broker.send(*NUMBERS, qos=qos),
+        mapping_config({"mqtt": "t/#", "link": "L"}, {"queue": "OUT"}, guarantee=guarantee, batch=BATCH, **steps),
+        lambda scene: scene.broker.send(*payloads, qos=qos),
         lambda scene: scene.broker.quiet and scene.settled(),
         lambda scene: scene.bodies("OUT"),
     )
@@ -68,6 +74,14 @@ CASES = {
     ),
     **{f"link to queue, {guarantee}": _from_link(guarantee) for guarantee in GUARANTEES},
     **{f"queue to link, {guarantee}": _to_link(guarantee) for guarantee in GUARANTEES},
+    "queue to local topic, split": _local(
+        {"queue": "IN"}, {"mqtt": "done/a"}, lambda scene: scene.put("IN", *ARRAYS), **SPLIT
+    ),
+    "link to queue, split": _from_link("exactly-once", ARRAYS, **SPLIT),
+    "local topic to queue, changes": _local(
+        {"mqtt": "t/#"}, {"queue": "OUT"}, lambda scene: scene.publish("t/a", *TWICE, Persistence=1), **CHANGES
+    ),
+    "link to queue, changes": _from_link("exactly-once", TWICE, **CHANGES),
 }
 
 
