@@ -54,6 +54,12 @@ EXAMPLES = {
     "mqsc run": ("mqbridge mqsc run queues.mqsc",),
     "mqsc display": ("mqbridge mqsc display 'QLOCAL(*)' CURDEPTH", "mqbridge mqsc display 'CONN(*)' -o yaml"),
     "mqsc dump": ("mqbridge mqsc dump > definitions.mqsc",),
+    "record show": ("mqbridge record show stock.cpy", "mqbridge record show stock.cpy --option names=camel -o json"),
+    "record decode": (
+        "mqbridge record decode stock.cpy stock.dat --ccsid 1140",
+        "mqbridge record decode customer.cpy - -o json --option encoding=s390 --option names=camel < customers.dat",
+    ),
+    "record encode": ("mqbridge record encode stock.cpy stock.jsonl --ccsid 1140 --to stock.dat",),
     "data backup": (
         "mqbridge data backup /backup/mqbridge.db",
         "mqbridge data backup /backup/bridge.db --force --data-dir /data",

@@ -51,7 +51,7 @@ class RecordPayload:
     def check(self, ccsid: int, encoding: int) -> None:
         """Raise RecordLayoutError for a CCSID, an Encoding or options that the record cannot have."""
         try:
-            self._made(ccsid, encoding)
+            self._codec(ccsid, encoding)
         except CodecError as error:
             raise RecordLayoutError.at(error.option, str(error)) from error
 
