@@ -51,6 +51,7 @@ EXAMPLES = {
     ),
     "dlq delete": ("mqbridge dlq delete --client pump-7 --dry-run",),
     "mqsc": ("mqbridge mqsc", "mqbridge mqsc < queues.mqsc"),
+    "mqsc command": ('mqbridge mqsc "DEFINE QLOCAL(ORDERS) MAXDEPTH(10000)"',),
     "mqsc run": ("mqbridge mqsc run queues.mqsc",),
     "mqsc display": ("mqbridge mqsc display 'QLOCAL(*)' CURDEPTH", "mqbridge mqsc display 'CONN(*)' -o yaml"),
     "mqsc dump": ("mqbridge mqsc dump > definitions.mqsc",),

@@ -21,8 +21,8 @@ pytestmark = pytest.mark.slow
 #: What the navigation leads to, and the heading there.
 PAGES = (
     ("Clients", "Clients"), ("Subscriptions", "Subscriptions"), ("Topics", "Topics"), ("Queues", "Queues"),
-    ("Dead letters", "Dead letters"), ("Mappings", "Mappings"), ("Links", "Links"), ("Pipelines", "Pipelines"),
-    ("Channels", "Channels"), ("Archive", "Archive"), ("Log", "Log"), ("Audit", "Audit log"),
+    ("Objects", "Objects"), ("Dead letters", "Dead letters"), ("Mappings", "Mappings"), ("Links", "Links"),
+    ("Pipelines", "Pipelines"), ("Channels", "Channels"), ("Archive", "Archive"), ("Log", "Log"), ("Audit", "Audit log"),
     ("Configuration", "Configuration"), ("Overview", "Overview"),
 )  # fmt: skip
 WINDOWS = {
@@ -38,7 +38,10 @@ SIZES = [
     for width in (1440, 1024, 390)
 ]
 #: Pages for which no link is clicked in `test_each_page_is_clicked_through`.
-FURTHER_PAGES = ("/clients/history?id=pump-1", "/clients/trace?id=pump-1", "/clients?search=pump")
+FURTHER_PAGES = (
+    "/objects", "/objects?kind=TOPIC", "/objects/show?kind=QLOCAL&name=ORDERS", "/objects/commands",
+    "/clients/history?id=pump-1", "/clients/trace?id=pump-1", "/clients?search=pump",
+)  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -209,6 +212,30 @@ def test_the_columns_of_clients_are_chosen(bridge: BridgeProcess, browser: Brows
     browser.do("sees", "thead", "Session")
 
 
+def test_a_queue_is_made_and_deleted(bridge: BridgeProcess, browser: Browser) -> None:
+    log_in(browser, bridge, {})
+    browser.do("goto", "/objects")
+    browser.do("click", 'text="New"')
+    browser.do("fill", "#name", "CLICKED")
+    browser.do("fill", "#MAXDEPTH", "12")
+    browser.do("click", 'text="Preview"')
+    browser.do("sees", "pre", "DEFINE QLOCAL('CLICKED')")
+    browser.do("sees", "tbody", "MAXDEPTH: 5000 → 12")
+    look(browser)
+    browser.do("click", "#confirm")
+    browser.do("sees", ".said.good", "Queue CLICKED created")
+    browser.do("click", 'tbody a >> text="CLICKED"')
+    browser.do("sees", "h1", "CLICKED")
+    browser.do("click", "#remove")
+    browser.do("click", "#confirm")
+    browser.do("sees", ".said.good", "Queue CLICKED deleted")
+    browser.do("goto", "/objects/commands")
+    browser.do("fill", "#commands", "DEFINE QLOCAL(X)\nDEFINE CHEESE(Y)")
+    browser.do("click", "button.main")
+    browser.do("sees", ".said.bad", "1 of 2 commands have mistakes")
+    look(browser)
+
+
 def test_times_are_shown_in_one_zone(bridge: BridgeProcess, browser: Browser) -> None:
     log_in(browser, bridge, {"timezoneId": "Asia/Tokyo"})
     browser.do("goto", "/audit")
@@ -245,7 +272,8 @@ def test_reading_needs_no_javascript(bridge: BridgeProcess, browser: Browser) ->
     for label, heading in PAGES:
         browser.do("click", f'nav[aria-label="Pages"] >> text="{label}"')
         browser.do("sees", "h1", heading)
-    browser.do("goto", "/clients?search=pump")
+    browser.do("goto", "/clients?search=pump",
+)  # fmt: skip
     browser.do("sees", "tbody", "pump-1")
     browser.do("click", 'text="Log out"')
     browser.do("sees", "h1", "Log in")
