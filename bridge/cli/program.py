@@ -102,6 +102,10 @@ SECTIONS: Mapping[str, Mapping[str, Entry]] = {
             _of("mqsc", "run display dump"),
             "mqsc:interactive",
         ),
+        "record": Group(
+            "Show the layouts of COBOL records, and convert records to JSON and back.",
+            _of("record", "show decode encode"),
+        ),
         "data": Group(
             "Back up, restore, verify and repair the embedded queue manager.",
             _of("data", "backup restore verify salvage"),

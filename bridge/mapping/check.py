@@ -17,6 +17,7 @@ from bridge.mapping.chosen_names import is_system
 from bridge.mapping.expression import ExpressionError
 from bridge.mapping.filter import Filter
 from bridge.mapping.loops import Loop, loops
+from bridge.mapping.record_payload import RecordLayoutError
 from bridge.mapping.rendered import BYTE_CHECKS
 from bridge.mapping.rule import GUARANTEED_QOS, published_qos, rule_of
 from bridge.mapping.schema import SchemaError, schema_of_channel
@@ -32,6 +33,7 @@ _EXPECTED = {
     FilterError: "a filter",
     ExpressionError: "an expression",
     SchemaError: "a JSON Schema",
+    RecordLayoutError: "a copybook and options that fit it",
 }
 
 

@@ -26,6 +26,8 @@ WINDOWS = {
     for width, height, more in ((1440, 900, {}), (1024, 768, {}), (390, 844, {"hasTouch": True, "isMobile": True}))
     for scheme in ("light", "dark")
 }
+#: Pages for which no link is clicked in `test_each_page_is_clicked_through`.
+FURTHER_PAGES = ("/clients/history?id=pump-1", "/clients/trace?id=pump-1", "/clients?search=pump")
 
 
 @pytest.fixture(scope="module")
@@ -119,6 +121,9 @@ def test_each_page_is_clicked_through(bridge: BridgeProcess, browser: Browser, w
         browser.do("click", link)
         browser.do("sees", "main", text)
         look(browser)
+    for page in FURTHER_PAGES:
+        assert browser.do("goto", page) == 200, page
+        look(browser)
     browser.do("goto", "/nosuch")
     look(browser)
 
@@ -174,24 +179,52 @@ def test_selected_clients_are_purged(bridge: BridgeProcess, browser: Browser) ->
     browser.do("sees", "main", "chosen-2")
     assert browser.do("count", 'main li:has-text("spared-1")') == 0
     browser.do("click", "#confirm")
-    browser.do("sees", ".said.good", "2 of 2 succeeded")
+    browser.do("sees", ".said.good", "2 sessions ended")
     browser.do("sees", "tbody", "spared-1")
     browser.do("misses", "tbody", "chosen-1")
 
 
-def test_a_client_is_watched(bridge: BridgeProcess, browser: Browser) -> None:
+def test_a_client_is_traced(bridge: BridgeProcess, browser: Browser) -> None:
+    """Payloads are shown on request only."""
     log_in(browser, bridge, {})
-    with RawClient.connected(bridge.port, "watched") as client:
-        client.subscribe(("to/watched", 1))
-        browser.do("goto", "/clients/watch?id=watched")
-        browser.do("sees", "#view-state", "Watching watched")
-        client.publish("from/watched", b"<i>out</i>", 1)
-        bridge.mq("pub", "to/watched", "in")
+    browser.do("goto", "/clients/trace?id=traced")
+    browser.do("sees", "#view-state", "Tracing traced")
+    with RawClient.connected(bridge.port, "traced") as client:
+        browser.do("sees", "#view", "connected via channel PLAIN.MQTT from 127.0.0.1:")
+        client.subscribe(("to/traced", 1))
+        client.publish("from/traced", b"<i>out</i>", 1)
+        browser.do("sees", "#view", "published: from/traced")
+        assert "<i>out</i>" not in browser.do("text", "#view")
+        browser.do("click", 'text="Show payloads"')
+        browser.do("sees", "#view-state", "Tracing traced")
+        client.publish("from/traced", b"<i>out</i>", 1)
+        bridge.mq("pub", "to/traced", "in")
         client.acknowledge(client.wait_for(Publish))
-        browser.do("sees", "#view", "published: from/watched")
+        browser.do("sees", "#view", "published: from/traced")
         browser.do("sees", "#view", "<i>out</i>")
-        browser.do("sees", "#view", "delivered: to/watched")
-    assert browser.do("complaints") == []
+        browser.do("sees", "#view", "delivered: to/traced")
+        look(browser)
+        client.disconnect()
+        browser.do("sees", "#view", "disconnected by the client")
+    browser.do("goto", "/clients?search=traced")
+    browser.do("click", 'text="History of a client that has left"')
+    browser.do("sees", "tbody", "subscribed to 'to/traced' with QoS 1")
+    look(browser)
+
+
+def test_the_columns_of_clients_are_chosen(bridge: BridgeProcess, browser: Browser) -> None:
+    log_in(browser, bridge, WINDOWS["light-1440"])
+    browser.do("goto", "/clients")
+    whole, window = browser.do("width", ".scroll")
+    assert whole <= window, "the table is cut"
+    browser.do("click", "main summary")
+    browser.do("check", 'input[value="durable"]')
+    browser.do("click", 'text="Apply"')
+    browser.do("sees", "thead", "Session")
+    browser.do("sees", "tbody", "durable")
+    browser.do("goto", "/channels")
+    browser.do("goto", "/clients")
+    browser.do("sees", "thead", "Session")
 
 
 def test_times_are_shown_in_one_zone(bridge: BridgeProcess, browser: Browser) -> None:
