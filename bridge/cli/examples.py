@@ -20,6 +20,12 @@ EXAMPLES = {
     "top": ("mqbridge top", "mqbridge top --json --interval 5s --limit 12"),
     "client list": ("mqbridge client list", "mqbridge client list 'pump-*' --disconnected --away 7d -o name"),
     "client show": ("mqbridge client show pump-7",),
+    "client history": ("mqbridge client history pump-7",),
+    "client trace": (
+        "mqbridge client trace pump-7",
+        "mqbridge client trace pump-7 --payloads --for 10min --file trace.jsonl",
+    ),
+    "client disconnect": ("mqbridge client disconnect pump-7", "mqbridge client disconnect pump-1 'sensor-*'"),
     "client purge": ("mqbridge client purge pump-7", "mqbridge client purge --away 90d --dry-run"),
     "topic list": ("mqbridge topic list", "mqbridge topic list plant/7 --json"),
     "topic show": ("mqbridge topic show plant/7/status", "mqbridge topic show 'plant/#' --limit 20"),

@@ -182,9 +182,14 @@ def printable(text: str) -> str:
 # Terminals -----------------------------------------------------------------------------------------------------------
 
 
+def asks() -> bool:
+    """Return whether `confirm` asks the user."""
+    return not settings.yes and sys.stdin.isatty()
+
+
 def confirm(question: str) -> None:
     """Ask before a destructive action, on a terminal and without --yes. Raises Failure if the answer is no."""
-    if not settings.yes and sys.stdin.isatty() and not typer.confirm(question, err=True):
+    if asks() and not typer.confirm(question, err=True):
         raise Failure("nothing was changed")
 
 

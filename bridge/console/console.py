@@ -34,6 +34,7 @@ from bridge.console.forms import RequestProblem, form_of, here, link, local, par
 from bridge.console.live_views import LiveViews
 from bridge.log_messages.printable import LINE_LENGTH, printable
 from bridge.security import audit_log
+from bridge.telemetry.subscription import user_data_in_words
 
 T = TypeVar("T")
 
@@ -215,7 +216,7 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
             raise RequestProblem(409, f"This needs {CONFIRM_FIELD}=1", [self.question])
         parsed(form, self.input)
         fields = [(name, value) for name, value in form if name != CSRF_FIELD]
-        names = [value for name, value in fields if name in ("id", "ids", "name") and value]
+        names = [value for name, value in fields if name in ("id", "ids", "name", "patterns") and value]
         back = local(str(dict(form).get(BACK_FIELD) or "/"))
         return visit.console.render(
             "confirm.html", visit.request, visit.who, question=self.question, fields=fields, names=names, back=back
@@ -298,6 +299,7 @@ def templates() -> Environment:
         "query": _with,
         "commands": commands,
         "short": short,
+        "options": user_data_in_words,
         "whole": partial(short, most=2 * LINE_LENGTH),
     }
     made = environment(Path(__file__).parent / "templates", filters)

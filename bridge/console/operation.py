@@ -74,6 +74,7 @@ class Overview(msgspec.Struct, kw_only=True):
                 | answers.ProblemKind.LOGIN
                 | answers.ProblemKind.CLOCK
                 | answers.ProblemKind.CLIENT_IDENTIFIER
+                | answers.ProblemKind.CLIENT_HISTORY
             ):
                 return "warnings and errors of the log", link("/log", level="warning")
             case answers.ProblemKind.LIMIT if problem.subject.startswith("dead_letter"):

@@ -39,7 +39,7 @@ const actions = {
   count: (selector) => page.locator(selector).count(),
   focused: () => page.evaluate(() => document.activeElement.id),
   path: () => new URL(page.url()).pathname,
-  width: () => page.evaluate(() => [document.documentElement.scrollWidth, document.documentElement.clientWidth]),
+  width: (selector) => page.locator(selector ?? 'html').first().evaluate((one) => [one.scrollWidth, one.clientWidth]),
   screenshot: async (file) => {
     await page.screenshot({ path: file, fullPage: true });
   },

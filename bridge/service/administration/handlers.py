@@ -244,7 +244,7 @@ async def connect_link(parts: Parts, request: ConnectLink) -> Answer:
 
 async def set_log_level(parts: Parts, request: SetLogLevel) -> Answer:
     set_level(request.level)
-    parts.service.journal.trace(request.level, parts.configuration.log.trace_clients)
+    parts.service.journal.trace_to_log(request.level, parts.configuration.log.trace_clients)
     return Answer(lines=[f"the log has {request.level} and above"])
 
 

@@ -30,6 +30,15 @@ WINDOWS = {
     "dark": {"colorScheme": "dark", "viewport": {"width": 1280, "height": 800}},
     "phone": {"colorScheme": "light", "viewport": {"width": 360, "height": 740}, "hasTouch": True, "isMobile": True},
 }
+WIDE = {"viewport": {"width": 1440, "height": 900}}
+#: A desktop, a tablet and a phone, in both colour schemes.
+SIZES = [
+    {"colorScheme": scheme, "viewport": {"width": width, "height": 900}}
+    for scheme in ("light", "dark")
+    for width in (1440, 1024, 390)
+]
+#: Pages for which no link is clicked in `test_each_page_is_clicked_through`.
+FURTHER_PAGES = ("/clients/history?id=pump-1", "/clients/trace?id=pump-1", "/clients?search=pump")
 
 
 @pytest.fixture(scope="module")
@@ -109,6 +118,14 @@ def test_each_page_is_clicked_through(bridge: BridgeProcess, browser: Browser, w
     look(browser)
 
 
+@pytest.mark.parametrize("size", range(len(SIZES)))
+def test_pages_fit_each_window(bridge: BridgeProcess, browser: Browser, size: int) -> None:
+    log_in(browser, bridge, SIZES[size])
+    for page in ("/clients", "/clients/show?id=pump-1", *FURTHER_PAGES):
+        assert browser.do("goto", page) == 200, page
+        look(browser)
+
+
 def test_names_of_clients_do_nothing(bridge: BridgeProcess, browser: Browser) -> None:
     log_in(browser, bridge, {})
     for path in ("/clients", "/topics", "/topics/show?filter=%23", "/log"):
@@ -144,24 +161,52 @@ def test_selected_clients_are_purged(bridge: BridgeProcess, browser: Browser) ->
     browser.do("sees", "main", "chosen-2")
     assert browser.do("count", 'main li:has-text("spared-1")') == 0
     browser.do("click", "#confirm")
-    browser.do("sees", ".said.good", "2 of 2 succeeded")
+    browser.do("sees", ".said.good", "2 sessions ended")
     browser.do("sees", "tbody", "spared-1")
     browser.do("misses", "tbody", "chosen-1")
 
 
-def test_a_client_is_watched(bridge: BridgeProcess, browser: Browser) -> None:
+def test_a_client_is_traced(bridge: BridgeProcess, browser: Browser) -> None:
+    """Payloads are shown on request only."""
     log_in(browser, bridge, {})
-    with RawClient.connected(bridge.port, "watched") as client:
-        client.subscribe(("to/watched", 1))
-        browser.do("goto", "/clients/watch?id=watched")
-        browser.do("sees", "#view-state", "Watching watched")
-        client.publish("from/watched", b"<i>out</i>", 1)
-        bridge.mq("pub", "to/watched", "in")
+    browser.do("goto", "/clients/trace?id=traced")
+    browser.do("sees", "#view-state", "Tracing traced")
+    with RawClient.connected(bridge.port, "traced") as client:
+        browser.do("sees", "#view", "connected via channel PLAIN.MQTT from 127.0.0.1:")
+        client.subscribe(("to/traced", 1))
+        client.publish("from/traced", b"<i>out</i>", 1)
+        browser.do("sees", "#view", "published: from/traced")
+        assert "<i>out</i>" not in browser.do("text", "#view")
+        browser.do("click", 'text="Show payloads"')
+        browser.do("sees", "#view-state", "Tracing traced")
+        client.publish("from/traced", b"<i>out</i>", 1)
+        bridge.mq("pub", "to/traced", "in")
         client.acknowledge(client.wait_for(Publish))
-        browser.do("sees", "#view", "published: from/watched")
+        browser.do("sees", "#view", "published: from/traced")
         browser.do("sees", "#view", "<i>out</i>")
-        browser.do("sees", "#view", "delivered: to/watched")
-    assert browser.do("complaints") == []
+        browser.do("sees", "#view", "delivered: to/traced")
+        look(browser)
+        client.disconnect()
+        browser.do("sees", "#view", "disconnected by the client")
+    browser.do("goto", "/clients?search=traced")
+    browser.do("click", 'text="History of a client that has left"')
+    browser.do("sees", "tbody", "subscribed to 'to/traced' with QoS 1")
+    look(browser)
+
+
+def test_the_columns_of_clients_are_chosen(bridge: BridgeProcess, browser: Browser) -> None:
+    log_in(browser, bridge, WIDE)
+    browser.do("goto", "/clients")
+    whole, window = browser.do("width", ".scroll")
+    assert whole <= window, "the table is cut"
+    browser.do("click", "summary")
+    browser.do("check", 'input[value="durable"]')
+    browser.do("click", 'text="Apply"')
+    browser.do("sees", "thead", "Session")
+    browser.do("sees", "tbody", "durable")
+    browser.do("goto", "/channels")
+    browser.do("goto", "/clients")
+    browser.do("sees", "thead", "Session")
 
 
 def test_times_are_shown_in_one_zone(bridge: BridgeProcess, browser: Browser) -> None:
