@@ -105,7 +105,7 @@ def test_each_page_is_clicked_through(bridge: BridgeProcess, browser: Browser, w
             go(browser, group, page, menu="390" in window)
             look(browser)
     # One page behind each list.
-    for page, link, text in (
+    for path, link, text in (
         ("/clients", 'tbody a >> text="pump-1"', "plant/#"),
         ("/clients/show?id=pump-1", 'text="Purge"', "waiting messages are deleted for good"),
         ("/clients?sort=waiting&descending=1", 'main >> text="Search"', "clients,"),
@@ -117,12 +117,12 @@ def test_each_page_is_clicked_through(bridge: BridgeProcess, browser: Browser, w
         ("/dead-letters", "tbody th a", "No client of that identifier"),
         ("/archive", 'text="last hour"', "Archive"),
     ):
-        browser.do("goto", page)
+        browser.do("goto", path)
         browser.do("click", link)
         browser.do("sees", "main", text)
         look(browser)
-    for page in FURTHER_PAGES:
-        assert browser.do("goto", page) == 200, page
+    for path in FURTHER_PAGES:
+        assert browser.do("goto", path) == 200, path
         look(browser)
     browser.do("goto", "/nosuch")
     look(browser)
