@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal, TypeVar
 from msgspec import Meta, field
 
 from bridge.administration import answers, counters, mapping_status
+from bridge.administration import search as searching
 from bridge.administration.protocol import Request, concrete
 
 T_co = TypeVar("T_co", covariant=True)
@@ -35,6 +36,17 @@ class Reload(Request[None], tag="reload"):
 
 class ShowStatus(Request[answers.BridgeStatus], tag="status"):
     """Return the status of the bridge."""
+
+
+class Search(Request[searching.SearchResult], tag="search"):
+    """Search for clients, topics, queues, mappings, links, pipelines, channels, settings and problems."""
+
+    #: a part of a name or of another text of the object; case does not matter. A blank text finds nothing
+    text: SearchText = ""
+    #: only these kinds; an empty list selects all kinds
+    kinds: list[searching.SearchKind] = field(default_factory=list)
+    #: the maximum number of matches of each kind
+    rows: int = 20
 
 
 class ListProblems(Request[list[answers.Problem]], tag="problem list"):

@@ -18,6 +18,7 @@ EXAMPLES = {
     ),
     "status": ("mqbridge status", "mqbridge status --config /etc/mqbridge/bridge.yaml -o json"),
     "top": ("mqbridge top", "mqbridge top --json --interval 5s --limit 12"),
+    "search": ("mqbridge search pump-7", "mqbridge search waiting --kind setting -o json"),
     "client list": ("mqbridge client list", "mqbridge client list 'pump-*' --disconnected --away 7d -o name"),
     "client show": ("mqbridge client show pump-7",),
     "client history": ("mqbridge client history pump-7",),

@@ -23,9 +23,14 @@ def write(text: str | bytes) -> None:
     It returns when the line has left the process. Only then may a message be committed.
     """
     data = text.encode("utf-8", "surrogateescape") if isinstance(text, str) else text
+    write_bytes(data if data.endswith(b"\n") else data + b"\n")
+
+
+def write_bytes(data: bytes) -> None:
+    """Write bytes to standard output as they are. It returns when they have left the process."""
     sys.stdout.flush()
     stream = sys.stdout.buffer
-    stream.write(data if data.endswith(b"\n") else data + b"\n")
+    stream.write(data)
     stream.flush()
 
 

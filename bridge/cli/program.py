@@ -81,6 +81,7 @@ SECTIONS: Mapping[str, Mapping[str, Entry]] = {
     "Administer a running bridge": {
         "status": "administration:status",
         "top": "administration:top",
+        "search": "administration:search",
         "channel": Group("List, start and stop the telemetry channels of a running bridge.", "administration:CHANNEL"),
         "client": Group("List, disconnect and purge the MQTT clients of a running bridge.", "administration:CLIENT"),
         "topic": Group("Show retained publications and subscriptions.", "administration:TOPIC"),

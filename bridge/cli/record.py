@@ -11,7 +11,7 @@ import msgspec
 
 from bridge.cli.failures import FAILED, WRONG_USAGE, Failure
 from bridge.cli.options import OUTPUT, Format, argument, option, settings, takes
-from bridge.cli.output import print_records, print_table, say, write
+from bridge.cli.output import print_records, print_table, say, write, write_bytes
 
 if TYPE_CHECKING:
     from bridge.config.mapping import TextPayload
@@ -130,8 +130,7 @@ def encode(
         except Unmappable as error:
             raise Failure(f"{file}: document {number}: {error}", FAILED) from error
     if to is None:
-        sys.stdout.buffer.write(b"".join(records))
-        sys.stdout.buffer.flush()
+        write_bytes(b"".join(records))
         return
     to.write_bytes(b"".join(records))
     say(f"{len(records)} records written to {to}")

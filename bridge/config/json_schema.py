@@ -11,7 +11,7 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
 
 from bridge.config.document import MappingFile
-from bridge.config.mapping import PayloadType, TextPayload
+from bridge.config.mapping import PayloadType, SplitConfig, TextPayload
 from bridge.config.models import Configuration
 from bridge.config.values import Section
 
@@ -68,6 +68,8 @@ class _Generator(GenerateJsonSchema):
             own = [field.alias or name for name, field in model.model_fields.items() if name in model.__annotations__]
             made["properties"] = {key: made["properties"][key] for key in dict.fromkeys([*own, *made["properties"]])}
             return {"anyOf": [{"enum": list(get_args(PayloadType))}, made]}
+        if model is SplitConfig:
+            return {"anyOf": [{"type": "string", "pattern": r"^\$"}, made]}
         return made
 
     def nullable_schema(self, schema: core_schema.NullableSchema) -> JsonSchemaValue:

@@ -12,12 +12,11 @@ from bridge.config.values import Section, Truth
 from bridge.record.copybook import CopybookError, CopybookFiles, parse
 from bridge.record.field import CodecOptions, Rounding
 from bridge.record.layout import AlternativeChoice, Naming, RecordLayout, layout_of
-from bridge.wire import cmqc
 from bridge.wire.mq.ccsid import character_set
 
-EncodingWord = Literal["normal", "reversed", "s390"]
-_ENCODINGS: dict[str, int] = {"normal": 273, "reversed": 546, "s390": 785}
-"""Words -> MQENC_NORMAL, MQENC_REVERSED and MQENC_S390."""
+EncodingWord = Literal["normal", "reversed", "s390", "x86"]
+_ENCODINGS: dict[str, int] = {"normal": 273, "reversed": 546, "s390": 785, "x86": 530}
+"""Words -> MQENC_NORMAL, MQENC_REVERSED, MQENC_S390, and the Encoding of COBOL on x86 (packed numbers not reversed)."""
 _FieldName = Annotated[str, values.text(r"[^\x00]{1,255}", "a field of the record such as customer.name")]
 
 
@@ -80,8 +79,9 @@ class RecordOptions(Section):
         Annotated[int | EncodingWord, values.one_of(values.integer(1, 4095), values.choice(EncodingWord))] | None
     ) = None
     """Only with `record`: the Encoding (MQENC) of its numbers in MQ: byte orders, and IBM or IEEE floating point. `s390` is
-    785 (z/OS), `normal` 273 (AIX, IBM i), `reversed` 546 (Linux and Windows on x86). None: that of the message or, for a
-    mapping to MQ, `s390` if the CCSID is an EBCDIC one, otherwise `reversed`."""
+    785 (z/OS), `normal` 273 (AIX, IBM i), `reversed` 546 (MQENC_NATIVE on x86), `x86` 530: as 546, but without reversed
+    packed numbers, as COBOL compilers write. None: that of the message or, for a mapping to MQ, `s390` if the CCSID is an
+    EBCDIC one, otherwise `x86`."""
     numbers: Annotated[Literal["number", "string"], values.choice(Literal["number", "string"])] = "number"
     """Only with `record`: `string` writes numbers with decimals, and whole numbers of more than 15 digits, as JSON strings,
     for programs that would lose digits. Both are read."""
@@ -164,5 +164,4 @@ class RecordOptions(Section):
         if self.encoding_number is not None:
             return self.encoding_number
         characters = character_set(ccsid)
-        is_ebcdic = characters is not None and characters.is_ebcdic
-        return _ENCODINGS["s390"] if is_ebcdic else cmqc.MQENC_NATIVE
+        return _ENCODINGS["s390" if characters is not None and characters.is_ebcdic else "x86"]

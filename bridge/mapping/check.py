@@ -214,7 +214,7 @@ def _warnings_of(mapping: AnyMapping, links: Mapping[str, LinkConfig]) -> Iterat
         yield from _unknown_names(mapping, mapping.source.mqtt, mapping.destination.queue or mapping.destination.topic)
         if link is not None:
             yield from _received(mapping)
-        if mapping.destination.requests_queue is not None and (mapping.source.link == LOCAL or _old(link)):
+        if mapping.destination.requests_queue is not None and _old(link):
             yield "no publication asks for an answer: MQTT 3.1.1 has no Response Topic, and so requests_queue stays empty"
         yield from _impossible_queue(mapping.destination.queue)
         if (
@@ -224,7 +224,7 @@ def _warnings_of(mapping: AnyMapping, links: Mapping[str, LinkConfig]) -> Iterat
             yield "its requests_queue is also its destination queue, and should be a separate queue"
         if link is not None and link.version == "3.1.1":
             yield from _of_mqtt_3_1_1(mapping, link)
-        if mapping.filter.properties and (mapping.source.link == LOCAL or _old(link)):
+        if mapping.filter.properties and _old(link):
             yield "its filter looks at properties, which publications of MQTT 3.1.1 have not"
         return
     yield from _unknown_names(mapping, mapping.source.topic, mapping.destination.mqtt)

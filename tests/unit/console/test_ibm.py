@@ -45,6 +45,7 @@ def bridge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RemoteBridgePro
         "/objects?system=1",
         "/objects?kind=TOPIC",
         "/objects?kind=QALIAS",
+        "/search?text=mqtt",
     ],
 )
 def test_each_page_is_shown(bridge: RemoteBridgeProcess, path: str) -> None:
@@ -93,3 +94,15 @@ def test_commands_for_objects_are_to_copy(bridge: RemoteBridgeProcess) -> None:
     shown = console.get("/objects/show", kind="QLOCAL", name="SYSTEM.MQTT.TRANSMIT.QUEUE")
     assert "XMITQ" in shown.text
     assert console.get("/objects/show", kind="QLOCAL", name="NONE").status == 404
+
+
+def test_topics_and_queues_are_found(bridge: RemoteBridgeProcess) -> None:
+    console = Console(bridge).log_in(TOKEN)
+    with RawClient.connected(bridge.port, "searched") as client:
+        client.subscribe(("searched/leaf", 1))
+        result = console.json("/search", text="searched")
+        assert {(one["kind"], one["name"]) for one in result["matches"]} == {
+            ("client", "searched"),
+            ("topic", "searched/leaf"),
+        }
+        assert console.json("/search", text="mqtt.transmit")["matches"][0]["kind"] == "queue"

@@ -37,8 +37,10 @@ COPYBOOK = """\
 DOCUMENT = b'{"article":"A-1","on_stock":-7,"price":12.50,"places":3,"kind":"T","detail":"ab","weight":1.5}'
 #: In CCSID 1140 and Encoding 785.
 ZOS = bytes.fromhex("C160F1404040 00007D 0001250C 0003 E3 81824040 41180000".replace(" ", ""))
+#: In CCSID 1208 and Encoding 530.
+X86 = b"A-1   " + bytes.fromhex("00007D 0001250C 0300".replace(" ", "")) + b"Tab  " + bytes.fromhex("0000C03F")
 #: In CCSID 1208 and Encoding 546.
-X86 = b"A-1   " + bytes.fromhex("7D0000 0C250100 0300".replace(" ", "")) + b"Tab  " + bytes.fromhex("0000C03F")
+REVERSED = b"A-1   " + bytes.fromhex("7D0000 0C250100 0300".replace(" ", "")) + b"Tab  " + bytes.fromhex("0000C03F")
 BY_KIND = {"detail": {"field": "kind", "items": {"N": "detail_number"}, "other": "detail"}}
 
 
@@ -92,8 +94,10 @@ def published(rule: ToMqttRule, sent: Message) -> tuple[str, bytes]:
     [
         ({"ccsid": 1140}, 1140, 785, ZOS),
         ({"ccsid": 1140, "encoding": "s390"}, 1140, 785, ZOS),
-        ({}, 1208, 546, X86),
-        ({"ccsid": 819}, 819, 546, X86),
+        ({}, 1208, 530, X86),
+        ({"ccsid": 819}, 819, 530, X86),
+        ({"encoding": "x86"}, 1208, 530, X86),
+        ({"encoding": "reversed"}, 1208, 546, REVERSED),
         ({"ccsid": 37, "encoding": 273}, 37, 273, ZOS[:-4] + bytes.fromhex("3FC00000")),
     ],
 )
@@ -115,10 +119,12 @@ def test_a_record_and_the_descriptor_of_its_body(
     ("sent", "options"),
     [
         (message(ZOS), {}),
-        (message(X86, 819, 546), {}),
-        (message(ZOS, 1208, 546), {"ccsid": 1140, "encoding": "s390"}),
+        (message(X86, 819, 530), {}),
+        (message(X86, 819, 546), {"encoding": "x86"}),
+        (message(REVERSED, 819, 546), {}),
+        (message(ZOS, 1208, 530), {"ccsid": 1140, "encoding": "s390"}),
         (message(ZOS, 1140, 546), {"encoding": 785}),
-        (message(X86, 0, 546), {}),  # MQCCSI_Q_MGR
+        (message(X86, 0, 530), {}),  # MQCCSI_Q_MGR
     ],
 )
 def test_a_document_of_a_record(copybook: str, sent: Message, options: dict[str, Any]) -> None:
