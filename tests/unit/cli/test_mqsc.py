@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from bridge.cli.options import settings
 from bridge.mq.mqsc import is_complete
 from tests.helpers.patience import PATIENCE
 from tests.helpers.served_queue_manager import ServedQueueManager
@@ -211,11 +212,9 @@ def test_changes_are_confirmed_on_a_terminal(
     words: tuple[str, ...],
     question: str,
 ) -> None:
-    from bridge.cli import output
-
     questions: list[str] = []
-    monkeypatch.setattr(output, "asks", lambda: not output.settings.yes)
-    monkeypatch.setattr(output.typer, "confirm", lambda text, err: questions.append(text))
+    monkeypatch.setattr("bridge.cli.output.asks", lambda: not settings.yes)
+    monkeypatch.setattr("typer.confirm", lambda text, err: questions.append(text))
     monkeypatch.setenv("MQBRIDGE_DATA_DIR", str(queue_manager.directory))
     script = tmp_path / "s.mqsc"
     script.write_text("DELETE QLOCAL(NONE)\nDISPLAY QMGR\nDELETE QLOCAL(NONE)\n")
