@@ -53,6 +53,7 @@ from bridge.service.queue_manager_watch import QueueManagerWatch
 from bridge.service.reload import ConfigurationChange, ConfigurationReload, ConfigurationSource
 from bridge.service.supervisor import Supervisor
 from bridge.service.telemetry import TelemetryService
+from bridge.service.topic_publishers import TopicPublishers
 from bridge.service.tracing import TracesError, Tracing, tracing_of
 
 if TYPE_CHECKING:
@@ -302,6 +303,7 @@ class Bridge:
             channels=channels,
             mappings=Mappings(_environment(host, configuration, service, archive, traces)),
             activity=Activity(service),
+            publishers=TopicPublishers(service.events),
             queue_manager_watch=watch,
             archive=archive,
             traces=traces,
@@ -314,6 +316,7 @@ class Bridge:
         )
         serving.push_async_callback(parts.queue_manager_connection.stop)
         serving.callback(parts.activity.end)
+        serving.callback(parts.publishers.end)
         self.administration = Administration(parts)
         self._reload = ConfigurationReload(self._source, ConfigurationChange(parts, authenticators))
         serving.push_async_callback(self._end_clients, parts)
@@ -475,6 +478,7 @@ class Bridge:
         parts.channels.abort()
         await parts.mappings.stop()
         parts.activity.end()
+        parts.publishers.end()
         if parts.history is not None:
             parts.history.stop()
         await parts.queue_manager_connection.stop()

@@ -262,6 +262,17 @@ class IbmHost:
                 raise
             raise MQError(error.reason, self._refused_logins.explain(user)) from None
 
+    def explain_publishing(self, connection: Connection, user: str, topic: str) -> tuple[bool, str]:
+        od = MQOD(ObjectType=cmqc.MQOT_TOPIC, ObjectString=topic, AlternateUserId=user)
+        options = cmqc.MQOO_OUTPUT | cmqc.MQOO_ALTERNATE_USER_AUTHORITY | cmqc.MQOO_FAIL_IF_QUIESCING
+        try:
+            connection.close(connection.open(od, options))
+        except MQError as error:
+            if error.reason != cmqc.MQRC_NOT_AUTHORIZED:
+                raise
+            return False, f"queue manager {self.name} rejects MQOPEN of the topic for output by user {user!r}: {error}"
+        return True, f"queue manager {self.name} permits MQOPEN of the topic for output by user {user!r}"
+
     async def start(self, events: Events) -> list[str]:
         self.backend.events = events
         self.memory.start()

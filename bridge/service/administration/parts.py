@@ -22,6 +22,7 @@ from bridge.service.log import LogTail
 from bridge.service.mappings.registry import Mappings
 from bridge.service.queue_manager_watch import QueueManagerWatch
 from bridge.service.telemetry import TelemetryService
+from bridge.service.topic_publishers import TopicPublishers
 from bridge.service.tracing import Tracing
 
 if TYPE_CHECKING:
@@ -129,6 +130,7 @@ class Parts(msgspec.Struct, kw_only=True):
     channels: Channels
     mappings: Mappings
     activity: Activity
+    publishers: TopicPublishers
     queue_manager_watch: QueueManagerWatch
     queue_manager_connection: QueueManagerConnection
     #: None without an archive
