@@ -12,7 +12,7 @@ from bridge.config.mapping import AnyMapping, FilterConfig, ToMqMapping, ToMqttM
 from bridge.config.models import Configuration
 from bridge.config.problems import Clash
 from bridge.config.values import listing
-from bridge.mapping.attributes import checked_template, located
+from bridge.mapping.attributes import checked_template, located, names_of
 from bridge.mapping.chosen_names import is_system
 from bridge.mapping.expression import ExpressionError
 from bridge.mapping.filter import Filter
@@ -78,10 +78,16 @@ def _errors(name: str, mapping: AnyMapping) -> Iterator[RuleError]:
         except RuleError as error:
             faulty, captures = True, None
             yield error
-    if captures is not None:  # otherwise the valid names are unknown
+    names: tuple[str, ...] | None = None
+    try:
+        names = None if captures is None else names_of(mapping, captures)
+    except RuleError as error:
+        faulty = True
+        yield error
+    if captures is not None and names is not None:  # otherwise the valid names are unknown
         for where, attribute, text in templates_of(mapping):
             try:
-                checked_template(mapping, captures, where, attribute, text, _ANY)
+                checked_template(mapping, names, where, attribute, text, _ANY)
             except RuleError as error:
                 faulty = True
                 yield error
@@ -317,9 +323,9 @@ def _names_without_default(text: str | None) -> Iterator[str]:
 
 def _unknown_names(mapping: AnyMapping, source: str | None, destination: str | None) -> Iterator[str]:
     """Yield a warning for each name that can only be a message property. Messages without it are dead-lettered."""
-    captures = pattern_of(source).names if source is not None else ()
+    captures = names_of(mapping, pattern_of(source).names if source is not None else ())
     for name in _names_without_default(destination):
-        if "." not in name and not name.startswith("$") and name not in WORDS and name not in captures:
+        if "." not in name and not name.startswith(("$", "@")) and name not in WORDS and name not in captures:
             known = f" (captures: {', '.join(captures)})" if captures else ""
             yield (
                 f"{{{name}}} in its destination is not a capture{known}, so it is a message property: a message without"

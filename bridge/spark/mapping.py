@@ -581,7 +581,7 @@ def _record_batch(
         values = columns[field.name]
         arrays.append(_descriptors(values) if field.name == "md" else array_of(values, field.type))
     passed = batch.columns[batch.num_columns - kept :]
-    if passed and len(numbers) < batch.num_rows:
+    if passed and [*numbers] != [*range(batch.num_rows)]:
         passed = [column.take(pa.array(numbers, pa.int64())) for column in passed]
     return pa.RecordBatch.from_arrays([*arrays, *passed], schema=schema)
 

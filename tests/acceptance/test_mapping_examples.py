@@ -10,6 +10,7 @@ import base64
 import json
 import os
 import re
+import shutil
 import subprocess
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -112,6 +113,8 @@ def site(queue_manager: str, tmp_path_factory: pytest.TempPathFactory) -> Iterat
             here = rf"\1host: 127.0.0.1\n\1port: {port}"
             text = re.sub(rf"^( +)host: {HOST}$", here, file.read_text(encoding="utf-8"), flags=re.M)
             (directory / "mappings" / file.name).write_text(text, encoding="utf-8")
+        for file in SHIPPED.glob("*.json"):
+            shutil.copy(file, directory / "mappings")
         return {"mappings": ["mappings/"]}
 
     mqsc = [line for name in EXAMPLES for line in Transcript(SHIPPED / f"{name}.yaml").mqsc]

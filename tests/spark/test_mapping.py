@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -16,9 +17,10 @@ from bridge.link.outbox import CLIENT_ID, HOPS
 from bridge.mapping.rendered import user_identifier
 from bridge.mapping.rule import ToMqRule, ToMqttRule, rule_of
 from bridge.spark.columns import MQTT_ARROW_SCHEMA
-from bridge.spark.mapping import Publications, StandardToMq, StandardToMqtt, ToMessages
+from bridge.spark.mapping import Publications, StandardToMq, StandardToMqtt, ToMessages, _of_program
 from bridge.spark.mq.envelope import record_batch
 from bridge.spark.mq.rows import rows_of
+from bridge.spark.options import OptionError
 from bridge.spark.schema import RowRefusal
 from bridge.telemetry.conversion import received_message
 from bridge.telemetry.message import Destination, MappedMessage, Message, Publication, Unmappable
@@ -117,7 +119,7 @@ def expected_messages(rule: Any, rows: Sequence[dict[str, Any]]) -> list[tuple[A
     found: list[tuple[Any, ...]] = []
     for row in rows:
         try:
-            mapped = rule.map(publication(row))
+            (mapped,) = rule.messages(publication(row)) or (None,)
         except Unmappable as error:
             why = (error.reason, str(error)) if error.reason > 0 else ()
             found.append(("refused", original(row), row["topic"], *why))
@@ -204,6 +206,43 @@ def test_mappings_are_pickled() -> None:
     assert pickle.loads(pickle.dumps(back)).of(envelope).equals(back.of(envelope))
 
 
+READINGS = b'{"id": "d7", "readings": [{"to": "A", "v": 1.50}, {"to": "B", "v": 2}]}'
+SPLIT: dict[str, Any] = {
+    "split": "$.readings",
+    "payload": {"transform": {"id": "{$.id}", "f": {"expr": "part.v * 1.8 + 32.0"}}},
+}
+
+
+def test_payload_steps_make_a_row_of_each_part() -> None:
+    rows = [
+        {"topic": "plant/1/t", "payload": payload}
+        for payload in (READINGS, b'{"id": "d8", "readings": []}', b'{"id": "d9", "readings": [{"v": 3}]}', b"no JSON")
+    ]
+    batch = pa.RecordBatch.from_pylist(rows, schema=SCHEMA).append_column("kept.n", pa.array([0, 1, 2, 3]))
+    rule = to_mq_rule(**{"to": {"queue": "Q.{@.to}"}, **SPLIT})
+    made = pickle.loads(pickle.dumps(ToMessages(rule, kept=[pa.field("n", pa.int64())]))).of(batch)
+    assert made.column("n").to_pylist() == [0, 0, 2, 3]
+    assert made.column("queue").to_pylist() == ["Q.A", "Q.B", None, None]
+    assert made.column("body").to_pylist()[:2] == [b'{"id":"d7","f":34.7}', b'{"id":"d7","f":35.6}']
+    refusals = [refusal and refusal["sentence"] for refusal in made.column("refusal").to_pylist()]
+    assert refusals[:2] == [None, None]
+    assert "part 0 of 1: to.queue" in refusals[2] and "not JSON" in refusals[3]
+
+
+def test_payload_steps_make_a_publication_of_each_part() -> None:
+    envelope = record_batch("Q", [(MQMD(Format=b"MQSTR   ", CodedCharSetId=1208), READINGS)])
+    made = Publications(to_mqtt_rule(**{"to": {"mqtt": "d/{$.id}/{@.to}"}, **SPLIT})).of(envelope)
+    assert made.column("topic").to_pylist() == ["d/d7/A", "d/d7/B"]
+    assert made.column("payload").to_pylist() == [b'{"id":"d7","f":34.7}', b'{"id":"d7","f":35.6}']
+    assert [dict(one)["partIndex"] for one in made.column("properties").to_pylist()] == ["0", "1"]
+
+
+def test_programs_cannot_leave_out_messages_by_rate() -> None:
+    rule = to_mq_rule(limit={"per": "{topic}", "every": 10})
+    with pytest.raises(OptionError, match="mapping m1 has limit or changes"):
+        _of_program("to_messages", rule)
+
+
 # Messages to publications ---------------------------------------------------------------------------------------------
 
 TO_MQTT: dict[str, ToMqttRule | StandardToMqtt] = {
@@ -263,7 +302,7 @@ def expected_publications(rule: Any, found: Sequence[tuple[MQMD, bytes]], batch:
     topics, bodies = batch.column("topic").to_pylist(), batch.column("body").to_pylist()
     for (md, data), topic, body in zip(found, topics, bodies, strict=True):
         try:
-            publication = rule.map(Message(md, data), topic=topic)
+            (publication,) = rule.publications(Message(md, data), topic=topic) or (None,)
         except Unmappable as error:
             expected.append(
                 {"payload": body, "refusal": {"reason": error.reason, "sentence": str(error), "source": "Q"}}

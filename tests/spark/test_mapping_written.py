@@ -19,7 +19,7 @@ from bridge.spark.mq.writer import WRITE_OPTIONS, put_batch, sink_options_of
 from bridge.spark.options import Options
 from bridge.spark.task import BatchIdentity
 from bridge.telemetry.conversion import received_message
-from bridge.telemetry.message import Destination, MappedMessage, Publication, Unmappable
+from bridge.telemetry.message import Destination, Publication, Unmappable
 from bridge.wire import cmqc
 from bridge.wire.mq import MQDLH, MQXQH, decode_chain
 from tests.helpers.mq_applications import served
@@ -107,7 +107,7 @@ def by_the_service(site: Queues, made: ToMq) -> None:
     for one in ROWS:
         taken: Publication = publication(one)
         try:
-            mapped: MappedMessage | None = made.map(taken)
+            (mapped,) = made.messages(taken) or (None,)
         except Unmappable as error:
             original = received_message(taken)
             letters.put(original.md, original.data, error.reason, str(error))

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import codecs
 from functools import lru_cache
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -138,5 +138,5 @@ def _latin_1_page(page: int, *, euro: bool) -> str:
 
 
 @lru_cache(maxsize=64)
-def _encoding_map(characters: str) -> dict[int, int]:
-    return {ord(character): byte for byte, character in enumerate(characters)}
+def _encoding_map(characters: str) -> Any:
+    return codecs.charmap_build(characters)

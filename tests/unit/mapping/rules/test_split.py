@@ -8,7 +8,9 @@ import pytest
 from pydantic import ValidationError
 
 from bridge.config.mapping import ToMqMapping, ToMqttMapping
+from bridge.config.models import Configuration
 from bridge.mapping import split
+from bridge.mapping.check import problems
 from bridge.mapping.rates import LeftOut
 from bridge.mapping.rule import ToMqRule, ToMqttRule, rule_of
 from bridge.mapping.template import RuleError
@@ -177,3 +179,14 @@ def test_mistakes_of_configurations(
         sides = {"from": {"mqtt": "t"}, "to": {"queue": "Q"}}
     with pytest.raises(ValidationError, match=why):
         direction.model_validate({**sides, "split": "$.x", **keys})
+
+
+def test_check_knows_the_names_of_parts() -> None:
+    mappings = {
+        name: ToMqMapping.model_validate(
+            {"from": {"mqtt": topic}, "to": {"queue": "Q{partIndex}{@.to}"}, "split": "$.x"}
+        )
+        for name, topic in (("a", "t"), ("b", "t/{partCount}"))
+    }
+    (clash,) = problems(Configuration(mappings=mappings))
+    assert clash.location == ("mappings", "b", "split")

@@ -1,0 +1,1 @@
+"""COBOL records: copybooks, the layouts that they describe, and conversion between records and JSON documents."""

@@ -1,0 +1,670 @@
+"""Copybooks: source text to data description entries (Enterprise COBOL for z/OS Language Reference, "Data division").
+
+A copybook is text in fixed format (columns 8 to 72, an indicator in column 7) or in free format. `parse` replaces its COPY
+statements by the text that they name, in the same directory, and returns the tree of its declarations.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Sequence
+from pathlib import Path
+from typing import Final, Literal
+
+import msgspec
+
+from bridge.record.picture import Picture, PictureError, picture_of
+
+#: Limits of hostile copybooks: bytes of all files, words after COPY REPLACING, nested COPY statements.
+MAX_SIZE: Final = 1024 * 1024
+MAX_WORDS: Final = 200_000
+_MAX_COPIES: Final = 10
+_SUFFIXES: Final = ("", ".cpy", ".CPY", ".cbl", ".CBL", ".cob", ".COB")
+_LAST_COLUMN: Final = 72
+_INDICATORS: Final = " *-/dD$"
+_FREE_DIRECTIVE: Final = re.compile(r"\s*>>\s*SOURCE\s+(?:FORMAT\s+)?(?:IS\s+)?(FREE|FIXED)\b", re.IGNORECASE)
+_WORD: Final = re.compile(
+    r"""(?P<comment>\*>.*)
+    |(?P<literal>[XZxz]?(?:"(?:[^"]|"")*"|'(?:[^']|'')*'))
+    |(?P<pseudo>==)
+    |(?P<period>\.(?=\s|==|$))
+    |(?P<separator>[,;](?=\s|==|$))
+    |(?P<part>[():]|(?:(?![.,;](?:\s|==|$))[^\s"'():=]|=(?!=))+)""",
+    re.VERBOSE,
+)
+#: Statements that control listings of the compiler.
+_LISTING: Final = frozenset(("EJECT", "SKIP1", "SKIP2", "SKIP3"))
+
+
+class SourcePosition(msgspec.Struct, frozen=True):
+    """A place in a copybook. Lines and columns begin with 1."""
+
+    file: str
+    line: int
+    column: int
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}:{self.column}"
+
+
+class CopybookError(ValueError):
+    """A copybook that cannot be used."""
+
+    def __init__(self, position: SourcePosition, sentence: str) -> None:
+        super().__init__(f"{position}: {sentence}")
+        self.position, self.sentence = position, sentence
+
+
+class CopybookFiles:
+    """The text of a copybook and of those that it copies, by file name. The content is read once."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        #: content by file name. None: there is no such file
+        self.contents: dict[str, bytes | None] = {}
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, CopybookFiles):
+            return NotImplemented
+        return self.path == other.path and self.contents == other.contents
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def content(self, name: str) -> bytes | None:
+        """Return the content of a file in the directory of the copybook, or None if it does not exist. Raises OSError."""
+        if name not in self.contents:
+            try:
+                self.contents[name] = (self.path.parent / name).read_bytes()
+            except FileNotFoundError:
+                self.contents[name] = None
+        return self.contents[name]
+
+    @property
+    def size(self) -> int:
+        """The number of bytes of all files."""
+        return sum(len(content) for content in self.contents.values() if content is not None)
+
+
+Usage = Literal["DISPLAY", "COMP", "COMP-1", "COMP-2", "COMP-3", "COMP-5"]
+_NUMBERED: Final[dict[str, Usage]] = {
+    "": "COMP",
+    "-1": "COMP-1",
+    "-2": "COMP-2",
+    "-3": "COMP-3",
+    "-4": "COMP",
+    "-5": "COMP-5",
+}
+_USAGES: Final[dict[str, Usage]] = {
+    "DISPLAY": "DISPLAY",
+    "BINARY": "COMP",
+    "PACKED-DECIMAL": "COMP-3",
+    **{f"COMP{number}": usage for number, usage in _NUMBERED.items()},
+    **{f"COMPUTATIONAL{number}": usage for number, usage in _NUMBERED.items()},
+}
+
+
+class Sign(msgspec.Struct, frozen=True):
+    """A SIGN clause: the place of the sign of a zoned number, and whether it has a byte of its own."""
+
+    leading: bool = False
+    separate: bool = False
+
+
+class Occurs(msgspec.Struct, frozen=True):
+    """An OCCURS clause."""
+
+    minimum: int
+    maximum: int
+    #: name of the item with the number of elements
+    depending: str | None = None
+
+
+class Declaration(msgspec.Struct):
+    """A data description entry with the entries subordinate to it."""
+
+    level: int
+    #: None: FILLER
+    name: str | None
+    position: SourcePosition
+    picture: Picture | None = None
+    usage: Usage | None = None
+    sign: Sign | None = None
+    occurs: Occurs | None = None
+    redefines: str | None = None
+    is_synchronized: bool = False
+    is_justified: bool = False
+    blank_when_zero: bool = False
+    children: list[Declaration] = []
+
+    @property
+    def title(self) -> str:
+        """The name for messages."""
+        return self.name or "FILLER"
+
+
+def parse(files: CopybookFiles) -> list[Declaration]:
+    """Return the records of a copybook, in their order. Raises CopybookError, OSError."""
+    name = files.path.name
+    start = SourcePosition(name, 1, 1)
+    content = files.content(name)
+    if content is None:
+        raise FileNotFoundError(2, "No such file or directory", str(files.path))
+    words = _Copier(files).expanded(_words(name, content), (name,))
+    if not words:
+        raise CopybookError(start, "the copybook has no data description entries")
+    return _tree([_Entry(entry).declaration() for entry in _entries(_merged(words))], name)
+
+
+# Words ---------------------------------------------------------------------------------------------------------------
+
+
+class _Word(msgspec.Struct):
+    """A word of the source, a literal, a period, or the delimiter of pseudo-text."""
+
+    text: str
+    kind: str
+    position: SourcePosition
+    #: whether no space separates it from the word before
+    joined: bool = False
+
+    @property
+    def upper(self) -> str:
+        return self.text.upper() if self.kind == "part" else self.text
+
+
+def _words(file: str, content: bytes) -> list[_Word]:
+    """Return the words of a file. Raises CopybookError."""
+    if b"\0" in content:
+        raise CopybookError(SourcePosition(file, 1, 1), "the file is not text: it contains NUL")
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        text = content.decode("latin-1")  # comments in the code page of the workstation
+    lines = [line.expandtabs(8) for line in re.split(r"\r\n|\n|\r", text.replace("\x1a", ""))]
+    words: list[_Word] = []
+    for number, first, line in _code_of(file, lines):
+        position = 0
+        end = -1
+        while (start := _skip_spaces(line, position)) < len(line):
+            word = _WORD.match(line, start)
+            at = SourcePosition(file, number, first + start)
+            if word is None:
+                raise CopybookError(at, f"a literal that does not end: {line[start : start + 20]}")
+            if word.lastgroup not in ("comment", "separator"):
+                words.append(_Word(word[0], str(word.lastgroup), at, start == end))
+            position = end = word.end()
+    if len(words) > MAX_WORDS:
+        raise CopybookError(SourcePosition(file, 1, 1), f"the copybook has more than {MAX_WORDS:,} words")
+    return words
+
+
+def _skip_spaces(line: str, position: int) -> int:
+    while position < len(line) and line[position].isspace():
+        position += 1
+    return position
+
+
+def _code_of(file: str, lines: Sequence[str]) -> Iterator[tuple[int, int, str]]:
+    """Yield the number, the first column and the code of each line, with its continuation lines."""
+    is_free = not _is_fixed(lines)
+    pending: tuple[int, int, str] | None = None
+    for number, line in enumerate(lines, 1):
+        directive = _FREE_DIRECTIVE.match(line)
+        if directive is not None:
+            is_free = directive[1].upper() == "FREE"
+            continue
+        if is_free:
+            if not line.lstrip().startswith(">>"):
+                yield number, 1, line
+            continue
+        indicator, code = line[6:7], line[7:_LAST_COLUMN]
+        if indicator == "-" and pending is not None:
+            pending = (*pending[:2], _continued(pending[2], code))
+            continue
+        if pending is not None:
+            yield pending
+            pending = None
+        if indicator in ("", " "):
+            pending = number, 8, code
+        elif indicator not in _INDICATORS:
+            raise CopybookError(
+                SourcePosition(file, number, 7), f"column 7 contains {indicator!r}, which is not an indicator"
+            )
+    if pending is not None:
+        yield pending
+
+
+def _is_fixed(lines: Sequence[str]) -> bool:
+    """Return whether lines are in fixed format: no line has code in the columns of sequence numbers and the indicator."""
+    return not any(
+        line.strip()
+        and (
+            line[6:7] not in _INDICATORS
+            or re.match(r"\s*(?:[0-9]{1,2}\s+[A-Za-z]|COPY\s|\*>)", line[:_LAST_COLUMN][:8])
+        )
+        and not _FREE_DIRECTIVE.match(line)
+        for line in lines
+        if line[:7].strip()
+    )
+
+
+def _continued(before: str, code: str) -> str:
+    """Return a line with its continuation line. An open literal continues after the first quote of that line."""
+    rest = code.lstrip()
+    opened = _open_quote(before)
+    if opened:
+        return before.ljust(_LAST_COLUMN - 7) + (rest[1:] if rest[:1] == opened else rest)
+    return before.rstrip() + rest
+
+
+def _open_quote(line: str) -> str:
+    """Return the quote of a literal that the line does not end, or ""."""
+    opened = ""
+    for character in line:
+        if character == opened:
+            opened = ""
+        elif not opened and character in "\"'":
+            opened = character
+    return opened
+
+
+def _merged(words: Sequence[_Word]) -> Iterator[_Word]:
+    """Yield words without the separation at parentheses and colons, which only COPY REPLACING needs."""
+    last: _Word | None = None
+    for word in words:
+        if last is not None and word.joined and word.kind == last.kind == "part":
+            last = _Word(last.text + word.text, "part", last.position)
+            continue
+        if last is not None:
+            yield last
+        last = word
+    if last is not None:
+        yield last
+
+
+# COPY ----------------------------------------------------------------------------------------------------------------
+
+
+class _Replacement(msgspec.Struct):
+    """An operand of REPLACING. `end` is LEADING or TRAILING for a part of a word."""
+
+    old: list[_Word]
+    new: list[_Word]
+    end: str = ""
+
+
+class _Copier:
+    """Replaces COPY statements by the text that they name."""
+
+    def __init__(self, files: CopybookFiles) -> None:
+        self._files = files
+        self._count = 0
+
+    def expanded(self, words: list[_Word], copied: tuple[str, ...]) -> list[_Word]:
+        """Return words with those of the copied files. `copied` are the files that lead to them."""
+        result: list[_Word] = []
+        index = 0
+        while index < len(words):
+            word = words[index]
+            if word.upper in _LISTING:
+                index += 2 if index + 1 < len(words) and words[index + 1].kind == "period" else 1
+                continue
+            if word.upper == "REPLACE":
+                raise CopybookError(word.position, "the statement REPLACE is not supported (hint: COPY … REPLACING)")
+            if word.upper != "COPY" or word.joined:
+                result.append(word)
+                index += 1
+                continue
+            statement = _CopyStatement(words, index)
+            result += self._copy(statement, copied)
+            index = statement.end
+        self._count += len(result)
+        if self._count > MAX_WORDS * _MAX_COPIES:
+            raise CopybookError(words[0].position, f"the copybook has more than {MAX_WORDS:,} words")
+        return result
+
+    def _copy(self, statement: _CopyStatement, copied: tuple[str, ...]) -> list[_Word]:
+        name = self._file_of(statement)
+        if name in copied:
+            raise CopybookError(statement.position, f"COPY {statement.name}: {name} copies itself")
+        if len(copied) >= _MAX_COPIES:
+            raise CopybookError(statement.position, f"COPY statements are nested more than {_MAX_COPIES} deep")
+        content = self._files.content(name)
+        assert content is not None
+        if self._files.size > MAX_SIZE:
+            raise CopybookError(statement.position, f"the copied files have more than {MAX_SIZE:,} bytes")
+        words = self.expanded(_words(name, content), (*copied, name))
+        return _replaced(words, statement.replacements) if statement.replacements else words
+
+    def _file_of(self, statement: _CopyStatement) -> str:
+        name = statement.name
+        if not re.fullmatch(r"[A-Za-z0-9@#$_][A-Za-z0-9@#$_.-]*", name):
+            raise CopybookError(statement.position, f"COPY {name}: not the name of a file in the same directory")
+        try:
+            for spelling in dict.fromkeys((name, name.lower(), name.upper())):
+                for suffix in _SUFFIXES:
+                    if self._files.content(spelling + suffix) is not None:
+                        return spelling + suffix
+        except OSError as error:
+            raise CopybookError(statement.position, f"COPY {name} cannot be read: {error.strerror}") from error
+        known = ", ".join(f"{name.lower()}{suffix}" for suffix in _SUFFIXES[:2])
+        where = self._files.path.parent
+        raise CopybookError(
+            statement.position, f"COPY {name}: {where} has no such file (looked for {known} and others)"
+        )
+
+
+class _CopyStatement:
+    """A parsed COPY statement. `end` is the index of the word that follows it."""
+
+    def __init__(self, words: Sequence[_Word], index: int) -> None:
+        self._words, self.end = words, index + 1
+        self.position = words[index].position
+        #: name of the text
+        self.name = self._next("the name of a file").text.strip("\"'")
+        self.replacements: list[_Replacement] = []
+        if self._peek() in ("OF", "IN"):
+            self.end += 1
+            self._next("the name of a library")
+        if self._peek() == "SUPPRESS":
+            self.end += 1
+        if self._peek() == "REPLACING":
+            self.end += 1
+            while self._peek() not in (".", ""):
+                self.replacements.append(self._replacement())
+        if self._next("a period").kind != "period":
+            raise CopybookError(words[self.end - 1].position, f"COPY {self.name}: a period is missing")
+
+    def _peek(self) -> str:
+        return self._words[self.end].upper if self.end < len(self._words) else ""
+
+    def _next(self, what: str) -> _Word:
+        if self.end >= len(self._words):
+            raise CopybookError(self.position, f"the COPY statement does not end: {what} is missing")
+        self.end += 1
+        return self._words[self.end - 1]
+
+    def _replacement(self) -> _Replacement:
+        part = self._peek() if self._peek() in ("LEADING", "TRAILING") else ""
+        self.end += bool(part)
+        old = self._operand()
+        by = self._next("BY")
+        if by.upper != "BY":
+            raise CopybookError(by.position, f"REPLACING: expected BY, found {by.text}")
+        new = self._operand()
+        if not old:
+            raise CopybookError(by.position, "REPLACING: the text before BY is empty")
+        if part and (len(old) > 1 or len(new) > 1):
+            raise CopybookError(by.position, f"REPLACING {part} replaces a part of one word")
+        return _Replacement(old, new, part)
+
+    def _operand(self) -> list[_Word]:
+        word = self._next("an operand of REPLACING")
+        if word.kind == "period":
+            raise CopybookError(word.position, "REPLACING: expected an operand, found a period")
+        operand = []
+        if word.kind == "pseudo":
+            while (word := self._next("==")).kind != "pseudo":
+                operand.append(word)
+            return operand
+        operand.append(word)
+        while self.end < len(self._words) and self._words[self.end].joined and self._words[self.end].kind == "part":
+            operand.append(self._next(""))
+        return operand
+
+
+def _replaced(words: list[_Word], replacements: Sequence[_Replacement]) -> list[_Word]:
+    """Return words after COPY REPLACING."""
+    result: list[_Word] = []
+    index = 0
+    gap = False  # whether an empty replacement precedes: what follows is not joined to the word before that
+    while index < len(words):
+        word = words[index]
+        count, new = _replacement_at(words, index, replacements)
+        for number, replaced in enumerate(new):
+            joined = replaced.joined if number else word.joined and not gap
+            result.append(_Word(replaced.text, replaced.kind, word.position, joined))
+        gap = not new and (gap or not word.joined)
+        index += count
+    return result
+
+
+def _replacement_at(
+    words: list[_Word], index: int, replacements: Sequence[_Replacement]
+) -> tuple[int, Sequence[_Word]]:
+    """Return how many words at an index are replaced, and by which words."""
+    word = words[index]
+    for replacement in replacements:
+        texts = [old.upper for old in replacement.old]
+        if replacement.end:
+            if word.kind == "part" and (text := _partly(word.text, texts[0], replacement)) is not None:
+                return 1, [_Word(text, "part", word.position)]
+        elif [following.upper for following in words[index : index + len(texts)]] == texts:
+            return len(texts), replacement.new
+    return 1, [word]
+
+
+def _partly(text: str, old: str, replacement: _Replacement) -> str | None:
+    """Return a word with its beginning or end replaced, or None if it does not begin or end with `old`."""
+    new = replacement.new[0].text if replacement.new else ""
+    if replacement.end == "LEADING":
+        return new + text[len(old) :] if text.upper().startswith(old) else None
+    return text[: -len(old)] + new if text.upper().endswith(old) else None
+
+
+# Entries -------------------------------------------------------------------------------------------------------------
+
+
+def _entries(words: Iterator[_Word]) -> Iterator[list[_Word]]:
+    """Yield the words of each entry, without the period."""
+    entry: list[_Word] = []
+    for word in words:
+        if word.kind != "period":
+            entry.append(word)
+        elif entry:
+            yield entry
+            entry = []
+    if entry:
+        raise CopybookError(entry[0].position, f"the entry {' '.join(one.text for one in entry[:3])} has no period")
+
+
+class _Entry:
+    """Parses one data description entry."""
+
+    def __init__(self, words: list[_Word]) -> None:
+        self._words = words
+        self._index = 0
+        self._made: Declaration
+
+    def declaration(self) -> Declaration | None:
+        """Return the declaration. None: an entry that describes no data (level 88). Raises CopybookError."""
+        word = self._next()
+        if not word.text.isdecimal() or len(word.text) > 2:
+            raise CopybookError(word.position, f"expected a level number, found {word.text}")
+        level = int(word.text)
+        if level == 88:
+            return None
+        if not 1 <= level <= 49:
+            what = {66: " (RENAMES)", 77: " (independent items)"}.get(level, "")
+            raise CopybookError(word.position, f"level {word.text}{what} is not supported: levels are 01 to 49 and 88")
+        self._made = Declaration(level, None, word.position)
+        if self._peek() == "FILLER":
+            self._next()
+        elif self._peek() not in _CLAUSES and self._index < len(self._words):
+            name = self._next()
+            if not re.fullmatch(r"(?=[0-9_-]*[A-Za-z])[A-Za-z0-9](?:[A-Za-z0-9_-]{0,60}[A-Za-z0-9])?", name.text):
+                raise CopybookError(name.position, f"{name.text} is not a name or a clause")
+            self._made.name = name.text.upper()
+            self._made.position = name.position
+        while self._index < len(self._words):
+            clause = self._next()
+            parser = _CLAUSES.get(clause.upper)
+            if parser is None:
+                raise CopybookError(clause.position, f"the clause {clause.text} is not supported")
+            parser(self, clause)
+        return self._made
+
+    def _peek(self) -> str:
+        return self._words[self._index].upper if self._index < len(self._words) else ""
+
+    def _next(self) -> _Word:
+        if self._index >= len(self._words):
+            last = self._words[-1]
+            raise CopybookError(last.position, f"the entry ends after {last.text}")
+        self._index += 1
+        return self._words[self._index - 1]
+
+    def _skip(self, *words: str) -> bool:
+        """Skip one of these words, if it follows."""
+        follows = self._peek() in words
+        self._index += follows
+        return follows
+
+    def _once(self, clause: _Word, value: object) -> None:
+        if value:
+            raise CopybookError(clause.position, f"{self._made.title} has two clauses {clause.text}")
+
+    def picture(self, clause: _Word) -> None:
+        self._once(clause, self._made.picture)
+        self._skip("IS")
+        word = self._next()
+        try:
+            self._made.picture = picture_of(word.text)
+        except PictureError as error:
+            at = msgspec.structs.replace(word.position, column=word.position.column + error.index)
+            raise CopybookError(at, str(error)) from error
+
+    def usage(self, clause: _Word) -> None:
+        if clause.upper == "USAGE":
+            self._skip("IS")
+            clause = self._next()
+        self._once(clause, self._made.usage)
+        usage = _USAGES.get(clause.upper)
+        if usage is None:
+            raise CopybookError(clause.position, f"USAGE {clause.text} is not supported")
+        self._made.usage = usage
+
+    def sign(self, clause: _Word) -> None:
+        if clause.upper == "SIGN":
+            self._skip("IS")
+            clause = self._next()
+        self._once(clause, self._made.sign)
+        if clause.upper not in ("LEADING", "TRAILING"):
+            raise CopybookError(clause.position, f"SIGN: expected LEADING or TRAILING, found {clause.text}")
+        separate = self._skip("SEPARATE")
+        if separate:
+            self._skip("CHARACTER")
+        self._made.sign = Sign(clause.upper == "LEADING", separate)
+
+    def occurs(self, clause: _Word) -> None:
+        self._once(clause, self._made.occurs)
+        if self._made.level == 1:
+            raise CopybookError(clause.position, "level 01 has no OCCURS")
+        minimum = maximum = self._number(0)
+        if self._skip("TO"):
+            maximum = self._number(1)
+        self._skip("TIMES")
+        depending = None
+        while True:
+            if self._skip("DEPENDING"):
+                self._skip("ON")
+                depending = self._qualified_name()
+            elif self._skip("ASCENDING", "DESCENDING"):
+                self._skip("KEY")
+                self._skip("IS")
+                self._names()
+            elif self._skip("INDEXED"):
+                self._skip("BY")
+                self._names()
+            else:
+                break
+        if depending is None and (minimum != maximum or not maximum):
+            raise CopybookError(clause.position, "OCCURS … TO needs DEPENDING ON")
+        if depending is not None and minimum == maximum:
+            minimum = 1  # OCCURS 5 DEPENDING ON: 1 to 5
+        if not minimum <= maximum:
+            raise CopybookError(clause.position, f"OCCURS {minimum} TO {maximum}: the second number is smaller")
+        self._made.occurs = Occurs(minimum, maximum, depending)
+
+    def _number(self, minimum: int) -> int:
+        word = self._next()
+        if not word.text.isdecimal() or len(word.text) > 9 or int(word.text) < minimum:
+            raise CopybookError(word.position, f"OCCURS: expected a number of at least {minimum}, found {word.text}")
+        return int(word.text)
+
+    def _names(self) -> None:
+        self._next()
+        while self._index < len(self._words) and self._peek() not in _CLAUSES and self._peek() not in _OF_OCCURS:
+            self._index += 1
+
+    def _qualified_name(self) -> str:
+        names = [self._next().upper]
+        while self._skip("OF", "IN"):
+            names.append(self._next().upper)
+        return names[0]
+
+    def redefines(self, clause: _Word) -> None:
+        self._once(clause, self._made.redefines)
+        self._made.redefines = self._next().upper
+
+    def synchronized(self, clause: _Word) -> None:
+        self._skip("LEFT", "RIGHT")
+        self._made.is_synchronized = True
+
+    def justified(self, clause: _Word) -> None:
+        self._skip("RIGHT")
+        self._made.is_justified = True
+
+    def blank(self, clause: _Word) -> None:
+        self._skip("WHEN")
+        word = self._next()
+        if word.upper not in ("ZERO", "ZEROS", "ZEROES"):
+            raise CopybookError(word.position, f"BLANK WHEN: expected ZERO, found {word.text}")
+        self._made.blank_when_zero = True
+
+    def value(self, clause: _Word) -> None:
+        """Skip a VALUE clause: a record is not initialized by its description."""
+        self._skip("IS", "ARE")
+        self._skip("ALL")
+        self._next()
+
+
+_CLAUSES: Final = {
+    **dict.fromkeys(("PIC", "PICTURE"), _Entry.picture),
+    **dict.fromkeys(("USAGE", *_USAGES), _Entry.usage),
+    **dict.fromkeys(("SIGN", "LEADING", "TRAILING"), _Entry.sign),
+    "OCCURS": _Entry.occurs,
+    "REDEFINES": _Entry.redefines,
+    **dict.fromkeys(("SYNC", "SYNCHRONIZED"), _Entry.synchronized),
+    **dict.fromkeys(("JUST", "JUSTIFIED"), _Entry.justified),
+    "BLANK": _Entry.blank,
+    **dict.fromkeys(("VALUE", "VALUES"), _Entry.value),
+}
+_OF_OCCURS: Final[Collection[str]] = ("ASCENDING", "DESCENDING", "INDEXED", "DEPENDING")
+
+
+def _tree(declarations: Sequence[Declaration | None], file: str) -> list[Declaration]:
+    """Return the records: entries with those subordinate to them, by their level numbers."""
+    records: list[Declaration] = []
+    groups: list[Declaration] = []
+    for declaration in declarations:
+        if declaration is None:
+            continue
+        while groups and groups[-1].level >= declaration.level:
+            groups.pop()
+        if not groups:
+            records.append(declaration)
+        elif groups[-1].picture is not None:
+            above = groups[-1].title
+            raise CopybookError(declaration.position, f"{declaration.title} follows {above}, which has a PICTURE")
+        else:
+            groups[-1].children.append(declaration)
+        groups.append(declaration)
+    if not records:
+        raise CopybookError(SourcePosition(file, 1, 1), "the copybook has no data description entries")
+    if all(record.level == 1 for record in records):
+        return records
+    if wrong := next((record for record in records if record.level == 1), None):
+        raise CopybookError(wrong.position, "level 01 follows entries that belong to no record")
+    # A copybook that programs copy below a level 01 of their own.
+    return [Declaration(1, Path(file).stem.upper(), records[0].position, children=records)]
