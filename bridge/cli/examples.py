@@ -18,8 +18,15 @@ EXAMPLES = {
     ),
     "status": ("mqbridge status", "mqbridge status --config /etc/mqbridge/bridge.yaml -o json"),
     "top": ("mqbridge top", "mqbridge top --json --interval 5s --limit 12"),
+    "search": ("mqbridge search pump-7", "mqbridge search waiting --kind setting -o json"),
     "client list": ("mqbridge client list", "mqbridge client list 'pump-*' --disconnected --away 7d -o name"),
     "client show": ("mqbridge client show pump-7",),
+    "client history": ("mqbridge client history pump-7",),
+    "client trace": (
+        "mqbridge client trace pump-7",
+        "mqbridge client trace pump-7 --payloads --for 10min --file trace.jsonl",
+    ),
+    "client disconnect": ("mqbridge client disconnect pump-7", "mqbridge client disconnect pump-1 'sensor-*'"),
     "client purge": ("mqbridge client purge pump-7", "mqbridge client purge --away 90d --dry-run"),
     "topic list": ("mqbridge topic list", "mqbridge topic list plant/7 --json"),
     "topic show": ("mqbridge topic show plant/7/status", "mqbridge topic show 'plant/#' --limit 20"),
@@ -48,6 +55,12 @@ EXAMPLES = {
     "mqsc run": ("mqbridge mqsc run queues.mqsc",),
     "mqsc display": ("mqbridge mqsc display 'QLOCAL(*)' CURDEPTH", "mqbridge mqsc display 'CONN(*)' -o yaml"),
     "mqsc dump": ("mqbridge mqsc dump > definitions.mqsc",),
+    "record show": ("mqbridge record show stock.cpy", "mqbridge record show stock.cpy --option names=camel -o json"),
+    "record decode": (
+        "mqbridge record decode stock.cpy stock.dat --ccsid 1140",
+        "mqbridge record decode customer.cpy - -o json --option encoding=s390 --option names=camel < customers.dat",
+    ),
+    "record encode": ("mqbridge record encode stock.cpy stock.jsonl --ccsid 1140 --to stock.dat",),
     "data backup": (
         "mqbridge data backup /backup/mqbridge.db",
         "mqbridge data backup /backup/bridge.db --force --data-dir /data",

@@ -78,6 +78,7 @@ SECTIONS: Mapping[str, Mapping[str, Entry]] = {
     "Administer a running bridge": {
         "status": "administration:status",
         "top": "administration:top",
+        "search": "administration:search",
         "channel": Group("List, start and stop the telemetry channels of a running bridge.", "administration:CHANNEL"),
         "client": Group("List, disconnect and purge the MQTT clients of a running bridge.", "administration:CLIENT"),
         "topic": Group("Show retained publications and subscriptions.", "administration:TOPIC"),
@@ -100,6 +101,10 @@ SECTIONS: Mapping[str, Mapping[str, Entry]] = {
             " Ctrl-D ends it. Otherwise it runs the script on standard input: mqbridge mqsc < queues.mqsc",
             _of("mqsc", "run display dump"),
             "mqsc:interactive",
+        ),
+        "record": Group(
+            "Show the layouts of COBOL records, and convert records to JSON and back.",
+            _of("record", "show decode encode"),
         ),
         "data": Group(
             "Back up, restore, verify and repair the embedded queue manager.",

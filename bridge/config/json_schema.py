@@ -11,7 +11,7 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
 
 from bridge.config.document import MappingFile
-from bridge.config.mapping import PayloadType, TextPayload
+from bridge.config.mapping import PayloadType, SplitConfig, TextPayload
 from bridge.config.models import Configuration
 from bridge.config.values import Section
 
@@ -64,7 +64,12 @@ class _Generator(GenerateJsonSchema):
             kinds = made["properties"]["mappings"]["anyOf"]  # by name, or null
             kinds.append({"type": "array", "items": {"anyOf": [{"type": "string", "minLength": 1}, kinds[0]]}})
         if model is TextPayload:
+            # Its own options before those of records, which it inherits.
+            own = [field.alias or name for name, field in model.model_fields.items() if name in model.__annotations__]
+            made["properties"] = {key: made["properties"][key] for key in dict.fromkeys([*own, *made["properties"]])}
             return {"anyOf": [{"enum": list(get_args(PayloadType))}, made]}
+        if model is SplitConfig:
+            return {"anyOf": [{"type": "string", "pattern": r"^\$"}, made]}
         return made
 
     def nullable_schema(self, schema: core_schema.NullableSchema) -> JsonSchemaValue:

@@ -252,6 +252,8 @@ class FirstRemover(Remover):
         self.receipts: list[bytes] = []
         self._active = False
         self._standing_by = False
+        #: the last active bridge, for a log line
+        self._holder = ""
 
     def is_temporary(self, error: BaseException) -> bool:
         """Return whether to retry. Report a standby while another bridge is active.
@@ -265,7 +267,7 @@ class FirstRemover(Remover):
             if self._active:
                 log.warning("MQB4101W the queue manager still has %s open for the lost connection", LOCK_QUEUE)
             else:
-                why = f"standing by: another bridge has {LOCK_QUEUE} or {self._queue} open for exclusive input"
+                why = f"standing by: another bridge{self._holder} has {LOCK_QUEUE} or {self._queue} open for exclusive input"
                 log.info("MQB4102I %s", why)
                 self._events.standing_by(why)
         if self._active or error.reason == cmqc.MQRC_OBJECT_IN_USE or error.reason in LOST:
@@ -296,6 +298,9 @@ class FirstRemover(Remover):
         if self._active:
             # Another bridge may have been active since this one lost its connection.
             state.check_owner()
+        else:
+            owner = state.owner()
+            self._holder = "" if owner is None else f", probably that on host {owner.host}, process {owner.process},"
         options = cmqc.MQOO_INPUT_EXCLUSIVE | cmqc.MQOO_FAIL_IF_QUIESCING
         connection.open(MQOD(ObjectName=LOCK_QUEUE), options)
         if not self._active:

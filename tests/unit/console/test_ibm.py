@@ -42,6 +42,7 @@ def bridge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RemoteBridgePro
         "/log",
         "/subscriptions",
         "/configuration",
+        "/search?text=mqtt",
     ],
 )
 def test_each_page_is_shown(bridge: RemoteBridgeProcess, path: str) -> None:
@@ -73,3 +74,15 @@ def test_publications_and_messages(bridge: RemoteBridgeProcess) -> None:
     (message,) = console.links(path, "/queues/message")
     assert "RemoteQMgrName taker" in console.get(message).text
     assert console.change("/clients/purge", ids="taker", confirm="1").status == 200
+
+
+def test_topics_and_queues_are_found(bridge: RemoteBridgeProcess) -> None:
+    console = Console(bridge).log_in(TOKEN)
+    with RawClient.connected(bridge.port, "searched") as client:
+        client.subscribe(("searched/leaf", 1))
+        result = console.json("/search", text="searched")
+        assert {(one["kind"], one["name"]) for one in result["matches"]} == {
+            ("client", "searched"),
+            ("topic", "searched/leaf"),
+        }
+        assert console.json("/search", text="mqtt.transmit")["matches"][0]["kind"] == "queue"

@@ -21,6 +21,7 @@ from bridge.mqtt.packets import Publish
 from bridge.service.problems import REMEDIES
 from tests.helpers.bridge_process import BridgeProcess
 from tests.helpers.console import Console, Page
+from tests.helpers.mqtt_5_client import subscribe
 from tests.helpers.patience import until
 from tests.helpers.raw_client import ConnectionClosed, RawClient
 
@@ -376,7 +377,7 @@ def test_the_api_is_documented(console: Console) -> None:
     references = set(re.findall(r'"#/components/schemas/([^"]+)"', json.dumps(document)))
     assert references <= document["components"]["schemas"].keys()
     parameters = {one["name"] for one in document["paths"]["/clients"]["get"]["parameters"]}
-    assert parameters == {"search", "channel", "connected", "sort", "descending", "page"}
+    assert parameters == {"search", "channel", "connected", "sort", "descending", "columns", "page"}
     for path, methods in document["paths"].items():
         for method, operation in methods.items():
             assert operation["summary"], (path, method)
@@ -418,10 +419,73 @@ def test_recent_events_of_a_client(console: Console) -> None:
     with RawClient.connected(console.bridge.port, "eventful", clean=False) as client:
         client.subscribe(("events/#", 1))
         client.disconnect()
-    page = shows(console, "/clients/show?id=eventful", "connection ended: disconnected by client")
+    page = shows(console, "/clients/show?id=eventful", "disconnected by the client")
     for text in ("connected via channel PLAIN.MQTT", "subscribed to 'events/#' with QoS 1"):
         assert text in page.text
     console.change("/clients/purge", ids="eventful", confirm="1")
+    # The past of a client that has left.
+    assert console.get("/clients/show", id="eventful").status == 404
+    left = console.get("/clients", search="eventful")
+    assert "History of a client that has left" in left.text
+    page = shows(console, "/clients/history?id=eventful", "session ended")
+    assert "subscribed to 'events/#' with QoS 1" in page.text
+    events = console.json("/clients/history", id="eventful")["events"]
+    assert [event["kind"] for event in events] == ["session_ended", "disconnected", "subscribed", "connected"]
+    assert console.json("/clients/history", id="nobody") == console.json("/clients/history") == {"events": []}
+
+
+def test_clients_are_changed_by_pattern(console: Console) -> None:
+    port = console.bridge.port
+    for name in ("all-1", "all-2", "other-1"):
+        RawClient.connected(port, name, clean=False).disconnect()
+    page = console.get("/clients", search="all-")
+    assert "Purge all *all-*" in page.text
+    asked = console.change("/clients/purge", patterns="*all-*")
+    assert "waiting messages are deleted for good" in asked.text and "*all-*" in asked.text
+    assert (
+        "2 sessions ended, with a backlog of 0 messages"
+        in console.change("/clients/purge", patterns="*all-*", confirm="1").text
+    )
+    assert console.json("/clients", search="-1")["found"] == 1
+    console.change("/clients/purge", ids="other-1", confirm="1")
+    assert "no clients were selected" in console.change("/clients/purge", confirm="1").text
+
+
+def test_payloads_of_a_trace_need_the_right_to_change(console: Console) -> None:
+    tokens = console.bridge.data_directory / "admin.tokens"
+    before = tokens.read_text()
+    tokens.write_text(f"{before}\nviewer:read:0123456789012345678901234567890123456789\n")
+    try:
+        viewer = Console(console.bridge).log_in("0123456789012345678901234567890123456789")
+        assert "Show payloads" not in viewer.get("/clients/trace", id="traced").text
+        for path in ("/clients/trace", "/clients/events", "/clients/trace/file"):
+            assert viewer.get(path, id="traced", payloads="1").status == 403
+        for user in (console, viewer):
+            assert user.get("/clients/trace/file", id="traced").status == 200
+        with RawClient.connected(console.bridge.port, "traced") as client:
+            client.publish("t", b"secret", 1)
+        entries = [json.loads(line) for line in viewer.get("/clients/trace/file", id="traced").bytes.splitlines()]
+        assert [(entry["kind"], entry["payload"]) for entry in entries][:2] == [("event", None), ("published", None)]
+        shown = console.get("/clients/trace/file", id="traced", payloads="1")
+        assert json.loads(shown.bytes.splitlines()[1])["payload"] == "secret"
+        assert "attachment" in shown.headers["Content-Disposition"]
+        entry = next(one for one in console.json("/audit")["entries"] if one.get("command") == "client trace")
+        assert (entry["client_id"], entry["payloads"], entry["ok"]) == ("traced", True, True)
+    finally:
+        tokens.write_text(before)
+
+
+def test_options_of_subscriptions_are_words(console: Console) -> None:
+    with RawClient.connected(console.bridge.port, "options", level=5) as client:
+        client.subscribe(("plain/#", 1))
+        subscribe(client, "with/options", no_local=True)
+        for path in (
+            "/clients/show?id=options",
+            "/topics/show?filter=with/options",
+            "/subscriptions?filter=with/options",
+        ):
+            assert "No Local" in console.get(path).text, path
+        assert "QoS 1" in console.get("/subscriptions?filter=plain/a").text
 
 
 def test_messages_are_put_moved_and_deleted(console: Console) -> None:
