@@ -27,11 +27,8 @@ from pydantic import (
 from bridge.config import values
 from bridge.config.link import LOCAL, LinkReference
 from bridge.config.problems import suggestion
-<<<<<<< HEAD
-from bridge.config.table import TableConfig
-=======
 from bridge.config.record import RecordOptions
->>>>>>> main
+from bridge.config.table import TableConfig
 from bridge.config.values import ObjectName, Section, Truth
 from bridge.files import regular_content
 

@@ -142,24 +142,16 @@ class MessageScope:
     __slots__ = (
         "_captures",
         "_document",
-<<<<<<< HEAD
-        "_text",
-        "ccsid",
-=======
         "_record",
         "_text",
         "ccsid",
         "encoding",
->>>>>>> main
         "headers",
         "part",
         "properties",
         "qos",
         "steps",
-<<<<<<< HEAD
         "tables",
-=======
->>>>>>> main
         "topic",
     )
 
@@ -178,13 +170,10 @@ class MessageScope:
         tables: Tables = NO_TABLES,
     ) -> None:
         self.headers = headers
-<<<<<<< HEAD
         #: the tables of the mapping, the same ones for all lookups of a message
         self.tables = tables
-=======
         #: None: the body is text
         self._record = record
->>>>>>> main
         #: the steps so far, or None if they are not recorded
         self.steps = steps
         #: MQTT 5 properties: of the message, or for an answer those that its request specifies

@@ -7,11 +7,8 @@ from typing import Any, Protocol
 
 from bridge.config.mapping import FilterConfig, FilterValue, ToMqMapping, ToMqttMapping
 from bridge.mapping.attributes import check_known, located
-<<<<<<< HEAD
-from bridge.mapping.table import NO_TABLES, Tables, tables_of
-=======
 from bridge.mapping.record_payload import RecordPayload, record_of
->>>>>>> main
+from bridge.mapping.table import NO_TABLES, Tables, tables_of
 from bridge.mapping.template import FilterError, check_name
 from bridge.mapping.topic_pattern import pattern_of
 from bridge.telemetry.message import Unmappable
@@ -182,15 +179,10 @@ class OtherwiseRoutes:
         for name, config in mappings.items():
             to_mq = isinstance(config, ToMqMapping)
             pattern = pattern_of((config.source.mqtt if isinstance(config, ToMqMapping) else config.source.topic) or "")
-<<<<<<< HEAD
             filter_ = Filter(config.filter, pattern.names, of_publication=to_mq, tables=tables_of(config.tables))
-            self._routes.append((name, pattern, filter_, config.payload.ccsid))
-=======
-            filter_ = Filter(config.filter, pattern.names, of_publication=to_mq)
             payload = config.payload
             record = None if to_mq else record_of(config)
             self._routes.append((name, pattern, filter_, (payload.ccsid, payload.encoding_number, record)))
->>>>>>> main
 
     def __bool__(self) -> bool:
         return bool(self._routes)

@@ -512,13 +512,9 @@ class ToMqRule:
 
     def accepted_elsewhere(self, publication: Publication) -> str | None:
         """Return the name of a mapping in `otherwise` that accepts a publication, or None."""
-<<<<<<< HEAD
         return self._routes.accepting(
-            publication.topic, lambda captures, _: PublicationScope(publication, captures, tables=self._tables)
+            publication.topic, lambda captures, *_: PublicationScope(publication, captures, tables=self._tables)
         )
-=======
-        return self._routes.accepting(publication.topic, lambda captures, *_: PublicationScope(publication, captures))
->>>>>>> main
 
     def _kept(self, publication: Publication, hops: tuple[str, ...], expiry: int) -> KeptRequest | None:
         """Return the part of a request to store. None if the mapping has no `requests_queue`."""
@@ -687,11 +683,6 @@ class ToMqttRule:
     def _accepted(self, headers: Headers, properties: PublishProperties, topic: str | None) -> str | None:
         qos = publication_qos(headers.md.Persistence, headers.qos)
 
-<<<<<<< HEAD
-        def scope_of(captures: dict[str, str], ccsid: int | None) -> MessageScope:
-            tables = self._tables
-            return MessageScope(headers, captures, properties, topic=topic or "", qos=qos, ccsid=ccsid, tables=tables)
-=======
         def scope_of(
             captures: dict[str, str], ccsid: int | None, encoding: int | None, record: RecordPayload | None
         ) -> MessageScope:
@@ -704,8 +695,8 @@ class ToMqttRule:
                 ccsid=ccsid,
                 encoding=encoding,
                 record=record,
+                tables=self._tables,
             )
->>>>>>> main
 
         return self._routes.accepting(topic or "", scope_of)
 
@@ -744,11 +735,8 @@ class ToMqttRule:
             captures = found
         qos = publication_qos(headers.md.Persistence, headers.qos)
         _add_captures(captures, steps)
-<<<<<<< HEAD
         if self._tables:
             self._use_tables()
-=======
->>>>>>> main
         scope = MessageScope(
             headers,
             captures,
@@ -756,14 +744,10 @@ class ToMqttRule:
             topic=topic,
             qos=qos,
             ccsid=self._ccsid,
-<<<<<<< HEAD
-            steps=steps,
-            tables=self._tables,
-=======
             encoding=self._encoding,
             record=self._record,
             steps=steps,
->>>>>>> main
+            tables=self._tables,
         )
         if not _takes(self._filter, scope) or (self._routes and self._accepted(headers, properties, topic) is not None):
             return None

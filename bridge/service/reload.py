@@ -73,12 +73,7 @@ class ConfigurationChange:
         parts.host.read_credentials()
         # Even without changes: the level may have been set by a command.
         configure(log)
-<<<<<<< HEAD
-        parts.service.journal.trace(log.level, log.trace_clients)
-=======
         parts.service.journal.trace_to_log(log.level, log.trace_clients)
-        lines = []
->>>>>>> main
         if log != parts.configuration.log:
             traced = f", tracing clients {', '.join(log.trace_clients)}" if log.trace_clients else ""
             lines.append(f"log: {log.level} and above, as {log.format}{traced}")
