@@ -317,7 +317,7 @@ class Bridge:
         serving.push_async_callback(parts.queue_manager_connection.stop)
         serving.callback(parts.activity.end)
         parts.table_files.begin()
-        serving.callback(parts.table_files.stop)
+        stack.callback(parts.table_files.stop)
         self.administration = Administration(parts)
         self._reload = ConfigurationReload(self._source, ConfigurationChange(parts, authenticators))
         serving.push_async_callback(self._end_clients, parts)
