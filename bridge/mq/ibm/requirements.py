@@ -16,7 +16,7 @@ import msgspec
 
 from bridge.config.advice import may_be_nobody
 from bridge.config.link import LOCAL
-from bridge.config.mapping import MqDestination, MqttDestination, ToMqMapping, ToMqttMapping
+from bridge.config.mapping import MAX_PARTS, MqDestination, MqttDestination, ToMqMapping, ToMqttMapping
 from bridge.config.models import Configuration
 from bridge.config.queue_manager import (
     COMMAND_QUEUE,
@@ -555,7 +555,9 @@ def requirements_of(configuration: Configuration) -> Requirements:
         # A publication may have a record that replaces another. A mapping gets and puts each message, saves one, and keeps
         # one for each request.
         uncommitted=max(
-            3 * max(REMOVALS, settings.batch.messages), *(3 * mapping.batch.messages + 2 for mapping in mappings), 0
+            3 * max(REMOVALS, settings.batch.messages),
+            *(3 * mapping.batch.messages + 2 + (0 if mapping.split is None else MAX_PARTS) for mapping in mappings),
+            0,
         ),
         message_length=min(MAX_MESSAGE_LENGTH, max(lengths, default=0)),
         password_channels=tuple(
