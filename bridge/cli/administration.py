@@ -158,6 +158,10 @@ def reload() -> None:
         output.say(line)
 
 
+yield_ = action(
+    requests.YieldToStandby, "This disconnects all clients, which reconnect to the standby. Yield to the standby?"
+)
+
 LOG = {"level": action(requests.SetLogLevel)}
 
 

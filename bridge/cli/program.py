@@ -87,6 +87,7 @@ SECTIONS: Mapping[str, Mapping[str, Entry]] = {
         ),
         "log": Group("Set the log level of a running bridge.", "administration:LOG"),
         "reload": "administration:reload",
+        "yield": "administration:yield_",
         "explain": "explain:explain",
     },
     "Messages and the queue manager": {

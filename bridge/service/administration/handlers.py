@@ -56,6 +56,7 @@ from bridge.administration.requests import (
     StartChannel,
     StopChannel,
     TestLink,
+    YieldToStandby,
 )
 from bridge.config.effective import effective_yaml
 from bridge.config.link import LinkConfig
@@ -263,6 +264,13 @@ async def resume_mapping(parts: Parts, request: ResumeMapping) -> Answer:
 
 async def give_up_mapping(parts: Parts, request: GiveUpMapping) -> Answer:
     return Answer(lines=[await parts.mappings.give_up(request.name)])
+
+
+async def yield_to_standby(parts: Parts, request: YieldToStandby) -> Answer:
+    if parts.configuration.queue_manager.type == "embedded":
+        return Answer(ok=False, lines=["an embedded queue manager has one bridge, and no standby"])
+    parts.hand_over()
+    return Answer(lines=["finishing work in progress, then standing by"])
 
 
 async def reload(parts: Parts, request: Reload) -> Answer:
