@@ -258,6 +258,8 @@ class BridgeStatus(msgspec.Struct, kw_only=True):
     queue_manager_available: bool
     #: a description of the availability
     queue_manager_state: str
+    #: the part of the clients that this bridge serves, such as "1 of 2", or blank for all
+    shard: str = ""
     channels: int
     channels_running: int
     clients: int

@@ -27,6 +27,8 @@ EXAMPLES = {
     "link show": ("mqbridge link show cloud --json",),
     "link test": ("mqbridge link test cloud",),
     "reload": ("mqbridge reload --config /etc/mqbridge/bridge.yaml",),
+    "group status": ("mqbridge group status /etc/mqbridge/shard-0.yaml /etc/mqbridge/shard-1.yaml",),
+    "group shard": ("mqbridge group shard pump-7 --config /etc/mqbridge/shard-0.yaml",),
     "explain": ("mqbridge explain MQB1201W", "mqbridge explain MQRC_Q_FULL"),
     "mq put": ("mqbridge mq put ORDERS hello --persistent", "mqbridge mq put commands/reset now --to dev-1"),
     "mq get": ("mqbridge mq get ORDERS --wait 5s --json", "mqbridge mq get ORDERS --browse --limit 0"),

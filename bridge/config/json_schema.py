@@ -11,7 +11,7 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
 
 from bridge.config.document import MappingFile
-from bridge.config.mapping import PayloadType, TextPayload
+from bridge.config.mapping import PayloadType, SplitConfig, TextPayload
 from bridge.config.models import Configuration
 from bridge.config.values import Section
 
@@ -65,6 +65,8 @@ class _Generator(GenerateJsonSchema):
             kinds.append({"type": "array", "items": {"anyOf": [{"type": "string", "minLength": 1}, kinds[0]]}})
         if model is TextPayload:
             return {"anyOf": [{"enum": list(get_args(PayloadType))}, made]}
+        if model is SplitConfig:
+            return {"anyOf": [made["properties"]["path"], made]}
         return made
 
     def nullable_schema(self, schema: core_schema.NullableSchema) -> JsonSchemaValue:

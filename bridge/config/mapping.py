@@ -626,6 +626,9 @@ class MappingConfig(Section):
         for key in sorted({*MessageAttributes.model_fields, *PublicationAttributes.model_fields})
     }
 
+    shard: Annotated[int, values.integer(0, 1023)] = 0
+    """Number of the shard in which the mapping runs, if the clients of the queue manager are divided
+    (`queue_manager.shard`)."""
     enabled: Truth = True
     """Whether the mapping runs. If false, its messages wait (on its queue, on its subscription, or in its session at the
     broker)."""

@@ -305,6 +305,7 @@ def clashes(configuration: Configuration, wrong: Names | None = None) -> list[Cl
         *_limit_clashes(configuration),
         *_record_clashes(configuration),
         *_link_clashes(configuration, wrong),
+        *_shard_clashes(configuration),
         *_queue_clashes(configuration),
         *_otherwise_clashes(configuration, wrong),
         *_pipeline_clashes(configuration, wrong),
@@ -396,6 +397,16 @@ def _unfit(name: str, mapping: AnyMapping, link_name: str, link: LinkConfig) -> 
     for key in _OF_MQTT_5 if link.version == "3.1.1" else ():
         if getattr(mapping.attributes, key) not in (None, {}, "as-published", "unlimited"):
             yield Clash((*place, key), f"none, because link {link_name} is MQTT 3.1.1, which has no such thing")
+
+
+def _shard_clashes(configuration: Configuration) -> Iterator[Clash]:
+    """Yield a clash for each mapping of a shard that does not exist."""
+    for name, mapping in configuration.mappings.items():
+        if configuration.shard is None and mapping.shard:
+            yield Clash(("mappings", name, "shard"), "0, because the clients are not divided (queue_manager.shard)")
+        elif configuration.shard is not None and mapping.shard >= configuration.shard.of:
+            last = configuration.shard.of - 1
+            yield Clash(("mappings", name, "shard"), f"a shard from 0 to {last} (queue_manager.shard.of)")
 
 
 def _queue_clashes(configuration: Configuration) -> Iterator[Clash]:

@@ -308,7 +308,10 @@ class Bridge:
             host=host,
             service=service,
             channels=channels,
-            mappings=Mappings(_environment(host, configuration, service, archive, traces)),
+            mappings=Mappings(
+                _environment(host, configuration, service, archive, traces),
+                None if configuration.shard is None else configuration.shard.number,
+            ),
             activity=Activity(service),
             queue_manager_watch=watch,
             archive=archive,

@@ -133,7 +133,7 @@ DESCRIPTIONS: Final = {
     "shard": Limit(
         "client {} connects to the wrong shard (queue_manager.shard)",
         _LOG,
-        "Correct the rule of the load balancer, or give the client the address of its shard: `mqbridge shard CLIENT`.",
+        "Correct the rule of the load balancer, or give the client the address of its shard: `mqbridge group shard CLIENT`.",
         "connection",
     ),
     "proxies": Limit(

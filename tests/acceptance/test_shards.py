@@ -7,16 +7,19 @@ import re
 import socket
 import subprocess
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+from typer.testing import CliRunner
 
 from bridge.mqtt.packets import Connack
 from bridge.mqtt.reason_codes import ReasonCode
 from bridge.telemetry.shard import Shard
 from tests.helpers.administrator import Administrator
+from tests.helpers.administrator import program as program_
 from tests.helpers.bridge_process import BridgeFailed
 from tests.helpers.forked_process import MQBRIDGE
 from tests.helpers.installed import program
@@ -239,3 +242,45 @@ def test_haproxy_leads_clients_to_their_shards(site: Site, tmp_path: Path) -> No
         assert RawClient(listen, "", level=4).connect().return_code == 0
         assert bridge_bit(listen, client_of(1, "bridge")) == 3
         assert bridge_bit(own, client_of(1, "bridge")) == 0
+
+
+def test_one_command_shows_all_shards(site: Site) -> None:
+    bridges = [site.bridge(number).start() for number in range(OF)]
+    client = RawClient.connected(bridges[1].port, client_of(1))
+    files = [str(bridge.config) for bridge in bridges]
+    runner = CliRunner()
+    shown = runner.invoke(program_, ["group", "status", *files, "-o", "json"], catch_exceptions=False)
+    assert shown.exit_code == 0, shown.output
+    assert [(one["shard"], one["status"]["state"], one["status"]["clients"]) for one in json.loads(shown.stdout)] == [
+        ("0 of 2", "running", 0),
+        ("1 of 2", "running", 1),
+    ]
+    client.disconnect()
+    bridges[0].stop()
+    shown = runner.invoke(program_, ["group", "status", *files], catch_exceptions=False)
+    assert shown.exit_code == 1 and "no answer" in shown.stdout
+    name = client_of(1)
+    asked = runner.invoke(program_, ["group", "shard", name, "--config", files[0]], catch_exceptions=False)
+    assert asked.stdout == "shard 1 of 2\n"
+
+
+def running(bridge: RemoteBridgeProcess, name: str) -> bool:
+    """Return whether a mapping, and no other one, runs."""
+    return [(one["name"], one["state"]) for one in Administrator(bridge).json("mapping", "list")] == [(name, "running")]
+
+
+def test_mappings_run_in_their_shards(site: Site) -> None:
+    mappings = """mappings:
+  here: {from: {mqtt: "here/#"}, to: {queue: HERE}}
+  there: {from: {mqtt: "there/#"}, to: {queue: THERE}, shard: 1}
+"""
+    bridges = [site.bridge(number, config=mappings).start() for number in range(OF)]
+    bridges[0].mqsc("DEFINE QLOCAL(HERE)\nDEFINE QLOCAL(THERE)\n")
+    for bridge, name in zip(bridges, ("here", "there"), strict=True):
+        until(partial(running, bridge, name), partial(Administrator(bridge).json, "mapping", "list"))
+    # Whatever the shard of the publisher.
+    with RawClient.connected(bridges[0].port, client_of(0)) as client:
+        client.publish("here/a", b"1", 1)
+        client.publish("there/a", b"2", 1)
+    bridges[0].wait_for_depth("HERE", 1)
+    bridges[0].wait_for_depth("THERE", 1)

@@ -293,6 +293,7 @@ async def show_status(parts: Parts, request: ShowStatus) -> BridgeStatus:
         queue_manager_type=settings.type,
         queue_manager_available=parts.service.backend.available,
         queue_manager_state="answers" if parts.service.backend.available else unavailable,
+        shard=_shard(parts.configuration),
         channels=len(parts.channels.configs),
         channels_running=len(parts.channels),
         clients=len(parts.service.clients),
@@ -316,6 +317,11 @@ class Wait(NamedTuple):
     since: float
 
 
+def _shard(configuration: Configuration) -> str:
+    """Return the shard of a bridge in words, or "" if it serves all clients."""
+    return "" if configuration.shard is None else f"{configuration.shard.number} of {configuration.shard.of}"
+
+
 def waiting_status(
     configuration: Configuration, state: BridgeState, started_at: float, wait: Wait, host: Host | None
 ) -> BridgeStatus:
@@ -335,6 +341,7 @@ def waiting_status(
         queue_manager_type=settings.type,
         queue_manager_available=condition == "answers",
         queue_manager_state=condition,
+        shard=_shard(configuration),
         waits_for=wait.what,
         waits_since=wait.since,
         channels=len(configuration.channels),
