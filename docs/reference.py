@@ -66,6 +66,8 @@ def configuration() -> str:
     waiting: list[tuple[str, Schema]] = [("The file", schema)]
     while waiting:
         place, model = waiting.pop(0)
+        # The long form of an option that can be a word.
+        model = next((kind for kind in model.get("anyOf", ()) if "properties" in kind), model)
         below = [
             (name if place == "The file" else f"{place.partition(' (')[0]}.{name}", lower)
             for name, option in model.get("properties", {}).items()

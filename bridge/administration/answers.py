@@ -11,6 +11,10 @@ import msgspec
 from bridge.mq.inquiries import ChannelState as ChannelState
 from bridge.mq.inquiries import ChannelStatus as ChannelStatus
 from bridge.mq.inquiries import ClientStatus as ClientStatus
+from bridge.mq.inquiries import CommandEffect as CommandEffect
+from bridge.mq.inquiries import ObjectDetails as ObjectDetails
+from bridge.mq.inquiries import ObjectKind as ObjectKind
+from bridge.mq.inquiries import ObjectRow as ObjectRow
 from bridge.mq.inquiries import RetainedStatus as RetainedStatus
 from bridge.mq.inquiries import TopicDetails as TopicDetails
 from bridge.mq.inquiries import TopicNode as TopicNode
@@ -64,33 +68,51 @@ class ClientPage(msgspec.Struct, kw_only=True):
     subscriptions: int
 
 
+ClientEventKind = Literal[
+    "connected",
+    "disconnected",
+    "taken_over",
+    "rejected",
+    "subscribed",
+    "unsubscribed",
+    "session_ended",
+    "publication_rejected",
+    "dead_lettered",
+    "dropped",
+]
+
+
 class ClientEvent(msgspec.Struct, frozen=True):
     """An event of a client."""
 
     #: seconds since the epoch
     time: float
+    kind: ClientEventKind
     text: str
 
 
-class ClientMessage(msgspec.Struct, frozen=True, kw_only=True):
-    """A message from or to a client."""
+class TraceEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """An event of a traced client, or a message from or to it."""
 
     number: int
     #: seconds since the epoch
     time: float
-    direction: Literal["published", "delivered"]
-    topic: str
-    qos: int
-    size: int
-    #: the beginning of the payload, or empty if not requested
-    payload: str
+    kind: Literal["event", "published", "delivered"]
+    #: the event, or the outcome of the message
+    text: str
+    topic: str = ""
+    qos: int | None = None
+    #: length of the payload in bytes
+    size: int = 0
+    #: the beginning of the payload, or None for an event or if it was not requested
+    payload: str | None = None
 
 
-class ClientTraffic(msgspec.Struct, kw_only=True):
-    """Recent messages of a client, the oldest first."""
+class ClientTrace(msgspec.Struct, kw_only=True):
+    """The last entries of the trace of a client, the oldest first."""
 
-    messages: list[ClientMessage]
-    #: number of messages that are no longer kept
+    entries: list[TraceEntry]
+    #: number of entries that are no longer kept
     missed: int
 
 
@@ -98,7 +120,11 @@ class ClientSubscriptionStatus(msgspec.Struct):
     """One of a client's subscriptions."""
 
     topic_filter: str
-    #: the user data of the queue manager's subscription: the QoS, and options of MQTT 5
+    #: the maximum QoS of deliveries
+    qos: int
+    #: options of MQTT 5 in words, such as `No Local`
+    options: str
+    #: the user data of the queue manager's subscription, which contains both
     user_data: str
 
 
@@ -138,7 +164,7 @@ class ClientDetails(msgspec.Struct, kw_only=True):
     #: publications from the client and messages to it, per second, or None if they are not measured
     received_rate: float | None = None
     sent_rate: float | None = None
-    #: the newest first, or empty if the bridge does not keep events
+    #: the last events, the newest first
     events: list[ClientEvent] = []
 
 
@@ -223,6 +249,8 @@ class ProblemKind(StrEnum):
     ARCHIVE = "archive"
     #: finished files of the archive are missing
     ARCHIVE_FILES = "archive_files"
+    #: the history of clients cannot be written
+    CLIENT_HISTORY = "client_history"
 
 
 class Problem(msgspec.Struct, frozen=True):

@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal, TypeVar
 from msgspec import Meta, field
 
 from bridge.administration import answers, counters, mapping_status
+from bridge.administration import search as searching
 from bridge.administration.protocol import Request, concrete
 
 T_co = TypeVar("T_co", covariant=True)
@@ -23,7 +24,6 @@ MOST_ROWS = 10_000
 LogLevel = Literal["debug", "info", "warning", "error"]
 SearchText = Annotated[str, Meta(max_length=200)]
 ChannelName = Annotated[str, Meta(description="Name of the channel.", examples=["PLAIN.MQTT"])]
-ClientId = Annotated[str, Meta(description="Client identifier.", examples=["pump-7"])]
 MappingName = Annotated[str, Meta(description="Name of the mapping.", examples=["orders"])]
 LinkName = Annotated[str, Meta(description="Name of the link.", examples=["cloud"])]
 
@@ -46,6 +46,17 @@ class YieldToStandby(Request[None], tag="yield"):
 
 class ShowStatus(Request[answers.BridgeStatus], tag="status"):
     """Return the status of the bridge."""
+
+
+class Search(Request[searching.SearchResult], tag="search"):
+    """Search for clients, topics, queues, mappings, links, pipelines, channels, settings and problems."""
+
+    #: a part of a name or of another text of the object; case does not matter. A blank text finds nothing
+    text: SearchText = ""
+    #: only these kinds; an empty list selects all kinds
+    kinds: list[searching.SearchKind] = field(default_factory=list)
+    #: the maximum number of matches of each kind
+    rows: int = 20
 
 
 class ListProblems(Request[list[answers.Problem]], tag="problem list"):
@@ -142,44 +153,59 @@ class ShowClient(Request[answers.ClientDetails], tag="client show"):
     rates: bool = False
 
 
-class WatchClient(Request[answers.ClientTraffic], tag="client watch"):
-    """Return the recent messages of one client.
+class ShowClientHistory(Request[list[answers.ClientEvent]], tag="client history"):
+    """Return the last events of a client, the newest first, also after it has left.
+
+    Events are connections and their ends, takeovers, rejections, subscriptions, dropped and dead-lettered messages.
+    """
+
+    client_id: Annotated[str, Meta(min_length=1)]
+    rows: int = 1_000
+
+
+class TraceClient(Request[answers.ClientTrace], tag="client trace"):
+    """Return recent events and messages of one client. The client does not have to be connected.
 
     The first request starts the recording. Recording stops when the requests cease.
     """
 
     AUDITED = True
 
-    client_id: str
-    #: only messages with a higher number
+    client_id: Annotated[str, Meta(min_length=1)]
+    #: only entries with a higher number
     after: int = 0
     #: the audit log records only the first request
     first: bool = True
     #: whether the answer includes the beginnings of payloads
-    payloads: bool = True
+    payloads: bool = False
 
 
-class DisconnectClient(Request[None], tag="client disconnect"):
-    """Disconnect a client. Its session and its backlog are kept."""
+class ClientSelection(Request[T_co]):
+    """A request for clients: those that are named, or all that match the other fields."""
+
+    #: client identifiers
+    ids: list[str] = field(default_factory=list)
+    #: patterns of client identifiers, in which `*` matches any characters
+    patterns: list[str] = field(default_factory=list)
+    #: only clients of this channel; a disconnected client belongs to the channel of its last connection
+    channel: str | None = None
+    #: report what would happen, without doing it
+    dry_run: bool = False
+
+
+class DisconnectClients(ClientSelection[None], tag="client disconnect"):
+    """Disconnect clients. Their sessions and their backlogs are kept."""
 
     CHANGES = True
 
-    client_id: ClientId
 
-
-class PurgeClients(Request[None], tag="client purge"):
+class PurgeClients(ClientSelection[None], tag="client purge"):
     """Delete sessions with their subscriptions, backlogs and wills (MQSC: PURGE CHANNEL)."""
 
     CHANGES = True
 
-    #: a client identifier; None: all clients that match the other fields
-    client_id: str | None = None
-    #: only clients of this channel; a disconnected client belongs to the channel of its last connection
-    channel: str | None = None
     #: only clients that have been disconnected for at least this many seconds
     away_for: float | None = None
-    #: report what would be deleted, without deleting it
-    dry_run: bool = False
 
 
 class ListTopics(Request[list[answers.TopicNode]], tag="topic list"):
@@ -288,6 +314,46 @@ class ClearQueue(Request[None], tag="queue clear"):
     name: str
     #: MsgIds in hexadecimal; an empty list selects all messages
     ids: list[str] = field(default_factory=list)
+
+
+class ListObjects(Request[list[answers.ObjectRow]], tag="object list"):
+    """List the objects of a kind, by name."""
+
+    kind: answers.ObjectKind
+    #: include the objects of the queue manager itself, whose names begin with SYSTEM
+    system: bool = False
+
+
+class ShowObject(Request[answers.ObjectDetails], tag="object show"):
+    """Return the attributes of an object that have an effect, with their possible values."""
+
+    kind: answers.ObjectKind
+    #: blank: the defaults of a new object
+    name: str = ""
+
+
+class DumpDefinitions(Request[str], tag="mqsc dump"):
+    """Return the MQSC commands that define all objects of the embedded queue manager."""
+
+    #: whether to include attributes that have their default values
+    everything: bool = False
+
+
+class PreviewCommands(Request[list[answers.CommandEffect]], tag="mqsc preview"):
+    """Return what MQSC commands would do to queues, topics and namelists, without running them."""
+
+    commands: str
+
+
+class RunCommands(Request[None], tag="mqsc run"):
+    """Run MQSC commands that create, alter, delete or clear queues, topics and namelists of the embedded queue manager.
+
+    If one of them has a mistake, none is run. Commands for SYSTEM objects and for other kinds of objects are left out.
+    """
+
+    CHANGES = True
+
+    commands: str
 
 
 class DeadLetterRequest(Request[T_co]):

@@ -11,8 +11,10 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from enum import StrEnum
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
+import msgspec
 import typer
 
 from bridge.administration import answers, requests
@@ -21,11 +23,13 @@ from bridge.administration.control_socket import NoBridge
 from bridge.administration.counters import Counters, Rates, rates
 from bridge.administration.mapping_status import MappingStatus
 from bridge.administration.protocol import Request
+from bridge.administration.search import SearchMatch
 from bridge.cli import options, output
 from bridge.cli.failures import FAILED, NOT_FOUND, WRONG_USAGE, Failure
 from bridge.cli.options import BRIDGE, OUTPUT, YES, argument, flag, option, settings, takes
 from bridge.cli.queue_manager import asked, done, shown
 from bridge.cli.request_commands import action, listing
+from bridge.telemetry.subscription import user_data_in_words
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -143,6 +147,51 @@ def _as_typed(command: str) -> str:
     return command
 
 
+class SearchKinds(StrEnum):
+    """Kinds of objects that `search` finds."""
+
+    problem = "problem"
+    client = "client"
+    topic = "topic"
+    queue = "queue"
+    mapping = "mapping"
+    link = "link"
+    pipeline = "pipeline"
+    channel = "channel"
+    setting = "setting"
+
+
+@takes(BRIDGE | OUTPUT)
+def search(
+    text: Annotated[str, argument("TEXT", "A part of a name, address, user or value. Case does not matter.")],
+    kind: Annotated[
+        list[SearchKinds] | None,
+        option("KIND", f"Only this kind: {', '.join(SearchKinds)}. Can be repeated.", "--kind"),
+    ] = None,
+    limit: Annotated[
+        int, option("N", "Print at most N matches of each kind.", "--limit", "-n", show_default=True, min=1, max=100)
+    ] = 20,
+) -> None:
+    """Search for clients, topics, queues, mappings, links, pipelines, channels, settings and problems of the running bridge.
+
+    Exact matches come first. The last column is the command that shows the object.
+    """
+    result = shown(requests.Search(text=text, kinds=[one.value for one in kind or ()], rows=limit))
+    for line in result.incomplete:
+        output.note(f"warning: {line}")
+
+    def table(matches: list[SearchMatch]) -> None:
+        columns = {
+            "kind": "kind",
+            "name": "name",
+            "state or value": "text",
+            "command": lambda one: _as_typed(one.command),
+        }
+        output.print_table(*output.table_of(matches, columns), "nothing found")
+
+    output.print_records(result.matches, lambda match: match.name, table=table)
+
+
 @takes(BRIDGE)
 def reload() -> None:
     """Reload the configuration file of the running bridge.
@@ -256,25 +305,137 @@ def show_client(client: ClientId) -> None:
     output.print_record(shown(requests.ShowClient(client_id=client)), client, _print_client)
 
 
+Clients = Annotated[
+    list[str] | None,
+    argument(
+        "[CLIENT]...", "Client identifiers, or patterns, in which * matches any characters.", autocompletion=_clients
+    ),
+]
+DryRun = Annotated[bool, flag("Print what would happen.", "--dry-run")]
+
+
+@takes(BRIDGE | YES)
+def disconnect_client(clients: Clients = None, channel: OfChannel = None, dry_run: DryRun = False) -> None:
+    """Disconnect clients. Their sessions and their backlogs are kept.
+
+    Select clients by name or pattern, or all clients of a channel. A pattern also matches a client identifier that contains
+    an asterisk.
+    """
+    ids, patterns = _names_and_patterns(clients)
+    _change_clients(
+        requests.DisconnectClients(ids=ids, patterns=patterns, channel=channel, dry_run=dry_run), "Disconnect"
+    )
+
+
 @takes(BRIDGE | YES)
 def purge_client(
-    client: Annotated[str | None, argument("[CLIENT]", "Client identifier.", autocompletion=_clients)] = None,
-    channel: OfChannel = None,
-    away: options.Away = None,
-    dry_run: Annotated[bool, flag("Print what would be deleted.", "--dry-run")] = False,
+    clients: Clients = None, channel: OfChannel = None, away: options.Away = None, dry_run: DryRun = False
 ) -> None:
     """Delete sessions with their subscriptions, backlogs and wills.
 
-    Select one client, or all clients that have been disconnected for some time. Clients that never reconnect leave messages
-    on the transmission queue. The option `session_expiry` of a channel deletes such sessions automatically.
+    Select clients by name or pattern, or all clients that have been disconnected for some time. Clients that never reconnect
+    leave messages on the transmission queue. The option `session_expiry` of a channel deletes such sessions automatically.
     """
-    if client is None and channel is None and away is None:
-        raise Failure("expected a client identifier, --channel or --away", WRONG_USAGE)
-    request = requests.PurgeClients(client_id=client, channel=channel, away_for=away, dry_run=dry_run)
-    if not dry_run:
-        which = f"of client {client}" if client is not None else "of all matching clients (list them with --dry-run)"
-        output.confirm(f"Delete the session and the backlog {which}?")
+    ids, patterns = _names_and_patterns(clients)
+    request = requests.PurgeClients(ids=ids, patterns=patterns, channel=channel, away_for=away, dry_run=dry_run)
+    _change_clients(request, "Delete the session and the backlog of")
+
+
+def _names_and_patterns(clients: list[str] | None) -> tuple[list[str], list[str]]:
+    names = clients or []
+    return [name for name in names if "*" not in name], [name for name in names if "*" in name]
+
+
+def _change_clients(request: requests.DisconnectClients | requests.PurgeClients, verb: str) -> None:
+    """Confirm and execute a change of clients. Raises Failure."""
+    away = getattr(request, "away_for", None)
+    if not (request.ids or request.patterns) and request.channel is None and away is None:
+        raise Failure("expected a client identifier, a pattern, --channel or --away", WRONG_USAGE)
+    if not request.dry_run:
+        named = [f"client {name}" for name in request.ids]
+        which = named[0] if len(named) == 1 and not request.patterns else "all of them"
+        if which not in named and output.asks():
+            done(msgspec.structs.replace(request, dry_run=True))
+        output.confirm(f"{verb} {which}?")
     done(request)
+
+
+@takes(BRIDGE | OUTPUT)
+def show_client_history(client: ClientId, limit: options.Limit = 1_000) -> None:
+    """Show the past of a client, the newest event first, also after the client has left.
+
+    The bridge keeps connections and their ends, takeovers, rejections, subscriptions, dropped and dead-lettered messages
+    (`client_history` in the configuration).
+    """
+    columns = {"time": lambda event: moment(event.time), "event": "text"}
+
+    def table(events: list[answers.ClientEvent]) -> None:
+        output.print_table(*output.table_of(events, columns), "the bridge has no events of this client")
+
+    events = shown(requests.ShowClientHistory(client_id=client, rows=limit))
+    output.print_records(events, lambda event: event.kind, table=table)
+
+
+#: Seconds between requests for the entries of a trace.
+TRACE_INTERVAL = 0.5
+
+
+@takes(BRIDGE | OUTPUT)
+def trace_client(
+    client: ClientId,
+    payloads: Annotated[bool, flag("Print the beginnings of payloads.", "--payloads")] = False,
+    file: Annotated[Path | None, option("FILE", "Write lines of JSON to this new file.", "--file")] = None,
+    duration: Annotated[
+        float, option("TIME", "End after this time.", "--for", parser=options.duration, show_default="1h")
+    ] = 3_600.0,
+    limit: Annotated[
+        int, option("N", "End after N entries.", "--limit", "-n", show_default=True, min=1, max=1_000_000)
+    ] = 100_000,
+) -> None:
+    """Trace a client: print its events and messages as they happen, until Ctrl-C.
+
+    The client does not have to be connected. The audit log records the trace. The bridge keeps the last 1,000 entries, so
+    entries of a very busy client may be missing.
+    """
+    entries = _trace(client, payloads, time.monotonic() + duration, limit)
+    with contextlib.suppress(KeyboardInterrupt):
+        if file is None:
+            output.print_records(entries, lambda entry: entry.number, each=_print_entry)
+            return
+        try:
+            descriptor = os.open(file, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise Failure(f"{file}: {error.strerror}") from error
+        with os.fdopen(descriptor, "wb", buffering=0) as stream:
+            output.note(f"writing to {file}; Ctrl-C ends the trace")
+            for entry in entries:
+                stream.write(msgspec.json.encode(entry) + b"\n")
+
+
+def _trace(client_id: str, payloads: bool, end: float, limit: int) -> Iterator[answers.TraceEntry]:
+    """Yield the entries of a trace from now on."""
+    recent = shown(requests.TraceClient(client_id=client_id, payloads=payloads))
+    last = recent.entries[-1].number if recent.entries else 0
+    while limit and (left := end - time.monotonic()) > 0:
+        time.sleep(min(TRACE_INTERVAL, left))
+        request = requests.TraceClient(client_id=client_id, after=last, first=False, payloads=payloads)
+        recent = shown(request)
+        if recent.missed:
+            output.note(f"{recent.missed:,} entries are missing")
+        for entry in recent.entries[:limit]:
+            yield entry
+            limit, last = limit - 1, entry.number
+
+
+def _print_entry(entry: answers.TraceEntry) -> None:
+    clock = time.strftime("%H:%M:%S", time.localtime(entry.time))
+    text = entry.text
+    if entry.kind != "event":
+        quality = "" if entry.qos is None else f", QoS {entry.qos}"
+        text = f"{entry.kind} {entry.topic!r}{quality}, {entry.size:,} bytes: {entry.text}"
+    if entry.payload:
+        text += f": {entry.payload}"
+    output.write(f"{clock}.{int(entry.time % 1 * 1_000):03} {output.printable(text)}")
 
 
 _LEVELS = {3: "3.1", 4: "3.1.1", 5: "5"}
@@ -309,7 +470,9 @@ def _print_client(found: answers.ClientDetails) -> None:
         ("QoS 2 received, not released", found.received),
         ("invalid publications", found.invalid_publications),
     ]
-    facts += [("subscription", f"{one.topic_filter}  {one.user_data}".rstrip()) for one in found.subscriptions]
+    facts += [
+        ("subscription", f"{one.topic_filter}  {user_data_in_words(one.user_data)}") for one in found.subscriptions
+    ]
     for one in found.in_flight:
         phase = f"{one.phase}, sent {one.times_sent} times"
         facts.append(("in flight", f"{one.topic}  QoS {one.qos}, message id {one.message_id}, {phase}"))
@@ -320,7 +483,9 @@ def _print_client(found: answers.ClientDetails) -> None:
 CLIENT = {
     "list": list_client,
     "show": show_client,
-    "disconnect": action(requests.DisconnectClient, "Disconnect client {client_id}?", _clients),
+    "history": show_client_history,
+    "trace": trace_client,
+    "disconnect": disconnect_client,
     "purge": purge_client,
 }
 
@@ -378,13 +543,15 @@ def show_topic(
             (
                 one.client_id or one.name,
                 one.topic_filter,
-                one.user_data,
+                user_data_in_words(one.user_data),
                 "durable" if one.durable else "",
                 one.destination,
             )
             for one in found.subscriptions
         ]
-        output.print_table(("subscriber", "filter", "user data", "", "destination"), subscriptions, "no subscriptions")
+        output.print_table(
+            ("subscriber", "filter", "QoS and options", "", "destination"), subscriptions, "no subscriptions"
+        )
         if found.more:
             output.say(f"there are more than {limit}: use a narrower filter, or a higher --limit")
 

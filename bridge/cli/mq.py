@@ -13,7 +13,7 @@ import typer
 from bridge.cli import options
 from bridge.cli.failures import WRONG_USAGE, Failure
 from bridge.cli.options import BRIDGE, OUTPUT, YES, argument, flag, option, settings, takes
-from bridge.cli.output import confirm, note, print_record, print_records, say, write
+from bridge.cli.output import confirm, note, print_record, print_records, say, write, write_bytes
 from bridge.cli.queue_manager import connected
 from bridge.mapping.message_view import MessageView, descriptor, md_json
 from bridge.mapping.rendered import identifier, queue_name
@@ -52,6 +52,9 @@ def put(
     ] = None,
     correl_id: Annotated[str | None, option("ID", "CorrelId, as 48 hexadecimal digits or text.")] = None,
     ccsid: Annotated[int | None, option("N", "The CCSID of the body.", min=1, max=65535)] = None,
+    encoding: Annotated[
+        int | None, option("N", "The Encoding of the numbers in the body, such as 785 (z/OS).", min=1, max=4095)
+    ] = None,
     properties: options.Properties = None,
     persistent: Persistent = False,
     priority: Priority = None,
@@ -60,7 +63,7 @@ def put(
     """Put a message to a queue, or send one to an MQTT client.
 
     A body in UTF-8 is sent as text (MQFMT_STRING), any other body as bytes (MQFMT_NONE). With --ccsid, it is text in that
-    CCSID, and is not converted. 500 and 1047 are EBCDIC.
+    CCSID, and is not converted. 500 and 1047 are EBCDIC. With --encoding, it is a record (MQFMT_NONE).
 
     The command prints the MsgId, or with -o json the MQMD from the queue manager.
     """
@@ -75,6 +78,8 @@ def put(
             f"{'--correl-id' if fields or reply_to is None else '--reply-to'}: {error}", WRONG_USAGE
         ) from error
     data = read_body(body)
+    if encoding is not None:
+        fields |= {"Encoding": encoding, "Format": cmqc.MQFMT_NONE}
     md = descriptor(data, persistent=persistent, priority=priority, expiry=_tenths(expiry), ccsid=ccsid)
     md = msgspec.structs.replace(md, **fields)
     od = MQOD(ObjectName=queue, ObjectQMgrName=to or "")
@@ -120,6 +125,7 @@ def get(
     wait: Wait = 0.0,
     limit: Limit = 1,
     browse: Annotated[bool, flag("Leave the messages on the queue.", "--browse")] = False,
+    raw: Annotated[bool, flag("Print the bytes of the bodies and nothing else.", "--raw")] = False,
     verbose: Verbose = False,
 ) -> None:
     """Get messages from a queue and print them.
@@ -130,7 +136,7 @@ def get(
     with connected() as connection:
         how = cmqc.MQOO_BROWSE if browse else cmqc.MQOO_INPUT_AS_Q_DEF
         handle = connection.open(MQOD(ObjectName=queue), how | cmqc.MQOO_FAIL_IF_QUIESCING)
-        if not _print_all(connection, handle, limit or None, wait, browse=browse, verbose=verbose):
+        if not _print_all(connection, handle, limit or None, wait, browse=browse, raw=raw, verbose=verbose):
             raise _no_message(f"queue {queue!r}")
 
 
@@ -228,7 +234,14 @@ def _no_message(place: str) -> Exception:
 
 
 def _print_all(
-    connection: Connection, handle: int, count: int | None, wait: float | None, *, browse: bool = False, verbose: bool
+    connection: Connection,
+    handle: int,
+    count: int | None,
+    wait: float | None,
+    *,
+    browse: bool = False,
+    raw: bool = False,
+    verbose: bool,
 ) -> int:
     """Print messages of a queue, and commit each get after its message was printed. Return the number of messages."""
 
@@ -238,6 +251,12 @@ def _print_all(
             if not browse:
                 connection.commit()  # the message has been printed
 
+    if raw:
+        number = 0
+        for view in views():
+            write_bytes(view.body)
+            number += 1
+        return number
     if settings.output is options.Format.table:
         return print_records(views(), str, each=lambda view: write(view.text(verbose=verbose)))
     return print_records((view.json() for view in views()), lambda one: one["md"]["MsgId"])

@@ -23,9 +23,14 @@ def write(text: str | bytes) -> None:
     It returns when the line has left the process. Only then may a message be committed.
     """
     data = text.encode("utf-8", "surrogateescape") if isinstance(text, str) else text
+    write_bytes(data if data.endswith(b"\n") else data + b"\n")
+
+
+def write_bytes(data: bytes) -> None:
+    """Write bytes to standard output as they are. It returns when they have left the process."""
     sys.stdout.flush()
     stream = sys.stdout.buffer
-    stream.write(data if data.endswith(b"\n") else data + b"\n")
+    stream.write(data)
     stream.flush()
 
 
@@ -177,9 +182,14 @@ def printable(text: str) -> str:
 # Terminals -----------------------------------------------------------------------------------------------------------
 
 
+def asks() -> bool:
+    """Return whether `confirm` asks the user."""
+    return not settings.yes and sys.stdin.isatty()
+
+
 def confirm(question: str) -> None:
     """Ask before a destructive action, on a terminal and without --yes. Raises Failure if the answer is no."""
-    if not settings.yes and sys.stdin.isatty() and not typer.confirm(question, err=True):
+    if asks() and not typer.confirm(question, err=True):
         raise Failure("nothing was changed")
 
 

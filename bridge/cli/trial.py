@@ -61,6 +61,10 @@ def try_mapping(
     expiry: Annotated[float | None, option("TIME", "Time until the message expires.", parser=options.duration)] = None,
     format: Annotated[str | None, option("FORMAT", "Format of bytes in --message, such as MQHRF2.")] = None,
     ccsid: Annotated[int | None, option("N", "CCSID of bytes in --message.", min=1)] = None,
+    encoding: Annotated[
+        int | None,
+        option("N", "Encoding of the numbers of bytes in --message, such as 785 (z/OS).", min=1, max=4095),
+    ] = None,
     samples: Annotated[
         Path | None,
         option(
@@ -94,7 +98,8 @@ def try_mapping(
     from bridge.mapping.rule import ToMqRule
 
     if isinstance(trial.rule, ToMqRule):
-        if topic is None or message is not None or request is not None or format is not None or ccsid is not None:
+        of_message = (message, request, format, ccsid, encoding)
+        if topic is None or any(value is not None for value in of_message):
             raise Failure(
                 f"mapping {mapping} is a mapping to MQ: it requires --topic instead of --message", WRONG_USAGE
             )
@@ -141,18 +146,18 @@ def try_mapping(
     asked = message_in(request, None, None) if request is not None else None
 
     def message_of_body(body: bytes) -> Message:
-        made = message_of(body, format, ccsid)
+        made = message_of(body, format, ccsid, encoding)
         return made if not properties else with_properties(made, properties_in(properties))
 
     if samples is not None:
         given = (
             map(message_of_body, samples.read_bytes().splitlines())
             if each_line
-            else messages_in(samples, format, ccsid)
+            else messages_in(samples, format, ccsid, encoding)
         )
         _print_results(partial(_published_to, trial, one, topic, asked) for one in given)
         return
-    tried = message_in(message, format, ccsid) if message is not None else message_of_body(body or b"")
+    tried = message_in(message, format, ccsid, encoding) if message is not None else message_of_body(body or b"")
     made = _made(mapping, steps, lambda done: trial.publications(tried, topic, asked, done))
     _print_publications(trial.rule.config.destination.link, made, splits=trial.splits)
 
@@ -379,25 +384,25 @@ class _MessageFile(msgspec.Struct):
         return Message(msgspec.structs.replace(md, Format=format_, Encoding=encoding, CodedCharSetId=ccsid), data)
 
 
-def message_in(file: Path, format_: str | None, ccsid: int | None) -> Message:
+def message_in(file: Path, format_: str | None, ccsid: int | None, encoding: int | None = None) -> Message:
     """Read the message in a file, or on standard input (-). Raises Failure or OSError.
 
-    Without a format and CCSID, JSON with `md` is a message from `mqbridge mq get` with --json or -o json, or from `mqbridge
-    dlq export`, whose MQDLH is removed. Otherwise, the file contains the bytes of a message with headers.
+    Without a format, CCSID and Encoding, JSON with `md` is a message from `mqbridge mq get` with --json or -o json, or from
+    `mqbridge dlq export`, whose MQDLH is removed. Otherwise, the file contains the bytes of a message with headers.
     """
-    messages = messages_in(file, format_, ccsid)
+    messages = messages_in(file, format_, ccsid, encoding)
     if len(messages) != 1:
         hint = "get it with --limit 1" if messages else "the queue was empty"
         raise Failure(f"{file}: expected one message, found {len(messages)}", WRONG_USAGE, hint=hint)
     return messages[0]
 
 
-def messages_in(file: Path, format_: str | None, ccsid: int | None) -> list[Message]:
+def messages_in(file: Path, format_: str | None, ccsid: int | None, encoding: int | None = None) -> list[Message]:
     """Read the messages in a file, as `message_in`. Raises Failure or OSError."""
     data = sys.stdin.buffer.read() if str(file) == "-" else file.read_bytes()
-    views = _printed_messages(data) if format_ is None and ccsid is None else None
+    views = _printed_messages(data) if format_ is None and ccsid is None and encoding is None else None
     if views is None:
-        return [message_of(data, format_, ccsid)]
+        return [message_of(data, format_, ccsid, encoding)]
     try:
         return [msgspec.convert(view, _MessageFile).message() for view in views]
     except (ValueError, TypeError) as error:

@@ -64,6 +64,9 @@ class _Generator(GenerateJsonSchema):
             kinds = made["properties"]["mappings"]["anyOf"]  # by name, or null
             kinds.append({"type": "array", "items": {"anyOf": [{"type": "string", "minLength": 1}, kinds[0]]}})
         if model is TextPayload:
+            # Its own options before those of records, which it inherits.
+            own = [field.alias or name for name, field in model.model_fields.items() if name in model.__annotations__]
+            made["properties"] = {key: made["properties"][key] for key in dict.fromkeys([*own, *made["properties"]])}
             return {"anyOf": [{"enum": list(get_args(PayloadType))}, made]}
         if model is SplitConfig:
             return {"anyOf": [made["properties"]["path"], made]}

@@ -25,6 +25,7 @@ from pydantic import (
 from bridge.config import values
 from bridge.config.link import LOCAL, LinkReference
 from bridge.config.problems import suggestion
+from bridge.config.record import RecordOptions
 from bridge.config.values import ObjectName, Section, Truth
 
 Retained = Literal["as-published", "never", "always"]
@@ -250,7 +251,7 @@ class PublicationAttributes(Section):
 
 
 Guarantee = Literal["at-most-once", "at-least-once", "exactly-once"]
-PayloadType = Literal["bytes", "text", "json"]
+PayloadType = Literal["bytes", "text", "json", "record"]
 DeadLettersFull = Literal["pause", "discard"]
 Others = Literal["dead-letter", "discard"]
 Order = Literal["destination", "strict"]
@@ -373,6 +374,8 @@ class MqttDestination(_LocalDestination):
 
 
 _PayloadPathText = Annotated[str, values.text(r"[$@][^\x00]{1,1000}", "a member of the payload such as $.device.id")]
+DOCUMENTS = frozenset(("json", "record"))
+"""Types of payloads that are JSON documents on the side of MQTT."""
 _OF_JSON = ("schema", "transform", "keep", "drop")
 """Options of `payload` that need `type: json`, and imply it."""
 _DEPTH = 32
@@ -400,39 +403,46 @@ def _json_tree() -> values.ValueKind:
     return values.ValueKind(check)
 
 
-class TextPayload(Section):
+class TextPayload(RecordOptions):
     """`payload` in its long form: the type of the body, and its character set in MQ."""
 
     type: Annotated[PayloadType, values.choice(PayloadType, " (or a mapping with type: one of these, and ccsid:)")] = (
         "bytes"
     )
     """`bytes`: no conversion. `text`: converted between UTF-8 (MQTT) and a CCSID (MQ). `json`: text that must be valid
-    JSON."""
+    JSON. `record`: a COBOL record in MQ, described by `copybook`, and JSON in MQTT."""
     ccsid: Annotated[int, values.integer(1, 65535)] | None = None
     """CCSID of the text in MQ. None: 1208 (UTF-8) for a mapping to MQ, and the CCSID of the message for a mapping to MQTT."""
     object: Annotated[dict[str, TemplateText], Target("payload", check="text")] = Field(default_factory=dict)
     """Only with `json`, in a mapping to MQTT: the members of the published JSON object. `{text}` is the text of the
     message."""
     schema_file: values.FilePath | None = Field(default=None, alias="schema")
-    """Only with `json`: file with a JSON Schema (2020-12) for the payload that arrives. A payload that violates it is an
-    error of the message. `$ref` to other documents is rejected."""
+    """Only with `json` and `record`: file with a JSON Schema (2020-12) for the payload that arrives, or for the JSON document
+    of a record. A payload that violates it is an error of the message. `$ref` to other documents is rejected."""
     transform: Annotated[Any, _json_tree()] = None
-    """Only with `json`: a new document in the shape of this tree. Texts are templates. A text that is one payload field, such
-    as `"{$.temp}"`, copies its value. `{expr: EXPRESSION}` is the value of an expression."""
+    """Only with `json` and `record`: a new document in the shape of this tree. Texts are templates. A text that is one
+    payload field, such as `"{$.temp}"`, copies its value. `{expr: EXPRESSION}` is the value of an expression."""
     keep: list[_PayloadPathText] = Field(default_factory=list)
-    """Only with `json`: the members of the old document that the new one keeps, such as `$.device.id`. `transform` adds
-    members. With `split`, the members of the part, such as `@.value`."""
+    """Only with `json` and `record`: the members of the old document that the new one keeps, such as `$.device.id`.
+    `transform` adds members. With `split`, the members of the part, such as `@.value`."""
     drop: list[_PayloadPathText] = Field(default_factory=list)
-    """Only with `json`: the members of the old document that the new one does not keep. `transform` adds members."""
+    """Only with `json` and `record`: the members of the old document that the new one does not keep. `transform` adds
+    members."""
 
     @model_validator(mode="before")
     @classmethod
     def _word(cls, data: Any) -> Any:
         if isinstance(data, str | int | float):  # `payload: text`. Numbers pass here, so that `type` rejects them.
             return {"type": data}
+        if isinstance(data, Mapping) and "type" not in data and data.get("copybook") is not None:
+            return {**data, "type": "record"}
         if isinstance(data, Mapping) and "type" not in data and any(data.get(key) is not None for key in _OF_JSON):
             return {**data, "type": "json"}
         return data
+
+    @property
+    def irrelevant(self) -> tuple[str, ...]:
+        return () if self.type == "record" else self.OF_RECORD
 
     @property
     def makes_document(self) -> bool:
@@ -448,12 +458,17 @@ class TextPayload(Section):
         for key in _OF_JSON:
             if not getattr(self, "schema_file" if key == "schema" else key):
                 continue
-            if self.type != "json":
+            if self.type not in DOCUMENTS:
                 raise values.refusal(f"no {key} with payload {self.type} (write type: json)", key)
             if self.object and key != "schema":
                 raise values.refusal(f"either object or {key}", key)
         if self.keep and self.drop:
             raise values.refusal("either keep or drop", "drop")
+        if self.type == "record":
+            if self.copybook is None:
+                raise values.refusal("a copybook with payload record (the file that describes the record)", "copybook")
+        elif (other := self.first_specified(self.OF_RECORD)) is not None:
+            raise values.refusal(f"no {other} with payload {self.type} (write type: record)", other)
         return self
 
 
@@ -688,11 +703,11 @@ class MappingConfig(Section):
         if self.split is None:
             return self
         payload = self.payload
-        if payload.type != "json" and "type" in payload.model_fields_set:
+        if payload.type not in DOCUMENTS and "type" in payload.model_fields_set:
             raise values.refusal(f"json with split, not {payload.type}", "payload", "type")
         if payload.object:
             raise values.refusal("transform instead of object with split", "payload", "object")
-        if payload.type != "json":
+        if payload.type not in DOCUMENTS:
             self.__dict__["payload"] = payload.model_copy(update={"type": "json"})
         return self
 
@@ -704,6 +719,8 @@ class MappingConfig(Section):
                 OSError
             ):  # Errors are reported with the rule. Read here, so that a reload notices a changed file.
                 _ = self.schema_content
+        if self.payload.copybook is not None:
+            self.payload.read_copybook()
         assert isinstance(self, ToMqMapping | ToMqttMapping)
         if not any("{" in text and attribute.target.check in _NAMES for _, attribute, text in templates_of(self)):
             names = names._replace(queues=frozenset(), queue_managers=frozenset(), users=frozenset())
@@ -794,6 +811,12 @@ class ToMqttMapping(MappingConfig):
                 " the queue manager, and map that to the link)"
             )
             raise values.refusal(sentence, "split")
+        return self
+
+    @model_validator(mode="after")
+    def _reads_records(self) -> Self:
+        if (option := self.payload.first_specified(RecordOptions.OF_WRITING)) is not None:
+            raise values.refusal(f"no {option} in a mapping to MQTT, which reads records", "payload", option)
         return self
 
     @model_validator(mode="after")

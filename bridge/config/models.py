@@ -25,7 +25,16 @@ from bridge.config.mapping import (
     ToMqMapping,
     ToMqttMapping,
 )
-from bridge.config.operations import TOKEN_FILE, AdminConfig, ArchiveConfig, AuditLogConfig, LogConfig, TracesConfig
+from bridge.config.operations import (
+    CLIENT_HISTORY,
+    TOKEN_FILE,
+    AdminConfig,
+    ArchiveConfig,
+    AuditLogConfig,
+    ClientHistoryConfig,
+    LogConfig,
+    TracesConfig,
+)
 from bridge.config.pipeline import PipelineConfig, PipelineDestination, PipelineName, PipelineSource, SparkConfig
 from bridge.config.problems import Clash, Location, suggestion
 from bridge.config.queue_manager import (
@@ -189,6 +198,8 @@ class Configuration(Section):
     """The log, written to standard error."""
     audit_log: AuditLogConfig = Field(default_factory=AuditLogConfig)
     """The audit log."""
+    client_history: ClientHistoryConfig = Field(default_factory=ClientHistoryConfig)
+    """The history of clients."""
     admin: AdminConfig = Field(default_factory=AdminConfig)
     """The admin port: metrics, health and the console."""
     traces: TracesConfig = Field(default_factory=TracesConfig)
@@ -227,6 +238,13 @@ class Configuration(Section):
         if self.password_cache.file is None and isinstance(self.queue_manager, EmbeddedQueueManagerConfig):
             return self.queue_manager.data_directory / PASSWORD_CACHE
         return self.password_cache.file
+
+    @property
+    def client_history_path(self) -> Path | None:
+        """Path of the history of clients. None: in memory only."""
+        if self.client_history.file is None and isinstance(self.queue_manager, EmbeddedQueueManagerConfig):
+            return self.queue_manager.data_directory / CLIENT_HISTORY
+        return self.client_history.file
 
     @property
     def token_file_path(self) -> Path | None:

@@ -1,4 +1,4 @@
-"""Operations: the admin port, the archive, the log, the audit log, and traces."""
+"""Operations: the admin port, the archive, the log, the audit log, the history of clients, and traces."""
 
 from typing import Annotated, Literal, Self
 from urllib.parse import urlsplit
@@ -15,6 +15,10 @@ LogFormat = Literal["text", "json"]
 
 TOKEN_FILE = "admin.tokens"
 """Name of the token file in the data directory of an embedded queue manager."""
+
+
+CLIENT_HISTORY = "client-history.db"
+"""Name of the history of clients in the data directory of an embedded queue manager."""
 
 
 class AdminConfig(Section):
@@ -161,3 +165,18 @@ class AuditLogConfig(Section):
     """Maximum size of the file in bytes. A full file is renamed (`.1`, `.2` ...), and a new one started."""
     files: Annotated[int, values.integer(2, 1000)] = 10
     """Maximum number of files. The oldest is deleted."""
+
+
+class ClientHistoryConfig(Section):
+    """The history of clients: connections, takeovers, rejections, subscriptions and dropped messages of each client."""
+
+    file: FilePath | None = None
+    """Path of the file, an SQLite database that the bridge creates. None: `client-history.db` in the data directory of the
+    embedded queue manager, and in memory only for a queue manager of IBM MQ."""
+    events_per_client: Annotated[int, values.integer(1, 10_000)] = 100
+    """Maximum number of events of one client. The oldest are deleted."""
+    events: Annotated[int, values.integer(1_000, 10_000_000)] = 200_000
+    """Maximum number of events of all clients together, about 150 bytes each. The oldest are deleted. A tenth of it are for
+    connections that the bridge rejected, in addition."""
+    retention: Annotated[float, values.duration(60, 315_360_000)] = 2_592_000.0
+    """Seconds after which events are deleted (30 days)."""

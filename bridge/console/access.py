@@ -24,6 +24,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from bridge.administration.requests import ClientColumn
 from bridge.config.models import Configuration
 from bridge.config.operations import AdminConfig
 from bridge.console.bridge_access import BridgeAccess, NotRunning
@@ -180,6 +181,8 @@ class Login(msgspec.Struct, eq=False):
     authentication: ChannelAuthentication | None = None
     #: the result of the last change, shown once by the next page: success, and lines
     said: tuple[bool, list[str]] | None = None
+    #: the columns of clients that the user has chosen
+    columns: list[ClientColumn] = []
 
 
 class Logins:

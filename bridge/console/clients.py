@@ -1,17 +1,16 @@
-"""Clients and their sessions: search, show, watch, disconnect and purge. Subscriptions."""
+"""Clients and their sessions: search, show, disconnect and purge. Their histories, traces and subscriptions."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
-from typing import Annotated, Any, Final, Literal
+from collections.abc import AsyncIterator
+from typing import Annotated, Final, Literal
 
 import msgspec
 from starlette.responses import Response
 
 from bridge.administration import requests
-from bridge.administration.answers import ClientDetails, ClientPage, SubscriptionPage
-from bridge.administration.protocol import Request
+from bridge.administration.answers import ClientDetails, ClientEvent, ClientPage, SubscriptionPage
 from bridge.console.bridge_access import NotRunning
 from bridge.console.console import Done, Routes, Visit
 from bridge.console.forms import RequestProblem
@@ -21,8 +20,9 @@ routes = Routes()
 
 #: Clients of a page.
 ROWS: Final = 100
-#: Seconds between requests for the messages of a watched client, and number of messages shown each time.
-WATCH_INTERVAL: Final = 0.5
+#: Seconds between requests for the entries of a trace, and number of entries shown each time.
+TRACE_INTERVAL: Final = 0.5
+JSON_LINES: Final = "application/jsonl"
 _SHOWN: Final = 20
 _CONNECTED: Final = {"": None, "yes": True, "no": False}
 
@@ -38,6 +38,8 @@ class ClientsQuery(msgspec.Struct):
     connected: Literal["", "yes", "no"] = ""
     sort: requests.ClientColumn = "client_id"
     descending: bool = False
+    #: the columns to show; an empty list selects those of the last choice in this login, or the usual ones
+    columns: list[requests.ClientColumn] = []
     page: PageNumber = 1
 
 
@@ -47,15 +49,11 @@ class ClientQuery(msgspec.Struct):
     id: Annotated[str, msgspec.Meta(min_length=1)]
 
 
-class ClientsForm(msgspec.Struct):
-    """The selected clients."""
-
-    ids: list[str] = []
-
-
 @routes.page("/clients", "clients.html")
 async def clients(visit: Visit, query: ClientsQuery) -> ClientPage:
     """Return one page of clients, and the totals of all that match."""
+    if (login := visit.who.login) is not None:
+        query.columns = login.columns = query.columns or login.columns
     pattern = query.search if "*" in query.search else f"*{query.search}*" if query.search else "*"
     return await visit.ask(
         requests.ListClients(
@@ -77,70 +75,102 @@ async def client(visit: Visit, query: ClientQuery) -> ClientDetails:
     return await visit.ask(requests.ShowClient(client_id=query.id, rates=True))
 
 
-@routes.change("/clients/disconnect", "Disconnect these clients? Durable sessions and their messages are kept.")
-async def disconnect(visit: Visit, form: ClientsForm) -> Done:
-    """Disconnect clients. Durable sessions are kept."""
-    return await _each(visit, [requests.DisconnectClient(client_id=one) for one in form.ids])
+routes.request(
+    "/clients/disconnect",
+    requests.DisconnectClients,
+    "Disconnect these clients? Durable sessions and their messages are kept.",
+)
 
 
 @routes.change("/clients/purge", "Purge these clients? Their sessions end, and waiting messages are deleted for good.")
-async def purge(visit: Visit, form: ClientsForm) -> Done:
+async def purge(visit: Visit, form: requests.PurgeClients) -> Done:
     """End sessions with their subscriptions and messages."""
-    done = await _each(visit, [requests.PurgeClients(client_id=one) for one in form.ids])
-    return msgspec.structs.replace(done, to="/clients" if done.ok and len(form.ids) == 1 else "")
+    return await visit.change(form, to="/clients" if len(form.ids) == 1 else "")
 
 
-async def _each(visit: Visit, changes: Sequence[Request[Any]]) -> Done:
-    """Perform changes and return their combined result."""
-    if not changes:
-        raise RequestProblem(400, "No clients were selected")
-    results = [await visit.change(one) for one in changes]
-    if len(results) == 1:
-        return results[0]
-    succeeded = sum(one.ok for one in results)
-    # Failures first.
-    lines = [line for one in sorted(results, key=lambda one: one.ok) for line in one.lines]
-    return Done([f"{succeeded} of {len(results)} succeeded", *lines], succeeded == len(results))
+# History and traces --------------------------------------------------------------------------------------------------
 
 
-# Watching a client ---------------------------------------------------------------------------------------------------
+class ClientHistoryQuery(msgspec.Struct):
+    """A client identifier, or blank for the form alone."""
+
+    id: Annotated[str, msgspec.Meta(max_length=1_000)] = ""
 
 
-@routes.page("/clients/watch", "watch_client.html")
-async def watch(visit: Visit, query: ClientQuery) -> ClientQuery:
-    """Return the page that shows messages from and to a client."""
-    await visit.ask(requests.ShowClient(client_id=query.id))
+class ClientHistoryPage(msgspec.Struct):
+    """The past of a client."""
+
+    #: the newest first
+    events: list[ClientEvent]
+
+
+@routes.page("/clients/history", "client_history.html")
+async def history(visit: Visit, query: ClientHistoryQuery) -> ClientHistoryPage:
+    """Return the events of a client, also after it has left."""
+    request = requests.ShowClientHistory(client_id=query.id)
+    return ClientHistoryPage(await visit.ask(request) if query.id else [])
+
+
+class TraceQuery(msgspec.Struct):
+    """A client, and whether the trace shows payloads."""
+
+    id: Annotated[str, msgspec.Meta(min_length=1)]
+    #: needs the right to change
+    payloads: bool = False
+
+
+@routes.page("/clients/trace", "trace_client.html")
+async def trace(visit: Visit, query: TraceQuery) -> TraceQuery:
+    """Return the page that shows events and messages of a client as they happen."""
+    _check_payloads(visit, query)
     return query
 
 
 @routes.page("/clients/events")
-async def events(visit: Visit, query: ClientQuery) -> Response:
-    """Return server-sent events with the messages from and to a client."""
-    traffic = await visit.ask(requests.WatchClient(client_id=query.id, payloads=visit.payloads))
-    last = traffic.messages[-1].number if traffic.messages else 0
-    return visit.console.live_views.stream(visit.who.name, _traffic(visit, query.id, last))
+async def events(visit: Visit, query: TraceQuery) -> Response:
+    """Return server-sent events with the events and messages of a client."""
+    _check_payloads(visit, query)
+    recent = await visit.ask(requests.TraceClient(client_id=query.id, payloads=query.payloads))
+    last = recent.entries[-1].number if recent.entries else 0
+    return visit.console.live_views.stream(visit.who.name, _entries(visit, query, last))
 
 
-async def _traffic(visit: Visit, client_id: str, last: int) -> AsyncIterator[bytes]:
-    """Yield the messages after the last one."""
-    yield event(Seen("notice", f"Watching {client_id}"))
+@routes.page("/clients/trace/file")
+async def trace_file(visit: Visit, query: TraceQuery) -> Response:
+    """Return the entries of the trace that the bridge still has, as lines of JSON."""
+    _check_payloads(visit, query)
+    recent = await visit.ask(requests.TraceClient(client_id=query.id, payloads=query.payloads))
+    lines = b"".join(msgspec.json.encode(entry) + b"\n" for entry in recent.entries)
+    return Response(lines, headers={"Content-Disposition": 'attachment; filename="trace.jsonl"'}, media_type=JSON_LINES)
+
+
+def _check_payloads(visit: Visit, query: TraceQuery) -> None:
+    """Raise RequestProblem if a user asks for payloads without the right to see them in a trace."""
+    if query.payloads and not (visit.who.may_change and visit.payloads):
+        raise RequestProblem(403, "Payloads in a trace need the right to change, and admin.payloads")
+
+
+async def _entries(visit: Visit, query: TraceQuery, last: int) -> AsyncIterator[bytes]:
+    """Yield the entries after the last one."""
+    yield event(Seen("notice", f"Tracing {query.id}"))
     while not visit.console.live_views.ended and visit.is_valid():
         try:
-            request = requests.WatchClient(client_id=client_id, after=last, first=False, payloads=visit.payloads)
-            traffic = await visit.ask(request)
+            request = requests.TraceClient(client_id=query.id, after=last, first=False, payloads=query.payloads)
+            recent = await visit.ask(request)
         except (RequestProblem, NotRunning) as error:
             yield event(Seen("end", f"The view ends: {error}"))
             return
-        for message in traffic.messages[-_SHOWN:]:
-            topic = f"{message.direction}: {message.topic}"
-            yield event(Seen("message", message.payload, topic, message.size, time=message.time))
-        if (hidden := max(len(traffic.messages) - _SHOWN, 0) + traffic.missed) > 0:
-            yield event(Seen("notice", f"{hidden:,} messages were not shown"))
-        if traffic.messages:
-            last = traffic.messages[-1].number
+        for entry in recent.entries[-_SHOWN:]:
+            topic = "" if entry.kind == "event" else f"{entry.kind}: {entry.topic}"
+            text = entry.text if entry.payload is None else f"{entry.text}: {entry.payload}"
+            yield event(Seen("message", text, topic, entry.size, time=entry.time))
+        if (hidden := max(len(recent.entries) - _SHOWN, 0) + recent.missed) > 0:
+            yield event(Seen("notice", f"{hidden:,} entries were not shown"))
+        if recent.entries:
+            last = recent.entries[-1].number
         else:
             yield b": alive\n\n"
-        await asyncio.sleep(WATCH_INTERVAL)
+        await asyncio.sleep(TRACE_INTERVAL)
     yield event(Seen("end", "The view ends: the login has ended"))
 
 

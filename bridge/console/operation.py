@@ -74,6 +74,7 @@ class Overview(msgspec.Struct, kw_only=True):
                 | answers.ProblemKind.LOGIN
                 | answers.ProblemKind.CLOCK
                 | answers.ProblemKind.CLIENT_IDENTIFIER
+                | answers.ProblemKind.CLIENT_HISTORY
             ):
                 return "warnings and errors of the log", link("/log", level="warning")
             case answers.ProblemKind.LIMIT if problem.subject.startswith("dead_letter"):
@@ -118,6 +119,12 @@ async def overview(visit: Visit, query: OverviewQuery) -> Overview:
     except (NotRunning, RequestProblem, TimeoutError):
         pass  # a standby bridge answers only the first request; a queue manager may be unavailable
     return page
+
+
+# Search --------------------------------------------------------------------------------------------------------------
+
+
+routes.show("/search", requests.Search, "search.html")
 
 
 # Channels ------------------------------------------------------------------------------------------------------------

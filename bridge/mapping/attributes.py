@@ -28,8 +28,9 @@ from bridge.config.mapping import (
     templates_of,
 )
 from bridge.mapping.chosen_names import ChosenNames
-from bridge.mapping.json_document import document_of
+from bridge.mapping.json_document import document_of, encoded
 from bridge.mapping.message_view import BYTE_FIELDS, md_json, text_of, utf_8
+from bridge.mapping.record_payload import RecordPayload
 from bridge.mapping.rendered import BYTE_CHECKS, CHECKS, topic_string, typed
 from bridge.mapping.schema import Schema, SchemaError
 from bridge.mapping.split import PART_COUNT, PART_INDEX, PayloadPart
@@ -127,7 +128,20 @@ class PublicationScope:
 class MessageScope:
     """The names available in a mapping to MQTT."""
 
-    __slots__ = ("_captures", "_document", "_text", "ccsid", "headers", "part", "properties", "qos", "steps", "topic")
+    __slots__ = (
+        "_captures",
+        "_document",
+        "_record",
+        "_text",
+        "ccsid",
+        "encoding",
+        "headers",
+        "part",
+        "properties",
+        "qos",
+        "steps",
+        "topic",
+    )
 
     def __init__(
         self,
@@ -138,9 +152,13 @@ class MessageScope:
         topic: str,
         qos: int,
         ccsid: int | None,
+        encoding: int | None = None,
+        record: RecordPayload | None = None,
         steps: Steps | None = None,
     ) -> None:
         self.headers = headers
+        #: None: the body is text
+        self._record = record
         #: the steps so far, or None if they are not recorded
         self.steps = steps
         #: MQTT 5 properties: of the message, or for an answer those that its request specifies
@@ -151,6 +169,7 @@ class MessageScope:
         self.qos = qos
         #: of the body, as specified by the mapping, otherwise by the message
         self.ccsid = ccsid or headers.ccsid
+        self.encoding = encoding or headers.encoding
         self._text: str | None = None
         self._document: Any = _UNREAD
         #: the part of the document that `split` has made
@@ -199,20 +218,25 @@ class MessageScope:
     def text(self) -> str:
         """The decoded body, cached. Raises Unmappable."""
         if self._text is None:
-            self._text = text_of(self.headers.body, self.ccsid, self.headers.encoding)
+            self._text = text_of(self.headers.body, self.ccsid, self.encoding)
         return self._text
 
     @property
     def document(self) -> Any:
-        """The body parsed as JSON, cached. Raises Unmappable."""
+        """The body as a JSON document, cached. Raises Unmappable."""
         if self._document is _UNREAD:
-            self._document = document_of(self.json)
+            record, body = self._record, self.headers.body
+            self._document = (
+                document_of(self.json) if record is None else record.document_of(body, self.ccsid, self.encoding)
+            )
         return self._document
 
     @property
     def json(self) -> bytes:
-        """The body in UTF-8. Raises Unmappable."""
-        return utf_8(self.headers.body, self.ccsid, self.headers.encoding)
+        """The body as JSON in UTF-8. Raises Unmappable."""
+        if self._record is not None:
+            return encoded(self.document)
+        return utf_8(self.headers.body, self.ccsid, self.encoding)
 
 
 def _of_part(scope: SomeScope, part: PayloadPart) -> SomeScope:

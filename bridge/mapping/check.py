@@ -17,6 +17,7 @@ from bridge.mapping.chosen_names import is_system
 from bridge.mapping.expression import ExpressionError
 from bridge.mapping.filter import Filter
 from bridge.mapping.loops import Loop, loops
+from bridge.mapping.record_payload import RecordLayoutError
 from bridge.mapping.rendered import BYTE_CHECKS
 from bridge.mapping.rule import GUARANTEED_QOS, published_qos, rule_of
 from bridge.mapping.schema import SchemaError, schema_of_channel
@@ -32,6 +33,7 @@ _EXPECTED = {
     FilterError: "a filter",
     ExpressionError: "an expression",
     SchemaError: "a JSON Schema",
+    RecordLayoutError: "a copybook and options that fit it",
 }
 
 
@@ -212,7 +214,7 @@ def _warnings_of(mapping: AnyMapping, links: Mapping[str, LinkConfig]) -> Iterat
         yield from _unknown_names(mapping, mapping.source.mqtt, mapping.destination.queue or mapping.destination.topic)
         if link is not None:
             yield from _received(mapping)
-        if mapping.destination.requests_queue is not None and (mapping.source.link == LOCAL or _old(link)):
+        if mapping.destination.requests_queue is not None and _old(link):
             yield "no publication asks for an answer: MQTT 3.1.1 has no Response Topic, and so requests_queue stays empty"
         yield from _impossible_queue(mapping.destination.queue)
         if (
@@ -222,7 +224,7 @@ def _warnings_of(mapping: AnyMapping, links: Mapping[str, LinkConfig]) -> Iterat
             yield "its requests_queue is also its destination queue, and should be a separate queue"
         if link is not None and link.version == "3.1.1":
             yield from _of_mqtt_3_1_1(mapping, link)
-        if mapping.filter.properties and (mapping.source.link == LOCAL or _old(link)):
+        if mapping.filter.properties and _old(link):
             yield "its filter looks at properties, which publications of MQTT 3.1.1 have not"
         return
     yield from _unknown_names(mapping, mapping.source.topic, mapping.destination.mqtt)

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 from bridge.config.mapping import FilterConfig, FilterValue, ToMqMapping, ToMqttMapping
 from bridge.mapping.attributes import check_known, located
+from bridge.mapping.record_payload import RecordPayload, record_of
 from bridge.mapping.template import FilterError, check_name
 from bridge.mapping.topic_pattern import pattern_of
 from bridge.telemetry.message import Unmappable
@@ -164,23 +165,29 @@ class OtherwiseRoutes:
             to_mq = isinstance(config, ToMqMapping)
             pattern = pattern_of((config.source.mqtt if isinstance(config, ToMqMapping) else config.source.topic) or "")
             filter_ = Filter(config.filter, pattern.names, of_publication=to_mq)
-            self._routes.append((name, pattern, filter_, config.payload.ccsid))
+            payload = config.payload
+            record = None if to_mq else record_of(config)
+            self._routes.append((name, pattern, filter_, (payload.ccsid, payload.encoding_number, record)))
 
     def __bool__(self) -> bool:
         return bool(self._routes)
 
-    def accepting(self, topic: str, scope_of: Callable[[dict[str, str], int | None], Filterable]) -> str | None:
+    def accepting(
+        self,
+        topic: str,
+        scope_of: Callable[[dict[str, str], int | None, int | None, RecordPayload | None], Filterable],
+    ) -> str | None:
         """Return the name of the first mapping that accepts a message, or None.
 
-        `scope_of` builds the filter's input from the captures and the CCSID of that mapping. Messages that a mapping would
-        dead-letter count as accepted.
+        `scope_of` builds the filter's input from the captures, and the CCSID, Encoding and record of that mapping. Messages
+        that a mapping would dead-letter count as accepted.
         """
-        for name, pattern, filter_, ccsid in self._routes:
+        for name, pattern, filter_, body in self._routes:
             captures = pattern.captures(topic)
             if captures is None:
                 continue
             try:
-                if filter_.takes(scope_of(captures, ccsid)):
+                if filter_.takes(scope_of(captures, *body)):
                     return name
             except Unmappable:
                 return name

@@ -272,13 +272,15 @@ def descriptor(
     )
 
 
-def message_of(data: bytes, format_: str | None, ccsid: int | None) -> Message:
-    """Return a message with the given data, Format and CCSID. None selects the values of `mqbridge mq put`."""
+def message_of(data: bytes, format_: str | None, ccsid: int | None, encoding: int | None = None) -> Message:
+    """Return a message with the given data, Format, CCSID and Encoding. None selects the values of `mqbridge mq put`."""
     md = descriptor(data, persistent=False, priority=None, expiry=None)
     if format_ is not None:
         md = msgspec.structs.replace(md, Format=format_.encode(), CodedCharSetId=CCSID_UTF8)
     if ccsid is not None:
         md = msgspec.structs.replace(md, CodedCharSetId=ccsid)
+    if encoding is not None:
+        md = msgspec.structs.replace(md, Encoding=encoding)
     return Message(md, data)
 
 

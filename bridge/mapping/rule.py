@@ -42,9 +42,10 @@ from bridge.mapping.attributes import (
 )
 from bridge.mapping.filter import Filter, OtherwiseRoutes
 from bridge.mapping.json_document import encoded
-from bridge.mapping.message_view import body_text, in_ccsid, json_object, target, utf_8
+from bridge.mapping.message_view import body_text, in_ccsid, json_object, target
 from bridge.mapping.publisher import publisher_of
 from bridge.mapping.rates import LeftOut, MessageRates, rates_of
+from bridge.mapping.record_payload import RecordPayload, record_of
 from bridge.mapping.split import Split
 from bridge.mapping.template import RuleError
 from bridge.mapping.topic_pattern import pattern_of
@@ -329,8 +330,11 @@ class ToMqRule:
         self._payload_type = payload.type
         self._transform = transform_of(self.config, self._names)
         self._validate = schema_of(self.config)
+        self._record = record_of(self.config)
         self._ccsid = payload.ccsid or CCSID_UTF8
-        if payload.type != "bytes":
+        #: Encoding of the body
+        self._encoding = cmqc.MQENC_NATIVE if self._record is None else payload.encoding_for(self._ccsid)
+        if payload.type in ("text", "json"):
             try:
                 target(self._ccsid)
             except Unmappable as error:
@@ -352,6 +356,8 @@ class ToMqRule:
         self._format: bytes | None = None
         if "format" in attributes.model_fields_set:
             self._format = _FORMATS[format] if format in _FORMATS else format.rstrip(" ").encode("ascii")
+        elif self._record is not None:
+            self._format = cmqc.MQFMT_NONE  # whatever the format of the JSON document is
         self._rfh2 = attributes.rfh2
 
     def messages(
@@ -453,6 +459,8 @@ class ToMqRule:
         md = descriptor(user, self._persistence[publication.qos], expiry, self._priority, *outer)
         if correl_id != cmqc.MQCI_NONE:
             md_fields["CorrelId"] = correl_id
+        if self._encoding != cmqc.MQENC_NATIVE and not self._rfh2:
+            md_fields["Encoding"] = self._encoding
         if md_fields:
             md = msgspec.structs.replace(md, **requested(md_fields))
         properties = self._with_own(given, scope)
@@ -472,6 +480,7 @@ class ToMqRule:
                 original_topic=original,
                 format=format,
                 ccsid=self._ccsid,
+                encoding=self._encoding,
                 typed=typed,
             )
             body = header + body
@@ -490,7 +499,7 @@ class ToMqRule:
 
     def accepted_elsewhere(self, publication: Publication) -> str | None:
         """Return the name of a mapping in `otherwise` that accepts a publication, or None."""
-        return self._routes.accepting(publication.topic, lambda captures, _: PublicationScope(publication, captures))
+        return self._routes.accepting(publication.topic, lambda captures, *_: PublicationScope(publication, captures))
 
     def _kept(self, publication: Publication, hops: tuple[str, ...], expiry: int) -> KeptRequest | None:
         """Return the part of a request to store. None if the mapping has no `requests_queue`."""
@@ -526,6 +535,8 @@ class ToMqRule:
             payload = encoded(scope.part)
         elif self._payload_type == "json":
             _ = scope.document  # raises Unmappable for invalid JSON
+        if self._record is not None:
+            return self._record.record_of(payload, self._ccsid, self._encoding)
         return in_ccsid(payload, self._ccsid)
 
     def _with_own(self, properties: PublishProperties, scope: PublicationScope) -> PublishProperties:
@@ -580,7 +591,8 @@ class ToMqttRule:
         payload = self.config.payload
         if payload.ccsid is not None and character_set(payload.ccsid) is None:
             raise RuleError.at(("payload", "ccsid"), f"CCSID {payload.ccsid} is not known here")
-        self._payload_type, self._ccsid = payload.type, payload.ccsid
+        self._payload_type, self._ccsid, self._encoding = payload.type, payload.ccsid, payload.encoding_number
+        self._record = record_of(self.config)
         self._transform = transform_of(self.config, self._names)
         self._validate = schema_of(self.config)
 
@@ -653,8 +665,19 @@ class ToMqttRule:
     def _accepted(self, headers: Headers, properties: PublishProperties, topic: str | None) -> str | None:
         qos = publication_qos(headers.md.Persistence, headers.qos)
 
-        def scope_of(captures: dict[str, str], ccsid: int | None) -> MessageScope:
-            return MessageScope(headers, captures, properties, topic=topic or "", qos=qos, ccsid=ccsid)
+        def scope_of(
+            captures: dict[str, str], ccsid: int | None, encoding: int | None, record: RecordPayload | None
+        ) -> MessageScope:
+            return MessageScope(
+                headers,
+                captures,
+                properties,
+                topic=topic or "",
+                qos=qos,
+                ccsid=ccsid,
+                encoding=encoding,
+                record=record,
+            )
 
         return self._routes.accepting(topic or "", scope_of)
 
@@ -687,7 +710,17 @@ class ToMqttRule:
             captures = found
         qos = publication_qos(headers.md.Persistence, headers.qos)
         _add_captures(captures, steps)
-        scope = MessageScope(headers, captures, properties, topic=topic, qos=qos, ccsid=self._ccsid, steps=steps)
+        scope = MessageScope(
+            headers,
+            captures,
+            properties,
+            topic=topic,
+            qos=qos,
+            ccsid=self._ccsid,
+            encoding=self._encoding,
+            record=self._record,
+            steps=steps,
+        )
         if not _takes(self._filter, scope) or (self._routes and self._accepted(headers, properties, topic) is not None):
             return None
         if self._validate is not None:
@@ -742,7 +775,7 @@ class ToMqttRule:
             return json_object({member: attribute.of(scope) for member, attribute in self._object.items()})
         if self._payload_type == "json":
             _ = scope.document  # raises Unmappable for invalid JSON
-        return utf_8(body, scope.ccsid, scope.headers.encoding)
+        return scope.json
 
 
 def _takes(filter_: Filter, scope: PublicationScope | MessageScope) -> bool:

@@ -86,13 +86,36 @@ class RecordCodec:
 
     def decode(self, record: bytes) -> dict[str, Any]:
         """Return the document of a record. Raises RecordError."""
-        count = self._elements(record) if self._count is not None else 0
-        if self._count is None and len(record) != self._minimum:
-            raise self._wrong_length(record, self._minimum)
+        length, count = self._minimum, 0
+        if self._count is not None:
+            length, count = self.length_of(record, 0)
+        if len(record) != length:
+            raise self._wrong_length(record, length)
         document: dict[str, Any] = {}
         for step in self._read_steps:
             step(record, 0, document, count)
         return document
+
+    def length_of(self, records: bytes, start: int) -> tuple[int, int]:
+        """Return the length of the record that begins at an offset, and the elements of its table with DEPENDING ON.
+
+        Raises RecordError.
+        """
+        field, table = self._layout.count, self._layout.table
+        if field is None or table is None or table.occurs is None or self._count is None:
+            return self._minimum, 0
+        raw = records[start + field.offset : start + field.end]
+        if len(raw) < field.length:
+            raise self._wrong_length(records[start:], self._minimum)
+        try:
+            count = int(self._count(raw))
+        except ValueError as error:
+            raise RecordError(str(error), path_of(field), field.offset, raw) from error
+        low, high = table.occurs.minimum, table.occurs.maximum
+        if not low <= count <= high:
+            why = f"{table.title} has {low} to {high} elements, not {count}"
+            raise RecordError(why, path_of(field), field.offset, raw)
+        return self._minimum + (count - low) * table.stride, count
 
     def encode(self, document: Any) -> bytes:
         """Return the record of a document. Raises RecordError."""
@@ -107,26 +130,6 @@ class RecordCodec:
         if not self._ignores_unknown and not document.keys() <= self._known:
             raise _unknown(document, self._known)
         return b"".join(parts)
-
-    def _elements(self, record: bytes) -> int:
-        """Return the number of elements of the table with DEPENDING ON."""
-        field, table = self._layout.count, self._layout.table
-        assert field is not None and table is not None and table.occurs is not None and self._count is not None
-        raw = record[field.offset : field.end]
-        if len(record) < self._minimum:
-            raise self._wrong_length(record, self._minimum)
-        try:
-            count = self._count(raw)
-        except ValueError as error:
-            raise RecordError(str(error), path_of(field), field.offset, raw) from error
-        low, high = table.occurs.minimum, table.occurs.maximum
-        if not low <= int(count) <= high:
-            why = f"{table.title} has {low} to {high} elements, not {count}"
-            raise RecordError(why, path_of(field), field.offset, raw)
-        length = self._minimum + (int(count) - low) * table.stride
-        if len(record) != length:
-            raise self._wrong_length(record, length)
-        return int(count)
 
     def _wrong_length(self, record: bytes, expected: int) -> RecordError:
         length = len(record)

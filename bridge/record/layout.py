@@ -66,6 +66,8 @@ class RecordItem(msgspec.Struct):
     sign: Sign = Sign()
     is_justified: bool = False
     blank_when_zero: bool = False
+    #: name of the item whose bytes it shares
+    redefines: str | None = None
 
     @property
     def is_group(self) -> bool:
@@ -98,6 +100,8 @@ class RecordItem(msgspec.Struct):
         if self.occurs is not None:
             low, high = self.occurs.minimum, self.occurs.maximum
             words.append(f"OCCURS {high}" if self.occurs.depending is None else f"OCCURS {low} TO {high}")
+        if self.redefines is not None:
+            words.append(f"REDEFINES {self.redefines}")
         return " ".join(words)
 
 
@@ -234,7 +238,7 @@ class _Builder:
         """Return an item. `usage` and `sign` are those of its group."""
         item = RecordItem(declaration.title, None, declaration.position, offset, parent=parent)
         item.usage, item.sign = declaration.usage or usage, declaration.sign or sign
-        item.occurs = declaration.occurs
+        item.occurs, item.redefines = declaration.occurs, declaration.redefines
         item.is_justified, item.blank_when_zero = declaration.is_justified, declaration.blank_when_zero
         # The elements of a table need a name for their array.
         if declaration.name is not None or (declaration.occurs is not None and declaration.children):

@@ -1,8 +1,8 @@
-"""The journal of clients: recent events of each client, the messages of watched clients, and the trace in the log.
+"""The journal of clients: their history, the traces that administrators ask for, and the trace in the log.
 
-The console shows events and messages, which are kept in memory. The trace consists of log lines about connections,
-subscriptions and publications. At the log level `debug` it covers all clients, otherwise those of `log.trace_clients`.
-Clients that repeatedly reconnect with a publication that the queue manager rejects are reported once.
+The history has the events of all clients (`bridge.service.client_history`). A trace also has the messages of one client.
+Administrators read it while it is recorded. The log has a trace of all clients at the level `debug`, otherwise of those of
+`log.trace_clients`. Clients that repeatedly reconnect with a publication that the queue manager rejects are reported once.
 """
 
 from __future__ import annotations
@@ -18,18 +18,22 @@ from typing import Final, Literal
 
 import msgspec
 
-from bridge.administration.answers import ClientEvent, ClientMessage, ClientTraffic
+from bridge.administration.answers import ClientEventKind, ClientTrace, TraceEntry
 from bridge.administration.protocol import Refused
 from bridge.config.operations import LogLevel
 from bridge.mapping.message_view import MessageView, body_text
 from bridge.mqtt.packets import LEVEL_MQTT_5
+from bridge.mqtt.reason_codes import ReasonCode
+from bridge.service.client_history import ClientEventHistory
 from bridge.service.events import (
     Acknowledged,
     ClientConnected,
     ClientDisconnected,
+    ConnectRejected,
     DeadLettered,
     EventBus,
     Finished,
+    MessagesDropped,
     PublicationRejected,
     Published,
     SessionEnded,
@@ -38,51 +42,66 @@ from bridge.service.events import (
 )
 from bridge.telemetry.session import Session
 from bridge.telemetry.transmission import PublicationMessage, Transmission
+from bridge.transport.stream import BY_CLIENT, CONNECTION_LOST, TRANSPORT_ERROR
 from bridge.wire import cmqc
 
 log = logging.getLogger(__name__)
 
-#: Maximum number of events per client, and of clients with events. The client whose last event is the oldest is forgotten.
-MOST_EVENTS: Final = 20
-MOST_CLIENTS: Final = 10_000
-#: Maximum number of watched clients, and of messages kept for each.
-MOST_WATCHED: Final = 8
-MOST_MESSAGES: Final = 500
-#: Seconds after the last request until a client is no longer watched.
+#: Maximum number of traced clients, and of entries kept for each.
+MAX_TRACED: Final = 8
+MAX_ENTRIES: Final = 1_000
+#: Seconds after the last request until a client is no longer traced.
 SILENCE: Final = 15.0
-#: Bytes of a payload, and characters of a text, that are kept.
+#: Bytes of a payload that are kept.
 PAYLOAD: Final = 1_000
-_TEXT: Final = 300
 #: Events of clients, and events with their messages.
 _CHANGES: Final = (
     ClientConnected,
     ClientDisconnected,
+    ConnectRejected,
     SessionEnded,
     Subscribed,
     Unsubscribed,
     PublicationRejected,
     DeadLettered,
+    MessagesDropped,
 )
 _MESSAGES: Final = (Published, Acknowledged, Finished)
 #: Maximum number of topic filters of one request that are kept as events.
 _MAX_FILTERS: Final = 5
+_TAKEN_OVER: Final = ReasonCode.SESSION_TAKEN_OVER.name.lower()
+#: The ends of connections that the bridge did not cause.
+_ENDS: Final = {
+    BY_CLIENT: "disconnected by the client",
+    CONNECTION_LOST: "lost, without DISCONNECT",
+    TRANSPORT_ERROR: "ended by an error of TLS, WebSocket or the PROXY protocol",
+}
 
 
-class _Watched:
-    """The messages of a watched client."""
+class _Trace:
+    """The trace of a client."""
 
     def __init__(self) -> None:
         self.asked_at = 0.0
         self.number = 0
-        self.messages: deque[ClientMessage] = deque(maxlen=MOST_MESSAGES)
+        self.entries: deque[TraceEntry] = deque(maxlen=MAX_ENTRIES)
 
-    def add(self, direction: Literal["published", "delivered"], topic: str, qos: int, payload: bytes) -> None:
+    def note(self, text: str) -> None:
+        """Add an event."""
         self.number += 1
-        self.messages.append(
-            ClientMessage(
+        self.entries.append(TraceEntry(number=self.number, time=time.time(), kind="event", text=text))
+
+    def add(
+        self, kind: Literal["published", "delivered"], text: str, topic: str, qos: int | None, payload: bytes
+    ) -> None:
+        """Add a message."""
+        self.number += 1
+        self.entries.append(
+            TraceEntry(
                 number=self.number,
                 time=time.time(),
-                direction=direction,
+                kind=kind,
+                text=text,
                 topic=topic,
                 qos=qos,
                 size=len(payload),
@@ -96,135 +115,146 @@ class ClientJournal:
 
     def __init__(self, events: EventBus) -> None:
         self._events = events
-        #: whether recent events of all clients are kept
-        self.keeps = False
-        self._kept: OrderedDict[str, deque[ClientEvent]] = OrderedDict()
-        #: matches the identifiers of traced clients; None if no client is traced
-        self._traced: re.Pattern[str] | None = None
-        self._watched: dict[str, _Watched] = {}
+        #: None in tests
+        self.history: ClientEventHistory | None = None
+        #: matches the identifiers of clients with a trace in the log; None if there are none
+        self._logged: re.Pattern[str] | None = None
+        self._traces: dict[str, _Trace] = {}
         self._timer: asyncio.TimerHandle | None = None
 
-    def keep(self) -> None:
-        """Keep recent events of all clients."""
-        self.keeps = True
+    def keep(self, history: ClientEventHistory) -> None:
+        """Keep the events of all clients."""
+        self.history = history
         self._subscribe()
 
-    def trace(self, level: LogLevel, patterns: Sequence[str]) -> None:
-        """Trace the clients whose identifiers match one of the patterns, or all clients at the level `debug`."""
+    def trace_to_log(self, level: LogLevel, patterns: Sequence[str]) -> None:
+        """Log the clients whose identifiers match one of the patterns, or all clients at the level `debug`."""
         if not patterns and level == "debug":
             patterns = ["*"]
-        self._traced = re.compile("|".join(map(translate, patterns))) if patterns else None
+        self._logged = re.compile("|".join(map(translate, patterns))) if patterns else None
         self._subscribe()
 
     def _subscribe(self) -> None:
         self._events.unsubscribe(self)
-        if self.keeps or self._traced is not None:
+        if self.history is not None or self._traces or self._logged is not None:
             self._events.attach(self, _CHANGES)
-        if self._watched or self._traced is not None:
+        if self._traces or self._logged is not None:
             self._events.attach(self, _MESSAGES)
 
-    def events_of(self, client_id: str) -> list[ClientEvent]:
-        """Return the events of a client, the newest first."""
-        return list(self._kept.get(client_id, ()))[::-1]
-
-    def _note(self, client_id: str, text: str) -> None:
-        """Keep an event and write it to the trace."""
+    def _note(self, client_id: str, kind: ClientEventKind, text: str) -> None:
+        """Keep an event and write it to the traces."""
         self._write(client_id, text)
-        self._keep(client_id, text)
+        self._keep(client_id, kind, text)
 
-    def _keep(self, client_id: str, text: str) -> None:
-        if not self.keeps:
-            return
-        events = self._kept.get(client_id)
-        if events is None:
-            events = self._kept[client_id] = deque(maxlen=MOST_EVENTS)
-            if len(self._kept) > MOST_CLIENTS:
-                self._kept.popitem(last=False)
-        else:
-            self._kept.move_to_end(client_id)
-        events.append(ClientEvent(time.time(), text[:_TEXT]))
+    def _keep(self, client_id: str, kind: ClientEventKind, text: str, number: int = 1) -> None:
+        if self.history is not None:
+            self.history.add(client_id, kind, text, number)
 
     def _write(self, client_id: str, text: str) -> None:
-        if self._traced is not None and self._traced.match(client_id):
+        trace = self._traces.get(client_id)
+        if trace is not None:
+            trace.note(text)
+        self._log(client_id, text)
+
+    def _log(self, client_id: str, text: str) -> None:
+        if self._logged is not None and self._logged.match(client_id):
             # The flood protection does not count these lines: an administrator has asked for all of them.
             log.info("MQB2005I trace of client %r: %s", client_id, text, extra={"is_unlimited": True})
 
     def _connected(self, event: ClientConnected) -> None:
         session = event.session
         user = session.identity.user.decode("utf-8", "replace")
-        self._note(session.client_id, f"connected via channel {session.channel} as user {user!r}")
+        place = f" from {event.address}" if event.address else ""
+        kind = f"{'durable' if session.durable else 'clean'} session{', resumed' if event.is_resumed else ''}"
+        text = f"connected via channel {session.channel}{place} as user {user!r}: {kind}"
+        self._note(session.client_id, "connected", text)
 
     def _disconnected(self, event: ClientDisconnected) -> None:
-        self._note(event.session.client_id, f"connection ended: {event.reason.replace('_', ' ')}")
+        place = f" from {event.address}" if event.address else ""
+        by_bridge = f"ended by the bridge: {event.why or event.reason.replace('_', ' ')}"
+        end = by_bridge if event.why else _ENDS.get(event.reason, by_bridge)
+        kind: ClientEventKind = "taken_over" if event.reason == _TAKEN_OVER else "disconnected"
+        self._note(event.session.client_id, kind, f"connection{place} {end}")
+
+    def _connect_rejected(self, event: ConnectRejected) -> None:
+        text = f"connection from {event.address} to channel {event.channel} rejected: {event.why}"
+        self._note(event.client_id, "rejected", text)
 
     def _ended(self, event: SessionEnded) -> None:
-        self._note(event.session.client_id, "session ended")
+        self._note(event.session.client_id, "session_ended", "session ended")
 
     def _subscribed(self, event: Subscribed) -> None:
         granted = [f"{topic!r} with QoS {qos}" if qos < 3 else f"{topic!r}, rejected" for topic, qos in event.granted]
-        self._note_each(event.session, "subscribed to", granted)
+        self._note_each(event.session, "subscribed", "subscribed to", granted)
 
     def _unsubscribed(self, event: Unsubscribed) -> None:
-        self._note_each(event.session, "unsubscribed from", [repr(topic_filter) for topic_filter in event.filters])
+        filters = [repr(topic_filter) for topic_filter in event.filters]
+        self._note_each(event.session, "unsubscribed", "unsubscribed from", filters)
 
-    def _note_each(self, session: Session, verb: str, filters: list[str]) -> None:
+    def _note_each(self, session: Session, kind: ClientEventKind, verb: str, filters: list[str]) -> None:
         """Trace all topic filters, but keep only the first ones: a request can have thousands."""
-        for number, topic_filter in enumerate(filters):
-            note = self._note if number < _MAX_FILTERS else self._write
-            note(session.client_id, f"{verb} {topic_filter}")
+        for topic_filter in filters:
+            self._write(session.client_id, f"{verb} {topic_filter}")
+        for topic_filter in filters[:_MAX_FILTERS]:
+            self._keep(session.client_id, kind, f"{verb} {topic_filter}")
+        if (more := len(filters) - _MAX_FILTERS) > 0:
+            self._keep(session.client_id, kind, f"{verb} {more:,} more topic filters in the same request")
 
     def _rejected(self, event: PublicationRejected) -> None:
         # The trace has a line for each publication.
         text = f"publication to {event.message.topic!r} rejected: {cmqc.reason_name(event.reason)}"
-        self._keep(event.session.client_id, text)
+        self._keep(event.session.client_id, "publication_rejected", text)
 
     def _dead_lettered(self, event: DeadLettered) -> None:
         topic = _topic(event.transmission)
         reason = f"{cmqc.reason_name(event.reason)} ({event.reason})"
-        self._note(event.transmission.client_id, f"message of topic {topic!r} dead-lettered: {reason}")
+        text = f"message of topic {topic!r} dead-lettered: {reason}"
+        self._note(event.transmission.client_id, "dead_lettered", text)
 
-    def watch(self, client_id: str, after: int, payloads: bool) -> ClientTraffic:
-        """Return the messages of a client with higher numbers, and keep recording. Raises Refused."""
+    def _dropped(self, event: MessagesDropped) -> None:
+        self._write(event.owner, f"{event.number:,} messages dropped: {event.why}")
+        self._keep(event.owner, "dropped", f"message dropped: {event.why}", event.number)
+
+    def trace(self, client_id: str, after: int, payloads: bool) -> ClientTrace:
+        """Return the entries of a client's trace with higher numbers, and keep recording. Raises Refused."""
         self._forget_silent()
-        watched = self._watched.get(client_id)
-        if watched is None:
-            if len(self._watched) >= MOST_WATCHED:
-                raise Refused(f"{MOST_WATCHED} clients are watched, and that is the limit")
-            watched = self._watched[client_id] = _Watched()
+        trace = self._traces.get(client_id)
+        if trace is None:
+            if len(self._traces) >= MAX_TRACED:
+                raise Refused(f"{MAX_TRACED} clients are traced, and that is the limit")
+            trace = self._traces[client_id] = _Trace()
             self._subscribe()
-        watched.asked_at = time.monotonic()
+        trace.asked_at = time.monotonic()
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(SILENCE, self._review)
-        messages = [one for one in watched.messages if one.number > after]
+        entries = [entry for entry in trace.entries if entry.number > after]
         if not payloads:
-            messages = [msgspec.structs.replace(one, payload="") for one in messages]
-        missed = messages[0].number - after - 1 if messages and after else 0
-        return ClientTraffic(messages=messages, missed=missed)
+            entries = [msgspec.structs.replace(entry, payload=None) for entry in entries]
+        missed = entries[0].number - after - 1 if entries and after else 0
+        return ClientTrace(entries=entries, missed=missed)
 
     def _review(self) -> None:
         self._timer = None
         self._forget_silent()
-        if self._watched:
+        if self._traces:
             self._timer = asyncio.get_running_loop().call_later(SILENCE, self._review)
 
     def _forget_silent(self) -> None:
         now = time.monotonic()
-        for client_id, watched in list(self._watched.items()):
-            if now - watched.asked_at > SILENCE:
-                del self._watched[client_id]
-        if not self._watched:
+        for client_id, trace in list(self._traces.items()):
+            if now - trace.asked_at > SILENCE:
+                del self._traces[client_id]
+        if not self._traces:
             self._subscribe()
 
     # Messages ---------------------------------------------------------------------------------------------------------
 
     def _published(self, event: Published) -> None:
         client_id, completion = event.session.client_id, event.completion
-        watched = self._watched.get(client_id)
+        trace = self._traces.get(client_id)
+        if trace is None and self._logged is None:
+            return
         for index, (message, retain) in enumerate(event.publications):
-            if watched is not None:
-                watched.add("published", message.topic, message.qos, message.payload)
-            if self._traced is None:
-                continue
             reason = completion.failure or completion.refusals.get(index, 0)
             diverted = completion.diverted.get(index, 0)
             outcome = f"rejected: {cmqc.reason_name(reason)} ({reason})" if reason else "put"
@@ -232,8 +262,11 @@ class ClientJournal:
                 outcome = f"dead-lettered: {cmqc.reason_name(diverted)} ({diverted})"
             if violation := event.invalid.get(index):
                 outcome = f"{outcome}: {violation}"
-            text = f"published to {message.topic!r}, QoS {message.qos}{', retained' if retain else ''}"
-            self._write(client_id, f"{text}, {len(message.payload)} bytes: {outcome}")
+            retained = ", retained" if retain else ""
+            if trace is not None:
+                trace.add("published", outcome + retained, message.topic, message.qos, message.payload)
+            text = f"published to {message.topic!r}, QoS {message.qos}{retained}"
+            self._log(client_id, f"{text}, {len(message.payload)} bytes: {outcome}")
 
     def _acknowledged(self, event: Acknowledged) -> None:
         for packet_id, transmission in event.effects.acknowledged:
@@ -249,15 +282,15 @@ class ClientJournal:
 
     def _delivered(self, session: Session, transmission: Transmission, qos: int | None, outcome: str) -> None:
         """Trace the outcome of a message. `qos` is None if it was not delivered."""
-        watched = self._watched.get(session.client_id)
-        if watched is not None and qos is not None:
+        trace = self._traces.get(session.client_id)
+        if trace is not None:
             message = transmission.message
             if isinstance(message, PublicationMessage):
                 payload = message.payload
             else:
                 payload = MessageView(message.md, message.data).body
-            watched.add("delivered", _topic(transmission), qos, payload)
-        self._write(session.client_id, f"message of topic {_topic(transmission)!r}: {outcome}")
+            trace.add("delivered", outcome, _topic(transmission), qos, payload)
+        self._log(session.client_id, f"message of topic {_topic(transmission)!r}: {outcome}")
 
 
 def _topic(transmission: Transmission) -> str:

@@ -361,7 +361,7 @@ class Handshake:
         session.attach(identity, receive_maximum or MAX_IDENTIFIER)
         client.session = session
         protocol.accept(service.clock(), session_present=present, properties=properties)
-        service.events.publish(ClientConnected(session))
+        service.events.publish(ClientConnected(session, client.peer.address, present))
         user = identity.user.decode("utf-8", "replace")
         facts: dict[str, Any] = {
             "user": user,
@@ -748,6 +748,9 @@ def reject(service: TelemetryService, client: Client, rejected: Rejected) -> Non
             name,
             reason_code or REASON_CODES[code],
             f"client {client.peer}: {rejected}",
+            client_id=client.peer.client_id,
+            address=client.peer.address,
+            why=str(rejected),
             by_limit=isinstance(rejected, OverLimit),
             by_owner=session is not None,
         )

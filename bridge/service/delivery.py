@@ -21,7 +21,7 @@ from bridge.mq.memory import in_bytes
 from bridge.mqtt.packets import PacketType
 from bridge.security import audit_log
 from bridge.service.client import Client, Turns, Units
-from bridge.service.events import DeadLettered, EventBus, Finished, MessagesAbandoned, Unclaimed
+from bridge.service.events import DeadLettered, EventBus, Finished, MessagesAbandoned, MessagesDropped, Unclaimed
 from bridge.service.limit_hits import LimitHits
 from bridge.telemetry.backlog import Backlog, BacklogLimits, NotAdmitted
 from bridge.telemetry.conversion import reason_code_of
@@ -381,6 +381,7 @@ class DeliveryService:
                 backlog.bytes,
                 admission.limit,
             )
+            self._events.publish(MessagesDropped(owner, lost, f"{FULL} ({admission.limit})"))
         if admission.ends:
             self.on_excess(owner)
 
@@ -545,6 +546,7 @@ class DeliveryService:
         if effects.finished:
             if effects.discarded and (slow := sum(why == SLOW for why in effects.discarded.values())):
                 self.limit_hits.note("pending_bytes", session.client_id, slow)
+                self._events.publish(MessagesDropped(session.client_id, slow, SLOW))
             self._events.publish(Finished(session, effects.finished, effects.discarded))
         if effects.admission is not None:
             self._not_admitted(session.outbox.backlog, effects.admission)
@@ -646,6 +648,7 @@ class DeliveryService:
             )
             audit_log.note("message discarded", session=recipient, topic=topic, why=refusal.why)
             self._events.publish(Unclaimed(transmission, UNDELIVERABLE))
+            self._events.publish(MessagesDropped(recipient, 1, refusal.why))
             self._units.submit(UnitOfWork(removals=[transmission]))
             return
         log.warning(

@@ -43,6 +43,10 @@ class ConnectRejected(Event):
     reason: ReasonCode
     #: the client and the reason in words
     what: str
+    #: the client identifier and address, and the reason alone
+    client_id: str = ""
+    address: str = ""
+    why: str = ""
     #: a limit of sessions rejected the client
     by_limit: bool = False
     #: the client identifier belongs to a session of another user
@@ -59,6 +63,10 @@ class ClientConnected(Event):
     """CONNACK with code 0 was sent."""
 
     session: Session
+    #: the address of the client
+    address: str = ""
+    #: the client has resumed its session
+    is_resumed: bool = False
 
 
 class ClientDisconnected(Event):
@@ -66,6 +74,10 @@ class ClientDisconnected(Event):
 
     session: Session
     reason: str
+    #: the address of the client
+    address: str = ""
+    #: why the bridge closed the connection, or blank
+    why: str = ""
 
 
 class Subscribed(Event):
@@ -149,6 +161,15 @@ class DeadLettered(Event):
     transmission: Transmission
     #: MQRC
     reason: int
+
+
+class MessagesDropped(Event):
+    """Messages for a client or a shared subscription were discarded: a limit was reached, or it cannot take them."""
+
+    #: the client identifier, or the remote queue manager of a shared subscription
+    owner: str
+    number: int
+    why: str
 
 
 #: The taken message, its outcome, the reason, and the destination queue or topic.

@@ -43,6 +43,7 @@ from bridge.service.administration.handlers import Administration, Wait, lines_o
 from bridge.service.administration.parts import Parts, QueueManagerConnection
 from bridge.service.channels import ChannelError, Channels
 from bridge.service.client_handler import handlers_of
+from bridge.service.client_history import ClientEventHistory, HistoryUnavailable
 from bridge.service.log import LogTail
 from bridge.service.mappings.environment import MappingEnvironment
 from bridge.service.mappings.registry import Mappings, started
@@ -275,7 +276,7 @@ class Bridge:
         )
         self._service = service
         service.payload_schemas.use(schemas_of(host.telemetry_channels.channels))
-        service.journal.trace(configuration.log.level, configuration.log.trace_clients)
+        service.journal.trace_to_log(configuration.log.level, configuration.log.trace_clients)
         if archive is not None:
             service.events.attach(archive)
         if self.metrics is not None:
@@ -284,6 +285,7 @@ class Bridge:
         if traces is not None:
             service.events.attach(traces.deliveries)
             service.units.traces = traces.publications
+        service.journal.keep(await self._open_client_history(stack))
         await service.start()
         serving.push_async_callback(service.stop)
         watch.on_status = service.delivery.use_status
@@ -294,7 +296,6 @@ class Bridge:
             history = HistoryRecorder(service, totals, watch, host, lambda: self.configuration)
             history.begin()
             serving.callback(history.stop)
-            service.journal.keep()
         for line in await host.listen():
             self.announce(line)
 
@@ -365,6 +366,17 @@ class Bridge:
 
         stack.push_async_callback(close)
         return archive
+
+    async def _open_client_history(self, stack: AsyncExitStack) -> ClientEventHistory:
+        """Open the history of clients. It ends after the clients. Raises StartError."""
+        configuration = self.configuration
+        path = configuration.client_history_path
+        try:
+            history = await asyncio.to_thread(ClientEventHistory, configuration.client_history, path)
+        except HistoryUnavailable as error:
+            raise StartError(f"client_history.file: {error}") from error
+        stack.push_async_callback(history.stop)
+        return history
 
     def _begin_audit_log(self) -> None:
         """Open the audit log if it is configured. A standby must not: the active bridge may write it. Raises StartError."""

@@ -216,6 +216,8 @@ METRICS: Final = (
            "Rows that are missing from the archive because they could not be written in time or at all."),
     Metric("mqbridge_archive_files_missing", "gauge", (),
            "1 if finished files of the archive were missing or truncated when the bridge started, otherwise 0."),
+    Metric("mqbridge_client_history_lost_events_total", "counter", (),
+           "Events that are missing from the history of clients: there were too many at a time, or writing failed."),
 )  # fmt: skip
 
 CATALOGUE: Final = MappingProxyType({metric.name: metric for metric in METRICS})

@@ -498,6 +498,8 @@ class Metrics:
             if parts.archive is not None:
                 samples.add("mqbridge_archive_lost_rows_total", parts.archive.loss.rows)
                 samples.add("mqbridge_archive_files_missing", bool(parts.archive.loss.files))
+            if (history := parts.service.journal.history) is not None:
+                samples.add("mqbridge_client_history_lost_events_total", history.loss.events)
             _gather_channels(samples, parts)
             _gather_mappings(samples, parts)
             _gather_limits(samples, parts, None if self._watch is None else self._watch.latest)

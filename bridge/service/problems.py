@@ -70,7 +70,7 @@ LOW_DISK_FRACTION: Final = 0.1
 LOW_DISK_BYTES: Final = 2048 * MIB
 #: Free disk space is reported until it is this many times as much.
 ENOUGH_DISK: Final = 1.2
-#: Seconds for which lost rows and missing files of the archive are reported.
+#: Seconds for which lost rows and missing files of the archive, and lost events of clients, are reported.
 ARCHIVE_LOSS_TIMEOUT: Final = 3600.0
 
 _SEVERITIES: Final = ("critical", "error", "warning")
@@ -120,6 +120,8 @@ REMEDIES: Final = {
     ProblemKind.RELOAD: "Correct the file, then run `mqbridge reload`.",
     ProblemKind.ARCHIVE: "Free space on the archive's disk, or raise archive.memory.",
     ProblemKind.ARCHIVE_FILES: "Restore the files from a copy. Without them, audit, report and replay need --accept-loss.",
+    ProblemKind.CLIENT_HISTORY: "Free space on the disk, or make the file of client_history writable for the bridge. The"
+    " bridge writes to it again by itself.",
 }
 
 Key = tuple[ProblemKind, str]
@@ -578,6 +580,10 @@ def _of_resources(status: QueueManagerStatus | None, parts: Parts, known: Collec
     if parts.archive is not None and time.time() - (lost := parts.archive.loss).noticed < ARCHIVE_LOSS_TIMEOUT:
         command = f"mqbridge data verify {quote(str(parts.configuration.archive.directory))}"
         yield Problem("warning", ProblemKind.ARCHIVE_FILES, "", lost.files, command, lost.noticed)
+    history = parts.service.journal.history
+    if history is not None and time.time() - (loss := history.loss).last < ARCHIVE_LOSS_TIMEOUT:
+        text = f"the history of clients cannot be written: {loss.why}; {counted(loss.events, 'event')} of clients lost"
+        yield Problem("warning", ProblemKind.CLIENT_HISTORY, "", text, "mqbridge explain MQB2017W", loss.first)
     if parts.failed_reload:
         text = f"the last reload changed nothing: {parts.failed_reload}"
         yield Problem("warning", ProblemKind.RELOAD, "", text, "mqbridge check")

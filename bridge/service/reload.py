@@ -21,6 +21,7 @@ from bridge.security.authenticator import UnknownPlugin
 from bridge.security.authenticators import Authenticators
 from bridge.service.administration.parts import Parts
 from bridge.service.channels import ChannelError
+from bridge.service.client_history import HistoryUnavailable
 from bridge.service.log import configure
 from bridge.service.payload_schemas import schemas_of
 
@@ -48,10 +49,15 @@ class ConfigurationChange:
             )
             admin = self._authenticators.of_admin(after.admin)
             schemas = schemas_of(channels)
+            history = parts.configuration.model_copy(update={"client_history": after.client_history})
+            if after.client_history != before.client_history and parts.service.journal.history is not None:
+                await parts.service.journal.history.reload(after.client_history, history.client_history_path)
             if after.audit_log != before.audit_log:
                 audit_log.begin(after.audit_log)
         except (ChannelError, UnknownPlugin, SchemaError) as error:
             raise ReloadRefused(str(error)) from error
+        except HistoryUnavailable as error:
+            raise ReloadRefused(f"client_history.file: {error}") from error
         except OSError as error:
             raise ReloadRefused(f"audit_log.file {after.audit_log.file}: {error.strerror or error}") from error
         parts.service.authentication = authentication
@@ -65,13 +71,15 @@ class ConfigurationChange:
         parts.host.read_credentials()
         # Even without changes: the level may have been set by a command.
         configure(log)
-        parts.service.journal.trace(log.level, log.trace_clients)
+        parts.service.journal.trace_to_log(log.level, log.trace_clients)
         lines = []
         if log != parts.configuration.log:
             traced = f", tracing clients {', '.join(log.trace_clients)}" if log.trace_clients else ""
             lines.append(f"log: {log.level} and above, as {log.format}{traced}")
         if after.audit_log != before.audit_log:
             lines.append(f"audit log: {after.audit_log.file or 'none'}")
+        if after.client_history != before.client_history:
+            lines.append(f"history of clients: {history.client_history_path or 'in memory'}")
         if after.channel_authentication != before.channel_authentication:
             lines.append("channel authentication records changed, for clients that connect from now on")
         if after.limits != before.limits:
@@ -128,6 +136,7 @@ LIVE = frozenset(
         "limits",
         "log",
         "audit_log",
+        "client_history",
         "pipelines",
         "spark",
     )

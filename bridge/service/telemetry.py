@@ -422,7 +422,9 @@ class TelemetryService:
         audit_log.note("disconnected", client.peer, channel=client.channel.name)
         session.detach(time.time())
         self.delivery.take_back(session, sent=True)
-        self.events.publish(ClientDisconnected(session, client.transport.end_reason))
+        transport = client.transport
+        ended = ClientDisconnected(session, transport.end_reason, client.peer.address, transport.end_text)
+        self.events.publish(ended)
         try:
             if client.will is not None:
                 self.wills.leave(client, session)

@@ -696,16 +696,16 @@ def rfh2_of(
     original_topic: str = "",
     format: bytes | None = None,
     ccsid: int = CCSID_UTF8,
+    encoding: int = cmqc.MQENC_NATIVE,
     typed: Mapping[str, Typed] | None = None,
 ) -> bytes:
     """Encode the RFH2 of a publication with its folders mqtt, mqps, usr and mqbridge.
 
     `mqps` contains topic, retained flag and user data, or None if the queue manager writes that folder. A publication of a
-    client, which has no `hops`, may contain its `user`. Correlation Data that
-    does not fit `correl_id`, the CorrelId of the MQMD, is stored in the RFH2. `format` and `ccsid` describe the body. A
-    `format` of None is derived from the Payload Format Indicator. `typed` contains properties of the usr folder with types
-    of their own, which replace User Properties. Raises Unmappable (MQRC_RFH_FORMAT_ERROR) for a value that
-    does not fit an RFH2.
+    client, which has no `hops`, may contain its `user`. Correlation Data that does not fit `correl_id`, the CorrelId of the
+    MQMD, is stored in the RFH2. `format`, `ccsid` and `encoding` describe the body. A `format` of None is derived from the
+    Payload Format Indicator. `typed` contains properties of the usr folder with types of their own, which replace User
+    Properties. Raises Unmappable (MQRC_RFH_FORMAT_ERROR) for a value that does not fit an RFH2.
     """
     try:
         content = _mqtt_content(client_id, qos, packet_id, properties, correl_id, original_topic)
@@ -725,7 +725,7 @@ def rfh2_of(
             format = body_format(None if properties is None else properties.payload_format_indicator)
         return encode_rfh2(
             RFH2(
-                Encoding=cmqc.MQENC_NATIVE,
+                Encoding=encoding,
                 CodedCharSetId=ccsid,
                 Format=format,
                 NameValueCCSID=CCSID_UTF8,

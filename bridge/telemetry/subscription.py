@@ -125,6 +125,13 @@ class SubscriptionData(msgspec.Struct, frozen=True, gc=False):
             text += " RAP"
         return text + "".join([f" ID={identifier}" for identifier in self.subscription_identifiers])
 
+    @property
+    def options(self) -> str:
+        """The options of MQTT 5 in words, or blank."""
+        words = ["No Local"] * self.no_local + ["Retain As Published"] * self.retain_as_published
+        words += [f"Subscription Identifier {identifier}" for identifier in self.subscription_identifiers]
+        return ", ".join(words)
+
 
 def merged(several: Sequence[SubscriptionData]) -> SubscriptionData:
     """Return the data of a single copy of a message for several subscriptions with the same No Local option.
@@ -173,6 +180,14 @@ def subscription_data(user_data: str) -> SubscriptionData:
     if identifiers and max(identifiers) > _MAX_IDENTIFIER:
         return FOREIGN
     return SubscriptionData(int(found[1]), found[2] is not None, found[3] is not None, identifiers)
+
+
+def user_data_in_words(user_data: str) -> str:
+    """Return the QoS and the options in the user data of a subscription, or the user data if the bridge did not write it."""
+    if _USER_DATA.fullmatch(user_data) is None:
+        return user_data
+    data = subscription_data(user_data)
+    return ", ".join(filter(None, (f"QoS {data.qos}", data.options)))
 
 
 #: QoS of a publication -> MQMD.Persistence (integration table 1).

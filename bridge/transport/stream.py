@@ -143,6 +143,7 @@ class StreamConnection:
         "certificate",
         "closing",
         "end_reason",
+        "end_text",
         "owner",
         "peer",
         "protocol",
@@ -173,6 +174,8 @@ class StreamConnection:
         self.closing = False
         #: why the connection ended: the name of an MQTT 5 reason code, or one of the constants below, or "" while it is open
         self.end_reason = ""
+        #: why the bridge closed the connection, in words, or ""
+        self.end_text = ""
         #: bytes that may still arrive before CONNECT is complete
         self._before_connect = config.max_connect_size + LAYERS_BEFORE_CONNECT
         #: reasons not to read
@@ -420,6 +423,7 @@ class StreamConnection:
             return
         if why:
             log.warning("MQB1004W channel %s: disconnected client %s: %s", self._listener.config.name, self.peer, why)
+            self.end_text = self.end_text or why
         if not self.end_reason:
             self.end_reason = BY_CLIENT if reason_code is None else _NAMES[reason_code]
         self.protocol.disconnect(reason_code, why)

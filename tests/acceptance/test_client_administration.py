@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from bridge.mqtt.packets import ConnectProperties, Disconnect, Will, WillProperties
 from tests.helpers.administrator import Administrator
-from tests.helpers.bridge_process import BridgeProcess
+from tests.helpers.bridge_process import MQBRIDGE, BridgeProcess
+from tests.helpers.line_process import LineProcess
 from tests.helpers.patience import until
 from tests.helpers.raw_client import ConnectionClosed, RawClient
 
@@ -133,7 +136,7 @@ def test_since_when_a_client_is_away_outlives_a_restart(bridge: BridgeProcess, a
     assert set(administrator.clients("--away", "0s")) == {"old"}
     assert administrator.does("client", "purge", "--away", "1h") == "0 sessions ended, with a backlog of 0 messages\n"
     said = administrator.does("client", "purge", "--away", "0s", "--dry-run")
-    assert said == "1 session would end, with a backlog of 0 messages\n"
+    assert said == "1 session would end, with a backlog of 0 messages\nclients: 'old'\n"
     assert set(administrator.clients()) == {"old", "here"}
     assert administrator.does("client", "purge", "--away", "0s") == "1 session ended, with a backlog of 0 messages\n"
     assert set(administrator.clients()) == {"here"}
@@ -206,3 +209,53 @@ def test_a_disconnected_mqtt_5_client_gets_the_reason(bridge: BridgeProcess, adm
     assert client.expect(Disconnect).reason_code == 0x98
     client.expect_closed()
     assert not administrator.clients("five")["five"]["connected"]
+
+
+def test_several_clients_are_selected(bridge: BridgeProcess, administrator: Administrator) -> None:
+    clients = {name: RawClient.connected(bridge.port, name) for name in ("sensor-1", "sensor-2", "pump-1", "pump-2")}
+    words = ("client", "disconnect", "pump-1", "sensor-*")
+    assert administrator.does(*words, "--dry-run").startswith(
+        "3 clients would be disconnected\nclients: 'pump-1', 'sensor-1'"
+    )
+    for client in clients.values():
+        client.ping()
+    assert administrator.does(*words) == "3 clients disconnected\n"
+    for name in ("sensor-1", "sensor-2", "pump-1"):
+        clients[name].expect_closed()
+    clients["pump-2"].ping()
+    assert administrator.refused("client", "disconnect", "pump-2", "nobody") == (
+        "1 client disconnected\nthere is no session of client 'nobody'\n"
+    )
+    assert "expected a client identifier, a pattern" in administrator.refused("client", "disconnect", status=2)
+    for name in ("old-1", "old-2"):
+        leave_behind(bridge, name, "t/#")
+    assert administrator.does("client", "purge", "old-*", "--yes") == "2 sessions ended, with a backlog of 0 messages\n"
+    assert set(administrator.clients("old-*")) == set()
+
+
+def test_the_history_and_the_trace_of_a_client(
+    bridge: BridgeProcess, administrator: Administrator, tmp_path: Path
+) -> None:
+    leave_behind(bridge, "departed", "t/#")
+    administrator.does("client", "purge", "departed")
+    events = administrator.json("client", "history", "departed")
+    assert [event["kind"] for event in events] == ["session_ended", "disconnected", "subscribed", "connected"]
+    assert "subscribed to 't/#' with QoS 1" in administrator.does("client", "history", "departed")
+    assert administrator.does("client", "history", "nobody") == "the bridge has no events of this client\n"
+    file = tmp_path / "trace.jsonl"
+    words = ("client", "trace", "traced", "--payloads", "--file", str(file), "--limit", "3")
+    with LineProcess([MQBRIDGE, *words, *administrator.options], env=bridge.env) as tracing:
+        until(file.exists)
+
+        def is_traced() -> bool:
+            # The first request begins the trace.
+            RawClient.connected(bridge.port, "traced").vanish()
+            return file.stat().st_size > 0
+
+        until(is_traced)
+        assert tracing.wait() == 0
+    entries = [json.loads(line) for line in file.read_text().splitlines()]
+    assert len(entries) == 3 and any("connected via channel" in entry["text"] for entry in entries)
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert "File exists" in administrator.refused("client", "trace", "traced", "--file", str(file))
+    assert administrator.does("client", "trace", "traced", "--for", "0s") == ""

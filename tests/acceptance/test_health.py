@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable
 from pathlib import Path
 
@@ -38,6 +39,9 @@ def test_a_bridge_that_stands_by(remote: Callable[..., RemoteBridgeProcess], tmp
         assert ask(f"{url}/readyz") == (503, "standing by\n")
         assert ask(f"{url}/healthz") == (200, "ok\n")
         assert "is standing by" in administrator.does("status")  # a healthy standby has no problems
+        # A change is refused, with the name of the active bridge.
+        active = f"on host {socket.gethostname()}, process {first.process.pid}"
+        assert active in administrator.refused("client", "purge", "keeper")
         status, text = ask(f"{url}/metrics")
         assert status == 200
         assert f'mqbridge_state{{qmgr="{NAME}",state="standing by"}} 1.0' in text

@@ -16,13 +16,14 @@ class Administrator:
     """Runs commands in this process, at one bridge."""
 
     def __init__(self, bridge: BridgeProcess) -> None:
-        self._options = ["--config", str(bridge.config)] if bridge.config is not None else []
-        self._options += [str(one) for one in bridge.data_options()]
+        #: the options that reach the bridge
+        self.options = ["--config", str(bridge.config)] if bridge.config is not None else []
+        self.options += [str(one) for one in bridge.data_options()]
         self._env = bridge.env
 
     def run(self, *words: str) -> Result:
         """Run a command to its end, whatever its exit status."""
-        result = CliRunner().invoke(program, [*words, *self._options], env=self._env, catch_exceptions=False)
+        result = CliRunner().invoke(program, [*words, *self.options], env=self._env, catch_exceptions=False)
         assert_no_secret(result.output, f"what mqbridge {words[0]} printed")
         return result
 

@@ -261,11 +261,15 @@ class FirstRemover(Remover):
         self._delay = max(standby_delay, first_delay)
         #: time.monotonic() when the lock was found free, None: it was in use
         self._free_since: float | None = None
+        #: that other bridges may open the lock first, or blank
+        self._others = ""
         self.max_pause = STANDBY_PAUSE
         #: The receipts for the first units of work of the other workers.
         self.receipts: list[bytes] = []
         self._active = False
         self._standing_by = False
+        #: the last active bridge, for a log line
+        self._holder = ""
 
     def is_temporary(self, error: BaseException) -> bool:
         """Return whether to retry. Report a standby while another bridge is active.
@@ -279,7 +283,7 @@ class FirstRemover(Remover):
             if self._active:
                 log.warning("MQB4101W the queue manager still has %s open for the lost connection", self._queues.lock)
             else:
-                why = f"standing by: {error.detail or self._in_use}"
+                why = f"standing by: {self._others or self._in_use}"
                 log.info("MQB4102I %s", why)
                 self._events.standing_by(why)
         if self._active or error.reason == cmqc.MQRC_OBJECT_IN_USE or error.reason in LOST:
@@ -309,15 +313,18 @@ class FirstRemover(Remover):
     def _in_use(self) -> str:
         """Why this bridge stands by."""
         queues = self._queues
-        return f"another bridge has {queues.lock} or {queues.transmission} open for exclusive input"
+        return f"another bridge{self._holder} has {queues.lock} or {queues.transmission} open for exclusive input"
 
     def _lock(self, connection: Connection) -> None:
         state = PersistentState(connection, self._identifiers, self._queues.state)
         if self._active:
             # Another bridge may have been active since this one lost its connection.
             state.check_owner()
-        elif self._delay:
-            self._wait_for_others(connection)
+        else:
+            owner = state.owner()
+            self._holder = "" if owner is None else f", probably that on host {owner.host}, process {owner.process},"
+            if self._delay:
+                self._wait_for_others(connection)
         options = cmqc.MQOO_INPUT_EXCLUSIVE | cmqc.MQOO_FAIL_IF_QUIESCING
         connection.open(MQOD(ObjectName=self._queues.lock), options)
         if not self._active:
@@ -331,13 +338,13 @@ class FirstRemover(Remover):
         (inputs,), _ = inquire(connection, od, (cmqc.MQIA_OPEN_INPUT_COUNT,), options)
         now = time.monotonic()
         if inputs:
-            self._free_since, self._delay = None, self._standby_delay
-            raise MQError(cmqc.MQRC_OBJECT_IN_USE, self._in_use)
+            self._free_since, self._delay, self._others = None, self._standby_delay, ""
+            raise MQError(cmqc.MQRC_OBJECT_IN_USE)
         if self._free_since is None:
             self._free_since = now
         if now - self._free_since < self._delay:
-            why = f"{self._queues.lock} is free, and other bridges may open it for {self._delay:g} s"
-            raise MQError(cmqc.MQRC_OBJECT_IN_USE, why)
+            self._others = f"{self._queues.lock} is free, and other bridges may open it for {self._delay:g} s"
+            raise MQError(cmqc.MQRC_OBJECT_IN_USE)
 
     def _become_owner(self, connection: Connection) -> dict[StateKey, tuple[bytes, StateRecord]]:
         """Become the owner, prevent the previous bridge from committing, read the records, and remove obsolete messages.

@@ -15,11 +15,12 @@ import msgspec
 
 from bridge.administration.answers import (
     ClientDetails,
+    ClientEvent,
     ClientPage,
     ClientRow,
     ClientStatus,
     ClientSubscriptionStatus,
-    ClientTraffic,
+    ClientTrace,
     InFlightMessage,
     age,
     counted,
@@ -28,21 +29,29 @@ from bridge.administration.protocol import Answer, NotFound, Refused
 from bridge.administration.requests import (
     MOST_ROWS,
     ClientColumn,
-    DisconnectClient,
+    ClientSelection,
+    DisconnectClients,
     ListClients,
     PurgeClients,
     ShowClient,
-    WatchClient,
+    ShowClientHistory,
+    TraceClient,
 )
 from bridge.mqtt.reason_codes import ReasonCode
 from bridge.service.administration.parts import ROWS_AT_A_TURN, Parts
+from bridge.service.client_history import HistoryUnavailable
 from bridge.telemetry.session import Session
+from bridge.telemetry.subscription import subscription_data
 from bridge.telemetry.transmission import put_time_of
 
 #: Wildcards of `translate` other than `*`, escaped because client identifiers may contain them.
 _OTHER_WILDCARDS = compiled(r"[?\[]")
 #: Maximum number of messages shown from a client's backlog.
 WAITING_SHOWN = 100
+#: Maximum number of events shown from a client's history.
+EVENTS_SHOWN = 20
+#: Maximum number of clients that an answer names.
+NAMES_SHOWN = 20
 #: Number of sessions purged before waiting for their commits. Each is a unit of work and ends subscriptions.
 PURGES_AT_A_TURN = 20
 #: Seconds to wait for commits before reporting that they are not finished.
@@ -51,14 +60,12 @@ COMMIT_TIMEOUT = 10.0
 
 async def list_clients(parts: Parts, request: ListClients) -> ClientPage:
     """Return one page of clients in the order of a column, and the totals of all matching clients."""
-    wanted = compiled(translate(_OTHER_WILDCARDS.sub(r"[\g<0>]", request.pattern))).match
+    wanted = _matcher([request.pattern])
     rates = parts.activity.keep_counting().rates() if request.rates else lambda _: None
     key, now = _sort_key(parts, request.sort, rates), time.time()
     page = ClientPage(clients=[], found=0, connected=0, waiting=0, in_flight=0, subscriptions=0)
     matching: list[tuple[Any, Session]] = []
-    async for session in _sessions(
-        parts, lambda client_id: client_id > request.after and wanted(client_id) is not None
-    ):
+    async for session in _sessions(parts, lambda client_id: client_id > request.after and wanted(client_id)):
         if request.channel not in (None, session.channel) or request.connected not in (None, session.connected):
             continue
         if request.away_for is not None and _away_for(parts, session, now) < request.away_for:
@@ -77,6 +84,12 @@ async def list_clients(parts: Parts, request: ListClients) -> ClientPage:
         status = msgspec.structs.asdict(status_of(parts, session))
         page.clients.append(ClientRow(**status, oldest=_oldest(session), received_rate=received, sent_rate=sent))
     return page
+
+
+def _matcher(patterns: list[str]) -> Callable[[str], bool]:
+    """Return a function that returns whether a client identifier matches one of the patterns."""
+    matches = compiled("|".join(translate(_OTHER_WILDCARDS.sub(r"[\g<0>]", one)) for one in patterns)).match
+    return lambda client_id: matches(client_id) is not None
 
 
 def _sort_key(
@@ -113,18 +126,28 @@ def _oldest(session: Session) -> float:
     return min(filter(None, times), default=0.0)
 
 
-async def watch_client(parts: Parts, request: WatchClient) -> ClientTraffic:
-    if not parts.service.journal.keeps:
-        raise Refused("messages of clients are recorded only if the bridge has an admin port (admin.port)")
-    _session(parts, request.client_id)
-    return parts.service.journal.watch(request.client_id, request.after, request.payloads)
+async def trace_client(parts: Parts, request: TraceClient) -> ClientTrace:
+    return parts.service.journal.trace(request.client_id, request.after, request.payloads)
+
+
+async def show_client_history(parts: Parts, request: ShowClientHistory) -> list[ClientEvent]:
+    return await _events(parts, request.client_id, request.rows)
+
+
+async def _events(parts: Parts, client_id: str, rows: int) -> list[ClientEvent]:
+    history = parts.service.journal.history
+    if history is None:
+        return []
+    try:
+        return await history.events_of(client_id, rows)
+    except HistoryUnavailable as error:
+        raise Refused(str(error)) from error
 
 
 async def show_client(parts: Parts, request: ShowClient) -> ClientDetails:
     session = _session(parts, request.client_id)
     client = parts.service.clients.get(request.client_id)
-    subscriptions = [ClientSubscriptionStatus(*one) for one in sorted(session.filters.items())]
-    subscriptions += [ClientSubscriptionStatus(*one) for one in session.shares.values()]
+    subscriptions = [_subscription(*one) for one in (*sorted(session.filters.items()), *session.shares.values())]
     outbox = session.outbox
     waiting = [
         one.topic if one.topic is not None else one.remote_queue for one in islice(outbox.backlog, WAITING_SHOWN)
@@ -156,52 +179,132 @@ async def show_client(parts: Parts, request: ShowClient) -> ClientDetails:
         oldest=_oldest(session),
         received_rate=received_rate,
         sent_rate=sent_rate,
-        events=parts.service.journal.events_of(request.client_id),
+        events=await _events(parts, request.client_id, EVENTS_SHOWN),
     )
 
 
-async def disconnect_client(parts: Parts, request: DisconnectClient) -> Answer:
-    """Disconnect a client and publish its will. Raises Refused."""
-    client = parts.service.clients.get(request.client_id)
+def _subscription(topic_filter: str, user_data: str) -> ClientSubscriptionStatus:
+    options = subscription_data(user_data)
+    return ClientSubscriptionStatus(topic_filter, options.qos, options.options, user_data)
+
+
+async def disconnect_clients(parts: Parts, request: DisconnectClients) -> Answer:
+    """Disconnect clients and publish their wills. Raises Refused."""
+    if len(request.ids) == 1 and not request.patterns:
+        return Answer(lines=[_disconnect(parts, request.ids[0], request)])
+    outcome = _Outcome("client", "disconnected", request.dry_run)
+    for client_id in request.ids:
+        outcome.attempt(client_id, lambda client_id=client_id: _disconnect(parts, client_id, request))  # type: ignore[misc]
+    async for session in _matching(parts, request):
+        if session.connected and request.channel in (None, session.channel):
+            outcome.attempt(session.client_id, lambda: _disconnect(parts, session.client_id, request))  # noqa: B023
+    return outcome.answer()
+
+
+def _disconnect(parts: Parts, client_id: str, request: DisconnectClients) -> str:
+    """Disconnect a client, and return a line for display. Raises Refused."""
+    client = parts.service.clients.get(client_id)
     if client is None:
-        _session(parts, request.client_id)
-        raise Refused(f"client {request.client_id!r} is not connected")
+        _session(parts, client_id)
+        raise Refused(f"client {client_id!r} is not connected")
+    if request.channel not in (None, client.channel.name):
+        raise Refused(f"client {client_id!r} is not of channel {request.channel}, but of {client.channel.name}")
+    if request.dry_run:
+        return f"client {client_id!r} would be disconnected"
     client.close("disconnected by an administrator", ReasonCode.ADMINISTRATIVE_ACTION)
-    return Answer(lines=[f"client {request.client_id!r} disconnected"])
+    return f"client {client_id!r} disconnected"
 
 
 async def purge_clients(parts: Parts, request: PurgeClients) -> Answer:
     """End sessions, including subscriptions, backlogs and wills. Connected clients are disconnected. Raises Refused."""
-    if request.client_id is not None:
-        session = _session(parts, request.client_id)
-        if why := _spared(parts, session, request, time.time()):
-            raise Refused(f"client {request.client_id!r} {why}; its session goes on")
-        backlog = f"its backlog of {counted(len(session.outbox.backlog), 'message')}"
-        if request.dry_run:
-            return Answer(lines=[f"session of client {request.client_id!r} would end, and {backlog} would be deleted"])
-        purge(parts, session)
-        return Answer(
-            lines=[f"session of client {request.client_id!r} ended; deleted {backlog}", *await _committed(parts)]
-        )
-    if request.channel is None and request.away_for is None:
-        raise Refused("which sessions? Name a client identifier, a channel, or for how long clients have been away")
-    now, ended, waiting = time.time(), 0, 0
+    now = time.time()
+    if len(request.ids) == 1 and not request.patterns:
+        line = _purge(parts, request.ids[0], request, now)
+        return Answer(lines=[line, *([] if request.dry_run else await _committed(parts))])
+    outcome, waiting = _Outcome("session", "ended", request.dry_run), 0
     not_yet: list[str] = []
-    async for session in _sessions(parts, lambda _: True):
+    for client_id in request.ids:
+        session = parts.service.sessions.get(client_id)
+        backlog = 0 if session is None else len(session.outbox.backlog)
+        if outcome.attempt(client_id, lambda client_id=client_id: _purge(parts, client_id, request, now)):  # type: ignore[misc]
+            waiting += backlog
+    async for session in _matching(parts, request):
         if _spared(parts, session, request, now):
             continue
-        ended += 1
-        waiting += len(session.outbox.backlog)
-        if request.dry_run:
-            continue
-        purge(parts, session)
-        if not ended % PURGES_AT_A_TURN and not not_yet:
+        backlog = len(session.outbox.backlog)
+        outcome.attempt(session.client_id, lambda: _purge(parts, session.client_id, request, now))  # noqa: B023
+        waiting += backlog
+        if not request.dry_run and not outcome.succeeded % PURGES_AT_A_TURN and not not_yet:
             not_yet = await _committed(parts)
-    outcome = "would end" if request.dry_run else "ended"
-    told = f"{counted(ended, 'session')} {outcome}, with a backlog of {counted(waiting, 'message')}"
     if not request.dry_run:
         not_yet = not_yet or await _committed(parts)
-    return Answer(lines=[told, *not_yet])
+    answer = outcome.answer(f", with a backlog of {counted(waiting, 'message')}")
+    answer.lines += not_yet
+    return answer
+
+
+def _purge(parts: Parts, client_id: str, request: PurgeClients, now: float) -> str:
+    """End a session, and return a line for display. Raises Refused."""
+    session = _session(parts, client_id)
+    if why := _spared(parts, session, request, now):
+        raise Refused(f"client {client_id!r} {why}; its session goes on")
+    backlog = f"its backlog of {counted(len(session.outbox.backlog), 'message')}"
+    if request.dry_run:
+        return f"session of client {client_id!r} would end, and {backlog} would be deleted"
+    purge(parts, session)
+    return f"session of client {client_id!r} ended; deleted {backlog}"
+
+
+class _Outcome:
+    """What a request for several clients has done."""
+
+    def __init__(self, noun: str, done: str, dry_run: bool) -> None:
+        self._noun = noun
+        self._done = done
+        self._dry_run = dry_run
+        self._clients: list[str] = []
+        self._failures: list[str] = []
+        self.succeeded = 0
+
+    def attempt(self, client_id: str, change: Callable[[], str]) -> bool:
+        """Change something of a client, and return whether that succeeded."""
+        try:
+            change()
+        except Refused as error:
+            self._failures.append(str(error))
+            return False
+        self.succeeded += 1
+        if len(self._clients) < NAMES_SHOWN:
+            self._clients.append(client_id)
+        return True
+
+    def answer(self, more: str = "") -> Answer:
+        """Return the answer: the number and the first clients, then what failed."""
+        verb = self._done
+        if self._dry_run:
+            verb = {"ended": "would end", "disconnected": "would be disconnected"}[verb]
+        lines = [f"{counted(self.succeeded, self._noun)} {verb}{more}"]
+        if self._dry_run and self._clients:
+            rest = f" and {self.succeeded - len(self._clients):,} more" if self.succeeded > len(self._clients) else ""
+            lines.append(f"clients: {', '.join(map(repr, self._clients))}{rest}")
+        lines += self._failures[:NAMES_SHOWN]
+        if (hidden := len(self._failures) - NAMES_SHOWN) > 0:
+            lines.append(f"and {hidden:,} more failures")
+        return Answer(ok=not self._failures, lines=lines)
+
+
+async def _matching(parts: Parts, request: ClientSelection[None]) -> AsyncIterator[Session]:
+    """Yield the sessions that a request selects without naming them. Raises Refused if it selects nothing in particular."""
+    restricted = request.channel is not None or getattr(request, "away_for", None) is not None
+    if not request.ids and not request.patterns and not restricted:
+        raise Refused(
+            "no clients were selected: name clients, a pattern, a channel, or for how long they have been away"
+        )
+    if request.patterns or not request.ids:
+        named = frozenset(request.ids)
+        matches = _matcher(request.patterns or ["*"])
+        async for session in _sessions(parts, lambda client_id: client_id not in named and matches(client_id)):
+            yield session
 
 
 def _spared(parts: Parts, session: Session, request: PurgeClients, now: float) -> str:

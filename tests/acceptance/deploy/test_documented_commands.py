@@ -436,6 +436,7 @@ SCENES: dict[str, Callable[[Reader], None]] = {
     "moving-from-mqxr": prepared_queue_manager,
     "operations": service,
     "pipelines": pipeline,
+    "records": service,
     "troubleshooting": service,
     "upgrading": service,
     "without-mqxr": prepared_queue_manager,

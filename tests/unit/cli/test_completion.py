@@ -23,7 +23,7 @@ mappings:
   off: {{from: {{mqtt: "off/#"}}, to: {{topic: x}}, enabled: false}}
 """
 COMPLETED = [
-    ("client ", {"list", "show", "disconnect", "purge"}),
+    ("client ", {"list", "show", "history", "trace", "disconnect", "purge"}),
     ("client li", {"list"}),
     ("mapping pause o", {"orders", "off"}),
     ("link test ", {"cloud"}),

@@ -20,7 +20,7 @@ TYPES = "embedded or ibm"
 FREE_PLACE = "an address and port where nothing else in this file listens"
 KNOWN = (
     "a known key (queue_manager, channels, channel_authentication, transmission_queue, links, mappings, pipelines, spark,"
-    " control_socket, limits, password_cache, archive, log, audit_log, admin or traces)"
+    " control_socket, limits, password_cache, archive, log, audit_log, client_history, admin or traces)"
 )
 LISTENER = "queue_manager:\n  listener:\n    "
 

@@ -57,8 +57,14 @@ def test_it_has_every_option(uncommented: Path) -> None:
     configuration: Configuration = load(uncommented)
     channel = configuration.channels[0]
     sections = [configuration, configuration.queue_manager, channel, configuration.limits, configuration.log]
-    sections += [configuration.spark, configuration.audit_log, configuration.admin, configuration.traces]
-    assert [unset(section) for section in sections] == [set()] * 9
+    sections += [
+        configuration.spark,
+        configuration.audit_log,
+        configuration.client_history,
+        configuration.admin,
+        configuration.traces,
+    ]
+    assert [unset(section) for section in sections] == [set()] * 10
 
 
 def test_its_example_of_a_listener_works(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from bridge.administration.requests import DisconnectClient, SetLogLevel, StopChannel
+from bridge.administration.requests import DisconnectClients, SetLogLevel, StopChannel
 from bridge.config.operations import LogLevel
 from bridge.mqtt.packets import Publish
 from bridge.service.lifecycle import Bridge
@@ -53,17 +53,17 @@ async def test_clients_are_traced_by_level_and_pattern(
         await asyncio.to_thread(exchange, port_of(bridge), "dev-1")
         await asyncio.to_thread(exchange, port_of(bridge), "dev-1")  # the first session has certainly ended
         prefix = "MQB2005I trace of client 'dev-1': "
-        events = [re.sub(r"packet \d+", "packet N", line.removeprefix(prefix)) for line in lines(caplog)]
+        events = [re.sub(r"packet \d+|127\S+", "N", line.removeprefix(prefix)) for line in lines(caplog)]
         assert events[:8] == (
             [
-                "connected via channel A as user ''",
+                "connected via channel A from N as user '': clean session",
                 "subscribed to 't' with QoS 1",
                 "published to 't', QoS 1, 3 bytes: put",
-                "message of topic 't': acknowledged packet N",
+                "message of topic 't': acknowledged N",
                 "published to 'nobody/subscribes', QoS 0, 0 bytes: put",
-                "connection ended: disconnected by client",
+                "connection from N disconnected by the client",
                 "session ended",
-                "connected via channel A as user ''",
+                "connected via channel A from N as user '': clean session",
             ]
             if traced
             else []
@@ -88,9 +88,9 @@ async def test_administrative_actions_are_logged_with_user_and_result(
     caplog.set_level(logging.INFO)
     async with running(configuration(tmp_path)) as bridge:
         await bridge.answer(StopChannel(name="A"), "maria")
-        await bridge.answer(DisconnectClient(client_id="nobody"), "maria")
+        await bridge.answer(DisconnectClients(ids=["nobody"]), "maria")
     events = [record.getMessage() for record in caplog.records if record.getMessage().startswith("MQB901")]
     assert events == [
         "MQB9010I user maria: channel stop name=A: channel A stopped; 0 clients disconnected",
-        "MQB9011W user maria: client disconnect client_id=nobody was rejected: there is no session of client 'nobody'",
+        "MQB9011W user maria: client disconnect ids=['nobody'] was rejected: there is no session of client 'nobody'",
     ]

@@ -45,7 +45,7 @@ class Applied:
             use_limits=lambda _: self.noted.append("limits"),
             read_credentials=lambda: self.noted.append("credentials"),
         )
-        journal = SimpleNamespace(trace=lambda *_: None)
+        journal = SimpleNamespace(trace_to_log=lambda *_: None, history=None)
         service = SimpleNamespace(
             authentication={}, limits=configuration.limits, journal=journal, payload_schemas=PayloadSchemas()
         )

@@ -10,10 +10,17 @@ from typing import Any
 import pytest
 
 from bridge.administration.protocol import Refused
-from bridge.administration.requests import ListClients, PurgeClients, ShowClient
+from bridge.administration.requests import DisconnectClients, ListClients, PurgeClients, ShowClient
 from bridge.mq.backend import ClientSubscription, RecoveredState
 from bridge.mqtt.packets import Subscribe
-from bridge.service.administration.clients import PURGES_AT_A_TURN, list_clients, purge_clients, show_client
+from bridge.service.administration.clients import (
+    NAMES_SHOWN,
+    PURGES_AT_A_TURN,
+    disconnect_clients,
+    list_clients,
+    purge_clients,
+    show_client,
+)
 from bridge.service.administration.parts import ROWS_AT_A_TURN, Parts
 from bridge.telemetry.identity import Principal
 from bridge.telemetry.session import SessionState
@@ -59,7 +66,9 @@ async def test_a_dry_run_ends_nothing(many: Any) -> None:
     """The answer says what would be ended, and nothing is."""
     async with many as bridge:
         done = await purge_clients(parts_of(bridge), PurgeClients(away_for=0.0, dry_run=True))
-        assert done.lines == [f"{COUNT:,} sessions would end, with a backlog of 0 messages"]
+        assert done.lines[0] == f"{COUNT:,} sessions would end, with a backlog of 0 messages"
+        names = ", ".join(map(repr, NAMES[:NAMES_SHOWN]))
+        assert done.lines[1:] == [f"clients: {names} and {COUNT - NAMES_SHOWN:,} more"]
         assert len(bridge.service.sessions) == COUNT
         assert bridge.backend.unsubscribed == []
 
@@ -91,7 +100,7 @@ async def test_pages_follow_one_another(many: Any) -> None:
 async def test_a_purge_of_nothing_in_particular_is_refused(many: Any) -> None:
     """Without a client, a channel or a time all sessions would end: that is no slip of the finger."""
     async with many as bridge:
-        with pytest.raises(Refused, match="which sessions"):
+        with pytest.raises(Refused, match="no clients were selected"):
             await purge_clients(parts_of(bridge), PurgeClients())
         assert len(bridge.service.sessions) == COUNT
 
@@ -106,3 +115,22 @@ async def test_the_owner_and_the_options_of_subscriptions_are_shown(bridge: Any)
         assert [(one.topic_filter, one.user_data) for one in details.subscriptions] == [("t/#", "1")]
         running.service.sessions["c"].principal = Principal(True, "alice")
         assert (await show_client(parts_of(running), ShowClient("c"))).owner == "user 'alice'"
+
+
+async def test_clients_are_selected_by_names_and_patterns(many: Any) -> None:
+    async with many as bridge:
+        parts = parts_of(bridge)
+        names = PurgeClients(ids=["c00001", "c00002", "nobody"], patterns=["c0001*"])
+        answer = await purge_clients(parts, names)
+        assert (answer.ok, answer.lines) == (
+            False,
+            ["12 sessions ended, with a backlog of 0 messages", "there is no session of client 'nobody'"],
+        )
+        assert [name for name in NAMES[:21] if name not in bridge.service.sessions] == [
+            "c00001",
+            "c00002",
+            *(f"c{number:05}" for number in range(10, 20)),
+        ]
+        # None of them is connected.
+        answer = await disconnect_clients(parts, DisconnectClients(patterns=["c*"], dry_run=True))
+        assert (answer.ok, answer.lines) == (True, ["0 clients would be disconnected"])

@@ -1,0 +1,112 @@
+"""Mappings of COBOL records in a bridge process: both directions, dead letters, a copybook that changes meanwhile."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.helpers.administrator import Administrator
+from tests.helpers.bridge_process import BridgeProcess
+from tests.helpers.mosquitto import Subscriber
+from tests.helpers.patience import until
+from tests.helpers.raw_client import RawClient
+
+COPYBOOK = """\
+       01  READING.
+           05  DEVICE                   PIC X(4).
+           05  TEMPERATURE              PIC S9(3)V9 COMP-3.
+           05  SAMPLES                  PIC S9(4) COMP.
+"""
+MAPPINGS = """
+mappings:
+  readings:
+    from: {{mqtt: "readings/+"}}
+    to: {{queue: READINGS}}
+    payload: {{copybook: {directory}/reading.cpy, ccsid: 273}}
+    attributes: {{rfh2: false}}
+  commands:
+    from: {{queue: COMMANDS}}
+    to: {{mqtt: "commands/{{$.device|lower}}"}}
+    payload: {{copybook: {directory}/reading.cpy}}
+    attributes: {{qos: 1, retained: always}}
+"""
+#: {"device": "Ä1", "temperature": 21.5, "samples": -2} in CCSID 273 and Encoding 785.
+RECORD = bytes.fromhex("4AF14040 00215C FFFE".replace(" ", ""))
+DOCUMENT = '{"device":"Ä1","temperature":21.5,"samples":-2}'
+
+
+def status(bridge: BridgeProcess, name: str) -> Any:
+    return next(one for one in Administrator(bridge).json("mapping", "list") if one["name"] == name)
+
+
+def running(bridge: BridgeProcess) -> None:
+    for name in ("readings", "commands"):
+        until(lambda name=name: status(bridge, name)["state"] == "running", lambda: bridge.log)  # type: ignore[misc]
+
+
+def records(bridge: BridgeProcess, queue: str) -> list[bytes]:
+    return [base64.b64decode(message["body"]) for message in bridge.messages(queue)]
+
+
+@pytest.fixture
+def bridge(new_bridge: Callable[..., BridgeProcess], queue_manager: str, tmp_path: Path) -> Iterator[BridgeProcess]:
+    (tmp_path / "reading.cpy").write_text(COPYBOOK)
+    text = f"control_socket: {tmp_path / 'control'}\n" + MAPPINGS.format(directory=tmp_path)
+    made = new_bridge(config=text).start()
+    made.mqsc("DEFINE QLOCAL(READINGS) MAXDEPTH(2)\nDEFINE QLOCAL(COMMANDS)")
+    running(made)
+    yield made
+
+
+@pytest.mark.queue_managers("embedded", "ibmmq", "pymqi")
+def test_records_in_both_directions(bridge: BridgeProcess, queue_manager: str, tmp_path: Path) -> None:
+    for level in (4, 5):
+        RawClient.connected(bridge.port, f"d{level}", level=level).publish("readings/1", DOCUMENT.encode(), 1)
+    bridge.wait_for_depth("READINGS", 2)
+    for message in bridge.messages("READINGS"):
+        described = message["rfh2"][0] if message["rfh2"] else message["md"]
+        assert (described["CodedCharSetId"], described["Encoding"]) == (273, 785)
+        assert base64.b64decode(message["body"]) == RECORD
+    subscriber = Subscriber(bridge.port, "commands/#", qos=1)
+    for body in (RECORD[:4] + b"\x40" + RECORD[5:], RECORD):
+        bridge.mq("put", "COMMANDS", "--ccsid", "273", "--encoding", "785", "--persistent", "-", stdin=body)
+    assert subscriber.message() == {"topic": "commands/ä1", "payload": DOCUMENT, "qos": 1, "retain": 0}
+    subscriber.stop()
+    (letter,) = bridge.messages("SYSTEM.DEAD.LETTER.QUEUE")
+    assert (letter["dlh"]["Reason"], letter["dlh"]["PutApplName"]) == (2110, "commands")
+    assert base64.b64decode(letter["body"]) == RECORD[:4] + b"\x40" + RECORD[5:]
+    why = "field temperature at offset 4 (X'40215C'): more than 4 digits"
+    assert why in status(bridge, "commands")["last_error"]
+    RawClient.connected(bridge.port, "d").publish("readings/1", b'{"device": "toolong"}', 1)
+    until(lambda: status(bridge, "readings")["dead_lettered"] == 1, lambda: bridge.log)
+    why = "field device at offset 0: 'toolong' has 7 bytes, of 4 at most"
+    assert why in status(bridge, "readings")["last_error"]
+
+
+@pytest.mark.queue_managers("embedded", "ibmmq")
+def test_a_copybook_that_changes_while_the_queue_is_full(bridge: BridgeProcess, tmp_path: Path) -> None:
+    client = RawClient.connected(bridge.port, "d")
+    for number in range(3):
+        client.publish("readings/1", json.dumps({"device": str(number), "temperature": 1, "samples": 2}).encode(), 1)
+    until(lambda: status(bridge, "readings")["state"] == "retrying", lambda: bridge.log)
+    # An invalid copybook changes nothing.
+    (tmp_path / "reading.cpy").write_text(COPYBOOK.replace("COMP-3", "COMP-9"))
+    done = Administrator(bridge).run("reload")
+    assert done.exit_code != 0
+    assert "reading.cpy:3:53: the clause COMP-9 is not supported" in done.stderr
+    # A longer field: the record that waits gets the new layout, and those on the queue keep theirs.
+    (tmp_path / "reading.cpy").write_text(COPYBOOK.replace("X(4)", "X(6)"))
+    assert "mapping readings changed" in Administrator(bridge).does("reload")
+    until(lambda: status(bridge, "readings")["state"] == "retrying", lambda: bridge.log)
+    bridge.kill()
+    bridge.start()
+    assert [len(record) for record in records(bridge, "READINGS")] == [9, 9]
+    until(lambda: status(bridge, "readings")["state"] == "retrying", lambda: bridge.log)
+    bridge.mqsc("ALTER QLOCAL(READINGS) MAXDEPTH(100)")
+    bridge.wait_for_depth("READINGS", 3)
+    assert records(bridge, "READINGS")[2] == bytes.fromhex("F24040404040 00010C 0002".replace(" ", ""))
