@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal, TypeVar
 from msgspec import Meta, field
 
 from bridge.administration import answers, counters, mapping_status
+from bridge.administration import search as searching
 from bridge.administration.protocol import Request, concrete
 
 T_co = TypeVar("T_co", covariant=True)
@@ -35,6 +36,17 @@ class Reload(Request[None], tag="reload"):
 
 class ShowStatus(Request[answers.BridgeStatus], tag="status"):
     """Return the status of the bridge."""
+
+
+class Search(Request[searching.SearchResult], tag="search"):
+    """Search for clients, topics, queues, mappings, links, pipelines, channels, settings and problems."""
+
+    #: a part of a name or of another text of the object; case does not matter. A blank text finds nothing
+    text: SearchText = ""
+    #: only these kinds; an empty list selects all kinds
+    kinds: list[searching.SearchKind] = field(default_factory=list)
+    #: the maximum number of matches of each kind
+    rows: int = 20
 
 
 class ListProblems(Request[list[answers.Problem]], tag="problem list"):
@@ -292,6 +304,46 @@ class ClearQueue(Request[None], tag="queue clear"):
     name: str
     #: MsgIds in hexadecimal; an empty list selects all messages
     ids: list[str] = field(default_factory=list)
+
+
+class ListObjects(Request[list[answers.ObjectRow]], tag="object list"):
+    """List the objects of a kind, by name."""
+
+    kind: answers.ObjectKind
+    #: include the objects of the queue manager itself, whose names begin with SYSTEM
+    system: bool = False
+
+
+class ShowObject(Request[answers.ObjectDetails], tag="object show"):
+    """Return the attributes of an object that have an effect, with their possible values."""
+
+    kind: answers.ObjectKind
+    #: blank: the defaults of a new object
+    name: str = ""
+
+
+class DumpDefinitions(Request[str], tag="mqsc dump"):
+    """Return the MQSC commands that define all objects of the embedded queue manager."""
+
+    #: whether to include attributes that have their default values
+    everything: bool = False
+
+
+class PreviewCommands(Request[list[answers.CommandEffect]], tag="mqsc preview"):
+    """Return what MQSC commands would do to queues, topics and namelists, without running them."""
+
+    commands: str
+
+
+class RunCommands(Request[None], tag="mqsc run"):
+    """Run MQSC commands that create, alter, delete or clear queues, topics and namelists of the embedded queue manager.
+
+    If one of them has a mistake, none is run. Commands for SYSTEM objects and for other kinds of objects are left out.
+    """
+
+    CHANGES = True
+
+    commands: str
 
 
 class DeadLetterRequest(Request[T_co]):

@@ -23,6 +23,7 @@ from bridge.administration.control_socket import NoBridge
 from bridge.administration.counters import Counters, Rates, rates
 from bridge.administration.mapping_status import MappingStatus
 from bridge.administration.protocol import Request
+from bridge.administration.search import SearchMatch
 from bridge.cli import options, output
 from bridge.cli.failures import FAILED, NOT_FOUND, WRONG_USAGE, Failure
 from bridge.cli.options import BRIDGE, OUTPUT, YES, argument, flag, option, settings, takes
@@ -142,6 +143,51 @@ def _as_typed(command: str) -> str:
         for option, value in (("-c", settings.config), ("--data-dir", settings.data_dir)):
             command += f" {option} {value}" if value is not None else ""
     return command
+
+
+class SearchKinds(StrEnum):
+    """Kinds of objects that `search` finds."""
+
+    problem = "problem"
+    client = "client"
+    topic = "topic"
+    queue = "queue"
+    mapping = "mapping"
+    link = "link"
+    pipeline = "pipeline"
+    channel = "channel"
+    setting = "setting"
+
+
+@takes(BRIDGE | OUTPUT)
+def search(
+    text: Annotated[str, argument("TEXT", "A part of a name, address, user or value. Case does not matter.")],
+    kind: Annotated[
+        list[SearchKinds] | None,
+        option("KIND", f"Only this kind: {', '.join(SearchKinds)}. Can be repeated.", "--kind"),
+    ] = None,
+    limit: Annotated[
+        int, option("N", "Print at most N matches of each kind.", "--limit", "-n", show_default=True, min=1, max=100)
+    ] = 20,
+) -> None:
+    """Search for clients, topics, queues, mappings, links, pipelines, channels, settings and problems of the running bridge.
+
+    Exact matches come first. The last column is the command that shows the object.
+    """
+    result = shown(requests.Search(text=text, kinds=[one.value for one in kind or ()], rows=limit))
+    for line in result.incomplete:
+        output.note(f"warning: {line}")
+
+    def table(matches: list[SearchMatch]) -> None:
+        columns = {
+            "kind": "kind",
+            "name": "name",
+            "state or value": "text",
+            "command": lambda one: _as_typed(one.command),
+        }
+        output.print_table(*output.table_of(matches, columns), "nothing found")
+
+    output.print_records(result.matches, lambda match: match.name, table=table)
 
 
 @takes(BRIDGE)

@@ -12,7 +12,6 @@ import time
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from functools import cache, partial
-from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final, TypeVar, get_type_hints
 
@@ -30,8 +29,9 @@ from bridge.archive.report_page import environment
 from bridge.config.models import Configuration
 from bridge.console.access import CSRF_FIELD, Access, Who
 from bridge.console.bridge_access import BridgeAccess
-from bridge.console.forms import RequestProblem, form_of, here, link, local, parsed
+from bridge.console.forms import RequestProblem, anchor, form_of, here, link, local, parsed
 from bridge.console.live_views import LiveViews
+from bridge.console.navigation import GROUPS, match_page
 from bridge.log_messages.printable import LINE_LENGTH, printable
 from bridge.security import audit_log
 from bridge.telemetry.subscription import user_data_in_words
@@ -303,7 +303,7 @@ def templates() -> Environment:
         "whole": partial(short, most=2 * LINE_LENGTH),
     }
     made = environment(Path(__file__).parent / "templates", filters)
-    made.globals["link"] = link
+    made.globals |= {"link": link, "groups": GROUPS, "match_page": match_page}
     return made
 
 
@@ -325,11 +325,6 @@ def short(text: str, most: int = _SHORT) -> str:
     """Return a text with unprintable characters escaped, truncated if it is long."""
     text = printable(text)
     return text if len(text) <= most else f"{text[: most - 1]}…"
-
-
-def anchor(name: str) -> str:
-    """Return an element identifier for a name. It keeps the focus when the element is replaced."""
-    return f"a{sha256(name.encode('utf-8', 'surrogatepass')).hexdigest()[:12]}"
 
 
 def count(value: float | None) -> str:

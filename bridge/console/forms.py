@@ -7,6 +7,7 @@ import logging
 import re
 from collections.abc import Iterable, Sequence
 from functools import cache
+from hashlib import sha256
 from typing import Any, Final, TypeVar, get_origin, get_type_hints
 from urllib.parse import urlencode
 
@@ -49,6 +50,11 @@ def link(path: str, **query: object) -> str:
     """Return the address of a page with a query. Blank and false values are omitted."""
     given = {name: value for name, value in query.items() if value not in (None, "", False, 0, [])}
     return path + (f"?{urlencode(given, doseq=True)}" if given else "")
+
+
+def anchor(name: str) -> str:
+    """Return an element identifier for a name. It keeps the focus when the element is replaced."""
+    return f"a{sha256(name.encode('utf-8', 'surrogatepass')).hexdigest()[:12]}"
 
 
 def here(request: Request) -> str:

@@ -121,6 +121,12 @@ async def overview(visit: Visit, query: OverviewQuery) -> Overview:
     return page
 
 
+# Search --------------------------------------------------------------------------------------------------------------
+
+
+routes.show("/search", requests.Search, "search.html")
+
+
 # Channels ------------------------------------------------------------------------------------------------------------
 
 

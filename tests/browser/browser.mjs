@@ -38,6 +38,8 @@ const actions = {
   text: (selector) => page.locator(selector).first().innerText(),
   count: (selector) => page.locator(selector).count(),
   focused: () => page.evaluate(() => document.activeElement.id),
+  // The distance of an element from the top of the page.
+  top: (selector) => page.locator(selector).first().evaluate((one) => one.getBoundingClientRect().top + window.scrollY),
   path: () => new URL(page.url()).pathname,
   width: (selector) => page.locator(selector ?? 'html').first().evaluate((one) => [one.scrollWidth, one.clientWidth]),
   screenshot: async (file) => {

@@ -1,9 +1,6 @@
 // What pages of the console do in addition to htmx. Reading works without JavaScript.
 'use strict';
 
-// On a phone the navigation is a line that scrolls.
-document.querySelector('header nav [aria-current]')?.scrollIntoView({ block: 'nearest', inline: 'center' });
-
 // The switch between UTC and the time zone of the browser. Pages contain UTC.
 const zone = document.getElementById('zone');
 const zoneName = document.getElementById('zone-name');
@@ -96,11 +93,11 @@ document.body.addEventListener('htmx:afterOnLoad', (event) => {
   if (event.detail.xhr.status < 400) told('');
 });
 
-// The slash focuses the search field.
+// The slash focuses the field that searches the whole bridge.
 document.addEventListener('keydown', (event) => {
   const inField = /^(INPUT|TEXTAREA|SELECT)$/.test(event.target.tagName);
   if (event.key !== '/' || inField || event.ctrlKey || event.altKey || event.metaKey) return;
-  const search = document.querySelector('[data-search]');
+  const search = document.getElementById('find');
   if (search) {
     event.preventDefault();
     search.focus();

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from bridge.console.navigation import GROUPS, Page, PageGroup
 from bridge.mqtt.packets import Publish
 from tests.helpers.bridge_process import BridgeProcess
 from tests.helpers.browser import Browser
@@ -18,27 +19,18 @@ from tests.unit.console.conftest import CONFIG, SCRIPT
 
 pytestmark = pytest.mark.slow
 
-#: What the navigation leads to, and the heading there.
-PAGES = (
-    ("Clients", "Clients"), ("Subscriptions", "Subscriptions"), ("Topics", "Topics"), ("Queues", "Queues"),
-    ("Dead letters", "Dead letters"), ("Mappings", "Mappings"), ("Links", "Links"), ("Pipelines", "Pipelines"),
-    ("Channels", "Channels"), ("Archive", "Archive"), ("Log", "Log"), ("Audit", "Audit log"),
-    ("Configuration", "Configuration"), ("Overview", "Overview"),
-)  # fmt: skip
+#: The headings of pages that differ from their names in the navigation.
+HEADINGS = {"Audit": "Audit log"}
 WINDOWS = {
-    "light": {"colorScheme": "light", "viewport": {"width": 1280, "height": 800}},
-    "dark": {"colorScheme": "dark", "viewport": {"width": 1280, "height": 800}},
-    "phone": {"colorScheme": "light", "viewport": {"width": 360, "height": 740}, "hasTouch": True, "isMobile": True},
-}
-WIDE = {"viewport": {"width": 1440, "height": 900}}
-#: A desktop, a tablet and a phone, in both colour schemes.
-SIZES = [
-    {"colorScheme": scheme, "viewport": {"width": width, "height": 900}}
+    f"{scheme}-{width}": {"colorScheme": scheme, "viewport": {"width": width, "height": height}, **more}
+    for width, height, more in ((1440, 900, {}), (1024, 768, {}), (390, 844, {"hasTouch": True, "isMobile": True}))
     for scheme in ("light", "dark")
-    for width in (1440, 1024, 390)
-]
+}
 #: Pages for which no link is clicked in `test_each_page_is_clicked_through`.
-FURTHER_PAGES = ("/clients/history?id=pump-1", "/clients/trace?id=pump-1", "/clients?search=pump")
+FURTHER_PAGES = (
+    "/objects", "/objects?kind=TOPIC", "/objects/show?kind=QLOCAL&name=ORDERS", "/objects/commands",
+    "/clients/history?id=pump-1", "/clients/trace?id=pump-1", "/clients?search=pump",
+)  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -74,6 +66,10 @@ def browser(bridge: BridgeProcess) -> Iterator[Browser]:
 
 def log_in(browser: Browser, bridge: BridgeProcess, window: dict[str, object]) -> None:
     browser.do("open", window)
+    log_in_here(browser, bridge)
+
+
+def log_in_here(browser: Browser, bridge: BridgeProcess) -> None:
     browser.do("goto", "/")
     browser.do("sees", "h1", "Log in")
     browser.do("fill", "#token", Console(bridge).token)
@@ -89,19 +85,33 @@ def look(browser: Browser) -> None:
     assert whole <= window
 
 
+def go(browser: Browser, group: PageGroup, page: Page, *, menu: bool) -> None:
+    """Go to a page by the navigation: the tabs of its group, or the menu of a phone, which moves the content down."""
+    if menu:
+        before = browser.do("top", "main")
+        browser.do("click", ".menu summary")
+        assert browser.do("top", "main") > before
+        browser.do("click", f'nav[aria-label="Menu"] >> text="{page.title}" >> nth=-1')
+    else:
+        browser.do("click", f'nav[aria-label="Groups"] >> text="{group.title}"')
+        browser.do("click", f'nav[aria-label="{group.title}"] >> text="{page.title}"')
+    browser.do("sees", "h1", HEADINGS.get(page.title, page.title))
+    assert browser.do("path") == page.path
+
+
 @pytest.mark.parametrize("window", WINDOWS)
 def test_each_page_is_clicked_through(bridge: BridgeProcess, browser: Browser, window: str) -> None:
     log_in(browser, bridge, WINDOWS[window])
     look(browser)
-    for label, heading in PAGES:
-        browser.do("click", f'nav[aria-label="Pages"] >> text="{label}"')
-        browser.do("sees", "h1", heading)
-        look(browser)
+    for group in GROUPS:
+        for page in group.pages:
+            go(browser, group, page, menu="390" in window)
+            look(browser)
     # One page behind each list.
-    for page, link, text in (
+    for path, link, text in (
         ("/clients", 'tbody a >> text="pump-1"', "plant/#"),
         ("/clients/show?id=pump-1", 'text="Purge"', "waiting messages are deleted for good"),
-        ("/clients?sort=waiting&descending=1", 'text="Search"', "clients,"),
+        ("/clients?sort=waiting&descending=1", 'main >> text="Search"', "clients,"),
         ("/", 'text="24 hours"', "Messages waiting for clients"),
         ("/queues/show?name=SYSTEM.DEAD.LETTER.QUEUE", 'text="Attributes"', "MAXDEPTH"),
         ("/topics/show?filter=plant/%23", "a.button", "Watching"),
@@ -110,20 +120,15 @@ def test_each_page_is_clicked_through(bridge: BridgeProcess, browser: Browser, w
         ("/dead-letters", "tbody th a", "No client of that identifier"),
         ("/archive", 'text="last hour"', "Archive"),
     ):
-        browser.do("goto", page)
+        browser.do("goto", path)
         browser.do("click", link)
         browser.do("sees", "main", text)
         look(browser)
+    for path in FURTHER_PAGES:
+        assert browser.do("goto", path) == 200, path
+        look(browser)
     browser.do("goto", "/nosuch")
     look(browser)
-
-
-@pytest.mark.parametrize("size", range(len(SIZES)))
-def test_pages_fit_each_window(bridge: BridgeProcess, browser: Browser, size: int) -> None:
-    log_in(browser, bridge, SIZES[size])
-    for page in ("/clients", "/clients/show?id=pump-1", *FURTHER_PAGES):
-        assert browser.do("goto", page) == 200, page
-        look(browser)
 
 
 def test_names_of_clients_do_nothing(bridge: BridgeProcess, browser: Browser) -> None:
@@ -138,13 +143,29 @@ def test_names_of_clients_do_nothing(bridge: BridgeProcess, browser: Browser) ->
 def test_the_page_follows_the_bridge(bridge: BridgeProcess, browser: Browser) -> None:
     log_in(browser, bridge, {})
     browser.do("goto", "/clients")
-    browser.do("press", "/")
-    assert browser.do("focused") == "search"
+    browser.do("click", "#search")
     with RawClient.connected(bridge.port, "visitor"):
         browser.do("sees", "tbody", "visitor")
         assert browser.do("focused") == "search"
     browser.do("misses", "tbody", "visitor")
     assert browser.do("complaints") == []
+
+
+def test_everything_is_searched_by_keyboard(bridge: BridgeProcess, browser: Browser) -> None:
+    log_in(browser, bridge, WINDOWS["light-1024"])
+    browser.do("goto", "/queues")
+    browser.do("press", "/")
+    assert browser.do("focused") == "find"
+    browser.do("fill", "#find", "orders")
+    browser.do("press", "Enter")
+    browser.do("sees", "h1", "Search: orders")
+    look(browser)
+    browser.do("click", 'tr:has-text("mapping show") >> a')
+    browser.do("sees", "h1", "orders")
+    browser.do("goto", "/search?text=alert(")
+    browser.do("sees", "tbody", "<script>alert('client')</script>")
+    assert browser.do("count", "main script, main img") == 0
+    look(browser)
 
 
 def test_selected_clients_are_purged(bridge: BridgeProcess, browser: Browser) -> None:
@@ -195,11 +216,11 @@ def test_a_client_is_traced(bridge: BridgeProcess, browser: Browser) -> None:
 
 
 def test_the_columns_of_clients_are_chosen(bridge: BridgeProcess, browser: Browser) -> None:
-    log_in(browser, bridge, WIDE)
+    log_in(browser, bridge, WINDOWS["light-1440"])
     browser.do("goto", "/clients")
     whole, window = browser.do("width", ".scroll")
     assert whole <= window, "the table is cut"
-    browser.do("click", "summary")
+    browser.do("click", "main summary")
     browser.do("check", 'input[value="durable"]')
     browser.do("click", 'text="Apply"')
     browser.do("sees", "thead", "Session")
@@ -207,6 +228,30 @@ def test_the_columns_of_clients_are_chosen(bridge: BridgeProcess, browser: Brows
     browser.do("goto", "/channels")
     browser.do("goto", "/clients")
     browser.do("sees", "thead", "Session")
+
+
+def test_a_queue_is_made_and_deleted(bridge: BridgeProcess, browser: Browser) -> None:
+    log_in(browser, bridge, {})
+    browser.do("goto", "/objects")
+    browser.do("click", 'text="New"')
+    browser.do("fill", "#name", "CLICKED")
+    browser.do("fill", "#MAXDEPTH", "12")
+    browser.do("click", 'text="Preview"')
+    browser.do("sees", "pre", "DEFINE QLOCAL('CLICKED')")
+    browser.do("sees", "tbody", "MAXDEPTH: 5000 → 12")
+    look(browser)
+    browser.do("click", "#confirm")
+    browser.do("sees", ".said.good", "Queue CLICKED created")
+    browser.do("click", 'tbody a >> text="CLICKED"')
+    browser.do("sees", "h1", "CLICKED")
+    browser.do("click", "#remove")
+    browser.do("click", "#confirm")
+    browser.do("sees", ".said.good", "Queue CLICKED deleted")
+    browser.do("goto", "/objects/commands")
+    browser.do("fill", "#commands", "DEFINE QLOCAL(X)\nDEFINE CHEESE(Y)")
+    browser.do("click", "button.main")
+    browser.do("sees", ".said.bad", "1 of 2 commands have mistakes")
+    look(browser)
 
 
 def test_times_are_shown_in_one_zone(bridge: BridgeProcess, browser: Browser) -> None:
@@ -242,9 +287,15 @@ def test_what_is_published_is_seen(bridge: BridgeProcess, browser: Browser) -> N
 
 def test_reading_needs_no_javascript(bridge: BridgeProcess, browser: Browser) -> None:
     log_in(browser, bridge, {"javaScriptEnabled": False})
-    for label, heading in PAGES:
-        browser.do("click", f'nav[aria-label="Pages"] >> text="{label}"')
-        browser.do("sees", "h1", heading)
+    for group in GROUPS:
+        for page in group.pages:
+            go(browser, group, page, menu=False)
+    browser.do("fill", "#find", "pump-1")
+    browser.do("click", 'form[role="search"] >> text="Search" >> nth=0')
+    browser.do("sees", "tbody", "mqbridge client show pump-1")
+    browser.do("open", WINDOWS["light-390"] | {"javaScriptEnabled": False})
+    log_in_here(browser, bridge)
+    go(browser, GROUPS[2], GROUPS[2].pages[0], menu=True)
     browser.do("goto", "/clients?search=pump")
     browser.do("sees", "tbody", "pump-1")
     browser.do("click", 'text="Log out"')
