@@ -87,6 +87,7 @@ EXAMPLES = {
     "lake": (
         "mqbridge lake /srv/orders --queue ORDERS --config /etc/mqbridge/bridge.yaml",
         "mqbridge lake /srv/sensors --topic 'sensors/#' --format delta --columns topic,payload,received",
+        "mqbridge lake /srv/stock --queue STOCK --copybook stock.cpy --columns put_time,md.MsgId",
     ),
     "pipeline list": ("mqbridge pipeline list --config bridge.yaml",),
     "pipeline check": ("mqbridge pipeline check readings --config bridge.yaml",),
