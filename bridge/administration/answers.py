@@ -11,6 +11,10 @@ import msgspec
 from bridge.mq.inquiries import ChannelState as ChannelState
 from bridge.mq.inquiries import ChannelStatus as ChannelStatus
 from bridge.mq.inquiries import ClientStatus as ClientStatus
+from bridge.mq.inquiries import CommandEffect as CommandEffect
+from bridge.mq.inquiries import ObjectDetails as ObjectDetails
+from bridge.mq.inquiries import ObjectKind as ObjectKind
+from bridge.mq.inquiries import ObjectRow as ObjectRow
 from bridge.mq.inquiries import RetainedStatus as RetainedStatus
 from bridge.mq.inquiries import TopicDetails as TopicDetails
 from bridge.mq.inquiries import TopicNode as TopicNode
@@ -284,6 +288,8 @@ class BridgeStatus(msgspec.Struct, kw_only=True):
     queue_manager_available: bool
     #: a description of the availability
     queue_manager_state: str
+    #: the part of the clients that this bridge serves, such as "1 of 2", or blank for all
+    shard: str = ""
     channels: int
     channels_running: int
     clients: int

@@ -476,13 +476,18 @@ class TextPayload(RecordOptions):
         return self
 
 
+MAX_PARTS = 5_000
+"""Maximum number of messages that `split` makes of one message, and in one unit of work: half of MAXUMSGS of a new queue
+manager."""
+
+
 class SplitConfig(Section):
     """`split` in its long form: the array of a JSON payload whose elements become messages of their own."""
 
     path: Annotated[str, values.text(r"\$[^\x00]{0,1000}", "an array of the payload such as $.readings")]
     """The array, such as `$.readings`, or `$` for a payload that is one. In templates, `@` is the element and `$` the whole
     payload. `{partIndex}` (from 0) and `{partCount}` are message properties, too."""
-    max_parts: Annotated[int, values.integer(1, 5000)] = 1000
+    max_parts: Annotated[int, values.integer(1, MAX_PARTS)] = 1000
     """Maximum number of elements. A payload with more is an error of the message."""
 
     @model_validator(mode="before")
@@ -640,6 +645,9 @@ class MappingConfig(Section):
         for key in sorted({*MessageAttributes.model_fields, *PublicationAttributes.model_fields})
     }
 
+    shard: Annotated[int, values.integer(0, 1023)] = 0
+    """Number of the shard in which the mapping runs, if the clients of the queue manager are divided
+    (`queue_manager.shard`)."""
     enabled: Truth = True
     """Whether the mapping runs. If false, its messages wait (on its queue, on its subscription, or in its session at the
     broker)."""

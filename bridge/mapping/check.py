@@ -17,7 +17,7 @@ from bridge.mapping.chosen_names import is_system
 from bridge.mapping.expression import ExpressionError
 from bridge.mapping.filter import Filter
 from bridge.mapping.loops import Loop, loops
-from bridge.mapping.record_payload import RecordLayoutError
+from bridge.mapping.record_payload import RecordLayoutError, checked_record
 from bridge.mapping.rendered import BYTE_CHECKS
 from bridge.mapping.rule import GUARANTEED_QOS, published_qos, rule_of
 from bridge.mapping.schema import SchemaError, schema_of_channel
@@ -61,6 +61,14 @@ def problems(configuration: Configuration, wrong: Names | None = None) -> list[C
         except TableError as error:
             found.append(Clash(("tables", name, "file"), f"a table: {error}"))
             invalid_tables.add(name)
+    for name, pipeline in configuration.pipelines.items():
+        for place, record in pipeline.records.items():
+            try:
+                writes = place != ("payload",)
+                checked_record(record, writes=writes)
+            except RecordLayoutError as error:
+                why = f"{_EXPECTED[RecordLayoutError]} without this mistake: {error.sentence}"
+                found.append(Clash(("pipelines", name, *place, *error.location), why))
     right: dict[str, AnyMapping] = {}
     for name, mapping in mappings.items():
         if invalid_tables and invalid_tables & mapping.words():

@@ -29,6 +29,8 @@ _QUEUE_MANAGER: Final = ("qmgr", "platform")
 
 METRICS: Final = (
     # The bridge
+    Metric("mqbridge_shard_info", "info", ("number", "of"),
+           "The part of the clients that the bridge serves: 0 of 1 if they are not divided."),
     Metric("mqbridge_build_info", "info", ("version", "python", "compiled"),
            "Always 1. The labels contain the versions of the bridge and Python."),
     Metric("mqbridge_state", "gauge", ("qmgr", "state"),

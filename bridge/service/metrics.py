@@ -469,6 +469,8 @@ class Metrics:
         samples = Samples()
         build = bridge.__version__, platform.python_version(), "false" if PURE else "true"
         samples.add("mqbridge_build_info", 1, *build)
+        shard = self._configuration.shard
+        samples.add("mqbridge_shard_info", 1, *(("0", "1") if shard is None else (str(shard.number), str(shard.of))))
         for one in BridgeState:
             samples.add("mqbridge_state", one is state, self._configuration.queue_manager.name, one.value)
         samples.add("mqbridge_start_time_seconds", self._started_at)

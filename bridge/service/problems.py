@@ -22,7 +22,7 @@ from bridge.administration.answers import Problem, ProblemKind, counted
 from bridge.administration.mapping_status import MappingStatus, RunnerState
 from bridge.config.mapping import ToMqMapping, ToMqttMapping
 from bridge.config.models import PIPELINES, Configuration, LimitsConfig
-from bridge.config.queue_manager import SET_ASIDE_QUEUE, STATE_QUEUE
+from bridge.config.queue_manager import SET_ASIDE_QUEUE
 from bridge.mq.host import Host, QueueManagerStatus, QueueStatus
 from bridge.mq.memory import MIB
 from bridge.mqtt.reason_codes import ReasonCode
@@ -497,7 +497,7 @@ def _of_queues(status: QueueManagerStatus, parts: Parts, known: Collection[Key],
         if queue.name == SET_ASIDE_QUEUE and queue.depth:
             text = f"{counted(queue.depth, 'message')} on queue {queue.name}: dead letters that a mapping could not process"
             yield Problem("warning", ProblemKind.DEAD_LETTERS, queue.name, text, "mqbridge dlq list --set-aside")
-        if queue.get_inhibited and queue.name in (transmission_queue, STATE_QUEUE):
+        if queue.get_inhibited and queue.name in (transmission_queue, configuration.queues.state):
             text = f"the bridge can remove no messages from {queue.name}: GET(DISABLED)"
             yield Problem("error", ProblemKind.REMOVALS, queue.name, text, display)
         was_full = (ProblemKind.QUEUE, queue.name) in known

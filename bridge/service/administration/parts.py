@@ -136,6 +136,8 @@ class Parts(msgspec.Struct, kw_only=True):
     #: None without an archive
     archive: Recorder | None
     reload: Callable[[], Awaitable[tuple[bool, list[str]]]]
+    #: ends the work of the bridge, which then stands by. Raises CommandFailure if it has no standby
+    hand_over: Callable[[], None]
     #: None if tracing is disabled
     traces: Tracing | None
     #: returns the current problems

@@ -27,7 +27,10 @@ WINDOWS = {
     for scheme in ("light", "dark")
 }
 #: Pages for which no link is clicked in `test_each_page_is_clicked_through`.
-FURTHER_PAGES = ("/clients/history?id=pump-1", "/clients/trace?id=pump-1", "/clients?search=pump")
+FURTHER_PAGES = (
+    "/objects", "/objects?kind=TOPIC", "/objects/show?kind=QLOCAL&name=ORDERS", "/objects/commands",
+    "/clients/history?id=pump-1", "/clients/trace?id=pump-1", "/clients?search=pump",
+)  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -225,6 +228,30 @@ def test_the_columns_of_clients_are_chosen(bridge: BridgeProcess, browser: Brows
     browser.do("goto", "/channels")
     browser.do("goto", "/clients")
     browser.do("sees", "thead", "Session")
+
+
+def test_a_queue_is_made_and_deleted(bridge: BridgeProcess, browser: Browser) -> None:
+    log_in(browser, bridge, {})
+    browser.do("goto", "/objects")
+    browser.do("click", 'text="New"')
+    browser.do("fill", "#name", "CLICKED")
+    browser.do("fill", "#MAXDEPTH", "12")
+    browser.do("click", 'text="Preview"')
+    browser.do("sees", "pre", "DEFINE QLOCAL('CLICKED')")
+    browser.do("sees", "tbody", "MAXDEPTH: 5000 → 12")
+    look(browser)
+    browser.do("click", "#confirm")
+    browser.do("sees", ".said.good", "Queue CLICKED created")
+    browser.do("click", 'tbody a >> text="CLICKED"')
+    browser.do("sees", "h1", "CLICKED")
+    browser.do("click", "#remove")
+    browser.do("click", "#confirm")
+    browser.do("sees", ".said.good", "Queue CLICKED deleted")
+    browser.do("goto", "/objects/commands")
+    browser.do("fill", "#commands", "DEFINE QLOCAL(X)\nDEFINE CHEESE(Y)")
+    browser.do("click", "button.main")
+    browser.do("sees", ".said.bad", "1 of 2 commands have mistakes")
+    look(browser)
 
 
 def test_times_are_shown_in_one_zone(bridge: BridgeProcess, browser: Browser) -> None:
