@@ -475,7 +475,7 @@ def test_values_of_tables_keep_their_type_in_new_documents(tmp_path: Path) -> No
     tree = "{n: '{more[$.id].n}', list: '{more[$.id].list}', text: '{more[$.id].text}!', id: '{more[$.id].id}'}"
     mapping = f"{{from: {{mqtt: t}}, to: {{queue: Q}}, payload: {{transform: {tree}}}}}"
     loaded = load(configuration(tmp_path, mapping, tables), problems)
-    mapped = rule_of("m", loaded.mappings["m"], "QM").map(Publication("t", b'{"id": "d7"}'))  # type: ignore[arg-type]
+    mapped = rule_of("m", loaded.mappings["m"], "QM").map(Publication("t", b'{"id": "d7"}'))
     assert mapped is not None
     assert mapped.message.data.endswith(b'{"n":1.10,"list":[1,{"a":null}],"text":"x!","id":"d7"}')
 
