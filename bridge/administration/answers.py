@@ -240,6 +240,8 @@ class ProblemKind(StrEnum):
     REJECTIONS = "rejections"
     #: clients publish payloads that violate the schemas of a channel
     PAYLOADS = "payloads"
+    #: the changed file of a table is not in use
+    TABLE = "table"
     #: connections of one client identifier end each other
     CLIENT_IDENTIFIER = "client_identifier"
     #: units of work fail although the queue manager is available
@@ -286,6 +288,8 @@ class BridgeStatus(msgspec.Struct, kw_only=True):
     queue_manager_available: bool
     #: a description of the availability
     queue_manager_state: str
+    #: the part of the clients that this bridge serves, such as "1 of 2", or blank for all
+    shard: str = ""
     channels: int
     channels_running: int
     clients: int

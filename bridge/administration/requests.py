@@ -34,6 +34,16 @@ class Reload(Request[None], tag="reload"):
     CHANGES = True
 
 
+class YieldToStandby(Request[None], tag="yield"):
+    """Let the standby serve the clients: finish work in progress, disconnect all clients, and stand by.
+
+    Use it before an upgrade, and to return clients to a preferred host. Clients reconnect through the load balancer. Without
+    a standby, this bridge serves the clients again after 10 seconds.
+    """
+
+    CHANGES = True
+
+
 class ShowStatus(Request[answers.BridgeStatus], tag="status"):
     """Return the status of the bridge."""
 

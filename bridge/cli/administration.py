@@ -126,6 +126,8 @@ def _print_status(found: answers.BridgeStatus) -> None:
     if found.waits_for:
         typer.echo(f"it waits for {found.waits_for}, since {moment(found.waits_since)}")
     typer.echo(f"queue manager {found.queue_manager} ({found.queue_manager_type}) {found.queue_manager_state}")
+    if found.shard:
+        typer.echo(f"shard {found.shard}")
     typer.echo(f"{found.channels_running} of {found.channels} channels listen")
     typer.echo(f"clients connected: {found.clients:,}, sessions: {found.sessions:,}")
     typer.echo(
@@ -206,6 +208,10 @@ def reload() -> None:
     for line in answer.lines:
         output.say(line)
 
+
+yield_ = action(
+    requests.YieldToStandby, "This disconnects all clients, which reconnect to the standby. Yield to the standby?"
+)
 
 LOG = {"level": action(requests.SetLogLevel)}
 

@@ -38,6 +38,8 @@ EXAMPLES = {
     "link show": ("mqbridge link show cloud --json",),
     "link test": ("mqbridge link test cloud",),
     "reload": ("mqbridge reload --config /etc/mqbridge/bridge.yaml",),
+    "group status": ("mqbridge group status /etc/mqbridge/shard-0.yaml /etc/mqbridge/shard-1.yaml",),
+    "group shard": ("mqbridge group shard pump-7 --config /etc/mqbridge/shard-0.yaml",),
     "explain": ("mqbridge explain MQB1201W", "mqbridge explain MQRC_Q_FULL"),
     "mq put": ("mqbridge mq put ORDERS hello --persistent", "mqbridge mq put commands/reset now --to dev-1"),
     "mq get": ("mqbridge mq get ORDERS --wait 5s --json", "mqbridge mq get ORDERS --browse --limit 0"),
@@ -89,6 +91,7 @@ EXAMPLES = {
     "lake": (
         "mqbridge lake /srv/orders --queue ORDERS --config /etc/mqbridge/bridge.yaml",
         "mqbridge lake /srv/sensors --topic 'sensors/#' --format delta --columns topic,payload,received",
+        "mqbridge lake /srv/stock --queue STOCK --copybook stock.cpy --columns put_time,md.MsgId",
     ),
     "pipeline list": ("mqbridge pipeline list --config bridge.yaml",),
     "pipeline check": ("mqbridge pipeline check readings --config bridge.yaml",),

@@ -95,6 +95,8 @@ SECTIONS: Mapping[str, Mapping[str, Entry]] = {
         ),
         "log": Group("Set the log level of a running bridge.", "administration:LOG"),
         "reload": "administration:reload",
+        "yield": "administration:yield_",
+        "group": Group("Show the bridges of all shards.", _of("group", "status shard")),
         "explain": "explain:explain",
     },
     "Messages and the queue manager": {

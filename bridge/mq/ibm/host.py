@@ -43,6 +43,7 @@ from bridge.mq.worker import LOST, raise_if_lost
 from bridge.security.channel_authentication import ChannelAuthenticationRegister
 from bridge.security.privileged import PrivilegedUsers
 from bridge.telemetry.identity import AS_IS, ClientNames
+from bridge.telemetry.shard import UNDIVIDED, Shard
 from bridge.wire import cmqc, cmqcfc
 from bridge.wire.mq.pcf import MQCFST
 
@@ -175,6 +176,12 @@ class IbmInquiry:
         return float(age) if isinstance(age, int) and age != cmqc.MQMON_NOT_AVAILABLE else None
 
 
+def _shard_of(configuration: Configuration) -> Shard:
+    """Return the clients that the bridge of a configuration serves."""
+    config = configuration.shard
+    return UNDIVIDED if config is None else Shard(config.number, config.of, config.server_reference)
+
+
 def _dead_letter_queue(connection: Connection) -> str:
     try:
         _, (name,) = inquire(connection, MQOD(ObjectType=cmqc.MQOT_Q_MGR), (cmqc.MQCA_DEAD_LETTER_Q_NAME,), _INQUIRE)
@@ -188,7 +195,9 @@ def _dead_letter_queue(connection: Connection) -> str:
 class IbmHost:
     """`bridge.mq.host.Host` for IBM MQ."""
 
-    def __init__(self, configuration: Configuration, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self, configuration: Configuration, loop: asyncio.AbstractEventLoop, standby_delay: float = 0.0
+    ) -> None:
         settings = configuration.queue_manager
         assert isinstance(settings, IbmQueueManagerConfig)
         self._settings = settings
@@ -213,7 +222,9 @@ class IbmHost:
             self.connect,
             loop,
             settings,
-            transmission_queue=configuration.transmission_queue,
+            queues=configuration.queues,
+            shard=_shard_of(configuration),
+            first_delay=standby_delay,
             stop_timeout=configuration.limits.shutdown_timeout,
             memory=self.memory,
         )

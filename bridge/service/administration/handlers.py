@@ -57,6 +57,7 @@ from bridge.administration.requests import (
     StartChannel,
     StopChannel,
     TestLink,
+    YieldToStandby,
 )
 from bridge.config.effective import effective_yaml
 from bridge.config.link import LinkConfig
@@ -266,6 +267,13 @@ async def give_up_mapping(parts: Parts, request: GiveUpMapping) -> Answer:
     return Answer(lines=[await parts.mappings.give_up(request.name)])
 
 
+async def yield_to_standby(parts: Parts, request: YieldToStandby) -> Answer:
+    if parts.configuration.queue_manager.type == "embedded":
+        return Answer(ok=False, lines=["an embedded queue manager has one bridge, and no standby"])
+    parts.hand_over()
+    return Answer(lines=["finishing work in progress, then standing by"])
+
+
 async def reload(parts: Parts, request: Reload) -> Answer:
     ok, lines = await parts.reload()
     # The configuration was applied, but not completely.
@@ -286,6 +294,7 @@ async def show_status(parts: Parts, request: ShowStatus) -> BridgeStatus:
         queue_manager_type=settings.type,
         queue_manager_available=parts.service.backend.available,
         queue_manager_state="answers" if parts.service.backend.available else unavailable,
+        shard=_shard(parts.configuration),
         channels=len(parts.channels.configs),
         channels_running=len(parts.channels),
         clients=len(parts.service.clients),
@@ -309,6 +318,11 @@ class Wait(NamedTuple):
     since: float
 
 
+def _shard(configuration: Configuration) -> str:
+    """Return the shard of a bridge in words, or "" if it serves all clients."""
+    return "" if configuration.shard is None else f"{configuration.shard.number} of {configuration.shard.of}"
+
+
 def waiting_status(
     configuration: Configuration, state: BridgeState, started_at: float, wait: Wait, host: Host | None
 ) -> BridgeStatus:
@@ -328,6 +342,7 @@ def waiting_status(
         queue_manager_type=settings.type,
         queue_manager_available=condition == "answers",
         queue_manager_state=condition,
+        shard=_shard(configuration),
         waits_for=wait.what,
         waits_since=wait.since,
         channels=len(configuration.channels),
