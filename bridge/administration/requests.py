@@ -34,6 +34,16 @@ class Reload(Request[None], tag="reload"):
     CHANGES = True
 
 
+class YieldToStandby(Request[None], tag="yield"):
+    """Let the standby serve the clients: finish work in progress, disconnect all clients, and stand by.
+
+    Use it before an upgrade, and to return clients to a preferred host. Clients reconnect through the load balancer. Without
+    a standby, this bridge serves the clients again after 10 seconds.
+    """
+
+    CHANGES = True
+
+
 class ShowStatus(Request[answers.BridgeStatus], tag="status"):
     """Return the status of the bridge."""
 
@@ -227,6 +237,54 @@ class Publish(Request[None], tag="publish"):
     payload: bytes = b""
     retain: bool = False
     persistent: bool = False
+
+
+class ClearTopic(Request[None], tag="topic clear"):
+    """Delete the retained publication of a topic. Subscribers receive nothing."""
+
+    CHANGES = True
+
+    topic: Annotated[str, Meta(description="Topic.", examples=["plant/line-1"])]
+
+
+class ListPublishers(Request[answers.PublisherPage], tag="topic publishers"):
+    """Return the clients that publish to the topics of a filter, with their rates.
+
+    The first request starts the counting. Counting stops when the requests cease. Connected clients are listed before that
+    if their last publication matches.
+    """
+
+    topic_filter: str
+    rows: int = 100
+
+
+class RouteTopic(Request[answers.TopicRoute], tag="topic route"):
+    """Return where a publication would go: rules, subscriptions, mappings and queues. Nothing is published."""
+
+    topic: str
+    payload: bytes = b""
+    qos: Annotated[int, Meta(ge=0, le=2)] = 1
+    retain: bool = False
+    #: the publisher, whose rules and authorities apply; blank for none
+    client_id: str = ""
+    rows: int = 200
+
+
+class ExplainAccess(Request[answers.AccessDecision], tag="user may-publish"):
+    """Return whether a user may publish to a topic via a channel, and the rules that decide.
+
+    The rules are those of channel authentication records, of the channel's topics, of topic objects, and the authorities of
+    the queue manager.
+    """
+
+    #: the authenticated user name; blank for none
+    user: str
+    channel: str
+    topic: str
+    #: for rules with the client identifier (`%c`, `use_client_id`)
+    client_id: str = ""
+    #: for rules with addresses
+    address: str = ""
 
 
 class ListSubscriptions(Request[answers.SubscriptionPage], tag="subscription list"):

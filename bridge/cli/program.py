@@ -84,13 +84,19 @@ SECTIONS: Mapping[str, Mapping[str, Entry]] = {
         "search": "administration:search",
         "channel": Group("List, start and stop the telemetry channels of a running bridge.", "administration:CHANNEL"),
         "client": Group("List, disconnect and purge the MQTT clients of a running bridge.", "administration:CLIENT"),
-        "topic": Group("Show retained publications and subscriptions.", "administration:TOPIC"),
+        "topic": Group(
+            "Show retained publications, subscriptions and publishers, and where a publication would go.",
+            "administration:TOPIC",
+        ),
+        "user": Group("Explain what users may do.", "administration:USER"),
         "mapping": Group("List, pause and resume the mappings of a running bridge.", "administration:MAPPING"),
         "link": Group(
             "List, test and connect the links of a running bridge to other MQTT brokers.", "administration:LINK"
         ),
         "log": Group("Set the log level of a running bridge.", "administration:LOG"),
         "reload": "administration:reload",
+        "yield": "administration:yield_",
+        "group": Group("Show the bridges of all shards.", _of("group", "status shard")),
         "explain": "explain:explain",
     },
     "Messages and the queue manager": {
