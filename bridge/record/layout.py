@@ -115,6 +115,8 @@ class Redefinition(msgspec.Struct, eq=False):
     length: int
     #: the item that is always used, or how a field selects one
     choice: RecordItem | AlternativeSelector
+    #: whether an option makes the choice
+    is_chosen: bool = False
 
     @property
     def first(self) -> RecordItem:
@@ -137,6 +139,7 @@ class RecordLayout(msgspec.Struct, eq=False):
     #: the table with OCCURS DEPENDING ON, and the field with its number of elements
     table: RecordItem | None
     count: RecordItem | None
+    redefinitions: list[Redefinition]
 
     @property
     def maximum(self) -> int:
@@ -224,9 +227,10 @@ class _Builder:
         for option, choice in redefines.items():
             redefinition = self._named(option)
             redefinition.choice = _choice(option, redefinition, choice)
+            redefinition.is_chosen = True
         table = self._tables[0] if self._tables else None
         count = None if table is None else _count_of(record, self._tables)
-        return RecordLayout(record, table, count)
+        return RecordLayout(record, table, count, self._redefinitions)
 
     def _item(
         self,
