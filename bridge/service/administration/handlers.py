@@ -65,7 +65,7 @@ from bridge.mq.host import Host
 from bridge.mq.mqi import MQOD, Connection, inquire
 from bridge.mqtt.reason_codes import ReasonCode
 from bridge.security import audit_log
-from bridge.service.administration import clients, dead_letters, queues, search
+from bridge.service.administration import clients, dead_letters, health, queues, search
 from bridge.service.administration.parts import ROWS_AT_A_TURN, Parts
 from bridge.service.channels import place_of
 from bridge.service.log import LogTail, set_level
@@ -399,7 +399,7 @@ MOST_IDS: Final = 50
 #: The handlers by the type of their parameter `request`.
 HANDLERS: Final[Mapping[type[Request[Any]], Callable[[Parts, Any], Awaitable[object]]]] = {
     get_type_hints(handler)["request"]: handler
-    for names in (globals(), vars(clients), vars(queues), vars(dead_letters), vars(search))
+    for names in (globals(), vars(clients), vars(queues), vars(dead_letters), vars(health), vars(search))
     for handler in list(names.values())
     if iscoroutinefunction(handler) and "request" in handler.__annotations__
 }
