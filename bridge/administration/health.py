@@ -54,7 +54,7 @@ class RateSeries(msgspec.Struct, frozen=True, kw_only=True):
     depth: list[float | None]
 
 
-class Rates(msgspec.Struct, kw_only=True):
+class RatePage(msgspec.Struct, kw_only=True):
     """The rates of queues, mappings and links."""
 
     #: when the rates were measured, in seconds since the epoch
@@ -98,7 +98,7 @@ class HealthReport(msgspec.Struct, kw_only=True):
     #: the first to expire first
     certificates: list[CertificateStatus]
     connections: list[QueueManagerConnectionStatus]
-    rates: Rates
+    rates: RatePage
 
 
 def last(values: Sequence[float | None]) -> float | None:

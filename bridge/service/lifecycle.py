@@ -482,6 +482,8 @@ class Bridge:
         parts.activity.end()
         if parts.history is not None:
             parts.history.stop()
+        if parts.rates is not None:
+            parts.rates.stop()
         await parts.queue_manager_connection.stop()
         await parts.service.backend.abandon()
 

@@ -1,6 +1,6 @@
 """Rates of queues, mappings and links over the last 24 hours, kept in memory.
 
-A sample has two counters and a depth. Two rings keep samples at a fine and at a coarse interval, so the memory is bounded:
+A reading has two counters and a depth. Two rings keep samples at a fine and at a coarse interval, so the memory is bounded:
 about 13 kB for each queue, mapping or link.
 """
 
@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 from itertools import pairwise
 from typing import Final, NamedTuple, get_args
 
-from bridge.administration.health import RateKind, Rates, RateSeries, mean
+from bridge.administration.health import RateKind, RatePage, RateSeries, mean
 from bridge.mq.host import QueueManagerStatus
 from bridge.service.mappings.registry import Mappings
 from bridge.service.queue_manager_watch import QueueManagerWatch
@@ -36,7 +36,7 @@ _VALUES: Final = 3
 Key = tuple[RateKind, str]
 
 
-class Sample(NamedTuple):
+class Reading(NamedTuple):
     """Messages that went into an object and out of it since the start, and its depth. None if unknown."""
 
     incoming: float | None
@@ -58,7 +58,7 @@ class _Ring:
         """The time of the newest sample; 0.0 if there is none."""
         return self._times[self._position] if self._position >= 0 else 0.0
 
-    def add(self, now: float, samples: dict[Key, Sample]) -> None:
+    def add(self, now: float, samples: dict[Key, Reading]) -> None:
         """Add the samples of one time, and forget objects without any sample."""
         self._position = position = (self._position + 1) % self._size
         self._times[position] = now
@@ -128,9 +128,9 @@ class RateHistory:
             self.add(time.time(), self._samples(await self._watch.status()))
             await asyncio.sleep(INTERVAL)
 
-    def add(self, now: float, samples: dict[Key, Sample]) -> None:
+    def add(self, now: float, samples: dict[Key, Reading]) -> None:
         """Keep samples, up to the maximum number of objects of each kind."""
-        kept: dict[Key, Sample] = {}
+        kept: dict[Key, Reading] = {}
         for kind in get_args(RateKind):
             kept.update([one for one in samples.items() if one[0][0] == kind][:MOST])
         self._left_out = len(samples) - len(kept)
@@ -138,25 +138,25 @@ class RateHistory:
         if now - self._coarse.newest >= COARSE_INTERVAL - INTERVAL / 2:
             self._coarse.add(now, kept)
 
-    def _samples(self, status: QueueManagerStatus | None) -> dict[Key, Sample]:
-        samples: dict[Key, Sample] = {}
+    def _samples(self, status: QueueManagerStatus | None) -> dict[Key, Reading]:
+        samples: dict[Key, Reading] = {}
         for queue in () if status is None else status.queues:
-            samples["queue", queue.name] = Sample(queue.enqueued, queue.dequeued, queue.depth)
+            samples["queue", queue.name] = Reading(queue.enqueued, queue.dequeued, queue.depth)
         for mapping in self._mappings.statuses():
-            samples["mapping", mapping.name] = Sample(mapping.taken, mapping.moved)
+            samples["mapping", mapping.name] = Reading(mapping.taken, mapping.moved)
         for _, link in self._mappings.links():
-            before = samples.get(("link", link.name), Sample(0, 0))
+            before = samples.get(("link", link.name), Reading(0, 0))
             counters = link.counters
-            samples["link", link.name] = Sample(
+            samples["link", link.name] = Reading(
                 (before.incoming or 0) + counters.received, (before.outgoing or 0) + counters.sent
             )
         return samples
 
-    def rates(self, seconds: float, rows: int, now: float, matches: Callable[[str], bool]) -> Rates:
+    def rates(self, seconds: float, rows: int, now: float, matches: Callable[[str], bool]) -> RatePage:
         """Return the rates of the last seconds: of each kind at most `rows` objects, the busiest first, whose names match."""
         ring = self._fine if seconds <= (FINE - 1) * INTERVAL else self._coarse
         chosen, times = ring.since(now - seconds)
-        rates = Rates(times=times, series=[], left_out=self._left_out)
+        rates = RatePage(times=times, series=[], left_out=self._left_out)
         every = [one for one in ring.series(chosen, times) if matches(one.name)]
         for kind in get_args(RateKind):
             of_kind = sorted((one for one in every if one.kind == kind), key=_activity, reverse=True)

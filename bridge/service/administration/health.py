@@ -15,7 +15,7 @@ from bridge.administration.health import (
     Gauge,
     HealthReport,
     ProblemGroup,
-    Rates,
+    RatePage,
     RemediableProblem,
     Remedy,
 )
@@ -37,7 +37,7 @@ async def show_health(parts: Parts, request: ShowHealth) -> HealthReport:
     problems = await parts.problems()
     certificates = await asyncio.to_thread(_certificates, parts)
     if parts.rates is None:
-        rates = Rates(times=[], series=[], left_out=0, problem=_NO_RATES)
+        rates = RatePage(times=[], series=[], left_out=0, problem=_NO_RATES)
     else:
         search = request.search.casefold()
         rows = min(max(request.rows, 0), MOST_SERIES)

@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 
 from bridge.administration.health import RateSeries, last, mean
-from bridge.service.rate_history import COARSE_INTERVAL, FINE, INTERVAL, MOST, Key, RateHistory, Sample
+from bridge.service.rate_history import COARSE_INTERVAL, FINE, INTERVAL, MOST, Key, RateHistory, Reading
 
 ORDERS: Key = ("queue", "ORDERS")
 #: A time at which all tests begin.
@@ -26,7 +26,7 @@ def test_rates_are_increases_per_second() -> None:
     """The first one is unknown. A counter that was reset has the rate 0."""
     rates = history()
     for step, (put, got) in enumerate([(0, 0), (30, 15), (60, 60), (15, 60)]):
-        rates.add(BEGIN + step * 15, {ORDERS: Sample(put, got, put - got)})
+        rates.add(BEGIN + step * 15, {ORDERS: Reading(put, got, put - got)})
     (orders,) = series_of(rates, 600, BEGIN + 45)
     assert orders.incoming == [None, 2.0, 2.0, 0.0]
     assert orders.outgoing == [None, 1.0, 3.0, 0.0]
@@ -36,9 +36,9 @@ def test_rates_are_increases_per_second() -> None:
 
 def test_objects_come_and_go() -> None:
     rates = history()
-    rates.add(BEGIN, {ORDERS: Sample(0, 0)})
-    rates.add(BEGIN + 15, {("link", "plant"): Sample(0, 0)})
-    rates.add(BEGIN + 30, {ORDERS: Sample(9, 9), ("link", "plant"): Sample(15, 0)})
+    rates.add(BEGIN, {ORDERS: Reading(0, 0)})
+    rates.add(BEGIN + 15, {("link", "plant"): Reading(0, 0)})
+    rates.add(BEGIN + 30, {ORDERS: Reading(9, 9), ("link", "plant"): Reading(15, 0)})
     orders, plant = series_of(rates, 600, BEGIN + 30)
     # It is unknown when the queue was filled.
     assert orders.incoming == [None, None, None]
@@ -48,7 +48,7 @@ def test_objects_come_and_go() -> None:
 def test_samples_older_than_the_range_are_left_out() -> None:
     rates = history()
     for step in range(100):
-        rates.add(BEGIN + step * INTERVAL, {ORDERS: Sample(step * 15, 0)})
+        rates.add(BEGIN + step * INTERVAL, {ORDERS: Reading(step * 15, 0)})
     now = BEGIN + 99 * INTERVAL
     (orders,) = series_of(rates, 600, now)
     assert len(orders.incoming) == 41
@@ -60,7 +60,7 @@ def test_a_day_is_kept(seconds: float) -> None:
     rates = history()
     steps = int(90_000 / INTERVAL)
     for step in range(steps):
-        rates.add(BEGIN + step * INTERVAL, {ORDERS: Sample(step * 15, 0)})
+        rates.add(BEGIN + step * INTERVAL, {ORDERS: Reading(step * 15, 0)})
     now = BEGIN + (steps - 1) * INTERVAL
     (orders,) = series_of(rates, seconds, now)
     interval = INTERVAL if seconds == 3_600 else COARSE_INTERVAL
@@ -70,7 +70,7 @@ def test_a_day_is_kept(seconds: float) -> None:
 
 def test_an_object_that_is_gone_is_forgotten() -> None:
     rates = history()
-    rates.add(BEGIN, {ORDERS: Sample(1, 0)})
+    rates.add(BEGIN, {ORDERS: Reading(1, 0)})
     for step in range(1, FINE + 1):
         rates.add(BEGIN + step * INTERVAL, {})
     assert series_of(rates, 3_600, BEGIN + FINE * INTERVAL) == []
@@ -80,7 +80,7 @@ def test_an_object_that_is_gone_is_forgotten() -> None:
 def test_the_busiest_come_first_and_the_others_are_counted() -> None:
     rates = history()
     for step in (0, 1):
-        rates.add(BEGIN + step * 15, {("queue", f"Q{number}"): Sample(step * number, 0, 0) for number in range(9)})
+        rates.add(BEGIN + step * 15, {("queue", f"Q{number}"): Reading(step * number, 0, 0) for number in range(9)})
     page = rates.rates(600, 2, BEGIN + 15, lambda name: name != "Q8")
     assert [one.name for one in page.series] == ["Q7", "Q6"]
     assert page.left_out == 6
@@ -88,7 +88,7 @@ def test_the_busiest_come_first_and_the_others_are_counted() -> None:
 
 def test_the_number_of_objects_is_limited() -> None:
     rates = history()
-    rates.add(BEGIN, {("queue", f"Q{number}"): Sample(0, 0, 0) for number in range(MOST + 5)})
+    rates.add(BEGIN, {("queue", f"Q{number}"): Reading(0, 0, 0) for number in range(MOST + 5)})
     page = rates.rates(600, MOST, BEGIN, lambda _: True)
     assert (len(page.series), page.left_out) == (MOST, 5)
 
@@ -96,6 +96,6 @@ def test_the_number_of_objects_is_limited() -> None:
 def test_a_queue_manager_that_reports_no_rates() -> None:
     rates = history()
     for step in (0, 1):
-        rates.add(BEGIN + step * 15, {ORDERS: Sample(None, None, step)})
+        rates.add(BEGIN + step * 15, {ORDERS: Reading(None, None, step)})
     (orders,) = series_of(rates, 600, BEGIN + 15)
     assert (orders.incoming, orders.depth) == ([None, None], [0.0, 1.0])
