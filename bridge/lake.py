@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bridge.files import durable_file, sync
+from bridge.spark.record_columns import RecordRows
 from bridge.spark.segment import Segment, SpoolDamaged
 from bridge.spark.spool import Spool, SpoolFiller, StreamOptions, check_abandoned, read_segments
 
@@ -41,9 +42,12 @@ class LakeTarget(ABC):
     #: exceptions that are raised if the target cannot be read or written
     ERRORS: tuple[type[Exception], ...] = (OSError,)
 
-    def __init__(self, place: str, schema: Any, *, keeps_state: bool) -> None:
+    def __init__(self, place: str, schema: Any, *, keeps_state: bool, records: RecordRows | None = None) -> None:
+        """Make a target for rows of a schema, with the columns of `records` if they are COBOL records."""
         self.place = place
-        self._schema = schema
+        self._records = records
+        self._read = schema
+        self._schema = schema if records is None else records.schema(schema)
         self._keeps_state = keeps_state
 
     @abstractmethod
@@ -55,7 +59,8 @@ class LakeTarget(ABC):
         """Write the rows of segments and delete the segments."""
 
     def _batches(self, spool: Spool, segments: Sequence[Segment]) -> Any:
-        return read_segments(spool.place.path, [one.name for one in segments], self._schema)
+        batches = read_segments(spool.place.path, [one.name for one in segments], self._read)
+        return batches if self._records is None else map(self._records.batch, batches)
 
     def _delete(self, spool: Spool, number: int) -> None:
         spool.delete_through(min(number, spool.last), keep_state=self._keeps_state)

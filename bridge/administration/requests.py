@@ -34,6 +34,16 @@ class Reload(Request[None], tag="reload"):
     CHANGES = True
 
 
+class YieldToStandby(Request[None], tag="yield"):
+    """Let the standby serve the clients: finish work in progress, disconnect all clients, and stand by.
+
+    Use it before an upgrade, and to return clients to a preferred host. Clients reconnect through the load balancer. Without
+    a standby, this bridge serves the clients again after 10 seconds.
+    """
+
+    CHANGES = True
+
+
 class ShowStatus(Request[answers.BridgeStatus], tag="status"):
     """Return the status of the bridge."""
 
@@ -240,6 +250,54 @@ class Publish(Request[None], tag="publish"):
     persistent: bool = False
 
 
+class ClearTopic(Request[None], tag="topic clear"):
+    """Delete the retained publication of a topic. Subscribers receive nothing."""
+
+    CHANGES = True
+
+    topic: Annotated[str, Meta(description="Topic.", examples=["plant/line-1"])]
+
+
+class ListPublishers(Request[answers.PublisherPage], tag="topic publishers"):
+    """Return the clients that publish to the topics of a filter, with their rates.
+
+    The first request starts the counting. Counting stops when the requests cease. Connected clients are listed before that
+    if their last publication matches.
+    """
+
+    topic_filter: str
+    rows: int = 100
+
+
+class RouteTopic(Request[answers.TopicRoute], tag="topic route"):
+    """Return where a publication would go: rules, subscriptions, mappings and queues. Nothing is published."""
+
+    topic: str
+    payload: bytes = b""
+    qos: Annotated[int, Meta(ge=0, le=2)] = 1
+    retain: bool = False
+    #: the publisher, whose rules and authorities apply; blank for none
+    client_id: str = ""
+    rows: int = 200
+
+
+class ExplainAccess(Request[answers.AccessDecision], tag="user may-publish"):
+    """Return whether a user may publish to a topic via a channel, and the rules that decide.
+
+    The rules are those of channel authentication records, of the channel's topics, of topic objects, and the authorities of
+    the queue manager.
+    """
+
+    #: the authenticated user name; blank for none
+    user: str
+    channel: str
+    topic: str
+    #: for rules with the client identifier (`%c`, `use_client_id`)
+    client_id: str = ""
+    #: for rules with addresses
+    address: str = ""
+
+
 class ListSubscriptions(Request[answers.SubscriptionPage], tag="subscription list"):
     """Return one page of subscriptions by name."""
 
@@ -315,6 +373,46 @@ class ClearQueue(Request[None], tag="queue clear"):
     name: str
     #: MsgIds in hexadecimal; an empty list selects all messages
     ids: list[str] = field(default_factory=list)
+
+
+class ListObjects(Request[list[answers.ObjectRow]], tag="object list"):
+    """List the objects of a kind, by name."""
+
+    kind: answers.ObjectKind
+    #: include the objects of the queue manager itself, whose names begin with SYSTEM
+    system: bool = False
+
+
+class ShowObject(Request[answers.ObjectDetails], tag="object show"):
+    """Return the attributes of an object that have an effect, with their possible values."""
+
+    kind: answers.ObjectKind
+    #: blank: the defaults of a new object
+    name: str = ""
+
+
+class DumpDefinitions(Request[str], tag="mqsc dump"):
+    """Return the MQSC commands that define all objects of the embedded queue manager."""
+
+    #: whether to include attributes that have their default values
+    everything: bool = False
+
+
+class PreviewCommands(Request[list[answers.CommandEffect]], tag="mqsc preview"):
+    """Return what MQSC commands would do to queues, topics and namelists, without running them."""
+
+    commands: str
+
+
+class RunCommands(Request[None], tag="mqsc run"):
+    """Run MQSC commands that create, alter, delete or clear queues, topics and namelists of the embedded queue manager.
+
+    If one of them has a mistake, none is run. Commands for SYSTEM objects and for other kinds of objects are left out.
+    """
+
+    CHANGES = True
+
+    commands: str
 
 
 class DeadLetterRequest(Request[T_co]):

@@ -127,6 +127,8 @@ def _print_status(found: answers.BridgeStatus) -> None:
     if found.waits_for:
         typer.echo(f"it waits for {found.waits_for}, since {moment(found.waits_since)}")
     typer.echo(f"queue manager {found.queue_manager} ({found.queue_manager_type}) {found.queue_manager_state}")
+    if found.shard:
+        typer.echo(f"shard {found.shard}")
     typer.echo(f"{found.channels_running} of {found.channels} channels listen")
     typer.echo(f"clients connected: {found.clients:,}, sessions: {found.sessions:,}")
     typer.echo(
@@ -302,6 +304,10 @@ def reload() -> None:
     for line in answer.lines:
         output.say(line)
 
+
+yield_ = action(
+    requests.YieldToStandby, "This disconnects all clients, which reconnect to the standby. Yield to the standby?"
+)
 
 LOG = {"level": action(requests.SetLogLevel)}
 
@@ -657,7 +663,129 @@ def _payload(one: answers.RetainedStatus) -> str:
     return text if len(text) <= _PAYLOAD_WIDTH else text[:_PAYLOAD_WIDTH] + "..."
 
 
-TOPIC = {"list": list_topic, "show": show_topic}
+@takes(BRIDGE | OUTPUT)
+def list_publisher(
+    topic_filter: Annotated[str, argument("FILTER", "A topic, or a topic filter such as 'plant/#'.")],
+    limit: options.Limit = 100,
+    seconds: Annotated[
+        float, option("TIME", "Count for this time first.", "--for", parser=options.duration, show_default="5s")
+    ] = 5.0,
+) -> None:
+    """List the clients that publish to the topics of a filter, with the rate of each.
+
+    The bridge counts publications only while somebody asks. Before that, it knows the last publication of each connected
+    client.
+    """
+    request = requests.ListPublishers(topic_filter=topic_filter, rows=limit)
+    if seconds:
+        shown(request)
+        time.sleep(seconds)
+    found = shown(request)
+    columns = {
+        "client": "client_id",
+        "last publication": lambda one: moment(one.last),
+        "topic": "topic",
+        "publications": lambda one: "" if one.count is None else one.count,
+        "per second": lambda one: "" if one.rate is None else f"{one.rate:,.1f}",
+    }
+
+    def table(publishers: list[answers.TopicPublisher]) -> None:
+        output.print_table(*output.table_of(publishers, columns), "no client has published there")
+
+    output.print_records(found.publishers, lambda one: one.client_id, table=table)
+
+
+@takes(BRIDGE | OUTPUT)
+def route_topic(
+    topic: Annotated[str, argument("TOPIC", "The topic.")],
+    payload: Annotated[str, option("TEXT", "The payload, for filters and destinations of mappings.")] = "",
+    qos: Annotated[int, option("N", "QoS.", show_default=True, min=0, max=2)] = 1,
+    retain: Annotated[bool, flag("Set RETAIN.", "--retain")] = False,
+    client: Annotated[
+        str, option("CLIENT", "The publisher, whose rules and authorities apply.", autocompletion=_clients)
+    ] = "",
+) -> None:
+    """Print where a publication would go: rules, subscriptions, mappings and queues. Nothing is published.
+
+    Exit status 1 if a rule rejects it.
+    """
+    request = requests.RouteTopic(topic=topic, payload=payload.encode(), qos=qos, retain=retain, client_id=client)
+
+    def text(route: answers.TopicRoute) -> None:
+        for rule in route.rules:
+            typer.echo(f"{rule.kind}: {'permits' if rule.permits else 'REJECTS'}: {output.printable(rule.text)}")
+        subscriptions = {
+            "subscriber": "subscriber",
+            "filter": "topic_filter",
+            "QoS": lambda one: "" if one.qos is None else one.qos,
+            "state": "state",
+            "waiting": "waiting",
+            "destination": "destination",
+        }
+        output.print_table(*output.table_of(route.subscriptions, subscriptions), "no subscriptions")
+        for mapping in route.mappings:
+            typer.echo(f"mapping {mapping.name} ({mapping.state}): {output.printable(mapping.outcome)}")
+        for queue in route.queues:
+            problem = f": {queue.problem}" if queue.problem else ""
+            typer.echo(f"queue {queue.name}: {queue.depth:,} of {queue.max_depth:,} messages{problem}")
+
+    route = shown(request)
+    output.print_record(route, topic, text)
+    if not route.accepted:
+        raise typer.Exit(FAILED)
+
+
+@takes(BRIDGE)
+def publish_topic(
+    topic: Annotated[str, argument("TOPIC", "The topic.")],
+    payload: Annotated[str, argument("PAYLOAD", "The payload.")],
+    retain: Annotated[bool, flag("Retain the publication.", "--retain")] = False,
+    persistent: Annotated[bool, flag("Publish a persistent message.", "--persistent")] = False,
+) -> None:
+    """Publish a message to a topic through the running bridge."""
+    done(requests.Publish(topic=topic, payload=payload.encode(), retain=retain, persistent=persistent))
+
+
+TOPIC = {
+    "list": list_topic,
+    "show": show_topic,
+    "publishers": list_publisher,
+    "route": route_topic,
+    "publish": publish_topic,
+    "clear": action(requests.ClearTopic, "Delete the retained publication of {topic}?"),
+}
+
+
+# Users -----------------------------------------------------------------------------------------------------------------
+
+
+@takes(BRIDGE | OUTPUT)
+def may_publish(
+    user: Annotated[str, argument("USER", "The user name, or '' for none.")],
+    channel: Annotated[str, argument("CHANNEL", "Name of the channel.", autocompletion=_channels)],
+    topic: Annotated[str, argument("TOPIC", "The topic.")],
+    client: Annotated[str, option("CLIENT", "Client identifier, for rules with %c.")] = "",
+    address: Annotated[str, option("IP", "Address of the client, for rules with addresses.")] = "",
+) -> None:
+    """Print whether a user may publish to a topic via a channel, and the rule that decides.
+
+    The rules are those of channel authentication records, of the channel's topics, of topic objects, and the authorities of
+    the queue manager. Exit status 1 if the user may not.
+    """
+
+    def text(decision: answers.AccessDecision) -> None:
+        for rule in decision.rules:
+            typer.echo(f"{rule.kind}: {'permits' if rule.permits else 'REJECTS'}: {output.printable(rule.text)}")
+        verb = "may" if decision.permitted else "may not"
+        typer.echo(f"user {user!r} {verb} publish to {topic!r} via channel {channel}")
+
+    decision = shown(requests.ExplainAccess(user=user, channel=channel, topic=topic, client_id=client, address=address))
+    output.print_record(decision, "yes" if decision.permitted else "no", text)
+    if not decision.permitted:
+        raise typer.Exit(FAILED)
+
+
+USER = {"may-publish": may_publish}
 
 
 # Mappings --------------------------------------------------------------------------------------------------------------

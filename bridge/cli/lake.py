@@ -20,6 +20,7 @@ from bridge.extras import install
 
 if TYPE_CHECKING:
     from bridge.spark.columns import EnvelopeColumn
+    from bridge.spark.record_columns import RecordRows
     from bridge.spark.spool import Spool, SpoolFiller, StreamOptions
 
 
@@ -55,6 +56,23 @@ def lake(
         option("TIME", "Maximum time before rows are written.", show_default="10s", parser=duration),
     ] = 10.0,
     once: Annotated[bool, flag("End when the queue is empty.", "--once")] = False,
+    copybook: Annotated[
+        Path | None,
+        option(
+            "FILE",
+            "Copybook of the messages, which are COBOL records. The columns record (typed, null for other messages) and"
+            " record_error are added.",
+        ),
+    ] = None,
+    record_option: Annotated[
+        list[str] | None,
+        option(
+            "NAME=VALUE",
+            "An option of `payload` in mappings for the records, such as ccsid=1140, names=camel or record=NAME. Can be"
+            " repeated.",
+            "--record-option",
+        ),
+    ] = None,
     link: Annotated[str, option("LINK", "Link of the topic. The bridge itself is local.", show_default=True)] = "local",
     option: Annotated[
         list[str] | None,
@@ -78,6 +96,8 @@ def lake(
         )
     if spool is None and "://" in target:
         raise Failure("--spool: required for a target that is not a directory", WRONG_USAGE)
+    if record_option and copybook is None:
+        raise Failure("--record-option: requires --copybook", WRONG_USAGE)
     for package in ("pyarrow", *(["deltalake"] if format is TargetFormat.DELTA else [])):
         if importlib.util.find_spec(package) is None:
             raise Failure(f"{package} is not installed: `{install('lake')}` installs it", WRONG_USAGE)
@@ -105,8 +125,17 @@ def lake(
     try:
         if format is TargetFormat.DELTA and columns is None and not merge_schema:
             given |= _columns_of(DeltaTable.columns(target), MQ_COLUMNS if queue is not None else MQTT_COLUMNS)
+        body = "body" if queue is not None else "payload"
+        rows_of_records = None
+        if copybook is not None:
+            needed = [body, *(("ccsid", "encoding") if queue is not None else ())]
+            read = given["columns"].split(",") if "columns" in given else None
+            without = [] if read is None else [name for name in needed if name not in read]
+            if read is not None:
+                given["columns"] = ",".join([*read, *without])
+            rows_of_records = _record_rows(copybook, record_option, body, without)
         sources = _sources(given)
-        made = TARGETS[format](target, sources.schema, keeps_state=topic is not None)
+        made = TARGETS[format](target, sources.schema, keeps_state=topic is not None, records=rows_of_records)
         if isinstance(made, DeltaTable):
             made.merges_schema = merge_schema
         writer = LakeWriter(sources.fillers, made, rows, interval, sources.stream, sources.former)
@@ -116,6 +145,19 @@ def lake(
     except (DataLoss, SpoolBusy, SpoolDamaged, TargetFailed, RuntimeError) as error:
         raise Failure(str(error), FAILED) from error
     say(f"{writer.written} rows written to {target}")
+
+
+def _record_rows(copybook: Path, options: list[str] | None, body: str, without: list[str]) -> RecordRows:
+    """Return the columns of records. Raises Failure, OptionError."""
+    from bridge.cli.record import record_options
+    from bridge.mapping.record_payload import RecordLayoutError
+    from bridge.spark.record_columns import RecordColumns, RecordRows
+
+    try:
+        columns = RecordColumns(record_options(copybook, options, name="--record-option"))
+    except RecordLayoutError as error:
+        raise Failure(error.sentence if error.location == ("copybook",) else str(error), WRONG_USAGE) from error
+    return RecordRows(columns, body, without)
 
 
 def _columns_of(names: list[str] | None, columns: Sequence[EnvelopeColumn]) -> dict[str, str]:

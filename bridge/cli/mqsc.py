@@ -15,11 +15,12 @@ import typer
 from bridge.cli import queue_manager
 from bridge.cli.failures import FAILED, NOT_FOUND, WRONG_USAGE, Failure
 from bridge.cli.options import BRIDGE, CONFIG, OUTPUT, YES, Format, argument, flag, option, settings, takes
-from bridge.cli.output import note, print_records, say, styled, write
+from bridge.cli.output import confirm, note, print_records, say, styled, write
 
 if TYPE_CHECKING:
     from bridge.config.models import Configuration
     from bridge.mq.ibm.acceptance import AcceptanceResult
+    from bridge.mq.inquiries import CommandEffect
     from bridge.mq.mqi import CommandResponse, Connection
 
 _HELP = """Type an MQSC command, such as DISPLAY QLOCAL(*) CURDEPTH. A line that ends with + or - continues in the next line.
@@ -76,27 +77,111 @@ def _session(connection: Connection) -> None:
             text = ""
 
 
-@takes(BRIDGE)
+#: Verbs of commands that change nothing.
+_READING = ("DISPLAY", "PING")
+
+
+def is_command(words: list[str]) -> bool:
+    """Return whether the arguments of `mqbridge mqsc` are an MQSC command instead of the name of a command."""
+    from bridge.mq.mqsc import VERBS, fold
+
+    verb, _, rest = words[0].strip().partition(" ")
+    return fold(verb) in VERBS and bool(rest or words[1:])
+
+
+@takes(BRIDGE | OUTPUT | YES)
+def command(
+    words: Annotated[list[str], argument("COMMAND", "An MQSC command, such as 'DEFINE QLOCAL(ORDERS)'.")],
+) -> None:
+    """Run MQSC commands that are given as arguments.
+
+    \b
+      mqbridge mqsc "DEFINE QLOCAL(ORDERS) MAXDEPTH(10000)"
+      mqbridge mqsc "ALTER QLOCAL(ORDERS) PUT(DISABLED)" --yes
+
+    The word `command` can be omitted. Commands that change something ask for confirmation on a terminal. Exit status 1 if a
+    command failed.
+    """  # noqa: D301 click reads the backspace
+    text = " ".join(words)
+    with queue_manager.connected() as connection:
+        _confirm(text)
+        responses = connection.command(text)
+    if settings.output is Format.table:
+        for response in responses:
+            _print(response)
+    else:
+        print_records(responses, lambda response: response.message)
+    if failed := sum(not response.ok for response in responses):
+        raise Failure(f"{failed} of {len(responses)} MQSC commands failed", FAILED)
+
+
+def _confirm(text: str) -> None:
+    """Ask before commands that change something, on a terminal. Raises Failure."""
+    from bridge.mq.mqsc import read
+
+    changes = [one.text for one in read(text) if one.problem is None and one.verb not in _READING]
+    if len(changes) == 1:
+        confirm(f"Run {changes[0]}?")
+    elif changes:
+        confirm(f"Run {len(changes)} MQSC commands that change something?")
+
+
+@takes(BRIDGE | OUTPUT | YES)
 def run(
     script: Annotated[str, argument("SCRIPT", "File with MQSC commands. -: standard input.")],
+    dry_run: Annotated[
+        bool, flag("Print what the commands would do to queues, topics and namelists.", "--dry-run")
+    ] = False,
 ) -> None:
     """Run a script of MQSC commands.
 
-    It prints each command and its response, as runmqsc does. Exit status 1 if a command failed. Its line is on standard
-    error.
+    It prints each command and its response, as runmqsc does, and asks for confirmation on a terminal. Exit status 1 if a
+    command failed. Its line is on standard error.
     """
     text = _script(script)
+    if dry_run:
+        _preview(script, text)
+        return
     with queue_manager.connected() as connection:
+        _confirm(text)
         responses = connection.command(text)
-    for response in responses:
-        write(f"{response.line:6d} : {response.command}")
-        _print(response)
+
+    def table(responses: list[CommandResponse]) -> None:
+        for response in responses:
+            write(f"{response.line:6d} : {response.command}")
+            _print(response)
+
+    print_records(responses, lambda response: response.message, table=table)
     failed = [response for response in responses if not response.ok]
     plural = "s" if len(responses) != 1 else ""
-    say(f"{len(responses)} MQSC command{plural} run, {len(failed)} failed.")
+    if settings.output is Format.table:
+        say(f"{len(responses)} MQSC command{plural} run, {len(failed)} failed.")
     if failed:
         lines = tuple(f"{script}:{one.line}: {one.message}" for one in failed)
         raise Failure(f"{len(failed)} of {len(responses)} MQSC commands failed", FAILED, lines=lines)
+
+
+def _preview(script: str, text: str) -> None:
+    """Print what the commands of a script would do. Raises Failure if some have mistakes."""
+    from bridge.mq.object_changes import TooManyCommands, effects
+
+    try:
+        with queue_manager.connected() as connection:
+            found = effects(connection, text)
+    except TooManyCommands as error:
+        raise Failure(f"{script}: {error}", WRONG_USAGE) from error
+
+    def table(found: list[CommandEffect]) -> None:
+        for effect in found:
+            what = f"{effect.kind} {effect.name}" if effect.name else effect.command
+            write(f"{effect.line:6d} : {effect.effect:<8} {what}{f': {effect.text}' if effect.text else ''}")
+            for change in effect.changes:
+                write(f"{'':9}{change.keyword}: {change.before or 'blank'} -> {change.after or 'blank'}")
+
+    print_records(found, lambda effect: effect.name, table=table)
+    if mistakes := [effect for effect in found if effect.effect == "error"]:
+        lines = tuple(f"{script}:{effect.line}: {effect.text}" for effect in mistakes)
+        raise Failure(f"{len(mistakes)} of {len(found)} MQSC commands have mistakes", FAILED, lines=lines)
 
 
 def _print(response: CommandResponse) -> None:

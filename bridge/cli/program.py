@@ -48,6 +48,9 @@ class Group:
     listed: Mapping[str, Entry] | str
     #: the function of the group's name without a command; "" if that prints the help
     default: str = ""
+    #: the command for arguments that do not begin with the name of a command, and a function that recognizes them
+    otherwise: str = ""
+    recognized: str = ""
 
     @property
     def commands(self) -> Mapping[str, Entry]:
@@ -82,13 +85,19 @@ SECTIONS: Mapping[str, Mapping[str, Entry]] = {
         "search": "administration:search",
         "channel": Group("List, start and stop the telemetry channels of a running bridge.", "administration:CHANNEL"),
         "client": Group("List, disconnect and purge the MQTT clients of a running bridge.", "administration:CLIENT"),
-        "topic": Group("Show retained publications and subscriptions.", "administration:TOPIC"),
+        "topic": Group(
+            "Show retained publications, subscriptions and publishers, and where a publication would go.",
+            "administration:TOPIC",
+        ),
+        "user": Group("Explain what users may do.", "administration:USER"),
         "mapping": Group("List, pause and resume the mappings of a running bridge.", "administration:MAPPING"),
         "link": Group(
             "List, test and connect the links of a running bridge to other MQTT brokers.", "administration:LINK"
         ),
         "log": Group("Set the log level of a running bridge.", "administration:LOG"),
         "reload": "administration:reload",
+        "yield": "administration:yield_",
+        "group": Group("Show the bridges of all shards.", _of("group", "status shard")),
         "explain": "explain:explain",
     },
     "Messages and the queue manager": {
@@ -100,8 +109,10 @@ SECTIONS: Mapping[str, Mapping[str, Entry]] = {
         "mqsc": Group(
             "Administer the queue manager with MQSC commands, as with runmqsc.\n\nOn a terminal, type commands; `end` or"
             " Ctrl-D ends it. Otherwise it runs the script on standard input: mqbridge mqsc < queues.mqsc",
-            _of("mqsc", "run display dump"),
+            _of("mqsc", "command run display dump"),
             "mqsc:interactive",
+            "command",
+            "mqsc:is_command",
         ),
         "record": Group(
             "Show the layouts of COBOL records, and convert records to JSON and back.",
@@ -177,6 +188,7 @@ class CommandGroup(typer.core.TyperGroup):
         self.entries: dict[str, Entry] = {}
         #: the words before the names of the commands, such as "client "
         self.prefix = ""
+        self.otherwise = self.recognized = ""
 
     def list_commands(self, ctx: Any) -> list[str]:
         return list(self.entries)
@@ -208,10 +220,13 @@ class CommandGroup(typer.core.TyperGroup):
         )(run)
         made: Any = typer.main.get_group(group)
         made.name, made.entries, made.prefix = name, dict(entry.commands), f"{self.prefix}{name} "
+        made.otherwise, made.recognized = entry.otherwise, entry.recognized
         made.params += common_parameters(BRIDGE if default else Common(0))
         return made
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if self.otherwise and args[0] not in self.entries and function_of(self.recognized)(args):
+            args = [self.otherwise, *args]
         try:
             return super().resolve_command(ctx, args)
         except _UsageError as error:

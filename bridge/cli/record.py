@@ -14,7 +14,7 @@ from bridge.cli.options import OUTPUT, Format, argument, option, settings, takes
 from bridge.cli.output import print_records, print_table, say, write, write_bytes
 
 if TYPE_CHECKING:
-    from bridge.config.mapping import TextPayload
+    from bridge.config.record import RecordConfig
     from bridge.mapping.record_payload import RecordPayload
 
 _COPYBOOK = argument("COPYBOOK", "File with the copybook.")
@@ -51,7 +51,7 @@ def show(
     """Print the offsets, lengths and JSON names of a COBOL record."""
     from bridge.record.layout import path_of
 
-    layout = _record(_payload(copybook, options)).layout
+    layout = _record(record_options(copybook, options)).layout
     fields = []
     for depth, item in layout.items():
         name = path_of(item) if item.name is not None and item.parent is not None else ""
@@ -85,7 +85,7 @@ def decode(
     from bridge.record.codec import RecordError
     from bridge.telemetry.message import Unmappable
 
-    payload = _payload(copybook, options, ccsid)
+    payload = record_options(copybook, options, ccsid)
     record = _record(payload)
     codec = record.codec(*_machine(payload, record))
     data = _read(file)
@@ -120,7 +120,7 @@ def encode(
     """Write JSON documents as records, one after another."""
     from bridge.telemetry.message import Unmappable
 
-    payload = _payload(copybook, options, ccsid)
+    payload = record_options(copybook, options, ccsid)
     record = _record(payload)
     machine = _machine(payload, record)
     records = []
@@ -136,38 +136,40 @@ def encode(
     say(f"{len(records)} records written to {to}")
 
 
-def _payload(copybook: Path, options: list[str] | None, ccsid: int | None = None) -> TextPayload:
-    """Return the options of a record. Raises Failure."""
+def record_options(
+    copybook: Path, options: list[str] | None, ccsid: int | None = None, *, name: str = "--option"
+) -> RecordConfig:
+    """Return the options of a record. `name` is the option of the command that has them. Raises Failure."""
     from pydantic import ValidationError
 
-    from bridge.config.mapping import TextPayload
     from bridge.config.problems import place_of
+    from bridge.config.record import RecordConfig
 
-    given: dict[str, Any] = {"type": "record", "copybook": str(copybook), "ccsid": ccsid}
+    given: dict[str, Any] = {"copybook": str(copybook), "ccsid": ccsid}
     for text in options or ():
-        name, equals, value = text.partition("=")
+        key, equals, value = text.partition("=")
         if not equals:
-            raise Failure(f"--option {text}: expected NAME=VALUE", WRONG_USAGE)
-        given[name] = _yaml(name, value)
+            raise Failure(f"{name} {text}: expected NAME=VALUE", WRONG_USAGE)
+        given[key] = _yaml(f"{name} {key}", value)
     try:
-        return TextPayload.model_validate(given)
+        return RecordConfig.model_validate(given)
     except ValidationError as error:
         detail = error.errors(include_url=False, include_input=False)[0]
-        place, is_key = place_of(detail, TextPayload)
+        place, is_key = place_of(detail, RecordConfig)
         message = "no such option" if is_key else detail["msg"]
-        raise Failure(f"--option {'.'.join(map(str, place))}: {message}", WRONG_USAGE) from error
+        raise Failure(f"{name} {'.'.join(map(str, place))}: {message}", WRONG_USAGE) from error
 
 
-def _yaml(name: str, text: str) -> Any:
+def _yaml(option: str, text: str) -> Any:
     import yaml
 
     try:
         return yaml.safe_load(text)
     except yaml.YAMLError as error:
-        raise Failure(f"--option {name}: expected a value in YAML, found {text!r}", WRONG_USAGE) from error
+        raise Failure(f"{option}: expected a value in YAML, found {text!r}", WRONG_USAGE) from error
 
 
-def _record(payload: TextPayload) -> RecordPayload:
+def _record(payload: RecordConfig) -> RecordPayload:
     """Return the record of a copybook. Raises Failure."""
     from bridge.mapping.record_payload import RecordLayoutError, RecordPayload
 
@@ -177,7 +179,7 @@ def _record(payload: TextPayload) -> RecordPayload:
         raise Failure(error.sentence if error.location == ("copybook",) else str(error), WRONG_USAGE) from error
 
 
-def _machine(payload: TextPayload, record: RecordPayload) -> tuple[int, int]:
+def _machine(payload: RecordConfig, record: RecordPayload) -> tuple[int, int]:
     """Return the CCSID and the Encoding of records. Raises Failure."""
     from bridge.mapping.record_payload import RecordLayoutError
     from bridge.telemetry.message import CCSID_UTF8

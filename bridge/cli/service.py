@@ -86,6 +86,7 @@ PROGRAM, CONFIGURATION, USER = Path("/opt/mqbridge/bin/mqbridge"), Path("/etc/mq
 SYSUSERS, TMPFILES = Path("/etc/sysusers.d/mqbridge.conf"), Path("/etc/tmpfiles.d/mqbridge.conf")
 FILES = {
     Path("/etc/systemd/system/mqbridge.service"): "deploy/mqbridge.service",
+    Path("/etc/systemd/system/mqbridge@.service"): "deploy/mqbridge@.service",
     Path("/etc/systemd/system/mqbridge-pipeline@.service"): "deploy/mqbridge-pipeline@.service",
     SYSUSERS: "deploy/sysusers.conf",
     TMPFILES: "deploy/tmpfiles.conf",
@@ -95,6 +96,7 @@ FILES = {
 #: Drop-ins for a bridge on IBM MQ, with the same text.
 DROP_INS = (
     Path("/etc/systemd/system/mqbridge.service.d/ibm-mq.conf"),
+    Path("/etc/systemd/system/mqbridge@.service.d/ibm-mq.conf"),
     Path("/etc/systemd/system/mqbridge-pipeline@.service.d/ibm-mq.conf"),
 )
 #: The directory of IBM's library, by default.
@@ -373,8 +375,8 @@ def _install(service: Service, work: Work, *, packaged: bool) -> None:
 
 def _remove(service: Service, work: Work) -> None:
     if any(service.place(path).is_file() for path in FILES):
-        work.run("systemctl", "stop", "mqbridge.service", "mqbridge-pipeline@*.service")
-        work.run("systemctl", "disable", "mqbridge.service", "mqbridge-pipeline@.service")
+        work.run("systemctl", "stop", "mqbridge.service", "mqbridge@*.service", "mqbridge-pipeline@*.service")
+        work.run("systemctl", "disable", "mqbridge.service", "mqbridge@.service", "mqbridge-pipeline@.service")
     for path in FILES:
         work.delete(service.place(path))
     for path in map(service.place, DROP_INS):

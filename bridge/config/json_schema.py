@@ -69,7 +69,7 @@ class _Generator(GenerateJsonSchema):
             made["properties"] = {key: made["properties"][key] for key in dict.fromkeys([*own, *made["properties"]])}
             return {"anyOf": [{"enum": list(get_args(PayloadType))}, made]}
         if model is SplitConfig:
-            return {"anyOf": [{"type": "string", "pattern": r"^\$"}, made]}
+            return {"anyOf": [made["properties"]["path"], made]}
         return made
 
     def nullable_schema(self, schema: core_schema.NullableSchema) -> JsonSchemaValue:

@@ -39,14 +39,15 @@ from bridge.config.pipeline import PipelineConfig, PipelineDestination, Pipeline
 from bridge.config.problems import Clash, Location, suggestion
 from bridge.config.queue_manager import (
     DEFAULT_TRANSMISSION_QUEUE,
-    LOCK_QUEUE,
     MAPPING_STATE_QUEUE,
     SET_ASIDE_QUEUE,
-    STATE_QUEUE,
+    BridgeQueues,
     EmbeddedQueueManagerConfig,
     IbmQueueManagerConfig,
     QueueManagerConfig,
+    ShardConfig,
 )
+from bridge.config.table import LookupTableName, TableConfig
 from bridge.config.values import FilePath, ObjectName, SecretPath, Section, Truth
 
 PASSWORD_CACHE = "verified-passwords"
@@ -174,12 +175,16 @@ class Configuration(Section):
     channel_authentication: list[ChannelAuthenticationConfig] = Field(default=[])
     """Channel authentication records (MQ: SET CHLAUTH): which clients may connect via which channel, and as which user. The
     default record of IBM MQ always applies as well: it blocks privileged users (BLOCKUSER, *MQADMIN) on all channels."""
-    transmission_queue: ObjectName = DEFAULT_TRANSMISSION_QUEUE
-    """Queue for messages that wait for MQTT clients: the queue manager's default transmission queue (DEFXMITQ)."""
+    common_transmission_queue: ObjectName = Field(default=DEFAULT_TRANSMISSION_QUEUE, alias="transmission_queue")
+    """Queue for messages that wait for MQTT clients: the queue manager's default transmission queue (DEFXMITQ). With
+    `queue_manager.shard`, each shard has a queue of this name and `.NUMBER`."""
     links: dict[LinkName, LinkConfig] = Field(default_factory=dict)
     """Connections to external MQTT brokers, by name."""
     mappings: dict[Name, AnyMapping] = Field(default_factory=dict)
     """Mappings by name, or a list of mapping files or directories of such files."""
+    tables: dict[LookupTableName, TableConfig] = Field(default_factory=dict)
+    """Tables by name, which mappings look up: `{devices[$.id].site}` in templates, `devices[payload.id].site` in
+    expressions. A changed file is noticed within seconds."""
     pipelines: dict[PipelineName, PipelineConfig] = Field(default_factory=dict)
     """Pipelines by name, which `mqbridge pipeline run` runs on Spark, or a list of files, as for mappings."""
     spark: SparkConfig = Field(default_factory=SparkConfig)
@@ -203,6 +208,24 @@ class Configuration(Section):
     """The admin port: metrics, health and the console."""
     traces: TracesConfig = Field(default_factory=TracesConfig)
     """Traces of messages."""
+
+    @property
+    def shard(self) -> ShardConfig | None:
+        """The part of the clients that this bridge serves. None: all clients."""
+        return self.queue_manager.shard if isinstance(self.queue_manager, IbmQueueManagerConfig) else None
+
+    @property
+    def queues(self) -> BridgeQueues:
+        """The queues that only the active bridge uses. Those of a shard have its number as a suffix."""
+        queues = BridgeQueues(self.common_transmission_queue)
+        if self.shard is None:
+            return queues
+        return BridgeQueues(*(f"{name}.{self.shard.number}" for name in queues))
+
+    @property
+    def transmission_queue(self) -> str:
+        """The queue for messages that wait for the clients of this bridge."""
+        return self.queues.transmission
 
     @property
     def control_socket_path(self) -> Path | None:
@@ -237,23 +260,34 @@ class Configuration(Section):
     @model_validator(mode="after")
     def _no_clashes(self, info: ValidationInfo) -> Self:
         if info.context and info.context.get("parts"):  # `load` reports the clashes of the valid parts of a file
+            for mapping in self.mappings.values():
+                mapping.use_tables_of(self.tables)
             return self
         if found := clashes(self):
             sentences = "; ".join(f"expected {clash.expected}, found {clash.found}" for clash in found)
             raise PydanticCustomError("clash", "{sentences}", {"sentences": sentences, "clashes": found})
         names = self._names
         for mapping in self.mappings.values():
-            mapping.resolve(self.mappings, names)
+            mapping.resolve(self.mappings, names, self.tables)
         for pipeline in self.pipelines.values():
             pipeline.resolve(names)
         for channel in self.channels:
             channel.read_schemas()
         return self
 
+    def use_tables(self, running: Mapping[str, TableConfig]) -> None:
+        """Replace tables by the running ones with the same file and key, which get the rows that were read for these."""
+        for name, table in running.items():
+            if self.tables.get(name) == table:
+                table.use(self.tables[name].content)
+                self.tables[name] = table
+        for mapping in self.mappings.values():
+            mapping.use_tables(self.tables)
+
     @property
     def _names(self) -> ConfiguredNames:
         queue_manager = self.queue_manager
-        queues = {STATE_QUEUE, LOCK_QUEUE, MAPPING_STATE_QUEUE, self.transmission_queue}
+        queues = {*BridgeQueues(self.common_transmission_queue), *self.queues, MAPPING_STATE_QUEUE}
         queue_managers, users = {queue_manager.name}, set[str]()
         if isinstance(queue_manager, IbmQueueManagerConfig):
             queues.add(queue_manager.dead_letter_queue)
@@ -304,6 +338,7 @@ def clashes(configuration: Configuration, wrong: Names | None = None) -> list[Cl
         *_limit_clashes(configuration),
         *_record_clashes(configuration),
         *_link_clashes(configuration, wrong),
+        *_shard_clashes(configuration),
         *_queue_clashes(configuration),
         *_otherwise_clashes(configuration, wrong),
         *_pipeline_clashes(configuration, wrong),
@@ -397,6 +432,16 @@ def _unfit(name: str, mapping: AnyMapping, link_name: str, link: LinkConfig) -> 
             yield Clash((*place, key), f"none, because link {link_name} is MQTT 3.1.1, which has no such thing")
 
 
+def _shard_clashes(configuration: Configuration) -> Iterator[Clash]:
+    """Yield a clash for each mapping of a shard that does not exist."""
+    for name, mapping in configuration.mappings.items():
+        if configuration.shard is None and mapping.shard:
+            yield Clash(("mappings", name, "shard"), "0, because the clients are not divided (queue_manager.shard)")
+        elif configuration.shard is not None and mapping.shard >= configuration.shard.of:
+            last = configuration.shard.of - 1
+            yield Clash(("mappings", name, "shard"), f"a shard from 0 to {last} (queue_manager.shard.of)")
+
+
 def _queue_clashes(configuration: Configuration) -> Iterator[Clash]:
     """Yield a clash for each mapping that uses a reserved or already used queue.
 
@@ -404,7 +449,7 @@ def _queue_clashes(configuration: Configuration) -> Iterator[Clash]:
     for exclusive input.
     """
     own = {
-        STATE_QUEUE: "where it keeps the sessions of its clients",
+        configuration.queues.state: "where it keeps the sessions of its clients",
         MAPPING_STATE_QUEUE: "where it keeps how far mappings have come",
         SET_ASIDE_QUEUE: "where it keeps dead letters that a mapping could not process",
         configuration.transmission_queue: "where messages for its own clients wait",

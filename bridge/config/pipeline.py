@@ -12,6 +12,7 @@ from pydantic import ConfigDict, Discriminator, Field, PrivateAttr, Tag, field_v
 from bridge.config import values
 from bridge.config.link import LOCAL, LinkReference
 from bridge.config.mapping import AllowedName, ConfiguredNames, DeadLettersFull, Name, PersistenceWord, TemplateText
+from bridge.config.record import RecordConfig, RecordPayloadConfig
 from bridge.config.tls import ClientTlsConfig
 from bridge.config.values import FilePath, ObjectName, SecretPath, Section, Truth
 
@@ -137,6 +138,9 @@ class MqSink(Section):
     """Topic string. `{name}` is the value of a column."""
     persistence: Annotated[PersistenceWord, values.choice(PersistenceWord)] = "persistent"
     """MQMD.Persistence of messages whose rows do not specify it in a column `md`."""
+    record: RecordConfig | None = None
+    """Write each row as a COBOL record. Its columns are the fields of the record. Rows that do not fit go to the dead
+    letters. None: a message is the column `body` or `payload`, or a JSON object."""
 
     @property
     def is_chosen(self) -> bool:
@@ -255,6 +259,8 @@ class LateConfig(Section):
             raise values.refusal("exactly one of mq: and archive:")
         if self.mq is not None and self.mq.queue is None and self.mq.topic is None:
             raise values.refusal("a queue or a topic, because the columns contain the source of the message", "mq")
+        if self.mq is not None and self.mq.record is not None:
+            raise values.refusal("no record, because late messages are written as they arrived", "mq", "record")
         return self
 
 
@@ -449,8 +455,17 @@ class PipelineConfig(Section):
     """Whether `mqbridge pipeline run` without names runs the pipeline."""
     source: PipelineSource = Field(alias="from")
     """The source."""
-    payload: Annotated[PipelinePayload, values.choice(PipelinePayload)] = "json"
-    """Type of the column `payload`: `json` (payload:temp::double), `text` in UTF-8, or `bytes`. If neither this key nor
+    payload: Annotated[
+        Annotated[
+            PipelinePayload,
+            values.choice(PipelinePayload, " (or a mapping with type: record, and copybook:)"),
+            Tag("one"),
+        ]
+        | Annotated[RecordPayloadConfig, Tag("each")],
+        Discriminator(lambda data: "each" if isinstance(data, Mapping | RecordPayloadConfig) else "one"),
+    ] = "json"
+    """Type of the column `payload`: `json` (payload:temp::double), `text` in UTF-8, or `bytes`. A mapping with `type: record`
+    is for COBOL records, as a column with the fields of the copybook and their types (payload.temp). If neither this key nor
     `schema` is set, and `select` does not read the column, the default is `bytes`, so payloads need not be JSON."""
     fields: dict[FieldPath, Annotated[FieldType, values.choice(FieldType)]] = Field(
         default_factory=dict, alias="schema"
@@ -504,6 +519,21 @@ class PipelineConfig(Section):
     def names(self) -> ConfiguredNames:
         """The names of the configuration that limit those that a row may choose."""
         return self._names
+
+    @property
+    def payload_type(self) -> str:
+        """The type of the payload."""
+        return self.payload if isinstance(self.payload, str) else self.payload.type
+
+    @property
+    def records(self) -> dict[tuple[str, ...], RecordConfig]:
+        """The records that the pipeline reads and writes, by their location."""
+        records: dict[tuple[str, ...], RecordConfig] = {}
+        if isinstance(self.payload, RecordPayloadConfig):
+            records["payload",] = self.payload
+        if self.destination is not None and self.destination.mq is not None and self.destination.mq.record is not None:
+            records["to", "mq", "record"] = self.destination.mq.record
+        return records
 
     def resolve(self, names: ConfiguredNames) -> None:
         """Store the names of the configuration if they matter."""

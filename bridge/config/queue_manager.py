@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
 
 from pydantic import Discriminator, Field, Tag, ValidationInfo, field_validator, model_validator
 
@@ -36,8 +36,22 @@ SET_ASIDE_QUEUE = "SYSTEM.MQTT.SET.ASIDE"
 COMMAND_QUEUE = "SYSTEM.ADMIN.COMMAND.QUEUE"
 
 
+class BridgeQueues(NamedTuple):
+    """The queues that only the active bridge of a queue manager, or of a shard, uses."""
+
+    transmission: str = DEFAULT_TRANSMISSION_QUEUE
+    """Messages for its clients."""
+    state: str = STATE_QUEUE
+    """Their sessions."""
+    lock: str = LOCK_QUEUE
+    """Open for exclusive input."""
+
+
 PASSWORD_VARIABLE = "MQBRIDGE_PASSWORD"
 """The default environment variable for the password of the queue manager's user."""
+
+MAX_SHARDS = 1024
+"""Maximum number of shards."""
 
 Library = Literal["auto", "pymqi", "ibmmq"]
 Mode = Literal["client", "bindings"]
@@ -225,6 +239,25 @@ class BatchConfig(Section):
     """Time spent putting, in seconds."""
 
 
+class ShardConfig(Section):
+    """A part of the clients of a queue manager: those with crc32(client identifier in UTF-8) mod `of` = `number`."""
+
+    number: Annotated[int, values.integer(0, MAX_SHARDS - 1)]
+    """Number of the shard, from 0."""
+    of: Annotated[int, values.integer(2, MAX_SHARDS)]
+    """Number of shards. It is recorded on the state queue, and cannot change while that has sessions."""
+    server_reference: (
+        Annotated[str, values.text(r"[!-~]{1,1024}", "a server such as mqtt-{shard}.example.com:8883")] | None
+    ) = None
+    """Server Reference (MQTT 5) for clients of other shards, which are rejected. `{shard}` is the number of their shard."""
+
+    @model_validator(mode="after")
+    def _one_of_them(self) -> Self:
+        if self.number >= self.of:
+            raise values.refusal(f"an integer from 0 to {self.of - 1}, because there are {self.of} shards", "number")
+        return self
+
+
 class IbmQueueManagerConfig(Section):
     """A queue manager of IBM MQ, accessed through `pymqi` or `ibmmq`."""
 
@@ -306,6 +339,11 @@ class IbmQueueManagerConfig(Section):
     read_ahead: Truth = True
     """Whether a client connection browses many messages in one round trip (MQOO_READ_AHEAD). If false, each delivery takes a
     round trip, and messages that an MQ application commits in one unit of work are never reordered."""
+    shard: ShardConfig | None = None
+    """The part of the clients that this bridge serves, together with its standby. None: all clients."""
+    standby_delay: Annotated[float, values.duration(0, 3600)] = 0.0
+    """Seconds that a standby waits after the active bridge has ended, so that a standby on a preferred host, with a shorter
+    delay, becomes active."""
     outage_timeout: Annotated[float, values.duration(0, 3600)] = 10.0
     """Seconds without the queue manager after which the bridge closes the connections of its clients and rejects new ones, so
     that they connect to a standby. 0: never."""

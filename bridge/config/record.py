@@ -2,9 +2,9 @@
 
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import Field, PrivateAttr, Tag
+from pydantic import Field, PrivateAttr, Tag, model_validator
 from pydantic.types import Discriminator
 
 from bridge.config import values
@@ -165,3 +165,29 @@ class RecordOptions(Section):
             return self.encoding_number
         characters = character_set(ccsid)
         return _ENCODINGS["s390" if characters is not None and characters.is_ebcdic else "x86"]
+
+
+class RecordConfig(RecordOptions):
+    """A copybook, and how a pipeline converts its records."""
+
+    ccsid: Annotated[int, values.integer(1, 65535)] | None = None
+    """CCSID of the text. None: that of the message, or 1208 (UTF-8) for records that are written or without one."""
+
+    @model_validator(mode="after")
+    def _has_copybook(self) -> Self:
+        if self.copybook is None:
+            raise values.refusal("a copybook (the file that describes the record)", "copybook")
+        return self
+
+
+class RecordPayloadConfig(RecordConfig):
+    """`payload` of a pipeline in its long form: the source has COBOL records."""
+
+    type: Annotated[Literal["record"], values.choice(Literal["record"])] = "record"
+    """`record`: the column `payload` has the fields of the record, with types."""
+
+    @model_validator(mode="after")
+    def _reads(self) -> Self:
+        if (option := self.first_specified(self.OF_WRITING)) is not None:
+            raise values.refusal(f"no {option}, because the pipeline reads these records", option)
+        return self

@@ -32,7 +32,13 @@ class PageGroup(NamedTuple):
 
 GROUPS: Final = (
     PageGroup(
-        "Messages", (Page("/topics", "Topics"), Page("/queues", "Queues"), Page("/dead-letters", "Dead letters"))
+        "Messages",
+        (
+            Page("/topics", "Topics"),
+            Page("/queues", "Queues"),
+            Page("/objects", "Objects"),
+            Page("/dead-letters", "Dead letters"),
+        ),
     ),
     PageGroup(
         "Clients",

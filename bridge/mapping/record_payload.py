@@ -9,8 +9,8 @@ from typing import Any, Final
 
 import msgspec
 
-from bridge.config.mapping import ToMqMapping, ToMqttMapping
-from bridge.config.record import RecordOptions
+from bridge.config.mapping import TextPayload, ToMqMapping, ToMqttMapping
+from bridge.config.record import RecordConfig, RecordOptions
 from bridge.mapping.json_document import ExactFloat, encoded, shown
 from bridge.mapping.template import RuleError
 from bridge.record.codec import RecordCodec, RecordError
@@ -32,10 +32,15 @@ class RecordLayoutError(RuleError):
 class RecordPayload:
     """Converts records of one layout. Raises RecordLayoutError.
 
-    `fraction` makes a value of the digits of a number with decimals.
+    `fraction` and `floating` make values of the digits of numbers, as for RecordCodec.
     """
 
-    def __init__(self, options: RecordOptions, fraction: Callable[[str], Any] = ExactFloat) -> None:
+    def __init__(
+        self,
+        options: RecordOptions,
+        fraction: Callable[[str], Any] = ExactFloat,
+        floating: Callable[[str], Any] | None = None,
+    ) -> None:
         try:
             self.layout = options.layout()
         except OSError as error:
@@ -45,7 +50,7 @@ class RecordPayload:
         except LayoutError as error:
             raise RecordLayoutError.at(error.option, error.sentence) from error
         self._options = options
-        self._fraction = fraction
+        self._fraction, self._floating = fraction, floating
         self._codec = lru_cache(maxsize=_MAX_CODECS)(self._made)
 
     def check(self, ccsid: int, encoding: int) -> None:
@@ -56,7 +61,7 @@ class RecordPayload:
             raise RecordLayoutError.at(error.option, str(error)) from error
 
     def _made(self, ccsid: int, encoding: int) -> RecordCodec:
-        return RecordCodec(self.layout, ccsid, encoding, self._options.codec_options, self._fraction)
+        return RecordCodec(self.layout, ccsid, encoding, self._options.codec_options, self._fraction, self._floating)
 
     def codec(self, ccsid: int, encoding: int) -> RecordCodec:
         """Return the codec for a CCSID and an Encoding. Raises Unmappable."""
@@ -84,6 +89,10 @@ class RecordPayload:
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, ValueError, ArithmeticError) as error:
             why = f"the payload is not JSON ({error}): {shown(payload)}"
             raise Unmappable(cmqc.MQRC_FORMAT_ERROR, why) from error
+        return self.encoded(document, ccsid, encoding)
+
+    def encoded(self, document: Any, ccsid: int, encoding: int) -> bytes:
+        """Return the record of a document. Raises Unmappable."""
         try:
             return self.codec(ccsid, encoding).encode(document)
         except RecordError as error:
@@ -96,17 +105,21 @@ class RecordPayload:
         return self._options.copybook.name
 
 
+def checked_record(options: TextPayload | RecordConfig, *, writes: bool) -> RecordPayload:
+    """Return the record of a mapping or pipeline. Raises RecordLayoutError, also for options that no record can have."""
+    record = RecordPayload(options)
+    if writes or options.ccsid is not None or options.encoding is not None:
+        ccsid = options.ccsid or CCSID_UTF8
+        record.check(ccsid, options.encoding_for(ccsid))
+    return record
+
+
 def record_of(config: ToMqMapping | ToMqttMapping) -> RecordPayload | None:
     """Return the record of a mapping, or None if its payload is another one. Raises RecordLayoutError."""
-    payload = config.payload
-    if payload.type != "record":
+    if config.payload.type != "record":
         return None
     try:
-        record = RecordPayload(payload)
-        if isinstance(config, ToMqMapping) or payload.ccsid is not None or payload.encoding is not None:
-            ccsid = payload.ccsid or CCSID_UTF8
-            record.check(ccsid, payload.encoding_for(ccsid))
+        return checked_record(config.payload, writes=isinstance(config, ToMqMapping))
     except RecordLayoutError as error:
         error.location = ("payload", *error.location)
         raise
-    return record

@@ -17,12 +17,15 @@ if TYPE_CHECKING:
     from bridge.mq.host import Host
 
 
-def host_of(configuration: Configuration, loop: asyncio.AbstractEventLoop) -> Host:
-    """Return the host of the configured queue manager. Raises HostError."""
+def host_of(configuration: Configuration, loop: asyncio.AbstractEventLoop, standby_delay: float = 0.0) -> Host:
+    """Return the host of the configured queue manager. Raises HostError.
+
+    `standby_delay` is the number of seconds for which a bridge that has yielded leaves the queue manager to its standby.
+    """
     if configuration.queue_manager.type == "embedded":
         from bridge.mq.embedded.host import EmbeddedHost
 
         return EmbeddedHost(configuration, loop)
     from bridge.mq.ibm.host import IbmHost
 
-    return IbmHost(configuration, loop)
+    return IbmHost(configuration, loop, standby_delay)

@@ -18,6 +18,7 @@ from bridge.mq.mqi import MQError
 from bridge.telemetry.identity import ClientNames
 from bridge.telemetry.message import Message
 from bridge.telemetry.record import MessageKey, ReceivedRecord, StateKey, StateRecord
+from bridge.telemetry.shard import Shard
 from bridge.telemetry.subscription import SubscriptionData
 from bridge.telemetry.transmission import AnyMessage, PublicationMessage, Transmission
 from bridge.wire import cmqc
@@ -146,11 +147,11 @@ class RecoveredState(msgspec.Struct):
     subscriptions: list[ClientSubscription]
 
 
-def unreadable(msg_id: bytes, why: str) -> MQError:
+def unreadable(msg_id: bytes, why: str, queue: str = STATE_QUEUE) -> MQError:
     """Return the error that prevents a start: an unreadable record or, on IBM MQ, a message of another program."""
     return MQError(
         cmqc.MQRC_FORMAT_ERROR,
-        f"{STATE_QUEUE} holds a message that the bridge cannot read (MsgId {msg_id.hex().upper()}): {why}; MQXR uses a queue "
+        f"{queue} holds a message that the bridge cannot read (MsgId {msg_id.hex().upper()}): {why}; MQXR uses a queue "
         "of that name too: stop it and empty the queue, or run the bridge that has written the message",
     )
 
@@ -192,6 +193,8 @@ class Backend(Protocol):
     client_names: ClientNames
     #: name of the queue of messages for clients
     transmission_queue: str
+    shard: Shard
+    """The clients that this bridge serves."""
     #: called on the event loop with client identifier, filter and reason code when a clean session's subscription is lost
     on_dropped: Callable[[str, str, int], None]
     #: called with an option of `limits`, who reached it, and the number of publications that were rejected for that

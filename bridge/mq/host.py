@@ -303,6 +303,12 @@ class Host(Protocol):
         Raises MQError, with MQRC_NOT_AUTHORIZED and the reason if the queue manager rejects the user.
         """
 
+    def explain_publishing(self, connection: Connection, user: str, topic: str) -> tuple[bool, str]:
+        """Return whether the authorities of an MQ user permit a publication to a topic, and why.
+
+        Called on the thread of a connection of the bridge. May block. Raises MQError.
+        """
+
     @property
     def silence(self) -> Silence | None:
         """Since when and why the queue manager does not answer, also during the start. None if it answers."""

@@ -1,4 +1,4 @@
-"""What inquiries at a queue manager return: the topic tree, and telemetry channels with their clients (DISPLAY CHSTATUS)."""
+"""What inquiries at a queue manager return: the topic tree, telemetry channels with their clients, objects and commands."""
 
 from __future__ import annotations
 
@@ -113,3 +113,68 @@ class TopicDetails(msgspec.Struct, kw_only=True):
     subscriptions: list[TopicSubscription]
     #: the lists are not complete
     more: bool
+
+
+#: Kinds of objects that administrators change by forms.
+ObjectKind = Literal["QLOCAL", "QALIAS", "QREMOTE", "TOPIC", "NAMELIST"]
+#: What an MQSC command would do.
+Effect = Literal["create", "change", "delete", "clear", "none", "left out", "error"]
+
+
+class ObjectRow(msgspec.Struct, frozen=True):
+    """An object of the queue manager."""
+
+    kind: ObjectKind
+    name: str
+    description: str
+    #: the most important attribute: TARGET, RNAME, TOPICSTR, NAMES, or USAGE
+    detail: str
+
+
+class ObjectAttribute(msgspec.Struct, frozen=True, kw_only=True):
+    """An attribute of an object, for a form."""
+
+    keyword: str
+    label: str
+    value: str
+    default: str
+    #: the possible values, or words besides a number
+    words: list[str] = []
+    #: for a number
+    low: int | None = None
+    high: int | None = None
+    #: maximum length of a text
+    length: int | None = None
+
+
+class ObjectDetails(msgspec.Struct, frozen=True, kw_only=True):
+    """An object with its attributes, or the defaults for a new one."""
+
+    kind: ObjectKind
+    #: blank for a new object
+    name: str
+    attributes: list[ObjectAttribute]
+    #: False: the bridge only writes the commands, for IBM MQ
+    can_change: bool = True
+
+
+class AttributeChange(msgspec.Struct, frozen=True):
+    """An attribute that a command changes."""
+
+    keyword: str
+    before: str
+    after: str
+
+
+class CommandEffect(msgspec.Struct, frozen=True, kw_only=True):
+    """What an MQSC command would do."""
+
+    line: int
+    command: str
+    effect: Effect
+    #: the kind and name of the object, or blank
+    kind: str = ""
+    name: str = ""
+    #: why it fails or is left out, or what it deletes
+    text: str = ""
+    changes: list[AttributeChange] = []

@@ -557,13 +557,22 @@ class ServerProtocol:
         connack = Connack(ConnackCode.ACCEPTED, properties=properties)
         return len(encode(connack, "big", self.level)) <= self.max_packet_size
 
-    def refuse(self, code: ConnackCode, why: str = "", reason_code: ReasonCode | None = None) -> None:
+    def refuse(
+        self,
+        code: ConnackCode,
+        why: str = "",
+        reason_code: ReasonCode | None = None,
+        server_reference: str | None = None,
+    ) -> None:
         """Reject CONNECT with a CONNACK, and end the connection (MQTT-3.2.2-5).
 
-        A client of MQTT 5 gets `reason_code` if it is more specific than `code`, and `why` as the Reason String.
+        A client of MQTT 5 gets `reason_code` if it is more specific than `code`, `why` as the Reason String, and the Server
+        Reference.
         """
         if self.level == LEVEL_MQTT_5:
-            properties = ConnackProperties(reason_string=why) if why else None
+            properties = None
+            if why or server_reference:
+                properties = ConnackProperties(reason_string=why or None, server_reference=server_reference)
             self._write(Connack(reason_code or REASON_CODES[code], properties=properties))
         else:
             self._out.append(encode(Connack(code), self.byte_order))

@@ -61,7 +61,7 @@ WriteStep = Callable[[dict[str, Any], list[bytes], tuple[dict[str, Any], ...]], 
 class RecordCodec:
     """Converts records of a layout, in a CCSID and an Encoding (MQMD). Raises CodecError.
 
-    `fraction` makes a value of the digits of a number with decimals.
+    `fraction` makes a value of the digits of a number with decimals, and `floating` of those of a floating-point number.
     """
 
     def __init__(
@@ -71,9 +71,10 @@ class RecordCodec:
         encoding: int,
         options: CodecOptions = EXACT,
         fraction: Callable[[str], Any] = Decimal,
+        floating: Callable[[str], Any] | None = None,
     ) -> None:
         self._layout = layout
-        self._fields = FieldCodecs(ccsid, encoding, options, fraction)
+        self._fields = FieldCodecs(ccsid, encoding, options, fraction, floating)
         compiler = _Compiler(self._fields, options)
         self._read_steps, self._write_steps = compiler.steps(layout.record, layout.record.offset)
         self._known = _names_of(layout.record)
@@ -140,10 +141,9 @@ class RecordCodec:
             )
         fields = [item for _, item in self._layout.items() if not item.is_group and item.offset <= length]
         last = max(fields, key=lambda item: item.offset)
-        return RecordError(
-            f"the record is too short: {length:,} bytes, of {expected:,}; it ends in or before field {path_of(last)} at"
-            f" offset {last.offset} ({shown(record[last.offset :])})"
-        )
+        place = f"field {path_of(last)} at offset {last.offset}"
+        end = f"before {place}" if last.offset == length else f"in {place} ({shown(record[last.offset :])})"
+        return RecordError(f"the record is too short: {length:,} bytes, of {expected:,}; it ends {end}")
 
     def _with_count(self, document: dict[str, Any]) -> dict[str, Any]:
         """Return a document with the number of elements of the table with DEPENDING ON."""

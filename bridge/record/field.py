@@ -94,11 +94,19 @@ def described(value: object) -> str:
 class FieldCodecs:
     """Makes readers and writers of elementary items."""
 
-    def __init__(self, ccsid: int, encoding: int, options: CodecOptions, fraction: Callable[[str], Any]) -> None:
+    def __init__(
+        self,
+        ccsid: int,
+        encoding: int,
+        options: CodecOptions,
+        fraction: Callable[[str], Any],
+        floating: Callable[[str], Any] | None = None,
+    ) -> None:
         self.characters = _characters(ccsid, encoding)
         self._ccsid, self._encoding = ccsid, encoding
         self._options = options
         self._fraction: Callable[[str], Any] = str if options.numbers == "string" else fraction
+        self._floating = floating or self._fraction
         self._zoned = ZonedFormat(ebcdic=self.characters.is_ebcdic, ascii_signs=options.ascii_signs == "ascii")
         self.blank = bytes([self._zoned.blank])
         #: byte -> character, if the characters are bytes of a page of this bridge
@@ -182,13 +190,13 @@ class FieldCodecs:
             raise self._unknown_encoding(item, "MQENC_FLOAT_IEEE_NORMAL, IEEE_REVERSED or S390")
         hexadecimal, order = _FLOAT_ENCODINGS[encoding]
         form = FloatFormat(item.length, hexadecimal=hexadecimal, order=order)
-        fraction = self._fraction
+        floating = self._floating
 
         def write(value: Any) -> bytes:
             decimal = _decimal_of(value)
             return form.write(Decimal(value) if decimal is None else decimal)
 
-        return lambda raw: fraction(form.read(raw)), write
+        return lambda raw: floating(form.read(raw)), write
 
     def _text(self, item: RecordItem) -> tuple[FieldReader, FieldWriter]:
         characters, length, blank = self.characters, item.length, self.blank

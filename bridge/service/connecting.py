@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-import secrets
 import time
 from collections.abc import Collection
 from typing import Any
@@ -43,16 +42,16 @@ from bridge.telemetry.identifier_release import IdentifierRelease
 from bridge.telemetry.identity import (
     AS_IS,
     UNAUTHENTICATED,
-    USER_IDENTIFIER_LENGTH,
     ClientIdentity,
     ClientNames,
     Principal,
     TopicAccess,
-    fits_user_identifier,
+    too_long_for_mq,
     user_identifier,
 )
 from bridge.telemetry.request import ReplyAddresses
 from bridge.telemetry.session import NEVER, Session
+from bridge.telemetry.shard import UNDIVIDED, Shard
 from bridge.telemetry.subscription import is_remote_queue_manager, is_shared
 from bridge.transport.layers import Peer
 from bridge.wire import cmqc
@@ -71,16 +70,23 @@ BELIEVED = ChannelAuthentication()
 class Rejected(Exception):
     """A client is rejected: CONNACK code, reason for the log, and an MQTT 5 reason code if it is more specific.
 
-    `session` is a session of another principal to which the client identifier belongs, or None.
+    `session` is a session of another principal to which the client identifier belongs, or None. `server_reference` is the
+    server to which a client of MQTT 5 should connect instead.
     """
 
     def __init__(
-        self, code: ConnackCode, why: str, reason_code: ReasonCode | None = None, session: Session | None = None
+        self,
+        code: ConnackCode,
+        why: str,
+        reason_code: ReasonCode | None = None,
+        session: Session | None = None,
+        server_reference: str | None = None,
     ) -> None:
         super().__init__(why)
         self.code = code
         self.reason_code = reason_code
         self.session = session
+        self.server_reference = server_reference
 
 
 class OverLimit(Rejected):
@@ -149,6 +155,7 @@ class Handshake:
         rejected = refusal_of(packet, config, service.queue_manager_name, methods, service.backend.client_names)
         if rejected is not None:
             raise rejected
+        self._check_shard(packet.client_id)
         if service.backend.outage:
             raise Rejected(ConnackCode.SERVER_UNAVAILABLE, "the queue manager is unreachable")
         if blocked := service.channel_authentication.at_work.blocked_address(client.transport.address):
@@ -170,6 +177,20 @@ class Handshake:
         finally:
             attempt.end(False)
         return identity
+
+    def _check_shard(self, client_id: str) -> None:
+        """Raise Rejected for a client of another shard. A client without an identifier belongs to each."""
+        shard = self._service.backend.shard
+        if not client_id or shard.owns(client_id):
+            return
+        self._service.limit_hits.note("shard", client_id, channel=self._client.channel.name)
+        other = shard.shard_of(client_id)
+        raise Rejected(
+            ConnackCode.SERVER_UNAVAILABLE,
+            f"the client belongs to shard {other}, and this bridge is shard {shard.number} of {shard.of}",
+            ReasonCode.USE_ANOTHER_SERVER,
+            server_reference=shard.reference_for(client_id),
+        )
 
     def _admitted_identity(self, shown: Authenticated) -> ClientIdentity:
         client = self._client
@@ -233,7 +254,9 @@ class Handshake:
         client_id = identity.client_id
         properties = None
         if packet.protocol_level == LEVEL_MQTT_5:
-            properties = connack_properties(packet, client, client_id, service.limits, self._data)
+            properties = connack_properties(
+                packet, client, client_id, service.limits, self._data, service.backend.shard
+            )
         network = network_of(client.transport.address)
         expiry_interval = session_expiry_interval(packet, client.channel)
         while True:
@@ -533,13 +556,17 @@ def _identifier_error(packet: Connect, queue_manager_name: str, names: ClientNam
 
 
 def identity_of(
-    packet: Connect, config: ChannelConfig, replies: ReplyAddresses, user_name: str | None = None
+    packet: Connect,
+    config: ChannelConfig,
+    replies: ReplyAddresses,
+    user_name: str | None = None,
+    shard: Shard = UNDIVIDED,
 ) -> ClientIdentity:
-    """Return the MQ identity of a client. A blank client identifier is replaced (MQTT-3.1.3-6).
+    """Return the MQ identity of a client. A blank client identifier is replaced by one of the shard (MQTT-3.1.3-6).
 
     `user_name` is the authenticated user name. None uses the one in CONNECT.
     """
-    client_id = packet.client_id or "auto-" + secrets.token_hex(9)
+    client_id = packet.client_id or shard.assigned_client_id()
     user_name = packet.user_name if user_name is None else user_name
     user = user_identifier(client_id, user_name, mcauser=config.mcauser, use_client_id=config.use_client_id)
     return ClientIdentity(client_id, user, replies)
@@ -553,7 +580,7 @@ def admitted_identity(
     The user name is authenticated or merely claimed. Raises AuthenticationFailed.
     """
     config, transport = client.channel, client.transport
-    identity = identity_of(packet, config, service.replies, shown.user_name)
+    identity = identity_of(packet, config, service.replies, shown.user_name, service.backend.shard)
     transport.peer = Peer(transport.peer.address, identity.client_id)
     certificate = transport.certificate or NO_CERTIFICATE
     name = (packet.user_name if shown.user_name is None else shown.user_name) or ""
@@ -566,27 +593,9 @@ def admitted_identity(
         raise AuthenticationFailed(verdict.refusal)
     if verdict.mcauser is not None:
         identity = ClientIdentity(identity.client_id, verdict.mcauser.encode(), service.replies)
-    elif why := _too_long_for_mq(identity.client_id, name, config):
+    elif why := too_long_for_mq(identity.client_id, name, mcauser=config.mcauser, use_client_id=config.use_client_id):
         raise AuthenticationFailed(why)
     return identity, name
-
-
-def _too_long_for_mq(client_id: str, user_name: str, config: ChannelConfig) -> str | None:
-    """Return why a client cannot use its own user name, or None: several names could be truncated to one MQ user.
-
-    IBM MQ limits users of AIX and Linux to 12 characters ("User IDs").
-    """
-    if config.use_client_id:
-        what, name = "client identifier", client_id
-        hint = "map the client to a user with a channel authentication record, or set use_client_id: false"
-    elif config.mcauser:
-        return None
-    else:
-        what, name = "user name", user_name
-        hint = "map it to a user with a channel authentication record (SSLPEERMAP or USERMAP), or give the channel an mcauser"
-    if fits_user_identifier(name):
-        return None
-    return f"its {what} {name!r} is longer than {USER_IDENTIFIER_LENGTH} bytes, the length of an MQ user; hint: {hint}"
 
 
 def session_expiry_interval(packet: Connect, config: ChannelConfig) -> int:
@@ -604,7 +613,12 @@ def _asked_expiry_interval(packet: Connect) -> int:
 
 
 def connack_properties(
-    packet: Connect, client: Client, client_id: str, limits: LimitsConfig, authentication_data: bytes | None
+    packet: Connect,
+    client: Client,
+    client_id: str,
+    limits: LimitsConfig,
+    authentication_data: bytes | None,
+    shard: Shard = UNDIVIDED,
 ) -> ConnackProperties:
     """Return the CONNACK properties for an accepted MQTT 5 client (MQTT 5 section 3.2.2.3)."""
     keep_alive = client.channel.keep_alive
@@ -617,6 +631,7 @@ def connack_properties(
         maximum_packet_size=client.channel.max_packet_size,
         assigned_client_identifier=None if packet.client_id else client_id,
         topic_alias_maximum=TOPIC_ALIAS_MAXIMUM,
+        shared_subscription_available=None if shard.of == 1 else 0,
         authentication_method=client.protocol.authentication_method,
         authentication_data=authentication_data,
     )
@@ -721,5 +736,5 @@ def reject(service: TelemetryService, client: Client, rejected: Rejected) -> Non
             by_owner=session is not None,
         )
     )
-    client.protocol.refuse(code, reason_code=reason_code)
+    client.protocol.refuse(code, reason_code=reason_code, server_reference=rejected.server_reference)
     client.transport.flush()

@@ -19,7 +19,7 @@ import uvloop
 from bridge import __version__
 from bridge.administration.answers import BridgeState
 from bridge.config.models import Configuration
-from bridge.service.lifecycle import STAND_BY, AdminPort, Bridge, StartError
+from bridge.service.lifecycle import STAND_BY, YIELDED, AdminPort, Bridge, StartError
 from bridge.service.log import configure, is_journal
 from bridge.service.reload import ConfigurationSource
 from bridge.service.supervisor import Supervisor
@@ -78,9 +78,9 @@ class Foreground:
             if await self._start():
                 await bridge.ending.wait()
                 await self._stop()
-        if bridge.ending.status == STAND_BY:
+        if bridge.ending.status in (STAND_BY, YIELDED):
             if not self._must_end:
-                return STAND_BY
+                return bridge.ending.status
             bridge.ending.status = 0
         log.info("MQB0015I stopped, exit status %d", bridge.ending.status)
         return bridge.ending.status
@@ -91,6 +91,8 @@ class Foreground:
         bridge.enter(BridgeState.STOPPING)
         if bridge.ending.status == STAND_BY:
             await bridge.stand_down()
+        elif bridge.ending.status == YIELDED:
+            log.info("MQB0021I yielding to the standby: finishing work in progress")
         else:
             self._supervisor.stopping()
             log.info("MQB0014I stopping: finishing work in progress")
@@ -172,12 +174,17 @@ def run(
 
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            supervisor = Supervisor()
-            while True:
-                bridge = Bridge(configuration, source=source, admin_port=admin_port, supervisor=supervisor)
+            supervisor, status = Supervisor(), STAND_BY
+            while status in (STAND_BY, YIELDED):
+                bridge = Bridge(
+                    configuration,
+                    source=source,
+                    admin_port=admin_port,
+                    supervisor=supervisor,
+                    has_yielded=status == YIELDED,
+                )
                 status = runner.run(Foreground(bridge, supervisor).run())
-                if status != STAND_BY:
-                    return status
+            return status
     except StartError as error:
         log.critical("MQB0016S cannot start: %s", error)
         return 1

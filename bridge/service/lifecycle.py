@@ -53,7 +53,9 @@ from bridge.service.queue_manager_watch import QueueManagerWatch
 from bridge.service.rate_history import RateHistory
 from bridge.service.reload import ConfigurationChange, ConfigurationReload, ConfigurationSource
 from bridge.service.supervisor import Supervisor
+from bridge.service.table_files import TableFiles
 from bridge.service.telemetry import TelemetryService
+from bridge.service.topic_publishers import TopicPublishers
 from bridge.service.tracing import TracesError, Tracing, tracing_of
 
 if TYPE_CHECKING:
@@ -64,6 +66,10 @@ log = logging.getLogger(__name__)
 
 #: Exit status after another bridge has taken over: start again as standby.
 STAND_BY: Final = -1
+#: Exit status after the bridge has yielded to its standby: start again as standby, with a delay.
+YIELDED: Final = -2
+#: Seconds for which a bridge that has yielded leaves the queue manager to its standby.
+YIELD_DELAY: Final = 10.0
 
 
 class StartError(Exception):
@@ -122,8 +128,13 @@ class Bridge:
         source: ConfigurationSource | None = None,
         admin_port: Callable[[Bridge], AdminPort] | None = None,
         supervisor: Supervisor | None = None,
+        has_yielded: bool = False,
     ) -> None:
-        """Create a bridge. `admin_port` creates the admin port. None creates a bridge without it."""
+        """Create a bridge. `admin_port` creates the admin port. None creates a bridge without it.
+
+        `has_yielded`: this process has just yielded to its standby, and waits for YIELD_DELAY.
+        """
+        self._standby_delay = YIELD_DELAY if has_yielded else 0.0
         self._configuration = configuration
         self.announce = announce
         self._source = source
@@ -215,7 +226,7 @@ class Bridge:
         self, stack: AsyncExitStack
     ) -> tuple[Host, Authenticators, Mapping[str, ChannelAuthentication]]:
         """Open the queue manager and prepare authentication, which may use it. Raises HostError or UnknownPlugin."""
-        self.host = host = await stack.enter_async_context(_opened(self.configuration))
+        self.host = host = await stack.enter_async_context(_opened(self.configuration, self._standby_delay))
         self.problems = ProblemList(host, self.configuration)
         self.problems.begin()
         stack.callback(self.problems.stop)
@@ -301,8 +312,13 @@ class Bridge:
             host=host,
             service=service,
             channels=channels,
-            mappings=Mappings(_environment(host, configuration, service, archive, traces)),
+            table_files=TableFiles(configuration.tables),
+            mappings=Mappings(
+                _environment(host, configuration, service, archive, traces),
+                None if configuration.shard is None else configuration.shard.number,
+            ),
             activity=Activity(service),
+            publishers=TopicPublishers(service.events),
             queue_manager_watch=watch,
             archive=archive,
             traces=traces,
@@ -310,11 +326,15 @@ class Bridge:
             history=history,
             log_tail=self.log_tail,
             reload=self.reload,
+            hand_over=partial(self.ending.request, YIELDED),
             problems=self._current_problems,
             started_at=self.started_at,
         )
         serving.push_async_callback(parts.queue_manager_connection.stop)
         serving.callback(parts.activity.end)
+        serving.callback(parts.publishers.end)
+        parts.table_files.begin()
+        stack.callback(parts.table_files.stop)
         self.administration = Administration(parts)
         self._reload = ConfigurationReload(self._source, ConfigurationChange(parts, authenticators))
         serving.push_async_callback(self._end_clients, parts)
@@ -480,6 +500,7 @@ class Bridge:
         parts.channels.abort()
         await parts.mappings.stop()
         parts.activity.end()
+        parts.publishers.end()
         if parts.history is not None:
             parts.history.stop()
         if parts.rates is not None:
@@ -511,13 +532,13 @@ class Bridge:
 
 
 @contextlib.asynccontextmanager
-async def _opened(configuration: Configuration) -> AsyncIterator[Host]:
+async def _opened(configuration: Configuration, standby_delay: float) -> AsyncIterator[Host]:
     """Open the queue manager for the duration of the block. Raises HostError.
 
     A thread does so, so that the bridge can be monitored while an embedded queue manager recovers its messages.
     """
     loop = asyncio.get_running_loop()
-    opening = loop.run_in_executor(None, host_of, configuration, loop)
+    opening = loop.run_in_executor(None, host_of, configuration, loop, standby_delay)
     try:
         host = await asyncio.shield(opening)
     except asyncio.CancelledError:

@@ -130,6 +130,12 @@ DESCRIPTIONS: Final = {
     "connect_rate": Limit("connections from {} follow each other too fast", _CHANNELS, _CONNECTIONS, "connection"),
     "max_connect_size": Limit("a CONNECT packet from {} is too large", _LOG, _PACKETS, "packet"),
     "max_packet_size": Limit("a packet of {} is too large", _LOG, _PACKETS, "packet"),
+    "shard": Limit(
+        "client {} connects to the wrong shard (queue_manager.shard)",
+        _LOG,
+        "Correct the rule of the load balancer, or give the client the address of its shard: `mqbridge group shard CLIENT`.",
+        "connection",
+    ),
     "proxies": Limit(
         "{} is not a proxy of its channel",
         _LOG,

@@ -19,15 +19,26 @@ if TYPE_CHECKING:
     from bridge.spark.mapping import to_messages, to_publications
     from bridge.spark.mq.source import MqDataSource
     from bridge.spark.mqtt.source import MqttDataSource
+    from bridge.spark.record import from_record, to_record
 
-__all__ = ["MqDataSource", "MqttDataSource", "register", "to_messages", "to_publications"]
+__all__ = [
+    "MqDataSource",
+    "MqttDataSource",
+    "from_record",
+    "register",
+    "to_messages",
+    "to_publications",
+    "to_record",
+]
 
 #: What brings Spark with it, by the module that has it.
 _LAZY: Final = {
     "MqDataSource": "bridge.spark.mq.source",
     "MqttDataSource": "bridge.spark.mqtt.source",
+    "from_record": "bridge.spark.record",
     "to_messages": "bridge.spark.mapping",
     "to_publications": "bridge.spark.mapping",
+    "to_record": "bridge.spark.record",
 }
 
 

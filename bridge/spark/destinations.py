@@ -20,6 +20,7 @@ from pyspark.sql.types import BinaryType, StringType, TimestampType, VariantType
 
 from bridge.config.mapping import ToMqMapping, ToMqttMapping
 from bridge.config.pipeline import MqSink, PipelineConfig, PipelineDestination
+from bridge.config.record import RecordConfig
 from bridge.mapping.chosen_names import CONTROL, ChosenNames, ObjectKind
 from bridge.mapping.template import Placeholder, Template, TemplateError, template_of_columns
 from bridge.mq.dead_letter_room import application_of_pipeline
@@ -32,6 +33,7 @@ from bridge.spark.mapping import MESSAGE_TYPES, PUBLICATION_TYPES, with_archived
 from bridge.spark.mq.rows import unencodable
 from bridge.spark.mq.writer import WRITE_OPTIONS, NameLimits, has_begun
 from bridge.spark.options import OptionError
+from bridge.spark.record import written_record
 from bridge.spark.schema import MQ_SCHEMA, MQTT_SCHEMA, REFUSAL
 from bridge.spark.staging import BatchFiles
 from bridge.wire import cmqc
@@ -174,12 +176,17 @@ def _queue_sink(
     options = unstaged | environment.stage
 
     def messages(frame: DataFrame) -> DataFrame:
-        return _messages(frame, mq, section, all_used=all_used)
+        if mq.record is None:
+            return _messages(frame, mq, section, all_used=all_used)
+        made = _records(frame, mq, mq.record, section)
+        return made if "refused" in options else made.drop(REFUSAL)
 
     def write(frame: DataFrame, writer: str, epoch: int) -> int:
-        made = messages(frame)
+        made = messages(frame) if mq.record is None else _records(frame, mq, mq.record, section)
         reasons = [] if chosen is None else [rejected_name(made, chosen)]
-        if _body_of(frame) is not None and (text := unencodable(made.schema)) is not None:
+        if mq.record is not None:
+            reasons.append(f.col(f"{REFUSAL}.sentence"))
+        elif _body_of(frame) is not None and (text := unencodable(made.schema)) is not None:
             reasons.append(text)
         if not reasons:
             return _put(made, options, writer, epoch)
@@ -197,7 +204,7 @@ def _queue_sink(
                     if refused:
                         rows = _archive_rows(bad.withColumn(BODY, f.col(BODY).cast("binary")))
                         files.stage(epoch, rows.write.partitionBy(DATE, HOUR).parquet)
-                _put(made.drop(REASON), options, writer, epoch)
+                _put(made.drop(REASON, REFUSAL), options, writer, epoch)
                 files.publish(epoch)
             else:
                 if not _admitted(place, refused, size, lambda: _has_begun(options, writer, epoch)):
@@ -429,23 +436,56 @@ def _read_by_mapping(frame: DataFrame, payload: str) -> DataFrame:
     return frame.select(*names, body.alias(payload))
 
 
-def _messages(frame: DataFrame, mq: MqSink, section: str, *, all_used: bool) -> DataFrame:
-    """Return the messages of rows, for the sink `mq`. Raises Mistake, TemplateError, OptionError."""
+def _place(frame: DataFrame, mq: MqSink, section: str) -> tuple[Column, set[str]]:
+    """Return the column `queue` or `topic` of messages, and the columns of the frame that only specify it.
+
+    Raises Mistake, TemplateError.
+    """
     address = mq.queue or mq.topic
     if address is not None:
         key = "queue" if mq.queue is not None else "topic"
-        place = _filled(frame, address, (section, "mq", key)).alias(key)
-    else:
-        found = next((name for name in ("queue", "topic") if name in frame.columns), None)
-        if found is None:
-            raise column_missing((section, "mq"), "queue", frame.columns)
-        key, place = found, f.col(found)
+        return _filled(frame, address, (section, "mq", key)).alias(key), set()
+    found = next((name for name in ("queue", "topic") if name in frame.columns), None)
+    if found is None:
+        raise column_missing((section, "mq"), "queue", frame.columns)
+    return f.col(found), {found}
+
+
+def _messages(frame: DataFrame, mq: MqSink, section: str, *, all_used: bool) -> DataFrame:
+    """Return the messages of rows, for the sink `mq`. Raises Mistake, TemplateError, OptionError."""
+    place, without = _place(frame, mq, section)
     if (body := _body_of(frame)) is None:
         described = [f.lit(value).alias(name) for name, value in _TEXT.items()]
-        return frame.select(place, _json(frame, set() if address else {key}).alias(BODY), *described)
+        return frame.select(place, _json(frame, without).alias(BODY), *described)
     if not all_used:
-        _check_lost(frame, address)
+        _check_lost(frame, mq.queue or mq.topic)
     return frame.select(place, body.alias(BODY), *(name for name in _MQ_PARTS if name in frame.columns))
+
+
+def _records(frame: DataFrame, mq: MqSink, config: RecordConfig, section: str) -> DataFrame:
+    """Return the messages of rows whose columns are the fields of records.
+
+    The JSON object of a row that does not fit is a dead letter. Raises Mistake, TemplateError, OptionError,
+    RecordLayoutError.
+    """
+    place, without = _place(frame, mq, section)
+    fields = f.struct(*(f.col(quoted(name)) for name in frame.columns if name not in without))
+    record, fault, ccsid, encoding = written_record(fields, config)
+    json = _json(frame, without).cast("binary")
+    made = frame.select(place, record.alias("record"), json.alias("json"), fault.alias(REASON))
+    fits = f.col(REASON).isNull()
+    refusal = f.struct(
+        f.lit(cmqc.MQRC_FORMAT_ERROR).alias("reason"), f.col(REASON).alias("sentence"), f.lit("").alias("source")
+    )
+    text = {name: f.lit(value) for name, value in _TEXT.items()}
+    return made.select(
+        made.columns[0],
+        f.when(fits, f.col("record")).otherwise(f.col("json")).alias(BODY),
+        f.when(fits, f.lit("")).otherwise(text["format"]).alias("format"),
+        f.when(fits, f.lit(ccsid)).otherwise(text["ccsid"]).alias("ccsid"),
+        f.when(fits, f.lit(encoding)).otherwise(f.lit(cmqc.MQENC_NATIVE)).alias("encoding"),
+        f.when(~fits, refusal).alias(REFUSAL),
+    )
 
 
 def _publications(frame: DataFrame, address: str, *, all_used: bool) -> DataFrame:

@@ -16,8 +16,10 @@ from pyspark.sql.types import BinaryType, StringType, TimestampType
 
 from bridge.config.link import LOCAL
 from bridge.config.pipeline import PipelineConfig, WatermarkConfig
+from bridge.config.record import RecordPayloadConfig
 from bridge.spark.destinations import BODY, PAYLOAD, TIMES
 from bridge.spark.failures import Mistake
+from bridge.spark.record import RecordFunctions
 
 #: Columns that describe the text of a message.
 _OF_TEXT: Final = frozenset(("text", "format", "ccsid", "encoding"))
@@ -60,8 +62,10 @@ class InputTable(msgspec.Struct, frozen=True):
         return table.withWatermark(column, f"{round(delay * 1000)} milliseconds")
 
 
-def input_table(source: DataFrame, config: PipelineConfig, kind: str) -> InputTable:
-    """Return the InputTable of a source. `kind` is the type of payload. Raises Mistake."""
+def input_table(
+    source: DataFrame, config: PipelineConfig, kind: str, records: RecordFunctions | None = None
+) -> InputTable:
+    """Return the InputTable of a source. `kind` is the type of payload, and `records` has its functions. Raises Mistake."""
     column = next(
         (
             name
@@ -75,12 +79,30 @@ def input_table(source: DataFrame, config: PipelineConfig, kind: str) -> InputTa
     publisher = None if config.source.link == LOCAL else config.source.link
     if column is None:
         return InputTable(None, None, None, event_time, publisher, maps)
+    if records is not None:
+        arguments = _record_arguments(source, config, column)
+        return InputTable(column, records.record(*arguments), records.fault(*arguments), event_time, publisher, maps)
     text = _text_of(source.columns, column)
     error = _TEXT_ERROR if column == BODY and _TEXT_ERROR in source.columns else "CAST(NULL AS STRING)"
     payload = {"json": f"try_parse_json({text})", "text": text, "bytes": column}[kind]
     binary = isinstance(source.schema[column].dataType, BinaryType)
     fault = None if kind == "bytes" else _fault(text, error, binary, column, kind, config.fields)
     return InputTable(column, payload, fault, event_time, publisher, maps)
+
+
+def _record_arguments(source: DataFrame, config: PipelineConfig, column: str) -> tuple[str, str, str]:
+    """Return the SQL of the bytes, CCSID and Encoding of records. Raises Mistake."""
+    record = config.payload
+    assert isinstance(record, RecordPayloadConfig)
+    given = {"ccsid": record.ccsid, "encoding": record.encoding}
+    missing = [name for name, value in given.items() if value is None and name not in source.columns]
+    if missing and config.source.mq is not None:
+        raise Mistake(
+            ("from", "options", "columns"), f"the column {missing[0]} of the records (or payload.{missing[0]})"
+        )
+    described = (name if name in source.columns else "CAST(NULL AS INT)" for name in given)
+    ccsid, encoding = described
+    return column, ccsid, encoding
 
 
 def _event_time(source: DataFrame, column: str | None, config: PipelineConfig) -> tuple[str, str, float] | None:

@@ -78,6 +78,7 @@ _SET_FIELDS: Final = (
     "Report",
     "MsgType",
     "Expiry",
+    "Encoding",
     "CodedCharSetId",
     "Format",
     "Priority",

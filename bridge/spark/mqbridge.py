@@ -7,9 +7,25 @@ from typing import TYPE_CHECKING
 from bridge import spark
 
 if TYPE_CHECKING:
-    from bridge.spark import MqDataSource, MqttDataSource, register, to_messages, to_publications
+    from bridge.spark import (
+        MqDataSource,
+        MqttDataSource,
+        from_record,
+        register,
+        to_messages,
+        to_publications,
+        to_record,
+    )
 
-__all__ = ["MqDataSource", "MqttDataSource", "register", "to_messages", "to_publications"]
+__all__ = [
+    "MqDataSource",
+    "MqttDataSource",
+    "from_record",
+    "register",
+    "to_messages",
+    "to_publications",
+    "to_record",
+]
 
 
 def __getattr__(name: str) -> object:

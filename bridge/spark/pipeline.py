@@ -27,6 +27,7 @@ from bridge.archive.schema import arrow_schema
 from bridge.config.document import load
 from bridge.config.pipeline import LateConfig, PipelineConfig
 from bridge.config.problems import ConfigurationError
+from bridge.config.record import RecordPayloadConfig
 from bridge.mapping.rule import rule_of
 from bridge.spark import MqDataSource, MqttDataSource
 from bridge.spark.administration import CompletedBatch
@@ -50,6 +51,7 @@ from bridge.spark.environment import CHECKPOINT, SPOOL, PipelineEnvironment
 from bridge.spark.failures import Mistake, SettingsChanged, mistakes_at, query_failure_of
 from bridge.spark.input_table import InputTable, input_table
 from bridge.spark.internals import check_sql, check_streaming, columns_read, dropping_clause, has_format, keeps_state
+from bridge.spark.record import RecordFunctions
 from bridge.spark.validation import Validation, record_validation, recorded_validation
 
 INPUT: Final = "input"
@@ -123,7 +125,7 @@ def plan(
             with mistakes_at(("select",), "a SELECT of Spark SQL", config.select):
                 check_sql(spark, config.select)
         kind = _payload_kind(spark, source, config)
-        table = input_table(source, config, kind)
+        table = input_table(source, config, kind, _record_functions(spark, config))
         selected = _selected_stream(spark, source, table, config)
         stateful = keeps_state(selected)
         if stateful:
@@ -263,16 +265,24 @@ def _default(table_: DataFrame, table: InputTable, config: PipelineConfig) -> Da
     return table_.drop(PAYLOAD) if drops else table_
 
 
+def _record_functions(spark: SparkSession, config: PipelineConfig) -> RecordFunctions | None:
+    """Return the functions for the records that a pipeline reads, or None. Raises Mistake."""
+    if not isinstance(config.payload, RecordPayloadConfig):
+        return None
+    with mistakes_at(("payload",), "a copybook and options that fit it"):
+        return RecordFunctions(spark, config.payload)
+
+
 def _payload_kind(spark: SparkSession, source: DataFrame, config: PipelineConfig) -> str:
     """Return the type of the column `payload`: bytes if nothing declares it and the SELECT does not read it."""
     if config.model_fields_set & {"payload", "fields"}:
-        return config.payload
+        return config.payload_type
     if config.select is None:
         return "bytes"
-    table = input_table(source, config, config.payload)
+    table = input_table(source, config, config.payload_type)
     if table.column is None:
-        return config.payload
-    return config.payload if PAYLOAD in _read_by(spark, table.of(source), config.select) else "bytes"
+        return config.payload_type
+    return config.payload_type if PAYLOAD in _read_by(spark, table.of(source), config.select) else "bytes"
 
 
 def _read_by(spark: SparkSession, made: DataFrame, select: str) -> set[str]:
@@ -452,7 +462,8 @@ class BatchWriter:
         if former is not None and epoch <= self._former:
             begun = {sink.has_begun(name, epoch) for name, sink in pipeline.writers(writer).items()}
             if begun != {False}:
-                if pipeline.stateful or True not in begun:
+                # The functions of other records are gone.
+                if pipeline.stateful or True not in begun or "record" in (former.payload, pipeline.validation.payload):
                     raise SettingsChanged(
                         f"batch {epoch} began with other settings ({former}); hint: set them again, finish the batch"
                         f" (mqbridge pipeline run {pipeline.name} --once), and then change them"

@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 import msgspec
 import pytest
 
-from bridge.config.queue_manager import DEFAULT_TRANSMISSION_QUEUE, STATE_QUEUE, IbmQueueManagerConfig
+from bridge.config.queue_manager import DEFAULT_TRANSMISSION_QUEUE, STATE_QUEUE, BridgeQueues, IbmQueueManagerConfig
 from bridge.mq.backend import Backend, Completion, UnitOfWork
 from bridge.mq.embedded import backend as session_records
 from bridge.mq.embedded.backend import EmbeddedBackend
@@ -230,7 +230,7 @@ class Elsewhere(Place):
             asynchronous_puts=self._asynchronous,
         )
         loop = asyncio.get_running_loop()
-        return IbmBackend(lambda _purpose: self._connect(), loop, settings, transmission_queue=TRANSMISSION_QUEUE)
+        return IbmBackend(lambda _purpose: self._connect(), loop, settings, queues=BridgeQueues())
 
     async def write_records(self, *written: tuple[StateKey, bytes]) -> None:
         for _, body in written:

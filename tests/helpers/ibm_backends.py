@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from bridge.config.queue_manager import BatchConfig, IbmQueueManagerConfig
+from bridge.config.queue_manager import BatchConfig, BridgeQueues, IbmQueueManagerConfig
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.ibm.backend import IbmBackend
 from bridge.mq.memory import MemoryWatermark
@@ -55,7 +55,7 @@ def backend_of(
         batch=BatchConfig(messages=4),
         asynchronous_puts=asynchronous,
     )
-    return IbmBackend(connect, asyncio.get_running_loop(), settings, transmission_queue=TRANSMIT, memory=memory)
+    return IbmBackend(connect, asyncio.get_running_loop(), settings, queues=BridgeQueues(), memory=memory)
 
 
 async def opened(manager: QueueManager, fault: Fault, **settings: Any) -> IbmBackend:

@@ -90,7 +90,7 @@ def test_all_that_a_mapping_makes_is_written(spark: SparkSession, queues: Any, c
 
 
 def test_programs_import_all_from_mqbridge() -> None:
-    names = ["MqDataSource", "MqttDataSource", "register", "to_messages", "to_publications"]
+    names = ["MqDataSource", "MqttDataSource", "from_record", "register", "to_messages", "to_publications", "to_record"]
     assert sorted(mqbridge.__all__) == sorted(package.__all__) == names
     for name in names:
         assert getattr(mqbridge, name) is getattr(package, name)

@@ -41,6 +41,7 @@ from bridge.security.privileged import NOBODY
 from bridge.telemetry.identity import AS_IS
 from bridge.telemetry.message import Message
 from bridge.telemetry.record import MARKS, StateKey, StateRecord, UnknownRecord, decode, encode
+from bridge.telemetry.shard import UNDIVIDED
 from bridge.telemetry.subscription import (
     PUBLICATION_QUEUE,
     is_remote_queue_manager,
@@ -442,6 +443,7 @@ class EmbeddedBackend:
         mappings.on_excess = lambda mapping: self.on_limit("mapping_backlog", mapping, 1)
         self._queue_manager = queue_manager
         self.transmission_queue = transmission_queue
+        self.shard = UNDIVIDED
         self.client_names = AS_IS
         self._loop = loop
         #: the thread of the loop, after `open`

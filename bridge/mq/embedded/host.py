@@ -48,6 +48,7 @@ from bridge.mq.memory import MemoryWatermark, in_bytes
 from bridge.mq.mqi import Connection, MQError
 from bridge.mqtt.topics import is_wildcard, overlap
 from bridge.security.authenticator import UnknownPlugin
+from bridge.security.privileged import NOBODY
 from bridge.security.tls import TlsError
 from bridge.telemetry.identity import AS_IS
 from bridge.telemetry.subscription import subscription_name
@@ -357,6 +358,14 @@ class EmbeddedHost:
 
     def check_password(self, user: str, password: bytes) -> None:
         asyncio.run_coroutine_threadsafe(self._admission.check_password(user, password), self._loop).result()
+
+    def explain_publishing(self, connection: Connection, user: str, topic: str) -> tuple[bool, str]:
+        authorization = self.queue_manager.authorization
+        if authorization is None:
+            return True, "the queue manager checks no authorities (queue_manager.authorities)"
+        authorization.groups(user or NOBODY)  # without the lock, because it may block
+        with self.queue_manager.lock:
+            return authorization.explain_publishing(user or NOBODY, topic)
 
     @property
     def silence(self) -> Silence | None:

@@ -29,12 +29,11 @@ from bridge.mq.ibm.requirements import (
     alter_queue_manager,
 )
 from bridge.mq.ibm.requirements_check import has_aliases, missing
-from bridge.mq.ibm.transmission import read_transmission
+from bridge.mq.ibm.transmission import read_transmission, subscription_destination
 from bridge.mq.mqi import MQOD, MQSD, Connection, GetOptions, Got, MQError, get_or_none, inquire
 from bridge.mq.worker import LOST, raise_if_lost
 from bridge.telemetry.identity import ClientNames
 from bridge.telemetry.message import Message
-from bridge.telemetry.subscription import PUBLICATION_QUEUE
 from bridge.wire import cmqc, cmqcfc
 from bridge.wire.mq import MQMD, MalformedHeader, decode_chain, decode_mqxqh
 from bridge.wire.mq.pcf import MQCFIN, MQCFST
@@ -117,6 +116,8 @@ class Acceptance:
         self._without_header = ""
         #: queue manager names of clients that messages were sent to
         self._known_clients: list[str] = []
+        #: the transmission queue if it is that of a shard, otherwise blank
+        self._shard_queue = requirements.transmission_queue if requirements.is_shard else ""
         #: handle of the transmission queue; None if it cannot be opened
         self._transmissions: int | None = None
 
@@ -381,7 +382,7 @@ class Acceptance:
     def _opens_transmission_queue(self) -> str:
         """Open the transmission queue as the bridge does, so that no bridge takes the messages of the tests."""
         default = QueueManagerAttributes.of(self._mq).default_route
-        self._by_default = default == self._requirements.transmission_queue
+        self._by_default = self._requirements.is_shard or default == self._requirements.transmission_queue
         if not self._by_default:
             self._client = PROBE_CLIENT
         if not self._by_default and not self._has_aliases():
@@ -418,7 +419,7 @@ class Acceptance:
     def _destination(self, client: str, connection: Connection | None = None) -> int:
         if self._transmissions is None:
             raise Skipped("the transmission queue is not open")
-        od = MQOD(ObjectName=PUBLICATION_QUEUE, ObjectQMgrName=client)
+        od = subscription_destination(client, self._shard_queue)
         return (connection or self._mq).open(od, cmqc.MQOO_OUTPUT | cmqc.MQOO_FAIL_IF_QUIESCING)
 
     def _subscribe(self, options: int, topic: str, client: str = "", connection: Connection | None = None) -> int:
@@ -502,7 +503,7 @@ class Acceptance:
         with self._subscribed(self._topic):
             self._publish(self._topic, b"round trip")
             got = self._expect(b"round trip")
-        queued = read_transmission(got)
+        queued = read_transmission(got, queue=self._shard_queue)
         if (queued.topic, queued.user_data) != (self._topic, "1"):
             raise Failed(
                 f"the message has topic {queued.topic!r} and subscription user data {queued.user_data!r}",

@@ -19,7 +19,7 @@ from typing import Any, cast
 
 import msgspec
 
-from bridge.config.queue_manager import IbmQueueManagerConfig
+from bridge.config.queue_manager import BridgeQueues, IbmQueueManagerConfig
 from bridge.mq.backend import (
     NONE_REFUSED,
     ClientSubscription,
@@ -49,6 +49,7 @@ from bridge.mq.mqi import Connection, Got, MQError
 from bridge.mq.worker import FAILURE_KEPT, Worker
 from bridge.telemetry.identity import ClientNames
 from bridge.telemetry.record import VERSION, SentRecord, Side, StateKey, StateRecord
+from bridge.telemetry.shard import UNDIVIDED, Shard
 from bridge.telemetry.transmission import Transmission
 from bridge.wire import cmqc
 
@@ -78,12 +79,15 @@ class IbmBackend(BackendEvents):
         loop: asyncio.AbstractEventLoop,
         settings: IbmQueueManagerConfig,
         *,
-        transmission_queue: str,
+        queues: BridgeQueues,
+        shard: Shard = UNDIVIDED,
+        first_delay: float = 0.0,
         stop_timeout: float = 30.0,
         memory: MemoryWatermark | None = None,
     ) -> None:
         self._memory = memory or MemoryWatermark(None)
-        self.transmission_queue = transmission_queue
+        self.transmission_queue = queues.transmission
+        self.shard = shard
         self.client_names = ClientNames(settings.client_identifiers == "escaped")
         self._stop_timeout = stop_timeout
         #: time.monotonic() until which a stop waits for workers; 0.0 before a stop
@@ -95,6 +99,7 @@ class IbmBackend(BackendEvents):
             "identifiers": Identifiers(),
             "events": self,
             "dead_letter_queue": settings.dead_letter_queue,
+            "queues": queues,
             "asynchronous": settings.asynchronous_puts,
         }
         self._publishers = [
@@ -110,18 +115,30 @@ class IbmBackend(BackendEvents):
         ]
         self._ready: asyncio.Future[dict[StateKey, tuple[bytes, StateRecord]]] = loop.create_future()
         poller = partial(connect, "poller")
-        self._first_remover = FirstRemover("transmit-queue remover", poller, queue=transmission_queue, **writing)
+        self._first_remover = FirstRemover(
+            "transmit-queue remover",
+            poller,
+            shards=shard.of,
+            standby_delay=settings.standby_delay,
+            first_delay=first_delay,
+            **writing,
+        )
         self._removers = [self._first_remover] + [
-            Remover(f"transmit-queue remover {number}", poller, queue=transmission_queue, **writing)
-            for number in range(2, settings.removers + 1)
+            Remover(f"transmit-queue remover {number}", poller, **writing) for number in range(2, settings.removers + 1)
         ]
         self._dispatch = RemovalDispatch(self._removers)
         self._first_remover.workers = len(self._publishers) + len(self._removers)
         self._caught_up: asyncio.Future[None] = loop.create_future()
         read_ahead = settings.read_ahead and settings.mode == "client"
-        self._browser = Browser(poller, transmission_queue, self, passes=passes if read_ahead else None)
+        self._browser = Browser(
+            poller, queues.transmission, self, passes=passes if read_ahead else None, is_shard=shard.of > 1
+        )
         self._subscriber = Subscriber(
-            partial(connect, "subscriptions"), barrier, self, max_connections=settings.subscription_connections
+            partial(connect, "subscriptions"),
+            barrier,
+            self,
+            max_connections=settings.subscription_connections,
+            transmission_queue=queues.transmission if shard.of > 1 else "",
         )
         self._workers: list[Worker[Any]] = [self._browser, self._subscriber, *self._publishers, *self._removers]
         for worker in self._workers:
@@ -247,7 +264,7 @@ class IbmBackend(BackendEvents):
         recovered = RecoveredState(found, [])
         for subscription in await subscriptions:
             subscription.client_id = self.client_names.client_of(subscription.client_id)
-            if subscription.client_id:
+            if subscription.client_id and self.shard.owns(subscription.client_id):
                 recovered.subscriptions.append(subscription)
         return recovered
 

@@ -61,13 +61,18 @@ class Browser(Worker[None]):
         events: BackendEvents,
         *,
         passes: BrowsePasses | None = None,
+        is_shard: bool = False,
     ) -> None:
-        """With `passes`, read messages ahead of the browse (MQOO_READ_AHEAD), many in one round trip."""
+        """With `passes`, read messages ahead of the browse (MQOO_READ_AHEAD), many in one round trip.
+
+        `is_shard`: the queue is that of a shard.
+        """
         super().__init__("transmit-queue browser", connect, events=events)
         self._events = events
         #: the messages that were on the queue at the start have been reported
         self._has_caught_up = False
         self._queue = queue
+        self._shard_queue = queue if is_shard else ""
         self._passes = passes
         self._known_lock = threading.Lock()
         #: MsgIds reported but not yet removed: a browse after a reconnect finds them again
@@ -330,7 +335,7 @@ class Browser(Worker[None]):
                 continue
             self._known.add(got.md.MsgId)
             try:
-                batch.append(read_transmission(got, next(self._positions)))
+                batch.append(read_transmission(got, next(self._positions), self._shard_queue))
             except MalformedHeader as error:
                 log.warning("MQB4210W a message on %s specifies no client: %s", self._queue, error)
                 self._events.malformed(got, cmqc.MQRC_XQH_ERROR)

@@ -44,6 +44,7 @@ from bridge.mq.worker import LOST, raise_if_lost
 from bridge.security.channel_authentication import ChannelAuthenticationRegister
 from bridge.security.privileged import PrivilegedUsers
 from bridge.telemetry.identity import AS_IS, ClientNames
+from bridge.telemetry.shard import UNDIVIDED, Shard
 from bridge.wire import cmqc, cmqcfc
 from bridge.wire.mq.pcf import MQCFST
 
@@ -176,6 +177,12 @@ class IbmInquiry:
         return float(age) if isinstance(age, int) and age != cmqc.MQMON_NOT_AVAILABLE else None
 
 
+def _shard_of(configuration: Configuration) -> Shard:
+    """Return the clients that the bridge of a configuration serves."""
+    config = configuration.shard
+    return UNDIVIDED if config is None else Shard(config.number, config.of, config.server_reference)
+
+
 def _dead_letter_queue(connection: Connection) -> str:
     try:
         _, (name,) = inquire(connection, MQOD(ObjectType=cmqc.MQOT_Q_MGR), (cmqc.MQCA_DEAD_LETTER_Q_NAME,), _INQUIRE)
@@ -189,7 +196,9 @@ def _dead_letter_queue(connection: Connection) -> str:
 class IbmHost:
     """`bridge.mq.host.Host` for IBM MQ."""
 
-    def __init__(self, configuration: Configuration, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self, configuration: Configuration, loop: asyncio.AbstractEventLoop, standby_delay: float = 0.0
+    ) -> None:
         settings = configuration.queue_manager
         assert isinstance(settings, IbmQueueManagerConfig)
         self._settings = settings
@@ -214,7 +223,9 @@ class IbmHost:
             self.connect,
             loop,
             settings,
-            transmission_queue=configuration.transmission_queue,
+            queues=configuration.queues,
+            shard=_shard_of(configuration),
+            first_delay=standby_delay,
             stop_timeout=configuration.limits.shutdown_timeout,
             memory=self.memory,
         )
@@ -262,6 +273,17 @@ class IbmHost:
             if error.reason != cmqc.MQRC_NOT_AUTHORIZED:
                 raise
             raise MQError(error.reason, self._refused_logins.explain(user)) from None
+
+    def explain_publishing(self, connection: Connection, user: str, topic: str) -> tuple[bool, str]:
+        od = MQOD(ObjectType=cmqc.MQOT_TOPIC, ObjectString=topic, AlternateUserId=user)
+        options = cmqc.MQOO_OUTPUT | cmqc.MQOO_ALTERNATE_USER_AUTHORITY | cmqc.MQOO_FAIL_IF_QUIESCING
+        try:
+            connection.close(connection.open(od, options))
+        except MQError as error:
+            if error.reason != cmqc.MQRC_NOT_AUTHORIZED:
+                raise
+            return False, f"queue manager {self.name} rejects MQOPEN of the topic for output by user {user!r}: {error}"
+        return True, f"queue manager {self.name} permits MQOPEN of the topic for output by user {user!r}"
 
     async def start(self, events: Events) -> list[str]:
         self.backend.events = events

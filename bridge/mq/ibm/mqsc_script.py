@@ -163,6 +163,15 @@ def _objects(requirements: Requirements, existing: QueueManagerAttributes) -> It
 def _route(requirements: Requirements, grantee: str, *, aliases: bool, displays: bool) -> Iterator[str]:
     """Yield what makes client identifiers resolve. With `displays`, the script shows the former DEFXMITQ."""
     queue = requirements.transmission_queue
+    if requirements.is_shard:
+        yield _comment(
+            "Subscriptions of a shard name its transmission queue, and need neither\n"
+            "DEFXMITQ nor aliases. Messages that applications put to a client by its\n"
+            "identifier need an alias that leads to the queue of its shard. For a\n"
+            "client dev1 of this shard:\n\n"
+            + _command("DEFINE QREMOTE('dev1')", ["RQMNAME('dev1')", f"XMITQ('{queue}')"])
+        )
+        return
     if not aliases:
         yield (
             _comment(

@@ -20,7 +20,7 @@ from typing import Any
 
 import msgspec
 
-from bridge.config.queue_manager import STATE_QUEUE
+from bridge.config.queue_manager import STATE_QUEUE, BridgeQueues
 from bridge.mq.backend import unreadable
 from bridge.mq.ibm.coordination import BackendEvents
 from bridge.mq.mqi import Connection, MQError, put_statistics
@@ -57,6 +57,8 @@ class Owner(msgspec.Struct, array_like=True):
     workers: int
     host: str
     process: int
+    #: number of shards, 1 if the clients are not divided
+    shards: int = 1
 
 
 class Identifiers:
@@ -74,10 +76,11 @@ class Identifiers:
 class PersistentState:
     """The state queue on one connection. Puts and gets are under syncpoint unless stated otherwise."""
 
-    def __init__(self, connection: Connection, identifiers: Identifiers) -> None:
+    def __init__(self, connection: Connection, identifiers: Identifiers, queue: str = STATE_QUEUE) -> None:
         self._connection = connection
         self._identifiers = identifiers
-        self._queue = StateQueue(connection, STATE_QUEUE)
+        self._name = queue
+        self._queue = StateQueue(connection, queue)
 
     def save(self, record: StateRecord, sequence: int, options: int = cmqc.MQPMO_NONE) -> bytes:
         """Put a record and return its MsgId."""
@@ -115,14 +118,14 @@ class PersistentState:
         try:
             return msgspec.msgpack.decode(owner.data, type=Owner)
         except msgspec.DecodeError:
-            log.warning("MQB4104W %s: the owner message cannot be read", STATE_QUEUE)
+            log.warning("MQB4104W %s: the owner message cannot be read", self._name)
         return None
 
-    def own(self, workers: int) -> list[bytes]:
+    def own(self, workers: int, shards: int) -> list[bytes]:
         """Become the owner, put a receipt for each worker's first unit of work, and commit. Return the receipts."""
         while self._queue.remove(OWNER_MARK) is not None:
             pass
-        owner = Owner(self._identifiers.prefix, workers, socket.gethostname(), os.getpid())
+        owner = Owner(self._identifiers.prefix, workers, socket.gethostname(), os.getpid(), shards)
         self._queue.put(OWNER_MARK, msgspec.msgpack.encode(owner), msg_id=self._identifiers.next())
         receipts = [self._identifiers.next() for _ in range(workers)]
         for receipt in receipts:
@@ -146,7 +149,7 @@ class PersistentState:
             taken = sum([self.remove(msg_id) for msg_id in receipts])
             if taken >= former.workers or time.monotonic() >= until:
                 if taken < former.workers:
-                    log.warning("MQB4105W %s: receipts of the previous bridge are missing", STATE_QUEUE)
+                    log.warning("MQB4105W %s: receipts of the previous bridge are missing", self._name)
                 self._connection.commit()
                 return
             self._connection.backout()
@@ -180,7 +183,7 @@ class PersistentState:
         self.check_owner()
         if time.monotonic() - lost >= DOUBT_TIMEOUT:
             log.warning(
-                "MQB4107W messages of the bridge are missing on %s: repeating a unit of work in doubt", STATE_QUEUE
+                "MQB4107W messages of the bridge are missing on %s: repeating a unit of work in doubt", self._name
             )
             return False
         raise MQError(cmqc.MQRC_UOW_IN_PROGRESS, "the unit of work of the connection that was lost has not ended yet")
@@ -199,17 +202,16 @@ class PersistentState:
             elif got.md.CorrelId == RECORD_MARK:
                 self._read(got.md.MsgId, got.data, records, needless)
             elif got.md.CorrelId != OWNER_MARK:
-                raise unreadable(got.md.MsgId, "its CorrelId is none of the bridge's")
+                raise unreadable(got.md.MsgId, "its CorrelId is none of the bridge's", self._name)
         return records, needless
 
-    @staticmethod
     def _read(
-        msg_id: bytes, body: bytes, records: dict[StateKey, tuple[bytes, StateRecord]], needless: list[bytes]
+        self, msg_id: bytes, body: bytes, records: dict[StateKey, tuple[bytes, StateRecord]], needless: list[bytes]
     ) -> None:
         try:
             record = decode(body)
         except UnknownRecord as error:
-            raise unreadable(msg_id, str(error)) from error
+            raise unreadable(msg_id, str(error), self._name) from error
         other = records.get(record.key)
         if other is not None and other[1].sequence > record.sequence:
             needless.append(msg_id)
@@ -251,6 +253,7 @@ class StateWriter(Worker[Job]):
         identifiers: Identifiers,
         events: BackendEvents,
         dead_letter_queue: str,
+        queues: BridgeQueues,
         asynchronous: bool = False,
     ) -> None:
         """If `asynchronous`, put with MQPMO_ASYNC_RESPONSE, so that all puts of a unit of work need one round trip."""
@@ -258,6 +261,7 @@ class StateWriter(Worker[Job]):
         self._events = events
         self._identifiers = identifiers
         self._dead_letter_queue = dead_letter_queue
+        self._queues = queues
         self._asynchronous = asynchronous
         #: the MsgIds of the current records of this worker, and how often each was written, across restarts
         self.current: dict[StateKey, bytes] = {}
@@ -283,7 +287,7 @@ class StateWriter(Worker[Job]):
 
     def opened(self, connection: Connection) -> None:
         """Open the state queue. Determine whether a unit of work in doubt was committed. Raises MQError or Fenced."""
-        self.state = PersistentState(connection, self._identifiers)
+        self.state = PersistentState(connection, self._identifiers, self._queues.state)
         doubtful = self._doubtful
         if doubtful is None:
             return

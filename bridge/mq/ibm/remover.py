@@ -15,11 +15,10 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from bridge.config.queue_manager import LOCK_QUEUE
 from bridge.mq.dead_letter import OriginContext, dead_letter
 from bridge.mq.ibm.persistent_state import PersistentState, StateWriter, UnitInProgress
-from bridge.mq.mqi import MQOD, Connection, GetOptions, Got, MQError, get_or_none
-from bridge.mq.worker import LOST
+from bridge.mq.mqi import MQOD, Connection, GetOptions, Got, MQError, get_or_none, inquire
+from bridge.mq.worker import LOST, Stopped
 from bridge.telemetry.record import StateKey, StateRecord
 from bridge.telemetry.removal_limit import LONG_LAG, SHORT_LAG
 from bridge.wire import cmqc
@@ -76,9 +75,8 @@ class Removal(msgspec.Struct, eq=False):
 class Remover(StateWriter[Removal]):
     """Removes messages of some of the clients by MsgId, many in one unit of work."""
 
-    def __init__(self, name: str, connect: Callable[[], Connection], *, queue: str, **keywords: Any) -> None:
+    def __init__(self, name: str, connect: Callable[[], Connection], **keywords: Any) -> None:
         super().__init__(name, connect, **keywords)
-        self._queue = queue
         #: removals and other jobs that were submitted and have not ended. Used by `RemovalDispatch` only
         self.load = 0
         #: the shortest MQGET of recent units of work in seconds, or an MQOPEN; 0.0 before the first one
@@ -91,7 +89,7 @@ class Remover(StateWriter[Removal]):
             self.state.check_owner()
         before = time.monotonic()
         self._handle = connection.open(
-            MQOD(ObjectName=self._queue), cmqc.MQOO_INPUT_SHARED | cmqc.MQOO_FAIL_IF_QUIESCING
+            MQOD(ObjectName=self._queues.transmission), cmqc.MQOO_INPUT_SHARED | cmqc.MQOO_FAIL_IF_QUIESCING
         )
         # Otherwise, the first removals would all go to one remover: those of a client that comes back to a backlog.
         self._note_round_trip(time.monotonic() - before)
@@ -245,8 +243,26 @@ class FirstRemover(Remover):
     #: number of workers that write to the state queue, including this one
     workers = 1
 
-    def __init__(self, *arguments: Any, **keywords: Any) -> None:
+    def __init__(
+        self,
+        *arguments: Any,
+        shards: int = 1,
+        standby_delay: float = 0.0,
+        first_delay: float = 0.0,
+        **keywords: Any,
+    ) -> None:
+        """`standby_delay` is the number of seconds to leave the lock to others when it is free.
+
+        `first_delay` is a longer one, until another bridge has taken it.
+        """
         super().__init__(*arguments, **keywords)
+        self._shards = shards
+        self._standby_delay = standby_delay
+        self._delay = max(standby_delay, first_delay)
+        #: time.monotonic() when the lock was found free, None: it was in use
+        self._free_since: float | None = None
+        #: that other bridges may open the lock first, or blank
+        self._others = ""
         self.max_pause = STANDBY_PAUSE
         #: The receipts for the first units of work of the other workers.
         self.receipts: list[bytes] = []
@@ -265,9 +281,9 @@ class FirstRemover(Remover):
         if error.reason == cmqc.MQRC_OBJECT_IN_USE and not self._standing_by:
             self._standing_by = True
             if self._active:
-                log.warning("MQB4101W the queue manager still has %s open for the lost connection", LOCK_QUEUE)
+                log.warning("MQB4101W the queue manager still has %s open for the lost connection", self._queues.lock)
             else:
-                why = f"standing by: another bridge{self._holder} has {LOCK_QUEUE} or {self._queue} open for exclusive input"
+                why = f"standing by: {self._others or self._in_use}"
                 log.info("MQB4102I %s", why)
                 self._events.standing_by(why)
         if self._active or error.reason == cmqc.MQRC_OBJECT_IN_USE or error.reason in LOST:
@@ -286,26 +302,49 @@ class FirstRemover(Remover):
             self.busy_since = 0.0
         super().opened(connection)
         if self._standing_by and not self._active:
-            log.info("MQB4103I taking over: %s is free", LOCK_QUEUE)
+            log.info("MQB4103I taking over: %s is free", self._queues.lock)
         self._standing_by = False
         if not self._active:
             records = self._become_owner(connection)
             self._active = True
             self._events.took_over(records)
 
+    @property
+    def _in_use(self) -> str:
+        """Why this bridge stands by."""
+        queues = self._queues
+        return f"another bridge{self._holder} has {queues.lock} or {queues.transmission} open for exclusive input"
+
     def _lock(self, connection: Connection) -> None:
-        state = PersistentState(connection, self._identifiers)
+        state = PersistentState(connection, self._identifiers, self._queues.state)
         if self._active:
             # Another bridge may have been active since this one lost its connection.
             state.check_owner()
         else:
             owner = state.owner()
             self._holder = "" if owner is None else f", probably that on host {owner.host}, process {owner.process},"
+            if self._delay:
+                self._wait_for_others(connection)
         options = cmqc.MQOO_INPUT_EXCLUSIVE | cmqc.MQOO_FAIL_IF_QUIESCING
-        connection.open(MQOD(ObjectName=LOCK_QUEUE), options)
+        connection.open(MQOD(ObjectName=self._queues.lock), options)
         if not self._active:
             # A bridge of an earlier version, or IBM's telemetry service, reads the queue without the lock.
-            connection.close(connection.open(MQOD(ObjectName=self._queue), options))
+            connection.close(connection.open(MQOD(ObjectName=self._queues.transmission), options))
+
+    def _wait_for_others(self, connection: Connection) -> None:
+        """Raise MQError with MQRC_OBJECT_IN_USE until the lock has been free for `standby_delay`."""
+        options = cmqc.MQOO_INQUIRE | cmqc.MQOO_FAIL_IF_QUIESCING
+        od = MQOD(ObjectName=self._queues.lock)
+        (inputs,), _ = inquire(connection, od, (cmqc.MQIA_OPEN_INPUT_COUNT,), options)
+        now = time.monotonic()
+        if inputs:
+            self._free_since, self._delay, self._others = None, self._standby_delay, ""
+            raise MQError(cmqc.MQRC_OBJECT_IN_USE)
+        if self._free_since is None:
+            self._free_since = now
+        if now - self._free_since < self._delay:
+            self._others = f"{self._queues.lock} is free, and other bridges may open it for {self._delay:g} s"
+            raise MQError(cmqc.MQRC_OBJECT_IN_USE)
 
     def _become_owner(self, connection: Connection) -> dict[StateKey, tuple[bytes, StateRecord]]:
         """Become the owner, prevent the previous bridge from committing, read the records, and remove obsolete messages.
@@ -313,7 +352,10 @@ class FirstRemover(Remover):
         In this order, a unit of work of the previous bridge is either included in the records, or never committed.
         """
         former = self.state.owner()
-        self._old_receipt, *self.receipts = self.state.own(self.workers)
+        if former is not None and former.shards != self._shards:
+            self._events.refused(MQError(cmqc.MQRC_ENVIRONMENT_ERROR, self._other_shards(former.shards)))
+            raise Stopped
+        self._old_receipt, *self.receipts = self.state.own(self.workers, self._shards)
         if former is not None and former.prefix != self._identifiers.prefix:
             self.state.claim(former, lambda: self.ending)
         records, needless = self.state.read()
@@ -322,3 +364,11 @@ class FirstRemover(Remover):
         if needless:
             connection.commit()
         return records
+
+    def _other_shards(self, shards: int) -> str:
+        """Describe a state queue of another number of shards."""
+        configured, state = f"queue_manager.shard.of is {self._shards}", self._queues.state
+        return (
+            f"{configured}, and the sessions on {state} are those of {shards} shards; hint: with the former number, end all"
+            f" sessions (`mqbridge client purge`), stop the bridge and run CLEAR QLOCAL('{state}')"
+        )

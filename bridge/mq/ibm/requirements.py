@@ -16,23 +16,21 @@ import msgspec
 
 from bridge.config.advice import may_be_nobody
 from bridge.config.link import LOCAL
-from bridge.config.mapping import MqDestination, MqttDestination, ToMqMapping, ToMqttMapping
+from bridge.config.mapping import MAX_PARTS, MqDestination, MqttDestination, ToMqMapping, ToMqttMapping
 from bridge.config.models import Configuration
 from bridge.config.queue_manager import (
     COMMAND_QUEUE,
-    DEFAULT_TRANSMISSION_QUEUE,
-    LOCK_QUEUE,
     MAPPING_STATE_QUEUE,
     SET_ASIDE_QUEUE,
-    STATE_QUEUE,
+    BridgeQueues,
     IbmQueueManagerConfig,
 )
 from bridge.mapping.template import template_of
 from bridge.mq.administration import MODEL_QUEUE
 from bridge.mq.ibm.remover import REMOVALS
+from bridge.mq.ibm.transmission import subscription_destination
 from bridge.mq.mqi import MQOD, Connection, inquire
 from bridge.security.privileged import NOBODY
-from bridge.telemetry.subscription import PUBLICATION_QUEUE
 from bridge.wire import cmqc
 
 #: A client identifier that no client has. Opening a queue at it shows whether messages can be put to clients.
@@ -247,7 +245,9 @@ class Requirements(msgspec.Struct, kw_only=True, frozen=True):
 
     #: name for setmqaut; blank for the embedded queue manager, which has no such command, and for a queue manager group
     queue_manager: str = ""
-    transmission_queue: str = DEFAULT_TRANSMISSION_QUEUE
+    bridge_queues: BridgeQueues = BridgeQueues()
+    #: whether the queues are those of a shard, whose subscriptions name the transmission queue
+    is_shard: bool = False
     #: the bridge's own dead-letter queue; blank if it uses the queue manager's
     dead_letter_queue: str = ""
     #: the bridge's user at the queue manager
@@ -278,6 +278,16 @@ class Requirements(msgspec.Struct, kw_only=True, frozen=True):
     commands: bool = True
 
     @property
+    def transmission_queue(self) -> str:
+        """The queue for messages that wait for clients."""
+        return self.bridge_queues.transmission
+
+    def client_destination(self, user: str = "") -> MQOD:
+        """Return the destination of the publications of a client's subscription, opened as `user`."""
+        queue = self.transmission_queue if self.is_shard else ""
+        return subscription_destination(PROBE_CLIENT, queue, user)
+
+    @property
     def to_start(self) -> Requirements:
         """The requirements without which the bridge does not start."""
         return msgspec.structs.replace(self, mapping_queues=(), message_length=0, optional=False)
@@ -290,15 +300,14 @@ class Requirements(msgspec.Struct, kw_only=True, frozen=True):
         """Return the local queues that the bridge needs; `dead_letter_queue` is the queue manager's DEADQ."""
         length = f"MAXMSGL({MAX_MESSAGE_LENGTH})"
         long, state = f"MAXDEPTH(10000000) {length}", (_NORMAL, _SHARE, _PUT, _GET)
+        queues, sessions = self.bridge_queues, f"DEFSOPT(SHARED) {long} DEFPSIST(YES)"
         rows = [
             QueueRequirement(
-                "transmission queue", self.transmission_queue, (_XMITQ, _SHARE, _PUT, _GET), f"{long} MONQ(LOW)",
+                "transmission queue", queues.transmission, (_XMITQ, _SHARE, _PUT, _GET), f"{long} MONQ(LOW)",
                 "Messages for MQTT clients",
             ),
-            QueueRequirement(
-                "state queue", STATE_QUEUE, state, f"DEFSOPT(SHARED) {long} DEFPSIST(YES)", "Session state of MQTT clients"
-            ),
-            QueueRequirement("lock queue", LOCK_QUEUE, (_NORMAL, _GET), "MAXDEPTH(0)", "Open while a bridge is active"),
+            QueueRequirement("state queue", queues.state, state, sessions, "Session state of MQTT clients"),
+            QueueRequirement("lock queue", queues.lock, (_NORMAL, _GET), "MAXDEPTH(0)", "Open while a bridge is active"),
         ]  # fmt: skip
         if self.mapping_state:
             recommended = f"DEFSOPT(SHARED) MAXDEPTH(100000) {length} DEFPSIST(YES)"
@@ -344,7 +353,7 @@ class Requirements(msgspec.Struct, kw_only=True, frozen=True):
     def _queue_manager_authorities(self) -> Iterator[Authority]:
         inquire = Open(_INQUIRE, MQOD(ObjectType=cmqc.MQOT_Q_MGR))
         # Authorities of the alternate user are checked as well, so the bridge's own user is that one here.
-        alternate = Open(_OUTPUT | _ALTERNATE, client_destination(self.user[:12]))
+        alternate = Open(_OUTPUT | _ALTERNATE, self.client_destination(self.user[:12]))
         open_as, to_clients = "open objects as the users of MQTT clients", self._put_to_clients()
         identity = Open(_OUTPUT | cmqc.MQOO_SET_IDENTITY_CONTEXT)
         yield Authority("QMGR", "", "CONNECT", "connect", DryRun.CONNECT)
@@ -361,12 +370,13 @@ class Requirements(msgspec.Struct, kw_only=True, frozen=True):
         yield _queue(transmission, "INQ", "inquire its attributes", _INQUIRE)
         yield _queue(transmission, "GET", "remove delivered messages", _EXCLUSIVE)
         yield _queue(transmission, "BROWSE", "read messages for MQTT clients", _BROWSE)
-        to_client = Open(_OUTPUT, client_destination())
+        to_client = Open(_OUTPUT, self.client_destination())
         yield Authority("QUEUE", transmission, "PUT", "subscribe for MQTT clients", to_client)
         yield _status(transmission)
-        yield _queue(LOCK_QUEUE, "INQ", "inquire its attributes", _INQUIRE)
-        yield _queue(LOCK_QUEUE, "GET", "be the only active bridge", _EXCLUSIVE)
-        for name in (STATE_QUEUE, *([MAPPING_STATE_QUEUE] if self.mapping_state else [])):
+        lock = self.bridge_queues.lock
+        yield _queue(lock, "INQ", "inquire its attributes", _INQUIRE)
+        yield _queue(lock, "GET", "be the only active bridge", _EXCLUSIVE)
+        for name in (self.bridge_queues.state, *([MAPPING_STATE_QUEUE] if self.mapping_state else [])):
             yield _queue(name, "INQ", "inquire its attributes", _INQUIRE)
             yield _queue(name, "GET", "replace records", _SHARED)
             yield _queue(name, "BROWSE", "read records", _BROWSE)
@@ -447,7 +457,7 @@ class Requirements(msgspec.Struct, kw_only=True, frozen=True):
             rows: tuple[tuple[str, str, str, str, Open | DryRun], ...] = (
                 (
                     "QUEUE", self.transmission_queue, "PUT", f"connect and subscribe {whose}",
-                    Open(_OUTPUT | _ALTERNATE, client_destination(user)),
+                    Open(_OUTPUT | _ALTERNATE, self.client_destination(user)),
                 ),
                 ("TOPIC", BASE_TOPIC, "PUB", f"publish {whose}", Open(_OUTPUT | _ALTERNATE, probe_topic(user))),
                 ("TOPIC", BASE_TOPIC, "SUB", f"subscribe {whose}", DryRun.SUBSCRIBE),
@@ -478,11 +488,6 @@ def _status(name: str) -> Authority:
 
 #: A topic that no application uses.
 PROBE_TOPIC = "mqbridge/check"
-
-
-def client_destination(user: str = "") -> MQOD:
-    """Return the destination of the publications of a client's subscription, opened as `user`."""
-    return MQOD(ObjectName=PUBLICATION_QUEUE, ObjectQMgrName=PROBE_CLIENT, AlternateUserId=user)
 
 
 def probe_topic(user: str = "") -> MQOD:
@@ -523,7 +528,8 @@ def requirements_of(configuration: Configuration) -> Requirements:
     exactly_once = any(mapping.enabled and mapping.guarantee == "exactly-once" for mapping in mappings)
     dead_letter_queue = getattr(settings, "dead_letter_queue", None)
     common = Requirements(
-        transmission_queue=configuration.transmission_queue,
+        bridge_queues=configuration.queues,
+        is_shard=configuration.shard is not None,
         identities=tuple(_identities(configuration)),
         user=_user(),
         mapping_state=exactly_once,
@@ -555,7 +561,9 @@ def requirements_of(configuration: Configuration) -> Requirements:
         # A publication may have a record that replaces another. A mapping gets and puts each message, saves one, and keeps
         # one for each request.
         uncommitted=max(
-            3 * max(REMOVALS, settings.batch.messages), *(3 * mapping.batch.messages + 2 for mapping in mappings), 0
+            3 * max(REMOVALS, settings.batch.messages),
+            *(3 * mapping.batch.messages + 2 + (0 if mapping.split is None else MAX_PARTS) for mapping in mappings),
+            0,
         ),
         message_length=min(MAX_MESSAGE_LENGTH, max(lengths, default=0)),
         password_channels=tuple(

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
 
-from bridge.config.queue_manager import DEFAULT_TRANSMISSION_QUEUE, LOCK_QUEUE
+from bridge.config.queue_manager import DEFAULT_TRANSMISSION_QUEUE
 from bridge.mq.administration import DEFAULT_MODEL_QUEUE, MODEL_QUEUE, PcfAdministration
 from bridge.mq.ibm.requirements import (
     DEFAULT_DEAD_LETTER_QUEUE,
@@ -33,7 +33,6 @@ from bridge.mq.ibm.requirements import (
     QueueRequirement,
     Requirements,
     alter_queue_manager,
-    client_destination,
     grants,
     probe_topic,
     queue_manager_alias,
@@ -184,7 +183,7 @@ class _Examination:
     def _route_to_clients(self) -> None:
         """Check that messages for clients reach the transmission queue: by DEFXMITQ or by queue manager aliases."""
         default, queue = self._default_route, self._requirements.transmission_queue
-        if default == queue or self._has_aliases():
+        if default == queue or self._requirements.is_shard or self._has_aliases():
             return
         self._misconfigured.add(queue)
         if default in ("", DEFAULT_TRANSMISSION_QUEUE):
@@ -373,7 +372,7 @@ class _Examination:
     @contextlib.contextmanager
     def _destination(self, user: str) -> Iterator[int]:
         options = _OUTPUT | (cmqc.MQOO_ALTERNATE_USER_AUTHORITY if user else 0)
-        handle = self._connection.open(client_destination(user), options)
+        handle = self._connection.open(self._requirements.client_destination(user), options)
         try:
             yield handle
         finally:
@@ -440,7 +439,11 @@ class _Examination:
             return
         publishes = f"clients may publish messages of {wanted} bytes (max_packet_size and headers)"
         objects = [(MQOD(ObjectType=cmqc.MQOT_Q_MGR), "the queue manager", "QMGR")]
-        names = [queue.name for queue in self._requirements.queues(dead_letter_queue) if queue.name != LOCK_QUEUE]
+        names = [
+            queue.name
+            for queue in self._requirements.queues(dead_letter_queue)
+            if queue.name != self._requirements.bridge_queues.lock
+        ]
         names += [
             queue.name
             for queue in self._requirements.mapping_queues
@@ -471,7 +474,7 @@ class _Examination:
         options = cmqc.MQPMO_SYNCPOINT | cmqc.MQPMO_FAIL_IF_QUIESCING
         message = Message(MQMD(Persistence=cmqc.MQPER_NOT_PERSISTENT), bytes(length))
         try:
-            self._connection.put1(client_destination(), message, options)
+            self._connection.put1(self._requirements.client_destination(), message, options)
         except MQError as error:
             raise_if_lost(error)
             return error.reason

@@ -10,11 +10,11 @@ import msgspec
 
 from bridge.mq.backend import ClientSubscription, SubscriptionRequest
 from bridge.mq.ibm.coordination import BackendEvents, SubscriptionBarrier
-from bridge.mq.ibm.transmission import REPLAY
+from bridge.mq.ibm.transmission import REPLAY, subscription_destination
 from bridge.mq.mqi import MQOD, MQSD, Connection, MQError, inquire
 from bridge.mq.worker import Stopped, Worker, probe, raise_if_lost
 from bridge.mqtt.topics import topic_string_error
-from bridge.telemetry.subscription import PUBLICATION_QUEUE, subscriber_of, subscription_name, topic_string
+from bridge.telemetry.subscription import subscriber_of, subscription_name, topic_string
 from bridge.wire import cmqc
 
 
@@ -105,8 +105,11 @@ class Subscriber(Worker[Request]):
         events: BackendEvents,
         *,
         max_connections: int = 50,
+        transmission_queue: str = "",
     ) -> None:
+        """`transmission_queue` is that of a shard, and blank if the clients are not divided."""
         super().__init__("subscriptions", connect, events=events)
+        self._transmission_queue = transmission_queue
         self._events = events
         self._max_connections = max_connections
         self._assurance = barrier
@@ -298,10 +301,9 @@ class Subscriber(Worker[Request]):
         """Return whether a subscription failed for a temporary reason, such as a refused connection."""
         return reason in PASSING or (self._full is not None and self._full.reason == reason)
 
-    @staticmethod
-    def _destination(connection: Connection, client_id: str, user: str) -> int:
+    def _destination(self, connection: Connection, client_id: str, user: str) -> int:
         """Open the destination of a client's subscriptions as a user, blank for the bridge itself."""
-        od = MQOD(ObjectName=PUBLICATION_QUEUE, ObjectQMgrName=client_id, AlternateUserId=user)
+        od = subscription_destination(client_id, self._transmission_queue, user)
         options = cmqc.MQOO_OUTPUT | cmqc.MQOO_FAIL_IF_QUIESCING
         return connection.open(od, options | (cmqc.MQOO_ALTERNATE_USER_AUTHORITY if user else 0))
 
@@ -446,8 +448,7 @@ class Subscriber(Worker[Request]):
                 return error.reason
         return cmqc.MQRC_NONE
 
-    @staticmethod
-    def _remove(connection: Connection, client_id: str, topic_filter: str) -> None:
+    def _remove(self, connection: Connection, client_id: str, topic_filter: str) -> None:
         """Resume a durable subscription and remove it.
 
         It is resumed on its destination opened for output: without that, the queue manager would open it for input, and
@@ -457,7 +458,7 @@ class Subscriber(Worker[Request]):
         name = subscription_name(client_id, topic_filter)
         written = topic_string(client_id, topic_filter)
         sd = MQSD(Options=options | cmqc.MQSO_ANY_USERID, ObjectString=written, SubName=name)
-        destination = Subscriber._destination(connection, client_id, "")
+        destination = self._destination(connection, client_id, "")
         try:
             handle, _ = connection.subscribe(sd, destination)
             connection.close(handle, cmqc.MQCO_REMOVE_SUB)

@@ -8,13 +8,26 @@ import time
 
 import msgspec
 
-from bridge.mq.mqi import Got
+from bridge.mq.mqi import MQOD, Got
 from bridge.telemetry.headers import Headers
 from bridge.telemetry.message import NO_PROPERTIES, Message, Unmappable
-from bridge.telemetry.subscription import is_for_subscription
+from bridge.telemetry.subscription import PUBLICATION_QUEUE, is_for_subscription
 from bridge.telemetry.transmission import AnyMessage, PublicationMessage
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD, MalformedHeader, byte_order_of, decode_mqmde, decode_mqxqh
+
+
+def subscription_destination(client_id: str, transmission_queue: str = "", user: str = "") -> MQOD:
+    """Return the destination of a client's subscriptions, opened as `user`.
+
+    The client is a remote queue manager, which DEFXMITQ or an alias leads to the transmission queue. A shard names its
+    transmission queue as the remote queue manager, and the client as the queue there. Source: IBM MQ documentation, "Name
+    resolution".
+    """
+    if transmission_queue:
+        return MQOD(ObjectName=client_id, ObjectQMgrName=transmission_queue, AlternateUserId=user)
+    return MQOD(ObjectName=PUBLICATION_QUEUE, ObjectQMgrName=client_id, AlternateUserId=user)
+
 
 #: The length of an MQXQH in bytes.
 MQXQH_LENGTH = 428
@@ -82,10 +95,10 @@ class QueuedMessage(msgspec.Struct, eq=False):
         return header.MsgDesc, self.got.data[MQXQH_LENGTH:]
 
 
-def read_transmission(got: Got, position: int = 0) -> QueuedMessage:
+def read_transmission(got: Got, position: int = 0, queue: str = "") -> QueuedMessage:
     """Parse a message of the transmission queue and its headers. Raises MalformedHeader if it has no valid MQXQH.
 
-    `position` is the number of messages that were browsed before.
+    `position` is the number of messages that were browsed before. `queue` is the transmission queue of a shard.
     """
     if got.md.Format != cmqc.MQFMT_XMIT_Q_HEADER:
         raise MalformedHeader("MQXQH", 0, f"Format of the message is {got.md.Format!r}, not MQXMIT")
@@ -93,7 +106,12 @@ def read_transmission(got: Got, position: int = 0) -> QueuedMessage:
     embedded = header.MsgDesc
     raw = _with_version_2(Message(embedded, got.data[MQXQH_LENGTH:]))
     embedded = raw.md
-    remote_queue = header.RemoteQName.decode("utf-8", "replace")
+    client_id, remote_queue = (
+        header.RemoteQMgrName.decode("utf-8", "replace"),
+        header.RemoteQName.decode("utf-8", "replace"),
+    )
+    if client_id == queue:
+        client_id, remote_queue = remote_queue, PUBLICATION_QUEUE
     message: AnyMessage = raw
     topic: str | None = None
     user_data: str | None = None
@@ -109,7 +127,7 @@ def read_transmission(got: Got, position: int = 0) -> QueuedMessage:
         user_data, replay = user_data.removesuffix(REPLAY), True
     return QueuedMessage(
         got.md.MsgId,
-        header.RemoteQMgrName.decode("utf-8", "replace"),
+        client_id,
         remote_queue,
         message,
         topic,

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import sys
 import time
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Mapping
@@ -56,6 +57,7 @@ from bridge.administration.requests import (
     StartChannel,
     StopChannel,
     TestLink,
+    YieldToStandby,
 )
 from bridge.config.effective import effective_yaml
 from bridge.config.link import LinkConfig
@@ -65,7 +67,7 @@ from bridge.mq.host import Host
 from bridge.mq.mqi import MQOD, Connection, inquire
 from bridge.mqtt.reason_codes import ReasonCode
 from bridge.security import audit_log
-from bridge.service.administration import clients, dead_letters, health, queues, search
+from bridge.service.administration import access, clients, dead_letters, health, objects, queues, search, topics
 from bridge.service.administration.parts import ROWS_AT_A_TURN, Parts
 from bridge.service.channels import place_of
 from bridge.service.log import LogTail, set_level
@@ -265,6 +267,13 @@ async def give_up_mapping(parts: Parts, request: GiveUpMapping) -> Answer:
     return Answer(lines=[await parts.mappings.give_up(request.name)])
 
 
+async def yield_to_standby(parts: Parts, request: YieldToStandby) -> Answer:
+    if parts.configuration.queue_manager.type == "embedded":
+        return Answer(ok=False, lines=["an embedded queue manager has one bridge, and no standby"])
+    parts.hand_over()
+    return Answer(lines=["finishing work in progress, then standing by"])
+
+
 async def reload(parts: Parts, request: Reload) -> Answer:
     ok, lines = await parts.reload()
     # The configuration was applied, but not completely.
@@ -285,6 +294,7 @@ async def show_status(parts: Parts, request: ShowStatus) -> BridgeStatus:
         queue_manager_type=settings.type,
         queue_manager_available=parts.service.backend.available,
         queue_manager_state="answers" if parts.service.backend.available else unavailable,
+        shard=_shard(parts.configuration),
         channels=len(parts.channels.configs),
         channels_running=len(parts.channels),
         clients=len(parts.service.clients),
@@ -308,6 +318,11 @@ class Wait(NamedTuple):
     since: float
 
 
+def _shard(configuration: Configuration) -> str:
+    """Return the shard of a bridge in words, or "" if it serves all clients."""
+    return "" if configuration.shard is None else f"{configuration.shard.number} of {configuration.shard.of}"
+
+
 def waiting_status(
     configuration: Configuration, state: BridgeState, started_at: float, wait: Wait, host: Host | None
 ) -> BridgeStatus:
@@ -327,6 +342,7 @@ def waiting_status(
         queue_manager_type=settings.type,
         queue_manager_available=condition == "answers",
         queue_manager_state=condition,
+        shard=_shard(configuration),
         waits_for=wait.what,
         waits_since=wait.since,
         channels=len(configuration.channels),
@@ -399,7 +415,9 @@ MOST_IDS: Final = 50
 #: The handlers by the type of their parameter `request`.
 HANDLERS: Final[Mapping[type[Request[Any]], Callable[[Parts, Any], Awaitable[object]]]] = {
     get_type_hints(handler)["request"]: handler
-    for names in (globals(), vars(clients), vars(queues), vars(dead_letters), vars(health), vars(search))
+    for names in map(
+        vars, (sys.modules[__name__], access, clients, queues, objects, dead_letters, health, search, topics)
+    )
     for handler in list(names.values())
     if iscoroutinefunction(handler) and "request" in handler.__annotations__
 }

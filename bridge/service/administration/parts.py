@@ -22,7 +22,9 @@ from bridge.service.log import LogTail
 from bridge.service.mappings.registry import Mappings
 from bridge.service.queue_manager_watch import QueueManagerWatch
 from bridge.service.rate_history import RateHistory
+from bridge.service.table_files import TableFiles
 from bridge.service.telemetry import TelemetryService
+from bridge.service.topic_publishers import TopicPublishers
 from bridge.service.tracing import Tracing
 
 if TYPE_CHECKING:
@@ -129,12 +131,16 @@ class Parts(msgspec.Struct, kw_only=True):
     service: TelemetryService
     channels: Channels
     mappings: Mappings
+    table_files: TableFiles
     activity: Activity
+    publishers: TopicPublishers
     queue_manager_watch: QueueManagerWatch
     queue_manager_connection: QueueManagerConnection
     #: None without an archive
     archive: Recorder | None
     reload: Callable[[], Awaitable[tuple[bool, list[str]]]]
+    #: ends the work of the bridge, which then stands by. Raises CommandFailure if it has no standby
+    hand_over: Callable[[], None]
     #: None if tracing is disabled
     traces: Tracing | None
     #: returns the current problems

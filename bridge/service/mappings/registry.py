@@ -51,8 +51,10 @@ class RegistryEntry(msgspec.Struct):
 class Mappings:
     """All configured mappings. Methods are called on the event loop. Blocking work is done in threads."""
 
-    def __init__(self, environment: MappingEnvironment) -> None:
+    def __init__(self, environment: MappingEnvironment, shard: int | None = None) -> None:
+        """`shard` is the number of this bridge's shard, which runs the mappings of that shard. None: it runs all."""
         self._environment = environment
+        self._shard = shard
         self._unfinished = UnfinishedSessions(environment)
         self._entries: dict[str, RegistryEntry] = {}
         self._changing = asyncio.Lock()
@@ -68,12 +70,18 @@ class Mappings:
     async def start(self, mappings: Mapping[str, AnyMapping], links: Mapping[str, LinkConfig]) -> None:
         """Start enabled mappings, and clean up after removed ones."""
         await asyncio.to_thread(self._environment.identify)
-        await self._tidy(mappings, links)
+        await self._tidy(self._of_shard(mappings), links)
         await self.apply(mappings, links)
         loop = asyncio.get_running_loop()
         self._environment.on_former_sessions = lambda: loop.call_soon_threadsafe(self._settle_now.set)
         # An unreachable broker must not delay the start.
         self._settling = asyncio.create_task(self._settle_former_sessions())
+
+    def _of_shard(self, mappings: Mapping[str, AnyMapping]) -> Mapping[str, AnyMapping]:
+        """Return the mappings that run in this shard."""
+        if self._shard is None:
+            return mappings
+        return {name: config for name, config in mappings.items() if config.shard == self._shard}
 
     async def _tidy(self, mappings: Mapping[str, AnyMapping], links: Mapping[str, LinkConfig]) -> None:
         """Clean up after removed mappings, and after those that no longer subscribe.
@@ -107,6 +115,7 @@ class Mappings:
             environment.guard = LoopGuard(mappings, environment.queue_manager, links, mark=environment.origin)
             self._links = dict(links)
             environment.name_publishers(mappings.values())
+            mappings = self._of_shard(mappings)
             lines = []
             for name, old in self._entries.items():
                 new = mappings.get(name)

@@ -13,7 +13,7 @@ import msgspec
 
 from bridge.administration.mapping_status import BlockedQueue, MappingStatus, RunnerState
 from bridge.clock import now_us
-from bridge.config.mapping import MappingConfig, ToMqMapping, ToMqttMapping
+from bridge.config.mapping import MAX_PARTS, MappingConfig, ToMqMapping, ToMqttMapping
 from bridge.histogram import Histogram
 from bridge.mapping.rates import LeftOut, MessageRates
 from bridge.mapping.rule import ToMqRule, ToMqttRule, rule_of
@@ -43,9 +43,6 @@ log = logging.getLogger(__name__)
 WAIT, LONGEST_WAIT = 0.25, 5.0
 #: Seconds before a rejected message is tried again: first and longest pause.
 FIRST_RETRY, LONGEST_RETRY = 0.1, 5.0
-
-#: Maximum number of messages that `split` makes in a unit of work, half of MAXUMSGS of a new queue manager.
-MAX_PARTS = 5_000
 
 #: Permanent reasons for rejecting a message: it is dead-lettered at once and delays no other message.
 PERMANENT = frozenset(

@@ -206,6 +206,7 @@ def test_install_service_for_real(debian: Debian, package: Callable[[str], Path]
     said = debian.run("/opt/mqbridge/bin/mqbridge", "install-service").splitlines()
     assert said == [
         "/etc/systemd/system/mqbridge.service: written",
+        "/etc/systemd/system/mqbridge@.service: written",
         "/etc/systemd/system/mqbridge-pipeline@.service: written",
         "/etc/sysusers.d/mqbridge.conf: written",
         "/etc/tmpfiles.d/mqbridge.conf: written",
@@ -217,7 +218,14 @@ def test_install_service_for_real(debian: Debian, package: Callable[[str], Path]
     ]
     assert debian.owner("/var/lib/mqbridge") == "750 mqbridge:mqbridge"
     assert debian.owner("/etc/mqbridge") == "750 root:mqbridge"
-    debian.run("systemd-analyze", "verify", "--man=no", "mqbridge.service", "mqbridge-pipeline@averages.service")
+    debian.run(
+        "systemd-analyze",
+        "verify",
+        "--man=no",
+        "mqbridge.service",
+        "mqbridge@shard-0.service",
+        "mqbridge-pipeline@averages.service",
+    )
     with debian.service(INSTALLED) as bridge:
         publish(port_of(bridge), "plant/state", "running", qos=1)
         assert bridge.terminate() == 0

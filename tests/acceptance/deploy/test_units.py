@@ -28,7 +28,7 @@ DEPLOY = Path(__file__).parents[3] / "deploy"
 UNIT = DEPLOY / "mqbridge.service"
 PIPELINE_UNIT = DEPLOY / "mqbridge-pipeline@.service"
 CREDENTIALS = DEPLOY / "credentials.conf"
-UNITS = [UNIT, PIPELINE_UNIT]
+UNITS = [UNIT, DEPLOY / "mqbridge@.service", PIPELINE_UNIT]
 
 
 @functools.cache

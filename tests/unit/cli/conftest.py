@@ -92,7 +92,7 @@ def mq(invoke: Invoke, queue_manager: RunningQueueManager, monkeypatch: pytest.M
     monkeypatch.setenv("MQBRIDGE_DATA_DIR", str(queue_manager.directory))
 
     def call(*arguments: object, input: bytes | None = None) -> Result:
-        group = "mqsc" if arguments[0] in ("run", "display", "dump") else "mq"
+        group = "mqsc" if arguments[0] in ("command", "run", "display", "dump") else "mq"
         return invoke(group, *arguments, input=input)
 
     return call

@@ -60,6 +60,10 @@ def test_the_units_run_the_mqbridge_that_installs_them(invoke: Invoke, tmp_path:
         "StateDirectory=mqbridge",
     ):
         assert f"\n{line}\n" in unit
+    assert (
+        f"ExecStart={program} run /etc/mqbridge/%i.yaml\n"
+        in (tmp_path / UNIT.with_name("mqbridge@.service")).read_text()
+    )
     pipeline = (tmp_path / UNIT.with_name("mqbridge-pipeline@.service")).read_text()
     assert f"ExecStart={program} pipeline run %i --config /srv/plant/bridge.yaml\n" in pipeline
     assert '\nu bridge - "MQ-MQTT bridge"' in (tmp_path / "etc/sysusers.d/mqbridge.conf").read_text()

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from bridge.cli.options import settings
 from bridge.mq.mqsc import is_complete
 from tests.helpers.patience import PATIENCE
 from tests.helpers.served_queue_manager import ServedQueueManager
@@ -177,3 +178,72 @@ def test_a_dump_defines_everything_at_another_queue_manager(invoke: Any, tmp_pat
     assert dumped.stdout == script.read_text()
     assert "DESCR('it''s (here)')" in dumped.stdout and "MAXMSGL(104857600)" in dumped.stdout
     assert len(every.stdout) > len(dumped.stdout)
+
+
+def test_a_command_as_an_argument(invoke: Any, queue_manager: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MQBRIDGE_DATA_DIR", str(queue_manager.directory))
+    queue = queue_manager.name("QUEUE")
+    created = invoke("mqsc", f"DEFINE QLOCAL({queue})")
+    assert (created.exit_code, created.stdout) == (0, f"AMQ8006I: Queue {queue} created.\n")
+    assert invoke("mqsc", "alter", f"QLOCAL({queue})", "DESCR('two words')", "--yes").exit_code == 0
+    shown = invoke("mqsc", f"DISPLAY QLOCAL({queue}) DESCR", "-o", "jsonl")
+    assert json.loads(shown.stdout)["objects"] == [{"QUEUE": queue, "TYPE": "QLOCAL", "DESCR": "two words"}]
+    failed = invoke("mqsc", f"DEFINE QLOCAL({queue})")
+    assert failed.exit_code == 1 and "AMQ8150E" in failed.stdout
+    assert failed.stderr == "mqbridge: error: 1 of 1 MQSC commands failed\n"
+    assert "did you mean `mqbridge mqsc display`?" in invoke("mqsc", "dislay", "X").stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "question"),
+    [
+        (("mqsc", "DELETE QLOCAL(NONE)"), "Run DELETE QLOCAL(NONE)?"),
+        (("mqsc", "DELETE QLOCAL(NONE)", "--yes"), ""),
+        (("mqsc", "DISPLAY QLOCAL(NONE)"), ""),
+        (("mqsc", "run", "SCRIPT"), "Run 2 MQSC commands that change something?"),
+        (("mqsc", "run", "SCRIPT", "--yes"), ""),
+    ],
+)
+def test_changes_are_confirmed_on_a_terminal(
+    invoke: Any,
+    queue_manager: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    words: tuple[str, ...],
+    question: str,
+) -> None:
+    questions: list[str] = []
+    monkeypatch.setattr("bridge.cli.output.asks", lambda: not settings.yes)
+    monkeypatch.setattr("typer.confirm", lambda text, err: questions.append(text))
+    monkeypatch.setenv("MQBRIDGE_DATA_DIR", str(queue_manager.directory))
+    script = tmp_path / "s.mqsc"
+    script.write_text("DELETE QLOCAL(NONE)\nDISPLAY QMGR\nDELETE QLOCAL(NONE)\n")
+    result = invoke(*(str(script) if word == "SCRIPT" else word for word in words))
+    assert (result.exit_code, "".join(questions)) == (1, question)
+    assert ("nothing was changed" in result.stderr) is bool(question)
+
+
+def test_a_script_is_previewed(mq: Any, queue_manager: Any, tmp_path: Path) -> None:
+    queue = queue_manager.name("QUEUE")
+    script = tmp_path / "s.mqsc"
+    script.write_text(f"DEFINE QLOCAL({queue}) MAXDEPTH(7)\nALTER QMGR DESCR('x')\n")
+    result = mq("run", script, "--dry-run")
+    assert (result.exit_code, result.stdout.splitlines()) == (
+        0,
+        [
+            f"     1 : create   QLOCAL {queue}",
+            "         MAXDEPTH: 5000 -> 7",
+            "     2 : left out ALTER QMGR DESCR('x'): ALTER QMGR is not run here: use `mqbridge mqsc`",
+        ],
+    )
+    assert mq("display", f"QLOCAL({queue})").exit_code == 3, "nothing was changed"
+    script.write_text(f"DEFINE QLOCAL({queue})\nDELETE QLOCAL(NONE)\n")
+    result = mq("run", script, "--dry-run")
+    assert result.exit_code == 1
+    assert result.stderr.splitlines()[0].startswith(f"{script}:2: AMQ8147E")
+    assert [
+        json.loads(line)["effect"] for line in mq("run", script, "--dry-run", "-o", "jsonl").stdout.splitlines()
+    ] == [
+        "create",
+        "error",
+    ]

@@ -19,7 +19,8 @@ NO_PASSWORD = (
 IBM_KEYS = (
     "a known key (type, name, library, mode, ccdt_url, channel, connections, user, password_file, password_variable,"
     " token_file, tls, application_name, dead_letter_queue, client_identifiers, publishers, removers,"
-    " subscription_connections, batch, asynchronous_puts, read_ahead, outage_timeout or probe_interval)"
+    " subscription_connections, batch, asynchronous_puts, read_ahead, shard, standby_delay, outage_timeout or"
+    " probe_interval)"
 )
 
 #: A client's section that lacks nothing; what a row adds to it stands in its line 6.

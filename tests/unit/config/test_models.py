@@ -28,7 +28,7 @@ def test_a_program_names_paths_from_the_working_directory() -> None:
 def test_nothing_can_be_changed() -> None:
     configuration = default_configuration()
     with pytest.raises(ValidationError):
-        configuration.transmission_queue = "OTHER"
+        configuration.control_socket = Path("OTHER")
     with pytest.raises(ValidationError):
         configuration.channels[0].port = 1
 

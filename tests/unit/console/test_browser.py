@@ -27,7 +27,11 @@ WINDOWS = {
     for scheme in ("light", "dark")
 }
 #: Pages for which no link is clicked in `test_each_page_is_clicked_through`.
-FURTHER_PAGES = ("/clients/history?id=pump-1", "/clients/trace?id=pump-1", "/clients?search=pump")
+FURTHER_PAGES = (
+    "/topics/show?filter=plant/%23", "/topics/route?topic=orders/1",
+    "/objects", "/objects?kind=TOPIC", "/objects/show?kind=QLOCAL&name=ORDERS", "/objects/commands",
+    "/clients/history?id=pump-1", "/clients/trace?id=pump-1", "/clients?search=pump",
+)  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -226,6 +230,47 @@ def test_the_columns_of_clients_are_chosen(bridge: BridgeProcess, browser: Brows
     browser.do("goto", "/channels")
     browser.do("goto", "/clients")
     browser.do("sees", "thead", "Session")
+
+
+def test_a_queue_is_made_and_deleted(bridge: BridgeProcess, browser: Browser) -> None:
+    log_in(browser, bridge, {})
+    browser.do("goto", "/objects")
+    browser.do("click", 'text="New"')
+    browser.do("fill", "#name", "CLICKED")
+    browser.do("fill", "#MAXDEPTH", "12")
+    browser.do("click", 'text="Preview"')
+    browser.do("sees", "pre", "DEFINE QLOCAL('CLICKED')")
+    browser.do("sees", "tbody", "MAXDEPTH: 5000 → 12")
+    look(browser)
+    browser.do("click", "#confirm")
+    browser.do("sees", ".said.good", "Queue CLICKED created")
+    browser.do("click", 'tbody a >> text="CLICKED"')
+    browser.do("sees", "h1", "CLICKED")
+    browser.do("click", "#remove")
+    browser.do("click", "#confirm")
+    browser.do("sees", ".said.good", "Queue CLICKED deleted")
+    browser.do("goto", "/objects/commands")
+    browser.do("fill", "#commands", "DEFINE QLOCAL(X)\nDEFINE CHEESE(Y)")
+    browser.do("click", "button.main")
+    browser.do("sees", ".said.bad", "1 of 2 commands have mistakes")
+    look(browser)
+
+
+def test_the_route_of_a_message_and_its_retained_value(bridge: BridgeProcess, browser: Browser) -> None:
+    log_in(browser, bridge, {})
+    with RawClient.connected(bridge.port, "publisher") as client:
+        client.publish("orders/kept", b"value", 1, retain=True)
+        browser.do("goto", "/topics/show?filter=orders/kept")
+        browser.do("sees", "tbody", "publisher")
+        look(browser)
+        browser.do("click", 'text="Where would a message go?"')
+        browser.do("click", "button.main")
+        browser.do("sees", "#route", "takes it queue ORDERS")
+        look(browser)
+        browser.do("goto", "/topics/show?filter=orders/kept")
+        browser.do("click", "button.danger")
+        browser.do("click", "#confirm")
+        browser.do("sees", ".said.good", "deleted the retained publication of orders/kept")
 
 
 def test_times_are_shown_in_one_zone(bridge: BridgeProcess, browser: Browser) -> None:

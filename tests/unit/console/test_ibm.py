@@ -42,6 +42,9 @@ def bridge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RemoteBridgePro
         "/log",
         "/subscriptions",
         "/configuration",
+        "/objects?system=1",
+        "/objects?kind=TOPIC",
+        "/objects?kind=QALIAS",
         "/search?text=mqtt",
         "/health?range=1h",
     ],
@@ -75,6 +78,23 @@ def test_publications_and_messages(bridge: RemoteBridgeProcess) -> None:
     (message,) = console.links(path, "/queues/message")
     assert "RemoteQMgrName taker" in console.get(message).text
     assert console.change("/clients/purge", ids="taker", confirm="1").status == 200
+
+
+def test_commands_for_objects_are_to_copy(bridge: RemoteBridgeProcess) -> None:
+    """The bridge does not need the authority to change objects of IBM MQ, and does not change them."""
+    console = Console(bridge).log_in(TOKEN)
+    form = console.get("/objects/show", kind="QLOCAL")
+    assert "does not change objects of IBM MQ" in form.text
+    page = console.change("/objects/preview", kind="QLOCAL", name="ORDERS", MAXDEPTH="7")
+    assert "DEFINE QLOCAL('ORDERS') + MAXDEPTH(7)" in page.text
+    assert "Copy these commands to runmqsc" in page.text
+    assert 'id="confirm"' not in page.html
+    refused = console.change("/objects/run", commands="DEFINE QLOCAL(ORDERS)", confirm="1")
+    assert "does not change objects of IBM MQ; hint: run these commands in runmqsc" in refused.text
+    assert "use dmpmqcfg" in console.get("/objects/dump").text
+    shown = console.get("/objects/show", kind="QLOCAL", name="SYSTEM.MQTT.TRANSMIT.QUEUE")
+    assert "XMITQ" in shown.text
+    assert console.get("/objects/show", kind="QLOCAL", name="NONE").status == 404
 
 
 def test_topics_and_queues_are_found(bridge: RemoteBridgeProcess) -> None:

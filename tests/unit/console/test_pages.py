@@ -385,7 +385,7 @@ def test_the_api_is_documented(console: Console) -> None:
 
 
 def test_pages_do_not_import_the_service() -> None:
-    modules = "operation clients topics queues dead_letters mappings archive"
+    modules = "operation clients topics queues objects dead_letters mappings archive"
     program = (
         f"import sys\nfor one in {modules!r}.split(): __import__('bridge.console.' + one)\n"
         "print([one for one in sys.modules if one.startswith('bridge.service')])"
@@ -579,3 +579,116 @@ def test_each_kind_of_problem_has_a_page_a_remedy_and_an_alert(kind: ProblemKind
     assert REMEDIES[kind] or kind is ProblemKind.LIMIT  # whose remedies depend on the limit
     alerts = (Path(__file__).parents[3] / "deploy" / "alerts.yaml").read_text()
     assert f'mqbridge_problem{{kind="{kind}"}} > 0' in alerts
+
+
+# Objects -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_queue_is_created_altered_cleared_and_deleted(console: Console) -> None:
+    assert "Maximum number of messages" in console.get("/objects/show", kind="QLOCAL").text
+    page = console.change("/objects/preview", kind="QLOCAL", name="MADE.HERE", DESCR="it's <b>new</b>", MAXDEPTH="7")
+    assert "DEFINE QLOCAL('MADE.HERE') + DESCR('it''s <b>new</b>') + MAXDEPTH(7)" in page.text
+    assert "<b>new</b>" not in page.html.replace("→ <b>", "")
+    command = unescape(re.search(r'<textarea name="commands" hidden>(.*?)</textarea>', page.html, re.S)[1])  # type: ignore[index]
+    assert (
+        "This needs confirm=1"
+        in console.request("POST", "/objects/run", f"commands={quote(command)}", _bearer(console)).text
+    )
+    done = console.change("/objects/run", commands=command, confirm="1", back="/objects")
+    assert "1 MQSC command run, 0 failed" in done.text and "MADE.HERE" in done.text
+    shown = console.get("/objects/show", kind="QLOCAL", name="MADE.HERE")
+    assert 'value="7"' in shown.html and "default 5000" in shown.text
+    page = console.change("/objects/preview", kind="QLOCAL", name="MADE.HERE", exists="1", DESCR="", MAXDEPTH="8")
+    assert "ALTER QLOCAL('MADE.HERE') + DESCR('') + MAXDEPTH(8)" in page.text and "MAXDEPTH: 7 → 8" in page.text
+    assert (
+        "Nothing changes"
+        in console.change("/objects/preview", kind="QLOCAL", name="MADE.HERE", exists="1", MAXDEPTH="7").text
+    )
+    console.change("/queues/put", name="MADE.HERE", payload="x")
+    refused = console.change("/objects/remove", kind="QLOCAL", name="MADE.HERE")
+    assert "1 messages are on it; PURGE deletes them" in refused.text and 'id="confirm"' not in refused.html
+    assert "1 messages" in console.change("/objects/empty", kind="QLOCAL", name="MADE.HERE").text
+    for command in ("CLEAR QLOCAL('MADE.HERE')", "DELETE QLOCAL('MADE.HERE')"):
+        assert "0 failed" in console.change("/objects/run", commands=command, confirm="1").text
+    assert console.get("/objects/show", kind="QLOCAL", name="MADE.HERE").status == 404
+    entry = next(one for one in console.json("/audit")["entries"] if one.get("command") == "mqsc run")
+    assert (entry["user"], entry["commands"], entry["ok"]) == ("token admin", "DELETE QLOCAL('MADE.HERE')", True)
+
+
+@pytest.mark.parametrize(
+    ("commands", "answer"),
+    [
+        ("DELETE QLOCAL(SYSTEM.DEAD.LETTER.QUEUE)", "1 command left out"),
+        ("ALTER QMGR DEADQ(X)", "1 command left out"),
+        ("DEFINE QLOCAL(A1)\nDELETE QLOCAL(NONE)", "nothing was changed: line 2: AMQ8147E"),
+        ("DELETE QLOCAL(UPWARDS)", "AMQ8148E"),
+        ("x" * 600_000, "the maximum is 500,000"),
+    ],
+    ids=["system", "queue manager", "mistake", "in use", "long"],
+)
+def test_commands_that_are_not_run(console: Console, commands: str, answer: str) -> None:
+    assert answer in console.change("/objects/run", commands=commands, confirm="1").text
+    assert console.get("/objects/show", kind="QLOCAL", name="A1").status == 404
+
+
+def test_definitions_are_downloaded_and_uploaded(console: Console) -> None:
+    dump = console.get("/objects/dump")
+    assert "attachment" in dump.headers["Content-Disposition"]
+    assert "DEFINE QLOCAL('ORDERS')" in dump.bytes.decode()
+    page = console.change("/objects/commands", commands=dump.bytes.decode())
+    # It describes the queue manager as it is.
+    assert "Nothing would change" in page.text and "left out" in page.text
+    upload = dump.bytes.replace(
+        b"DEFINE QLOCAL('SMALL') +\n   MAXDEPTH(1)", b"DEFINE QLOCAL('SMALL') +\n   MAXDEPTH(2)"
+    )
+    page = _upload(console, "/objects/commands", upload)
+    assert "MAXDEPTH: 1 → 2" in page.text and "Run 1 commands" in page.text
+    assert "The file is not text in UTF-8: line 2" in _upload(console, "/objects/commands", b"* x\n\xff").text
+
+
+def _bearer(console: Console) -> dict[str, str]:
+    return {"Authorization": f"Bearer {console.token}", "Content-Type": "application/x-www-form-urlencoded"}
+
+
+def _upload(console: Console, path: str, content: bytes) -> Page:
+    parts = [("csrf_token", "", console.csrf_token.encode()), ("file", '; filename="objects.mqsc"', content)]
+    body = b"".join(
+        b'--B\r\nContent-Disposition: form-data; name="%s"%s\r\n\r\n%s\r\n' % (name.encode(), more.encode(), data)
+        for name, more, data in parts
+    )
+    return console.request("POST", path, body + b"--B--\r\n", {"Content-Type": "multipart/form-data; boundary=B"})
+
+
+# Publishers and routes -----------------------------------------------------------------------------------------------
+
+
+def test_a_topic_has_publishers_and_a_value_to_clear(console: Console) -> None:
+    with RawClient.connected(console.bridge.port, "<b>pub</b>") as client:
+        client.publish("published/1", b"x", 1, retain=True)
+        page = console.get("/topics/show", filter="published/1")
+        assert is_escaped(page, "<b>pub</b>")
+        assert "Last publication" in page.text
+        assert "published/1" in console.get("/topics/show", filter="published/#").text
+        assert (
+            console.json("/topics/show", filter="published/1")["publishers"]["publishers"][0]["client_id"]
+            == "<b>pub</b>"
+        )
+        asked = console.change("/topics/clear", topic="published/1")
+        assert "Delete the retained publication of this topic?" in asked.text and "published/1" in asked.text
+        cleared = console.change("/topics/clear", topic="published/1", confirm="1", back="/topics")
+        assert "deleted the retained publication of published/1" in cleared.text
+        assert console.json("/topics/show", filter="published/1")["details"]["retained"] == []
+
+
+def test_the_route_of_a_publication_is_shown(console: Console) -> None:
+    with RawClient.connected(console.bridge.port, "routed") as client:
+        client.subscribe(("orders/+", 1))
+        assert "Nothing is published" in console.get("/topics/route", topic="orders/7").text
+        page = console.change("/topics/route", topic="orders/7", payload="{}", client_id="routed")
+        for text in ("accepted", "routed orders/+", "orders running takes it queue ORDERS", "ORDERS 0 of 5,000"):
+            assert text in page.text, text
+        client.ping()
+        assert not client.inbox
+        refused = console.change("/topics/route", topic="orders/#")
+        assert refused.status == 400 and "wildcards are for subscriptions" in refused.text
+        assert console.change("/topics/route", topic="a", client_id="nobody").status == 404

@@ -252,7 +252,7 @@ def test_the_number_of_elements_is_checked() -> None:
         orders.decode(record[:8] + b"\xf0\xf0\xf2" + record[11:])
     with pytest.raises(RecordError, match="too long: 28 bytes, of 27; X'40' at offset 27"):
         orders.decode(record + b"\x40")
-    with pytest.raises(RecordError, match=r"too short: 9 bytes, of 11; it ends in or before field line_count"):
+    with pytest.raises(RecordError, match=r"too short: 9 bytes, of 11; it ends in field line_count at offset 8"):
         orders.decode(record[:9])
 
 

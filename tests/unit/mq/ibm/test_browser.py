@@ -218,10 +218,10 @@ def test_a_message_longer_than_the_channel_allows_does_not_block_the_messages_af
 def test_a_message_that_the_bridge_fails_to_map_is_rejected_alone(
     queue_manager: QueueManager, browser: Browser, handler: Handler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def read(got: Got, position: int) -> QueuedMessage:
+    def read(got: Got, position: int, queue: str) -> QueuedMessage:
         if got.data.endswith(b"bad"):
             raise KeyError("a defect")
-        return read_transmission(got, position)
+        return read_transmission(got, position, queue)
 
     monkeypatch.setattr(browser_module, "read_transmission", read)
     put(queue_manager, b"1", b"bad", b"2")

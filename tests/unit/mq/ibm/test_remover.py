@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from bridge.config.queue_manager import BridgeQueues
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.ibm.coordination import BackendEvents
 from bridge.mq.ibm.persistent_state import Identifiers
@@ -44,7 +45,7 @@ def test_a_message_that_cannot_be_dead_lettered_does_not_keep_others_from_being_
     remover = FirstRemover(
         "remover",
         lambda: connection,
-        queue=TRANSMIT,
+        queues=BridgeQueues(),
         identifiers=Identifiers(),
         events=BackendEvents(),
         dead_letter_queue="SYSTEM.DEAD.LETTER.QUEUE",
@@ -94,7 +95,7 @@ def test_a_message_in_the_unit_of_work_of_a_lost_connection_does_not_count_as_re
     """It is invisible until the queue manager notices the loss. Then it is there again, and is removed."""
     identifiers, events = Identifiers(), Removed()
     options: dict[str, Any] = {
-        "queue": TRANSMIT,
+        "queues": BridgeQueues(),
         "identifiers": identifiers,
         "events": events,
         "dead_letter_queue": "SYSTEM.DEAD.LETTER.QUEUE",
@@ -138,7 +139,7 @@ class Idle(Remover):
         super().__init__(
             name,
             connect,
-            queue=TRANSMIT,
+            queues=BridgeQueues(),
             identifiers=Identifiers(),
             events=BackendEvents(),
             dead_letter_queue="SYSTEM.DEAD.LETTER.QUEUE",

@@ -12,7 +12,7 @@ import pytest
 from bridge.config.authentication import PasswordAuthenticationConfig
 from bridge.config.channel import ChannelConfig
 from bridge.config.models import Configuration, default_configuration
-from bridge.config.queue_manager import BatchConfig, EmbeddedQueueManagerConfig, IbmQueueManagerConfig
+from bridge.config.queue_manager import BatchConfig, BridgeQueues, EmbeddedQueueManagerConfig, IbmQueueManagerConfig
 from bridge.mq.embedded.mqsc.commands import run_script
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.ibm.mqsc_script import mqsc_script
@@ -56,7 +56,7 @@ def test_what_a_configuration_needs(monkeypatch: pytest.MonkeyPatch) -> None:
     ]
     embedded = Configuration(channels=channels, transmission_queue="XMIT")
     assert requirements_of(embedded) == Requirements(
-        transmission_queue="XMIT", user="somebody", identities=("", "sensor")
+        bridge_queues=BridgeQueues("XMIT"), user="somebody", identities=("", "sensor")
     )
     asking = embedded.model_copy(update={"queue_manager": EmbeddedQueueManagerConfig(authorities="enforced")})
     assert requirements_of(asking).identities == ("nobody", "sensor")
@@ -68,7 +68,7 @@ def test_what_a_configuration_needs(monkeypatch: pytest.MonkeyPatch) -> None:
     )
     assert requirements_of(embedded.model_copy(update={"queue_manager": queue_manager})) == Requirements(
         queue_manager="QM1",
-        transmission_queue="XMIT",
+        bridge_queues=BridgeQueues("XMIT"),
         user="ours",
         identities=("", "sensor"),
         dead_letter_queue="DLQ",

@@ -1,0 +1,286 @@
+"""Shards: bridges that divide the clients of one queue manager, with standbys, and behind HAProxy."""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+import subprocess
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from typer.testing import CliRunner
+
+from bridge.mqtt.packets import Connack
+from bridge.mqtt.reason_codes import ReasonCode
+from bridge.telemetry.shard import Shard
+from tests.helpers.administrator import Administrator
+from tests.helpers.administrator import program as program_
+from tests.helpers.bridge_process import BridgeFailed
+from tests.helpers.forked_process import MQBRIDGE
+from tests.helpers.installed import program
+from tests.helpers.line_process import LineProcess
+from tests.helpers.patience import until
+from tests.helpers.raw_client import RawClient
+from tests.helpers.remote_bridge import ROOT, QueueManagerProcess, RemoteBridgeProcess
+
+OF = 2
+SHARDS = [Shard(number, OF) for number in range(OF)]
+
+
+def client_of(number: int, name: str = "client") -> str:
+    """A client identifier that belongs to a shard."""
+    return next(one for one in (f"{name}{count}" for count in range(1_000)) if SHARDS[number].owns(one))
+
+
+class Site:
+    """A queue manager, and the bridges of its shards."""
+
+    def __init__(self, directory: Path, remote: Callable[..., RemoteBridgeProcess]) -> None:
+        self._directory, self._remote = directory, remote
+        self.queue_manager: QueueManagerProcess | None = None
+
+    def bridge(self, number: int, name: str = "", *, of: int = OF, config: str = "") -> RemoteBridgeProcess:
+        """Make a bridge of a shard, and its queues. The first one makes the queue manager."""
+        name = name or f"shard-{number}"
+        text = f"  shard: {{number: {number}, of: {of}, server_reference: 'mqtt-{{shard}}.example.com'}}\n"
+        bridge = self._remote(
+            name,
+            settings=text,
+            config=f"control_socket: {self._directory / name}.control\n{config}",
+            queue_manager=self.queue_manager,
+        )
+        if self.queue_manager is None:
+            self.queue_manager = bridge.queue_manager
+            bridge.queue_manager.start()
+            bridge.env["MQI_STANDIN"] = bridge.queue_manager.place
+        assert bridge.config is not None
+        script = subprocess.run(
+            [MQBRIDGE, "mqsc-script", "--config", bridge.config],
+            capture_output=True,
+            text=True,
+            check=True,
+            env=bridge.env,
+        ).stdout
+        done = bridge.run_mq("run", "-", stdin=script.encode())
+        failed = [
+            line for line in done.stdout.decode().splitlines() if ": AMQ" in line and "already exists" not in line
+        ]
+        assert not failed, failed
+        return bridge
+
+
+@pytest.fixture
+def site(tmp_path: Path, remote: Callable[..., RemoteBridgeProcess]) -> Site:
+    return Site(tmp_path, remote)
+
+
+def status(bridge: RemoteBridgeProcess) -> Any:
+    return json.loads(Administrator(bridge).run("status", "--json").stdout)
+
+
+def test_the_clients_of_all_shards_exchange_messages(site: Site) -> None:
+    bridges = [site.bridge(number).start() for number in range(OF)]
+    names = [client_of(number) for number in range(OF)]
+    subscribers = [
+        RawClient.connected(bridge.port, name, clean=False) for bridge, name in zip(bridges, names, strict=True)
+    ]
+    for subscriber in subscribers:
+        assert subscriber.subscribe(("t/#", 1)) == (1,)
+    publisher = RawClient.connected(bridges[0].port, client_of(0, "publisher"))
+    publisher.publish("t/a", b"1", 1)
+    for subscriber in subscribers:
+        assert subscriber.take().payload == b"1"
+    bridges[1].wait_for_depth("SYSTEM.MQTT.TRANSMIT.QUEUE.1", 0)
+    # Messages wait for a client whose bridge is killed, and the start of the other shard does not touch its subscription.
+    bridges[1].kill()
+    publisher.publish("t/a", b"2", 1)
+    assert subscribers[0].take().payload == b"2"
+    publisher.disconnect()
+    bridges[0].stop()
+    bridges[0].start()
+    bridges[1].start()
+    subscribers[1] = RawClient(bridges[1].port, names[1], clean=False)
+    assert subscribers[1].connect().session_present
+    assert subscribers[1].take().payload == b"2"
+    subscribers[1].unsubscribe("t/#")
+    publisher = RawClient.connected(bridges[0].port, client_of(0, "publisher"))
+    publisher.publish("t/a", b"3", 1)
+    subscribers[1].ping()
+    assert not subscribers[1].inbox
+
+
+def test_a_message_of_an_application_reaches_a_client_by_its_alias(site: Site) -> None:
+    bridge = site.bridge(1).start()
+    name = client_of(1)
+    client = RawClient.connected(bridge.port, name)
+    bridge.mqsc(f"DEFINE QREMOTE('{name}') RQMNAME('{name}') XMITQ('SYSTEM.MQTT.TRANSMIT.QUEUE.1')\n")
+    bridge.mq("put", "commands/reset", "now", "--to", name)
+    assert (publish := client.take()).topic == "commands/reset" and publish.payload == b"now"
+
+
+def test_a_client_of_another_shard_is_told_its_server(site: Site) -> None:
+    bridge, name = site.bridge(0).start(), client_of(1)
+    refused = RawClient(bridge.port, name, level=5).connect()
+    assert refused.return_code == ReasonCode.USE_ANOTHER_SERVER and refused.properties is not None
+    assert refused.properties.server_reference == "mqtt-1.example.com"
+    for level in (3, 4):
+        assert RawClient(bridge.port, name, level=level).connect().return_code == 3
+    (problem,) = status(bridge)["problems"]
+    assert (problem["kind"], problem["subject"]) == ("limit", "shard") and name in problem["what"]
+    assert "is shard 0 of 2" in bridge.log
+    # A client without an identifier gets one of this shard.
+    connack = RawClient(bridge.port, "", level=5).connect()
+    assert connack.return_code == 0 and connack.properties is not None
+    assert connack.properties.shared_subscription_available == 0
+    assigned = connack.properties.assigned_client_identifier
+    assert assigned is not None and SHARDS[0].owns(assigned)
+
+
+def test_shared_subscriptions_are_rejected(site: Site) -> None:
+    bridge = site.bridge(0).start()
+    client = RawClient.connected(bridge.port, client_of(0), level=5)
+    codes = client.subscribe(("$share/g/t", 1), ("t", 1))
+    assert codes == (ReasonCode.SHARED_SUBSCRIPTIONS_NOT_SUPPORTED, 1)
+
+
+def test_a_bridge_refuses_the_sessions_of_another_number_of_shards(site: Site) -> None:
+    site.bridge(0).start().stop()
+    with pytest.raises(BridgeFailed) as failed:
+        site.bridge(0, "three", of=3).start()
+    assert (
+        "queue_manager.shard.of is 3, and the sessions on SYSTEM.MQTT.PERSISTENT.STATE.0 are those of 2 shards"
+        in str(failed.value)
+    )
+
+
+def test_a_shard_yields_to_its_standby_and_takes_over_again(site: Site) -> None:
+    active, name = site.bridge(0).start(), client_of(0)
+    standby = site.bridge(0, "standby")
+    client = RawClient.connected(active.port, name, clean=False)
+    client.subscribe(("t", 1))
+    assert standby.config is not None
+    with LineProcess([MQBRIDGE, "run", standby.config, "--port", "0"], env=standby.env) as process:
+        process.line_where(lambda line: "MQB0017I" in line)
+        assert Administrator(active).does("yield", "--yes") == "finishing work in progress, then standing by\n"
+        client.expect_closed()
+        line = process.line_where(lambda line: "MQB0012I ready" in line)
+        port = int(line.rpartition(":")[2])
+        client = RawClient(port, name, clean=False)
+        assert client.connect().session_present
+        until(lambda: status(active)["state"] == "standing by", lambda: status(active))
+        client.publish("t", b"1", 1)
+        assert client.take().payload == b"1"
+        process.kill()
+        until(lambda: status(active)["state"] == "running", lambda: status(active))
+        assert "MQB0021I" in active.log
+
+
+def test_a_bridge_that_yields_without_a_standby_serves_its_clients_again(site: Site) -> None:
+    bridge = site.bridge(0).start()
+    Administrator(bridge).does("yield", "--yes")
+    until(lambda: bridge.log.count("MQB0012I ready") == 2, lambda: bridge.log)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def reachable(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def bridge_bit(port: int, client_id: str) -> int:
+    """Connect as Mosquitto's bridge does, with bit 7 of the protocol level, and return the code of CONNACK."""
+    client = RawClient(port, client_id)
+    client.send(msgspec.structs.replace(client.packet, protocol_level=0x84))
+    return int(client.expect(Connack).return_code)
+
+
+def balanced(text: str, listen: int, own: int, servers: list[tuple[int, int]]) -> str:
+    """Return the shipped configuration of HAProxy for bridges on this machine, given as port and admin port of each shard."""
+    text = re.sub(r"bind :8883 .*", f"bind 127.0.0.1:{listen}", text)
+    text = re.sub(r"bind :8891 .*", f"bind 127.0.0.1:{own}", text)
+    text = re.sub(r"inter 2s fall 2", "inter 100ms fall 1", text).replace("send-proxy-v2-ssl", "send-proxy-v2")
+    text = re.sub(r" *server host2 .*\n", "", text)
+    for number, (port, admin) in enumerate(servers):
+        text = text.replace(f"10.0.0.11:888{number} check port 915{number}", f"127.0.0.1:{port} check port {admin}")
+    return text
+
+
+def test_haproxy_leads_clients_to_their_shards(site: Site, tmp_path: Path) -> None:
+    ports = [free_port() for _ in range(OF)]
+    channel = "channels: [{name: SHARD, port: 0, proxies: [127.0.0.1]}]\n"
+    bridges = [
+        site.bridge(number, config=f"{channel}admin: {{port: {ports[number]}}}\n").start() for number in range(OF)
+    ]
+    listen, own, config = free_port(), free_port(), tmp_path / "haproxy.cfg"
+    shipped = (ROOT / "deploy" / "haproxy-shards.cfg").read_text()
+    config.write_text(
+        balanced(shipped, listen, own, [(bridge.port, ports[index]) for index, bridge in enumerate(bridges)])
+    )
+    with LineProcess([program("haproxy", installer="tests/system-packages.sh"), "-db", "-f", config]):
+        until(lambda: reachable(listen), lambda: "HAProxy does not listen")
+        clients = {}
+        for level in (3, 4, 5):
+            for number in range(10):
+                name = f"v{level}-{number}"
+                clients[name] = RawClient(listen, name, level=level)
+                assert clients[name].connect().return_code == 0, name
+        for shard, bridge in zip(SHARDS, bridges, strict=True):
+            connected = Administrator(bridge).clients()
+            assert {*connected} == {name for name in clients if shard.owns(name)}
+            assert all(one["address"].startswith("127.0.0.1") for one in connected.values())
+        # A client without an identifier, and one that HAProxy cannot read: a bridge with the bridge bit.
+        assert RawClient(listen, "", level=4).connect().return_code == 0
+        assert bridge_bit(listen, client_of(1, "bridge")) == 3
+        assert bridge_bit(own, client_of(1, "bridge")) == 0
+
+
+def test_one_command_shows_all_shards(site: Site) -> None:
+    bridges = [site.bridge(number).start() for number in range(OF)]
+    client = RawClient.connected(bridges[1].port, client_of(1))
+    files = [str(bridge.config) for bridge in bridges]
+    runner = CliRunner()
+    shown = runner.invoke(program_, ["group", "status", *files, "-o", "json"], catch_exceptions=False)
+    assert shown.exit_code == 0, shown.output
+    assert [(one["shard"], one["status"]["state"], one["status"]["clients"]) for one in json.loads(shown.stdout)] == [
+        ("0 of 2", "running", 0),
+        ("1 of 2", "running", 1),
+    ]
+    client.disconnect()
+    bridges[0].stop()
+    shown = runner.invoke(program_, ["group", "status", *files], catch_exceptions=False)
+    assert shown.exit_code == 1 and "no answer" in shown.stdout
+    name = client_of(1)
+    asked = runner.invoke(program_, ["group", "shard", name, "--config", files[0]], catch_exceptions=False)
+    assert asked.stdout == "shard 1 of 2\n"
+
+
+def running(bridge: RemoteBridgeProcess, name: str) -> bool:
+    """Return whether a mapping, and no other one, runs."""
+    return [(one["name"], one["state"]) for one in Administrator(bridge).json("mapping", "list")] == [(name, "running")]
+
+
+def test_mappings_run_in_their_shards(site: Site) -> None:
+    mappings = """mappings:
+  here: {from: {mqtt: "here/#"}, to: {queue: HERE}}
+  there: {from: {mqtt: "there/#"}, to: {queue: THERE}, shard: 1}
+"""
+    bridges = [site.bridge(number, config=mappings).start() for number in range(OF)]
+    bridges[0].mqsc("DEFINE QLOCAL(HERE)\nDEFINE QLOCAL(THERE)\n")
+    for bridge, name in zip(bridges, ("here", "there"), strict=True):
+        until(partial(running, bridge, name), partial(Administrator(bridge).json, "mapping", "list"))
+    # Whatever the shard of the publisher.
+    with RawClient.connected(bridges[0].port, client_of(0)) as client:
+        client.publish("here/a", b"1", 1)
+        client.publish("there/a", b"2", 1)
+    bridges[0].wait_for_depth("HERE", 1)
+    bridges[0].wait_for_depth("THERE", 1)
