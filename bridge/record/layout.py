@@ -17,6 +17,8 @@ from bridge.record.picture import Picture
 MAX_LENGTH: Final = 100 * 1024 * 1024
 MAX_VALUES: Final = 100_000
 _MAX_BINARY_DIGITS: Final = 18
+#: More bytes or values than any record has. Larger numbers are not computed.
+_MANY: Final = 10**12
 
 Naming = Literal["snake", "camel", "cobol"]
 """Names in JSON for STOCK-LEVEL: stock_level, stockLevel or STOCK-LEVEL."""
@@ -41,7 +43,7 @@ class LayoutError(ValueError):
         self.option, self.sentence = option, sentence
 
 
-class RecordItem(msgspec.Struct):
+class RecordItem(msgspec.Struct, eq=False):
     """An item of a record."""
 
     #: name in the copybook
@@ -105,7 +107,7 @@ class RecordItem(msgspec.Struct):
         return " ".join(words)
 
 
-class Redefinition(msgspec.Struct):
+class Redefinition(msgspec.Struct, eq=False):
     """Items that share their bytes (REDEFINES). The first one is the redefined item."""
 
     items: dict[str, RecordItem]
@@ -120,7 +122,7 @@ class Redefinition(msgspec.Struct):
         return next(iter(self.items.values()))
 
 
-class AlternativeSelector(msgspec.Struct):
+class AlternativeSelector(msgspec.Struct, eq=False):
     """The field that selects an item, and the items by its values."""
 
     field: RecordItem
@@ -128,7 +130,7 @@ class AlternativeSelector(msgspec.Struct):
     other: RecordItem | None
 
 
-class RecordLayout(msgspec.Struct):
+class RecordLayout(msgspec.Struct, eq=False):
     """The layout of a record."""
 
     record: RecordItem
@@ -248,6 +250,7 @@ class _Builder:
         else:
             item.picture = declaration.picture
             item.length = item.stride = _length(item, declaration)
+        item.length = min(item.length, _MANY)
         if item.occurs is not None:
             if item.is_group:
                 boundary = _boundary(declaration, usage, synchronized)
@@ -432,7 +435,7 @@ def _values(item: RecordItem) -> int:
     number = 1 if not item.is_group else 0
     for child in item.children:
         number += max(map(_values, child.items.values())) if isinstance(child, Redefinition) else _values(child)
-    return number * (item.occurs.maximum if item.occurs is not None else 1)
+    return min(number * (item.occurs.maximum if item.occurs is not None else 1), _MANY)
 
 
 # Elementary items ----------------------------------------------------------------------------------------------------
