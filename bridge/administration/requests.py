@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from msgspec import Meta, field
 
-from bridge.administration import answers, counters, mapping_status
+from bridge.administration import answers, counters, health, mapping_status
 from bridge.administration import search as searching
 from bridge.administration.protocol import Request, concrete
 
@@ -56,6 +56,17 @@ class Search(Request[searching.SearchResult], tag="search"):
     #: only these kinds; an empty list selects all kinds
     kinds: list[searching.SearchKind] = field(default_factory=list)
     #: the maximum number of matches of each kind
+    rows: int = 20
+
+
+class ShowHealth(Request[health.HealthReport], tag="health"):
+    """Return resources and their limits, certificates, connections, rates, and problems with what can be done at once."""
+
+    #: the range of the rates, at most 24 hours
+    seconds: Annotated[int, Meta(ge=60, le=86_400)] = 600
+    #: only rates of queues, mappings and links with this text in their name
+    search: SearchText = ""
+    #: the maximum number of rates of each kind, the busiest first
     rows: int = 20
 
 

@@ -18,6 +18,7 @@ EXAMPLES = {
     ),
     "status": ("mqbridge status", "mqbridge status --config /etc/mqbridge/bridge.yaml -o json"),
     "top": ("mqbridge top", "mqbridge top --json --interval 5s --limit 12"),
+    "health": ("mqbridge health", "mqbridge health --period 6h --name ORDERS -o json"),
     "search": ("mqbridge search pump-7", "mqbridge search waiting --kind setting -o json"),
     "client list": ("mqbridge client list", "mqbridge client list 'pump-*' --disconnected --away 7d -o name"),
     "client show": ("mqbridge client show pump-7",),

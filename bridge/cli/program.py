@@ -80,6 +80,7 @@ SECTIONS: Mapping[str, Mapping[str, Entry]] = {
     },
     "Administer a running bridge": {
         "status": "administration:status",
+        "health": "administration:health",
         "top": "administration:top",
         "search": "administration:search",
         "channel": Group("List, start and stop the telemetry channels of a running bridge.", "administration:CHANNEL"),

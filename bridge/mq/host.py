@@ -16,7 +16,13 @@ from bridge.config.models import LimitsConfig
 from bridge.mq.administration import CommandFailed, PcfAdministration, PcfResponse
 from bridge.mq.backend import Backend, Silence
 from bridge.mq.dead_letter_room import DeadLetterRoom
-from bridge.mq.inquiries import RetainedStatus, TopicDetails, TopicNode, TopicSubscription
+from bridge.mq.inquiries import (
+    QueueManagerConnectionStatus,
+    RetainedStatus,
+    TopicDetails,
+    TopicNode,
+    TopicSubscription,
+)
 from bridge.mq.memory import MemoryWatermark
 from bridge.mq.mqi import Connection, MQError
 from bridge.mq.telemetry_channels import TelemetryChannelRegister
@@ -185,6 +191,9 @@ class QueueStatus(msgspec.Struct, frozen=True, kw_only=True):
     output_handles: int
     #: PUT(DISABLED)
     put_inhibited: bool = False
+    #: messages put and got since the start or RESET QSTATS, or None if the queue manager does not report them
+    enqueued: int | None = None
+    dequeued: int | None = None
     #: GET(DISABLED). Always False on the embedded queue manager, where it does not stop the bridge
     get_inhibited: bool = False
 
@@ -311,6 +320,9 @@ class Host(Protocol):
     @property
     def login_problem(self) -> str:
         """Why the queue manager rejected the last login of the bridge. Blank if it accepted it."""
+
+    def connections(self) -> list[QueueManagerConnectionStatus]:
+        """Return the connections to the queue manager. Callable on any thread."""
 
     def read_credentials(self) -> None:
         """Read the files with the credentials of the bridge again, for its next connections."""

@@ -50,6 +50,7 @@ from bridge.service.mappings.registry import Mappings, started
 from bridge.service.payload_schemas import schemas_of
 from bridge.service.problems import ProblemList
 from bridge.service.queue_manager_watch import QueueManagerWatch
+from bridge.service.rate_history import RateHistory
 from bridge.service.reload import ConfigurationChange, ConfigurationReload, ConfigurationSource
 from bridge.service.supervisor import Supervisor
 from bridge.service.table_files import TableFiles
@@ -344,6 +345,10 @@ class Bridge:
         serving.push_async_callback(parts.mappings.stop)
         serving.callback(self._end_input, parts)
         await parts.mappings.start(configuration.mappings, configuration.links)
+        if self.metrics is not None:
+            parts.rates = RateHistory(watch, parts.mappings)
+            parts.rates.begin()
+            serving.callback(parts.rates.stop)
         for line in map(started, configuration.mappings.items()):
             self.announce(line)
         if self._control is not None:
@@ -498,6 +503,8 @@ class Bridge:
         parts.publishers.end()
         if parts.history is not None:
             parts.history.stop()
+        if parts.rates is not None:
+            parts.rates.stop()
         await parts.queue_manager_connection.stop()
         await parts.service.backend.abandon()
 

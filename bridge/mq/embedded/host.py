@@ -37,7 +37,13 @@ from bridge.mq.host import (
     QueueStatus,
     TopicInquiry,
 )
-from bridge.mq.inquiries import RetainedStatus, TopicDetails, TopicNode, TopicSubscription
+from bridge.mq.inquiries import (
+    QueueManagerConnectionStatus,
+    RetainedStatus,
+    TopicDetails,
+    TopicNode,
+    TopicSubscription,
+)
 from bridge.mq.memory import MemoryWatermark, in_bytes
 from bridge.mq.mqi import Connection, MQError
 from bridge.mqtt.topics import is_wildcard, overlap
@@ -114,6 +120,8 @@ def _status(queue: Queue, now: float) -> QueueStatus:
         input_handles=queue.inputs,
         output_handles=queue.outputs,
         put_inhibited=not queue.put_enabled,
+        enqueued=queue.enqueued,
+        dequeued=queue.dequeued,
     )
 
 
@@ -370,6 +378,22 @@ class EmbeddedHost:
     @property
     def login_problem(self) -> str:
         return ""
+
+    def connections(self) -> list[QueueManagerConnectionStatus]:
+        """Return the connections of applications. The bridge itself needs none."""
+        return sorted(
+            (
+                QueueManagerConnectionStatus(
+                    name=application.name,
+                    connected=True,
+                    address=application.address,
+                    user=application.user.decode("utf-8", "replace"),
+                )
+                for application in list(self.queue_manager.applications)
+                if application.stop is not None
+            ),
+            key=lambda one: (one.name, one.address),
+        )
 
     def read_credentials(self) -> None:
         """Do nothing: an embedded queue manager has no credentials."""

@@ -36,6 +36,7 @@ from bridge.mq.ibm.parameters import LibraryMissing, load_library, parameters
 from bridge.mq.ibm.refused_login import RefusedLogins
 from bridge.mq.ibm.requirements import Missing, requirements_of
 from bridge.mq.ibm.requirements_check import missing, refused_connection
+from bridge.mq.inquiries import QueueManagerConnectionStatus
 from bridge.mq.memory import MemoryWatermark
 from bridge.mq.mqi import MQOD, Connection, MQError, inquire
 from bridge.mq.telemetry_channels import TelemetryChannelRegister
@@ -311,6 +312,10 @@ class IbmHost:
     @property
     def login_problem(self) -> str:
         return self._logins.problem
+
+    def connections(self) -> list[QueueManagerConnectionStatus]:
+        """Return the connections of the threads that serve clients."""
+        return self.backend.connections()
 
     def read_credentials(self) -> None:
         self._logins.read_again()

@@ -21,6 +21,7 @@ from bridge.service.channels import Channels
 from bridge.service.log import LogTail
 from bridge.service.mappings.registry import Mappings
 from bridge.service.queue_manager_watch import QueueManagerWatch
+from bridge.service.rate_history import RateHistory
 from bridge.service.table_files import TableFiles
 from bridge.service.telemetry import TelemetryService
 from bridge.service.topic_publishers import TopicPublishers
@@ -148,6 +149,7 @@ class Parts(msgspec.Struct, kw_only=True):
     started_at: float
     #: None without an admin port
     history: HistoryRecorder | None = None
+    rates: RateHistory | None = None
     log_tail: LogTail | None = None
     state: BridgeState = BridgeState.STARTING
     #: why the last reload failed, or blank if it succeeded, or there was none

@@ -118,6 +118,7 @@ def test_each_page_is_clicked_through(bridge: BridgeProcess, browser: Browser, w
         ("/clients/show?id=pump-1", 'text="Purge"', "waiting messages are deleted for good"),
         ("/clients?sort=waiting&descending=1", 'main >> text="Search"', "clients,"),
         ("/", 'text="24 hours"', "Messages waiting for clients"),
+        ("/health", 'main >> text="Show"', "Rates of the last 10 minutes"),
         ("/queues/show?name=SYSTEM.DEAD.LETTER.QUEUE", 'text="Attributes"', "MAXDEPTH"),
         ("/topics/show?filter=plant/%23", "a.button", "Watching"),
         ("/queues/show?name=ORDERS", "tbody th a", "MQMD"),
