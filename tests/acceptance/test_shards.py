@@ -123,6 +123,31 @@ def test_a_message_of_an_application_reaches_a_client_by_its_alias(site: Site) -
     assert (publish := client.take()).topic == "commands/reset" and publish.payload == b"now"
 
 
+def test_shard_0_forwards_messages_of_applications(site: Site) -> None:
+    bridges = [site.bridge(number).start() for number in range(OF)]
+    bridges[0].mqsc("ALTER QMGR DEFXMITQ('SYSTEM.MQTT.TRANSMIT.QUEUE')\n")
+    names = [client_of(number) for number in range(OF)]
+    clients = [RawClient.connected(bridge.port, name) for bridge, name in zip(bridges, names, strict=True)]
+    for name in names:
+        for number in range(3):
+            bridges[0].mq("put", "commands/reset", f"{number} {name}", "--to", name, "--persistent")
+    for name, client in zip(names, clients, strict=True):
+        received = [client.take() for _ in range(3)]
+        assert [publish.payload.decode() for publish in received] == [f"{number} {name}" for number in range(3)]
+        assert {publish.topic for publish in received} == {"commands/reset"}
+    # A queue that rejects messages delays none for other shards. Messages wait for shard 0.
+    bridges[0].mqsc("ALTER QLOCAL('SYSTEM.MQTT.TRANSMIT.QUEUE.1') PUT(DISABLED)\n")
+    bridges[0].mq("put", "commands/reset", "rejected", "--to", names[1])
+    bridges[0].mq("put", "commands/reset", "passes", "--to", names[0])
+    assert clients[0].take().payload == b"passes"
+    bridges[0].wait_for_depth("SYSTEM.DEAD.LETTER.QUEUE", 1)
+    bridges[0].mqsc("ALTER QLOCAL('SYSTEM.MQTT.TRANSMIT.QUEUE.1') PUT(ENABLED)\n")
+    bridges[0].kill()
+    bridges[0].mq("put", "commands/reset", "waits", "--to", names[1], "--persistent")
+    bridges[0].start()
+    assert clients[1].take().payload == b"waits"
+
+
 def test_a_client_of_another_shard_is_told_its_server(site: Site) -> None:
     bridge, name = site.bridge(0).start(), client_of(1)
     refused = RawClient(bridge.port, name, level=5).connect()
