@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -53,6 +54,20 @@ def checksum_of(path: Path) -> int:
         while data := file.read(_CHUNK):
             checksum = crc32(data, checksum)
     return checksum
+
+
+def regular_content(path: Path, most: int) -> tuple[bytes, os.stat_result]:
+    """Return the first bytes of a regular file, at most `most`, and its status. Raises OSError.
+
+    Other files are not read, because a named pipe or a device may never end.
+    """
+    # Without O_NONBLOCK, a named pipe without a writer would block.
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    with os.fdopen(descriptor, "rb") as file:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            raise OSError(errno.EINVAL, "Not a regular file")
+        return file.read(most), status
 
 
 class Locked(Exception):

@@ -240,6 +240,8 @@ class ProblemKind(StrEnum):
     REJECTIONS = "rejections"
     #: clients publish payloads that violate the schemas of a channel
     PAYLOADS = "payloads"
+    #: the changed file of a table is not in use
+    TABLE = "table"
     #: connections of one client identifier end each other
     CLIENT_IDENTIFIER = "client_identifier"
     #: units of work fail although the queue manager is available

@@ -10,6 +10,7 @@ from bridge.config import values
 from bridge.config.authentication import AuthenticationConfig, each_kind_once
 from bridge.config.tls import ListenerTlsConfig
 from bridge.config.values import Address, ChannelName, FilePath, Port, Section, Truth, UserName
+from bridge.files import regular_content
 
 Protocol = Literal["MQTTV5", "MQTTV311", "MQTTV3"]
 """A protocol of a telemetry channel, as in MQ's `DEFINE CHANNEL CHLTYPE(MQTT) PROTOCOL(..)`: MQTTV5 is MQTT 5 (`MQTT`, level
@@ -147,7 +148,8 @@ class ChannelConfig(Section):
     def schema_content(self, topic_filter: str) -> bytes:
         """Return the content of the file for a topic filter of `schemas`, as first read. Raises OSError."""
         if topic_filter not in self._schema_contents:
-            self._schema_contents[topic_filter] = self.schemas[topic_filter].read_bytes()
+            content, _ = regular_content(self.schemas[topic_filter], values.MAX_SCHEMA_SIZE + 1)
+            self._schema_contents[topic_filter] = content
         return self._schema_contents[topic_filter]
 
     def schemas_differ(self, other: Self) -> bool:

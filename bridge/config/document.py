@@ -15,7 +15,7 @@ from pydantic_core import ErrorDetails
 
 from bridge.config.link import LinkConfig, LinkName
 from bridge.config.mapping import AnyMapping, MessageAttributes, Name, PublicationAttributes
-from bridge.config.models import Configuration, clashes
+from bridge.config.models import Configuration, Names, clashes
 from bridge.config.pipeline import PipelineConfig, PipelineName
 from bridge.config.problems import (
     Clash,
@@ -425,8 +425,8 @@ def _syntax_hint(line: str) -> str:
     return f'put templates in quotes: "{found["text"]}"' if found else ""
 
 
-Examine = Callable[[Configuration], list[Clash]]
-"""Semantic check of the valid parts of a configuration (`bridge.mapping.check`)."""
+Examine = Callable[[Configuration, Names], list[Clash]]
+"""Semantic check of the valid parts of a configuration (`bridge.mapping.check`). The names are those of its invalid parts."""
 
 SUFFIXES = (".yaml", ".yml")
 """Suffixes of mapping files in a directory."""
@@ -446,6 +446,7 @@ def load(path: Path, examine: Examine | None = None) -> Configuration:
     collection = Collection(path)
     problems = list(collection.problems)
     found: list[Clash] = []
+    wrong: dict[str, set[str]] = {}
     try:
         configuration = Configuration.model_validate(collection.values)
     except ValidationError as error:
@@ -455,7 +456,7 @@ def load(path: Path, examine: Examine | None = None) -> Configuration:
         configuration, wrong = _valid_parts(collection.values, details)
         found = clashes(configuration, wrong)
     if examine is not None:
-        found += examine(configuration)
+        found += examine(configuration, wrong)
     problems += [collection.clash_problem(clash) for clash in found]
     if problems:
         raise ConfigurationError(collection.in_order(problems))
@@ -488,7 +489,7 @@ def load_connection(path: Path) -> Configuration:
 
 
 #: Sections whose entries have names. An invalid entry is left out of the valid parts, with all its options.
-_NAMED = ("links", "mappings", "pipelines")
+_NAMED = ("links", "mappings", "tables", "pipelines")
 
 
 def _valid_parts(values: Mapping[str, Any], details: list[ErrorDetails]) -> tuple[Configuration, dict[str, set[str]]]:

@@ -5,10 +5,12 @@ standard profile (integration tables, `mappings/standard.yaml`).
 """
 
 import math
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
+from types import MappingProxyType
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self, get_args
 
 from pydantic import (
@@ -26,7 +28,9 @@ from bridge.config import values
 from bridge.config.link import LOCAL, LinkReference
 from bridge.config.problems import suggestion
 from bridge.config.record import RecordOptions
+from bridge.config.table import TableConfig
 from bridge.config.values import ObjectName, Section, Truth
+from bridge.files import regular_content
 
 Retained = Literal["as-published", "never", "always"]
 PersistenceWord = Literal["not-persistent", "persistent", "as-queue"]
@@ -677,6 +681,7 @@ class MappingConfig(Section):
     that the bridge uses itself, and other queue managers (`PLANT.*`), clients (`client:dev-*`) and privileged users
     (`user:mqm`). `*` stands for any characters."""
     _routes: dict[str, Any] = PrivateAttr(default_factory=dict)
+    _tables: dict[str, TableConfig] = PrivateAttr(default_factory=dict)
     _schema: bytes | None = PrivateAttr(default=None)
     _names: ConfiguredNames = PrivateAttr(default=ConfiguredNames())
 
@@ -695,7 +700,7 @@ class MappingConfig(Section):
         """The content of the file `payload.schema`. Raises OSError."""
         assert self.payload.schema_file is not None
         if self._schema is None:
-            self._schema = self.payload.schema_file.read_bytes()
+            self._schema, _ = regular_content(self.payload.schema_file, values.MAX_SCHEMA_SIZE + 1)
         return self._schema
 
     @model_validator(mode="after")
@@ -711,9 +716,34 @@ class MappingConfig(Section):
             self.__dict__["payload"] = payload.model_copy(update={"type": "json"})
         return self
 
-    def resolve(self, mappings: Mapping[str, Any], names: ConfiguredNames) -> None:
+    @property
+    def tables(self) -> Mapping[str, TableConfig]:
+        """The tables that the mapping, or a filter of those in `otherwise`, may look up."""
+        return self._tables
+
+    def use_tables(self, tables: Mapping[str, TableConfig]) -> None:
+        """Replace the tables of the mapping by others with these names."""
+        self._tables.update((name, tables[name]) for name in self._tables)
+
+    def use_tables_of(self, tables: Mapping[str, TableConfig]) -> None:
+        """Look up the tables that the mapping may use: those whose name occurs in one of its texts."""
+        if tables:
+            self._tables.update((name, tables[name]) for name in self.words() & tables.keys())
+
+    def words(self) -> set[str]:
+        """Return all words in texts of the mapping, and in the expressions of filters of those in `otherwise`."""
+        texts = [*_texts(self.model_dump()), *(route.filter.expr or "" for route in self._routes.values())]
+        return {word for text in texts for word in _WORD.findall(text)}
+
+    def resolve(
+        self,
+        mappings: Mapping[str, Any],
+        names: ConfiguredNames,
+        tables: Mapping[str, TableConfig] = MappingProxyType({}),
+    ) -> None:
         """Look up the mappings that `otherwise` names, and store the names of the configuration if they matter."""
         self._routes.update((name, mappings[name]) for name in self.otherwise)
+        self.use_tables_of(tables)
         if self.payload.schema_file is not None:
             with suppress(
                 OSError
@@ -825,6 +855,22 @@ class ToMqttMapping(MappingConfig):
             sentence = "no otherwise, because one mapping takes all messages of a queue (filter.others)"
             raise values.refusal(sentence, "otherwise")
         return self
+
+
+#: What may be the name of a table.
+_WORD = re.compile(r"[A-Za-z]\w*")
+
+
+def _texts(value: object) -> Iterator[str]:
+    """Yield the texts in nested mappings and lists."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for element in value.values():
+            yield from _texts(element)
+    elif isinstance(value, list | tuple):
+        for element in value:
+            yield from _texts(element)
 
 
 def _direction(data: Any) -> str | None:

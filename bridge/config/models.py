@@ -47,6 +47,7 @@ from bridge.config.queue_manager import (
     QueueManagerConfig,
     ShardConfig,
 )
+from bridge.config.table import LookupTableName, TableConfig
 from bridge.config.values import FilePath, ObjectName, SecretPath, Section, Truth
 
 PASSWORD_CACHE = "verified-passwords"
@@ -181,6 +182,9 @@ class Configuration(Section):
     """Connections to external MQTT brokers, by name."""
     mappings: dict[Name, AnyMapping] = Field(default_factory=dict)
     """Mappings by name, or a list of mapping files or directories of such files."""
+    tables: dict[LookupTableName, TableConfig] = Field(default_factory=dict)
+    """Tables by name, which mappings look up: `{devices[$.id].site}` in templates, `devices[payload.id].site` in
+    expressions. A changed file is noticed within seconds."""
     pipelines: dict[PipelineName, PipelineConfig] = Field(default_factory=dict)
     """Pipelines by name, which `mqbridge pipeline run` runs on Spark, or a list of files, as for mappings."""
     spark: SparkConfig = Field(default_factory=SparkConfig)
@@ -258,18 +262,29 @@ class Configuration(Section):
     @model_validator(mode="after")
     def _no_clashes(self, info: ValidationInfo) -> Self:
         if info.context and info.context.get("parts"):  # `load` reports the clashes of the valid parts of a file
+            for mapping in self.mappings.values():
+                mapping.use_tables_of(self.tables)
             return self
         if found := clashes(self):
             sentences = "; ".join(f"expected {clash.expected}, found {clash.found}" for clash in found)
             raise PydanticCustomError("clash", "{sentences}", {"sentences": sentences, "clashes": found})
         names = self._names
         for mapping in self.mappings.values():
-            mapping.resolve(self.mappings, names)
+            mapping.resolve(self.mappings, names, self.tables)
         for pipeline in self.pipelines.values():
             pipeline.resolve(names)
         for channel in self.channels:
             channel.read_schemas()
         return self
+
+    def use_tables(self, running: Mapping[str, TableConfig]) -> None:
+        """Replace tables by the running ones with the same file and key, which get the rows that were read for these."""
+        for name, table in running.items():
+            if self.tables.get(name) == table:
+                table.use(self.tables[name].content)
+                self.tables[name] = table
+        for mapping in self.mappings.values():
+            mapping.use_tables(self.tables)
 
     @property
     def _names(self) -> ConfiguredNames:

@@ -446,6 +446,8 @@ Address = Annotated[str, address]
 Port = Annotated[int, integer(0, 65535)]
 Truth = Annotated[bool, truth]
 FilePath = Annotated[Path, path]
+MAX_SCHEMA_SIZE = MIB
+"""Maximum size of a file with a JSON Schema, in bytes."""
 _SECRET = object()
 SecretPath = Annotated[Path, path, _SECRET]
 """Path of a file that only the bridge may read, such as a password file or a private key."""

@@ -70,6 +70,7 @@ class Overview(msgspec.Struct, kw_only=True):
             case (
                 answers.ProblemKind.COMMITS
                 | answers.ProblemKind.RELOAD
+                | answers.ProblemKind.TABLE
                 | answers.ProblemKind.QUEUE_MANAGER
                 | answers.ProblemKind.LOGIN
                 | answers.ProblemKind.CLOCK

@@ -14,6 +14,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping
 from copy import copy
 from functools import partial
+from operator import attrgetter
 from typing import Any, TypeVar
 
 import msgspec
@@ -27,6 +28,7 @@ from bridge.config.mapping import (
     TypedProperty,
     templates_of,
 )
+from bridge.config.values import listing
 from bridge.mapping.chosen_names import ChosenNames
 from bridge.mapping.json_document import document_of, encoded
 from bridge.mapping.message_view import BYTE_FIELDS, md_json, text_of, utf_8
@@ -34,6 +36,7 @@ from bridge.mapping.record_payload import RecordPayload
 from bridge.mapping.rendered import BYTE_CHECKS, CHECKS, topic_string, typed
 from bridge.mapping.schema import Schema, SchemaError
 from bridge.mapping.split import PART_COUNT, PART_INDEX, PayloadPart
+from bridge.mapping.table import NO_TABLES, Tables, tables_of
 from bridge.mapping.template import (
     FIELDS,
     MD_FIELDS,
@@ -58,10 +61,18 @@ Steps = list[tuple[str, str]]
 class PublicationScope:
     """The names available in a mapping to MQ."""
 
-    __slots__ = ("_captures", "_document", "_user_properties", "part", "publication", "steps")
+    __slots__ = ("_captures", "_document", "_user_properties", "part", "publication", "steps", "tables")
 
-    def __init__(self, publication: Publication, captures: Mapping[str, str], steps: Steps | None = None) -> None:
+    def __init__(
+        self,
+        publication: Publication,
+        captures: Mapping[str, str],
+        steps: Steps | None = None,
+        tables: Tables = NO_TABLES,
+    ) -> None:
         self.publication = publication
+        #: the tables of the mapping, the same ones for all lookups of a message
+        self.tables = tables
         #: the steps so far, or None if they are not recorded
         self.steps = steps
         self._captures = captures
@@ -140,6 +151,7 @@ class MessageScope:
         "properties",
         "qos",
         "steps",
+        "tables",
         "topic",
     )
 
@@ -155,8 +167,11 @@ class MessageScope:
         encoding: int | None = None,
         record: RecordPayload | None = None,
         steps: Steps | None = None,
+        tables: Tables = NO_TABLES,
     ) -> None:
         self.headers = headers
+        #: the tables of the mapping, the same ones for all lookups of a message
+        self.tables = tables
         #: None: the body is text
         self._record = record
         #: the steps so far, or None if they are not recorded
@@ -353,6 +368,7 @@ class CheckedTemplate:
         of_publication: bool = False,
         byte_check: Callable[[bytes], bytes] | None = None,
         chosen: Callable[[str], None] | None = None,
+        tables: Tables = NO_TABLES,
     ) -> None:
         self.template = located(location, template_of, text)
         #: path of the template in the mapping, such as "to.queue"
@@ -366,8 +382,9 @@ class CheckedTemplate:
         elif chosen is not None:
             self._check = partial(_checked_name, check, chosen)
         self._constant: Any = None
-        for placeholder in sorted(piece for piece in self.template.pieces if isinstance(piece, Placeholder)):
-            located(location, check_placeholder, placeholder, captures, of_publication)
+        placeholders = [piece for piece in self.template.pieces if isinstance(piece, Placeholder)]
+        for placeholder in sorted(placeholders, key=attrgetter("name")):
+            located(location, check_placeholder, placeholder, captures, of_publication, tables)
         if self.template.literal is not None:
             try:
                 self._constant = check(self.template.literal)  # the configuration chooses it
@@ -440,6 +457,7 @@ def checked_template(
         of_publication=isinstance(config, ToMqMapping),
         byte_check=BYTE_CHECKS.get(attribute.target.check),
         chosen=ChosenNames(config.names, config.allow, origin, at_broker=at_broker).check(attribute.target.check),
+        tables=tables_of(config.tables),
     )
 
 
@@ -472,19 +490,22 @@ def transform_of(config: AnyMapping, captures: Collection[str]) -> Transform | N
     payload, of_publication = config.payload, isinstance(config, ToMqMapping)
     if not payload.makes_document:
         return None
+    tables = tables_of(config.tables)
 
     def expression_of(text: str) -> Any:
         # Imported late: few mappings have expressions.
         from bridge.mapping.expression import Expression
 
-        return Expression(text, captures, of_publication=of_publication, of_part=config.split is not None)
+        return Expression(
+            text, captures, of_publication=of_publication, of_part=config.split is not None, tables=tables
+        )
 
     return Transform(
         payload.transform,
         payload.keep,
         payload.drop,
         expression_of=expression_of,
-        check=lambda placeholder: check_placeholder(placeholder, captures, of_publication),
+        check=lambda placeholder: check_placeholder(placeholder, captures, of_publication, tables),
         of_part=config.split is not None,
     )
 
@@ -519,8 +540,17 @@ def names_of(config: AnyMapping, captures: Collection[str]) -> tuple[str, ...]:
     return (*captures, PART_INDEX, PART_COUNT)
 
 
-def check_placeholder(placeholder: Placeholder, names: Collection[str], of_publication: bool) -> None:
+def check_placeholder(
+    placeholder: Placeholder, names: Collection[str], of_publication: bool, tables: Tables = NO_TABLES
+) -> None:
     """Raise TemplateError for a placeholder that no message of the direction can have. `names` as in `names_of`."""
+    if placeholder.lookup is not None:
+        table, column = placeholder.lookup
+        if table not in tables:
+            raise TemplateError(f"{{{placeholder.shown}}}: {table!r} is not a table (tables of the configuration)")
+        if column not in tables[table].columns:
+            columns = listing(list(tables[table].columns), "and")
+            raise TemplateError(f"{{{placeholder.shown}}}: table {table} has no column {column!r}, only {columns}")
     if placeholder.path is None:
         check_known(placeholder.name, names, of_publication)
     elif placeholder.path.of_part and PART_INDEX not in names:

@@ -1,4 +1,4 @@
-"""Semantic checks of mappings: templates, filters, loops, QoS. Also of the schemas of channels.
+"""Semantic checks of mappings: templates, filters, loops, QoS. Also of tables and the schemas of channels.
 
 `bridge.config.document.load` takes `problems` as a parameter and reports its results with file, line and column.
 """
@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 
 from bridge.config.link import LOCAL, LinkConfig
 from bridge.config.mapping import AnyMapping, FilterConfig, ToMqMapping, ToMqttMapping, templates_of
-from bridge.config.models import Configuration
+from bridge.config.models import Configuration, Names
 from bridge.config.problems import Clash
 from bridge.config.values import listing
 from bridge.mapping.attributes import checked_template, located, names_of
@@ -21,6 +21,7 @@ from bridge.mapping.record_payload import RecordLayoutError, checked_record
 from bridge.mapping.rendered import BYTE_CHECKS
 from bridge.mapping.rule import GUARANTEED_QOS, published_qos, rule_of
 from bridge.mapping.schema import SchemaError, schema_of_channel
+from bridge.mapping.table import TableError, table_of, tables_of
 from bridge.mapping.template import WORDS, FilterError, PatternError, Placeholder, RuleError, TemplateError, template_of
 from bridge.mapping.topic_pattern import pattern_of
 from bridge.telemetry.request import is_object_name
@@ -37,11 +38,12 @@ _EXPECTED = {
 }
 
 
-def problems(configuration: Configuration) -> list[Clash]:
+def problems(configuration: Configuration, wrong: Names | None = None) -> list[Clash]:
     """Return all mistakes in the templates, topic filters and filters of each mapping, in schemas, and the rejected loops.
 
     Loops that the hop mark stops at run time are allowed (:func:`loops_of` returns them). Two kinds of loops are rejected: a
-    mapping that takes all its own output, and a loop that nothing stops, because its links do not carry the mark.
+    mapping that takes all its own output, and a loop that nothing stops, because its links do not carry the mark. `wrong`
+    contains the names of invalid parts, which the configuration lacks. Mappings that may use such a table are not checked.
     """
     mappings, links = configuration.mappings, configuration.links
     found: list[Clash] = []
@@ -52,6 +54,13 @@ def problems(configuration: Configuration) -> list[Clash]:
             except SchemaError as error:
                 location = ("channels", index, "schemas", topic_filter)
                 found.append(Clash(location, f"a file with a JSON Schema: {error.sentence}"))
+    invalid_tables = set((wrong or {}).get("tables", ()))
+    for name, table in configuration.tables.items():
+        try:
+            table_of(table)
+        except TableError as error:
+            found.append(Clash(("tables", name, "file"), f"a table: {error}"))
+            invalid_tables.add(name)
     for name, pipeline in configuration.pipelines.items():
         for place, record in pipeline.records.items():
             try:
@@ -62,6 +71,8 @@ def problems(configuration: Configuration) -> list[Clash]:
                 found.append(Clash(("pipelines", name, *place, *error.location), why))
     right: dict[str, AnyMapping] = {}
     for name, mapping in mappings.items():
+        if invalid_tables and invalid_tables & mapping.words():
+            continue
         errors = list(_errors(name, mapping))
         found += [_clash(name, error) for error in errors]
         if not errors:
@@ -102,7 +113,7 @@ def _errors(name: str, mapping: AnyMapping) -> Iterator[RuleError]:
                 faulty = True
                 yield error
         try:
-            Filter(mapping.filter, captures, of_publication=to_mq)
+            Filter(mapping.filter, captures, of_publication=to_mq, tables=tables_of(mapping.tables))
         except RuleError as error:
             faulty = True
             yield error

@@ -23,6 +23,8 @@ from functools import cache
 from typing import Any, Final, Protocol
 
 from bridge.mapping.json_document import MISSING, ExactFloat, PathError, PayloadPath, path_of
+from bridge.mapping.table import NO_TABLES, LookupScope, Tables, key_text, row_of
+from bridge.mapping.table_lookup import HAS, ROW, UNBOUND, LookupMistake, TableLookup, rewritten
 from bridge.mapping.template import RuleError
 from bridge.telemetry.message import Unmappable
 from bridge.wire import cmqc
@@ -32,7 +34,11 @@ class ExpressionError(RuleError):
     """An invalid expression."""
 
 
-class ExpressionScope(Protocol):
+class UnknownKey(Unmappable):
+    """An expression looks up a key that a table does not have."""
+
+
+class ExpressionScope(LookupScope, Protocol):
     """The values of a message that expressions use."""
 
     def __call__(self, name: str, /) -> str | None:
@@ -130,19 +136,74 @@ class Expression:
     `captures` are the names of the mapping's source. `of_publication`: messages have no MQMD. `of_part`: messages have parts.
     """
 
-    __slots__ = ("_floating", "_members", "_names", "_path", "_program", "reads_payload", "text")
+    __slots__ = (
+        "_floating",
+        "_keys",
+        "_lookups",
+        "_members",
+        "_names",
+        "_path",
+        "_program",
+        "_uses_payload",
+        "_word",
+        "reads_payload",
+        "text",
+    )
 
     def __init__(
-        self, text: str, captures: Collection[str] = (), *, of_publication: bool = False, of_part: bool = False
+        self,
+        text: str,
+        captures: Collection[str] = (),
+        *,
+        of_publication: bool = False,
+        of_part: bool = False,
+        tables: Tables = NO_TABLES,
     ) -> None:
         self.text = text
         if len(text) > _LENGTH:
             raise ExpressionError(f"an expression has at most {_LENGTH:,} characters, not {len(text):,}")
-        tokens = [token for token in _TOKEN.finditer(text) if not token["comment"]]
-        _check_cost(tokens)
         unknown = {name for name, known in (("md", not of_publication), ("part", of_part)) if not known}
         words = frozenset((*captures, *WORDS)) - _TYPES - (unknown.difference(captures))
-        environment = _environment(words)
+        #: the lookups, whose variables have their indexes as numbers, and the expressions of their keys
+        self._lookups: Sequence[TableLookup] = ()
+        self._keys: list[Expression] = []
+        if not tables:
+            self._compile(text, words)
+        else:
+            try:
+                self._compile_lookups(text, words, of_publication, of_part, tables)
+            except RecursionError as error:
+                raise ExpressionError("lookups are nested too deeply") from error
+        #: whether the expression uses the payload
+        self.reads_payload: bool = self._uses_payload or any(key.reads_payload for key in self._keys)
+
+    def _compile_lookups(
+        self, text: str, words: frozenset[str], of_publication: bool, of_part: bool, tables: Tables
+    ) -> None:
+        """Compile the expression with variables for its lookups, and their keys. Raises ExpressionError."""
+        try:
+            variables = rewritten(text, _tokens_of(text), tables, words)
+        except LookupMistake as error:
+            raise ExpressionError(str(error), error.position + 1) from error
+        self._lookups = variables.lookups
+        for lookup in variables.lookups:
+            try:
+                key = Expression(lookup.key, words, of_publication=of_publication, of_part=of_part, tables=tables)
+            except ExpressionError as error:
+                error.column = None if error.column is None else error.column + lookup.position
+                raise
+            self._keys.append(key)
+        try:
+            self._compile(variables.text, words)
+        except ExpressionError as error:
+            error.column = None if error.column is None else variables.original(error.column - 1) + 1
+            raise
+
+    def _compile(self, text: str, words: frozenset[str]) -> None:
+        """Compile the expression, whose lookups are variables in `text`. Raises ExpressionError."""
+        tokens = _tokens_of(text)
+        _check_cost(tokens)
+        environment = _environment(words, len(self._lookups))
         floating = _floating(environment, text, tokens)
         #: the program with the numbers of the expression as floating-point numbers, or None if that has another meaning
         self._floating = floating
@@ -150,7 +211,7 @@ class Expression:
             self._program = environment.compile(text)
         except RuntimeError as error:
             if floating is None or _NO_OVERLOAD_HERE not in str(error):
-                raise _mistake(text, str(error), words) from error
+                raise _mistake(self.text, text, str(error), words) from error
             #: the program. None: the expression mixes integers and floating-point numbers
             self._program = None
         _check_literals(environment, tokens)
@@ -162,8 +223,9 @@ class Expression:
                     self._path = path_of(text.strip().replace(name, root, 1), root)
         #: the variables in use, or more
         self._names = frozenset(token["name"] for token in tokens if token["name"]) & words
-        #: whether the expression uses the payload
-        self.reads_payload = "payload" in self._names
+        self._uses_payload = "payload" in self._names
+        #: the variable of an expression that is only that, and a text
+        self._word = text.strip() if text.strip() in words - _READ.keys() else None
         #: the members of the payload that the expression uses, or None for all
         self._members = _members_of(tokens)
 
@@ -174,19 +236,30 @@ class Expression:
             if selected is MISSING:
                 raise Unmappable(cmqc.MQRC_PROPERTY_NOT_AVAILABLE, f"the payload has no {self._path.text}")
             return selected
+        if self._word is not None:
+            return scope(self._word) or ""
         data = {name: _READ[name](scope) if name in _READ else scope(name) or "" for name in self._names}
         digits: dict[float, str] = {}
+        lacks: dict[int, Unmappable] = {}
         try:
             for name, words in data.items():
                 if name not in ("payload", "time"):
                     data[name] = _plain(words, digits)
-            if self.reads_payload:
+            if self._uses_payload:
                 document = data["payload"]
                 if self._members is not None and isinstance(document, dict):
                     document = {name: document[name] for name in self._members if name in document}
                 data["payload"] = _plain(document, digits)
+            for number, lookup in enumerate(self._lookups):
+                try:
+                    self._look_up(number, lookup, scope, data, digits)
+                except Unmappable as error:
+                    lacks[number] = error
             is_error, value = self._evaluated(data)
             if is_error:
+                if lacks and (unbound := UNBOUND.search(value)) is not None:
+                    lack = lacks[int(unbound[1])]
+                    raise type(lack)(lack.reason, f"{self.text!r} has no value: {lack}")
                 missing = value.startswith(_NOT_FOUND)
                 reason = cmqc.MQRC_PROPERTY_NOT_AVAILABLE if missing else cmqc.MQRC_FORMAT_ERROR
                 raise Unmappable(reason, f"{self.text!r} has no value: {_reason(value)}")
@@ -194,13 +267,30 @@ class Expression:
         except (ValueError, RecursionError) as error:
             raise Unmappable(cmqc.MQRC_FORMAT_ERROR, f"{self.text!r} has no value: {error}") from error
 
+    def _look_up(
+        self, number: int, lookup: TableLookup, scope: ExpressionScope, data: dict[str, Any], digits: dict[float, str]
+    ) -> None:
+        """Add the variables of a lookup to those of an evaluation. Raises Unmappable if the key or its row is missing."""
+        key = key_text(self._keys[number].value(scope))
+        row = None if key is None else row_of(scope, lookup.table, key)
+        if lookup.asks:
+            data[f"{HAS}{number}"] = row is not None
+        if not lookup.uses_row:
+            return
+        if row is None:
+            kind = f"row {key[:100]!r}" if key is not None else "row for a key that is neither text nor a number"
+            raise UnknownKey(cmqc.MQRC_PROPERTY_NOT_AVAILABLE, f"table {lookup.table} has no {kind}")
+        members = scope.tables[lookup.table].members(row, lookup.columns)
+        data[f"{ROW}{number}"] = {column: _plain(value, digits) for column, value in members.items()}
+
     def _evaluated(self, data: dict[str, Any]) -> tuple[bool, Any]:
         """Return whether the result is an error, and the result or the text of the error."""
         is_error, value = True, _NO_OVERLOAD
         if self._program is not None:
             is_error, value = _run(self._program, data)
         if is_error and _NO_OVERLOAD in value and self._floating is not None:
-            data = data | {name: _as_floats(data[name]) for name in _DOCUMENTS if name in data}
+            rows = [name for name in data if name.startswith(ROW)]
+            data = data | {name: _as_floats(data[name]) for name in (*_DOCUMENTS, *rows) if name in data}
             is_error_again, again = _run(self._floating, data)
             if not is_error_again or self._program is None:
                 return is_error_again, again
@@ -237,8 +327,13 @@ def _package() -> Any:
     return cel
 
 
+def _tokens_of(text: str) -> list[re.Match[str]]:
+    return [token for token in _TOKEN.finditer(text) if not token["comment"]]
+
+
 @cache
-def _environment(words: frozenset[str]) -> Any:
+def _environment(words: frozenset[str], lookups: int) -> Any:
+    """Return the environment of expressions with these variables, and those of a number of lookups."""
     from cel_expr_python.ext import ext_math, ext_strings
 
     cel = _package()
@@ -250,6 +345,9 @@ def _environment(words: frozenset[str]) -> Any:
         "time": cel.Type.TIMESTAMP,
     }
     variables = {word: types.get(word, cel.Type.STRING) for word in words}
+    for number in range(lookups):
+        variables[f"{ROW}{number}"] = cel.Type.Map(cel.Type.STRING, cel.Type.DYN)
+        variables[f"{HAS}{number}"] = cel.Type.BOOL
     return cel.NewEnv(variables=variables, extensions=[ext_math.ExtMath(), ext_strings.ExtStrings()])
 
 
@@ -390,16 +488,16 @@ def _members_of(tokens: Sequence[re.Match[str]]) -> frozenset[str] | None:
     return frozenset(members)
 
 
-def _mistake(text: str, error: str, words: Collection[str]) -> ExpressionError:
-    """Return the error for a text that the package rejects."""
+def _mistake(written: str, text: str, error: str, words: Collection[str]) -> ExpressionError:
+    """Return the error for a text that the package rejects. `written` is the text of the configuration."""
     place = _PLACE.search(error)
     if place is None:
-        return ExpressionError(f"{text!r} is not an expression of CEL: {_reason(error)}")
+        return ExpressionError(f"{written!r} is not an expression of CEL: {_reason(error)}")
     column = sum(len(line) + 1 for line in text.split("\n")[: int(place[1]) - 1]) + int(place[2])
     sentence = place[3].removesuffix(" (in container '')")
     if sentence.startswith("undeclared reference"):
         sentence += f"; known names are {', '.join(sorted(words))} (a field of the payload is payload.NAME)"
-    return ExpressionError(f"{text!r} is not an expression of CEL: {sentence}", column if column > 0 else None)
+    return ExpressionError(f"{written!r} is not an expression of CEL: {sentence}", column if column > 0 else None)
 
 
 def _run(program: Any, data: Mapping[str, Any]) -> tuple[bool, Any]:

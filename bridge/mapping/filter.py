@@ -8,6 +8,7 @@ from typing import Any, Protocol
 from bridge.config.mapping import FilterConfig, FilterValue, ToMqMapping, ToMqttMapping
 from bridge.mapping.attributes import check_known, located
 from bridge.mapping.record_payload import RecordPayload, record_of
+from bridge.mapping.table import NO_TABLES, Tables, tables_of
 from bridge.mapping.template import FilterError, check_name
 from bridge.mapping.topic_pattern import pattern_of
 from bridge.telemetry.message import Unmappable
@@ -32,6 +33,10 @@ class Filterable(Protocol):
     def user_properties(self) -> Mapping[str, str]: ...
     @property
     def descriptor(self) -> Mapping[str, str | int]: ...
+    @property
+    def tables(self) -> Tables: ...
+    @property
+    def steps(self) -> list[tuple[str, str]] | None: ...
 
 
 Test = Callable[[Filterable], bool]
@@ -42,7 +47,14 @@ class Filter:
 
     __slots__ = ("_payload_tests", "_tests")
 
-    def __init__(self, config: FilterConfig, captures: Collection[str] = (), *, of_publication: bool = False) -> None:
+    def __init__(
+        self,
+        config: FilterConfig,
+        captures: Collection[str] = (),
+        *,
+        of_publication: bool = False,
+        tables: Tables = NO_TABLES,
+    ) -> None:
         tests: list[Test] = []
         #: conditions on the payload, the last ones because they are the slowest
         payload_tests: list[Test] = []
@@ -63,7 +75,8 @@ class Filter:
 
             payload_tests.append(located(("filter", "json"), json_test, config.json_path))
         if config.expr is not None:
-            payload_tests.append(located(("filter", "expr"), _expression_test, config.expr, captures, of_publication))
+            test = located(("filter", "expr"), _expression_test, config.expr, captures, of_publication, tables)
+            payload_tests.append(test)
         self._payload_tests = tuple(payload_tests)
         self._tests = (*tests, *payload_tests)
 
@@ -84,11 +97,11 @@ class Filter:
         return all(test(message) for test in self._payload_tests)
 
 
-def _expression_test(text: str, captures: Collection[str], of_publication: bool) -> Test:
+def _expression_test(text: str, captures: Collection[str], of_publication: bool, tables: Tables) -> Test:
     # Imported late, like `json_test`.
-    from bridge.mapping.expression import Expression
+    from bridge.mapping.expression import Expression, UnknownKey
 
-    expression = Expression(text, captures, of_publication=of_publication)
+    expression = Expression(text, captures, of_publication=of_publication, tables=tables)
     if not expression.can_be_true:
         raise FilterError(f"{text!r} is neither true nor false")
 
@@ -100,6 +113,8 @@ def _expression_test(text: str, captures: Collection[str], of_publication: bool)
                 return False  # not JSON, so the filter does not match
         try:
             return expression.truth(message)
+        except UnknownKey:
+            raise  # unlike a payload without the field, it is an error of the message
         except Unmappable as error:
             if error.reason == cmqc.MQRC_PROPERTY_NOT_AVAILABLE:
                 return False  # without the field
@@ -164,7 +179,7 @@ class OtherwiseRoutes:
         for name, config in mappings.items():
             to_mq = isinstance(config, ToMqMapping)
             pattern = pattern_of((config.source.mqtt if isinstance(config, ToMqMapping) else config.source.topic) or "")
-            filter_ = Filter(config.filter, pattern.names, of_publication=to_mq)
+            filter_ = Filter(config.filter, pattern.names, of_publication=to_mq, tables=tables_of(config.tables))
             payload = config.payload
             record = None if to_mq else record_of(config)
             self._routes.append((name, pattern, filter_, (payload.ccsid, payload.encoding_number, record)))

@@ -93,6 +93,9 @@ class _Missing:
     def __repr__(self) -> str:
         return "MISSING"
 
+    def __reduce__(self) -> str:
+        return "MISSING"
+
 
 #: The result of a query that selects nothing, other than null.
 MISSING: Final = _Missing()
@@ -104,8 +107,9 @@ _SEGMENT = re.compile(
     re.VERBOSE | re.DOTALL,
 )
 _SHORTHAND = re.compile(r"\.([^\s.\[\]{}|'\"]+)")
-#: Characters that end a query in a template.
+#: Characters that end a query in a template, and one that is the key of a table.
 _ENDS = frozenset(" \t}|")
+KEY_ENDS: Final = frozenset(" \t]")
 
 
 class PayloadPath:
@@ -144,32 +148,47 @@ class PayloadPath:
 
         Numbers have the digits of the document. Objects and arrays have no text.
         """
-        value = self.value(document)
-        if isinstance(value, str):
-            return value
-        if value is None or value is MISSING:
-            return None
-        if isinstance(value, dict | list):
-            kind = "an object" if isinstance(value, dict) else "an array"
-            why = f"{self.text} of the payload is {kind}, not text (hint: {{{self.text}|json}})"
-            raise Unmappable(cmqc.MQRC_PROPERTY_TYPE_ERROR, why)
-        return encoded(value).decode()
+        return value_text(self.value(document), self.text)
 
     def render_json(self, document: Any) -> str | None:
         """Return the selected value as JSON text, or None if it is missing."""
-        value = self.value(document)
-        return None if value is MISSING else encoded(value).decode()
+        return value_json(self.value(document))
 
 
-def parse_path(text: str, start: int = 0) -> tuple[PayloadPath, int]:
-    """Parse the query that begins at `start` of a template. Returns it with its end. Raises PathError."""
+def value_text(value: Any, name: str) -> str | None:
+    """Return a value of a document as text, or None if it is null or MISSING. Raises Unmappable.
+
+    `name` is the name of the value in a template.
+    """
+    if isinstance(value, str):
+        return value
+    if value is None or value is MISSING:
+        return None
+    if isinstance(value, dict | list):
+        kind = "an object" if isinstance(value, dict) else "an array"
+        owner = " of the payload" if name[0] in "$@" else ""
+        why = f"{name}{owner} is {kind}, not text (hint: {{{name}|json}})"
+        raise Unmappable(cmqc.MQRC_PROPERTY_TYPE_ERROR, why)
+    return encoded(value).decode()
+
+
+def value_json(value: Any) -> str | None:
+    """Return a value of a document as JSON text, or None if it is MISSING."""
+    return None if value is MISSING else encoded(value).decode()
+
+
+def parse_path(text: str, start: int = 0, ends: frozenset[str] = _ENDS) -> tuple[PayloadPath, int]:
+    """Parse the query that begins at `start` of a template and ends before a character of `ends`.
+
+    Returns it with its end. Raises PathError.
+    """
     assert text[start] in "$@"
     position = start + 1
     segments: list[str | int] = []
-    while position < len(text) and text[position] not in _ENDS:
+    while position < len(text) and text[position] not in ends:
         segment = _SEGMENT.match(text, position)
         end = segment.end() if segment is not None else position
-        if segment is None or (end < len(text) and text[end] not in _ENDS and text[end] not in ".["):
+        if segment is None or (end < len(text) and text[end] not in ends and text[end] not in ".["):
             raise PathError(_fault(text, position), position)
         if segment["index"] is not None:
             segments.append(int(segment["index"]))

@@ -16,6 +16,7 @@ from typing import Final, Generic, TypeVar
 
 from bridge.config.mapping import ToMqMapping, ToMqttMapping
 from bridge.mapping.attributes import CheckedTemplate, MessageScope, PublicationScope
+from bridge.mapping.table import tables_of
 from bridge.telemetry.message import Unmappable
 from bridge.wire import cmqc
 
@@ -176,7 +177,14 @@ def rates_of(config: ToMqMapping | ToMqttMapping, captures: Collection[str]) -> 
     """Return the rates of a mapping, or None if it has none. Raises RuleError."""
 
     def template(section: str, name: str, text: str, check: Callable[[str], str | Decimal]) -> CheckedTemplate:
-        return CheckedTemplate((section, name), text, check, captures, of_publication=isinstance(config, ToMqMapping))
+        return CheckedTemplate(
+            (section, name),
+            text,
+            check,
+            captures,
+            of_publication=isinstance(config, ToMqMapping),
+            tables=tables_of(config.tables),
+        )
 
     steps: list[_Limit | _Changes] = []
     if (changes := config.changes) is not None:

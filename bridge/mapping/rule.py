@@ -47,6 +47,7 @@ from bridge.mapping.publisher import publisher_of
 from bridge.mapping.rates import LeftOut, MessageRates, rates_of
 from bridge.mapping.record_payload import RecordPayload, record_of
 from bridge.mapping.split import Split
+from bridge.mapping.table import TableError, Tables, tables_of
 from bridge.mapping.template import RuleError
 from bridge.mapping.topic_pattern import pattern_of
 from bridge.mqtt.packets import PublishProperties
@@ -293,7 +294,8 @@ class ToMqRule:
         #: MQTT topic filter to subscribe to
         self.source_filter = self._pattern.filter
         self._names = names_of(config, self._pattern.names)
-        self._filter = Filter(config.filter, self._pattern.names, of_publication=True)
+        self._tables = _read_tables(config)
+        self._filter = Filter(config.filter, self._pattern.names, of_publication=True, tables=self._tables)
         self._split = None if config.split is None else Split(config.split)
         #: decides which messages to leave out, or None
         self.rates = rates_of(config, self._pattern.names)
@@ -381,6 +383,8 @@ class ToMqRule:
         """Return the message of a mapping without `split`, `limit` and `changes`. Otherwise like `messages`."""
         if steps is not None:
             return self._map(publication, steps)
+        if self._tables:
+            self._use_tables()
         key = self._cache.key(publication)
         if key is None:
             return self._map(publication)
@@ -398,7 +402,8 @@ class ToMqRule:
             return self._cache.mapped(key, publication, publication.payload)
         if not self._cache.takes(key):
             return None
-        scope = PublicationScope(publication, self._pattern.captures(publication.topic) or {})
+        captures = self._pattern.captures(publication.topic) or {}
+        scope = PublicationScope(publication, captures, tables=self._tables)
         if not self._filter.takes_payload(scope):
             return None
         retained = self._is_retained(publication)
@@ -412,6 +417,12 @@ class ToMqRule:
                 mapped.authority = self._publisher.authority(publication, mapped.destination)
         return mapped
 
+    def _use_tables(self) -> None:
+        """Use the present rows of tables, and forget the results of former ones."""
+        tables = tables_of(self.config.tables)
+        if tables != self._tables:
+            self._tables, self._cache = tables, PublicationRuleCache(self.config)
+
     def _map(self, publication: Publication, steps: Steps | None = None) -> MappedMessage | None:
         scope = self._taken(publication, steps)
         return None if scope is None else self._message(scope)
@@ -422,7 +433,9 @@ class ToMqRule:
         if captures is None:
             return None
         _add_captures(captures, steps)
-        scope = PublicationScope(publication, captures, steps)
+        if self._tables:
+            self._use_tables()
+        scope = PublicationScope(publication, captures, steps, self._tables)
         if not _takes(self._filter, scope) or (self._routes and self.accepted_elsewhere(publication) is not None):
             return None
         if self._validate is not None:
@@ -499,7 +512,9 @@ class ToMqRule:
 
     def accepted_elsewhere(self, publication: Publication) -> str | None:
         """Return the name of a mapping in `otherwise` that accepts a publication, or None."""
-        return self._routes.accepting(publication.topic, lambda captures, *_: PublicationScope(publication, captures))
+        return self._routes.accepting(
+            publication.topic, lambda captures, *_: PublicationScope(publication, captures, tables=self._tables)
+        )
 
     def _kept(self, publication: Publication, hops: tuple[str, ...], expiry: int) -> KeptRequest | None:
         """Return the part of a request to store. None if the mapping has no `requests_queue`."""
@@ -569,7 +584,8 @@ class ToMqttRule:
         self.source_filter = self._pattern.filter if self._pattern is not None else None
         captures = self._pattern.names if self._pattern is not None else ()
         self._names = names_of(config, captures)
-        self._filter = Filter(config.filter, captures)
+        self._tables = _read_tables(config)
+        self._filter = Filter(config.filter, captures, tables=self._tables)
         self._split = None if config.split is None else Split(config.split)
         #: decides which messages to leave out, or None
         self.rates = rates_of(config, captures)
@@ -641,6 +657,8 @@ class ToMqttRule:
         """Return the publication of a mapping without `split`, `limit` and `changes`. Otherwise like `publications`."""
         if steps is not None:
             return self._map(message, topic, request, steps)
+        if self._tables:
+            self._use_tables()
         key = self._cache.key(message, topic) if request is None else None
         if key is None:
             return self._map(message, topic, request)
@@ -677,9 +695,16 @@ class ToMqttRule:
                 ccsid=ccsid,
                 encoding=encoding,
                 record=record,
+                tables=self._tables,
             )
 
         return self._routes.accepting(topic or "", scope_of)
+
+    def _use_tables(self) -> None:
+        """Use the present rows of tables, and forget the results of former ones."""
+        tables = tables_of(self.config.tables)
+        if tables != self._tables:
+            self._tables, self._cache = tables, MessageRuleCache(self.config)
 
     def _map(
         self, message: Message, topic: str | None, request: Message | None, steps: Steps | None = None
@@ -710,6 +735,8 @@ class ToMqttRule:
             captures = found
         qos = publication_qos(headers.md.Persistence, headers.qos)
         _add_captures(captures, steps)
+        if self._tables:
+            self._use_tables()
         scope = MessageScope(
             headers,
             captures,
@@ -720,6 +747,7 @@ class ToMqttRule:
             encoding=self._encoding,
             record=self._record,
             steps=steps,
+            tables=self._tables,
         )
         if not _takes(self._filter, scope) or (self._routes and self._accepted(headers, properties, topic) is not None):
             return None
@@ -776,6 +804,14 @@ class ToMqttRule:
         if self._payload_type == "json":
             _ = scope.document  # raises Unmappable for invalid JSON
         return scope.json
+
+
+def _read_tables(config: ToMqMapping | ToMqttMapping) -> Tables:
+    """Return the tables of a mapping. Raises RuleError."""
+    try:
+        return tables_of(config.tables)
+    except TableError as error:
+        raise RuleError(str(error)) from error
 
 
 def _takes(filter_: Filter, scope: PublicationScope | MessageScope) -> bool:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from bridge.config.values import MAX_SCHEMA_SIZE
 from bridge.mapping.template import RuleError
 from bridge.telemetry.message import Unmappable
 from bridge.wire import cmqc
@@ -15,8 +16,7 @@ from bridge.wire import cmqc
 if TYPE_CHECKING:  # pydantic takes long to import, and MQ applications do not need it
     from bridge.config.channel import ChannelConfig
 
-#: Maximum size of a schema, in bytes, and maximum length of a violation in words, which may contain values of the payload.
-MAX_SIZE: Final = 1024 * 1024
+#: Maximum length of a violation in words, which may contain values of the payload.
 _MAX_WORDS: Final = 300
 #: Keywords whose violation the package describes with the violations of all alternatives.
 _ALTERNATIVES: Final = frozenset(("anyOf", "oneOf"))
@@ -46,8 +46,8 @@ class Schema:
 
         #: name of the file
         self.name = name
-        if len(content) > MAX_SIZE:
-            raise SchemaError(f"{name} has {len(content):,} bytes, of {MAX_SIZE:,} at most")
+        if len(content) > MAX_SCHEMA_SIZE:
+            raise SchemaError(f"{name} has {len(content):,} bytes, of {MAX_SCHEMA_SIZE:,} at most")
         try:
             schema = msgspec.json.decode(content)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

@@ -1,7 +1,8 @@
 """Templates: text that contains `{name|filter|filter:'argument'}`, rendered for a message.
 
 :mod:`bridge.mapping.attributes` provides the values of the names. A name that begins with `$` is a field of the JSON payload,
-and one that begins with `@` a field of its part. Literal braces are doubled.
+and one that begins with `@` a field of its part. `{table[name].column}` looks up a row by the value of a name. Literal braces
+are doubled.
 """
 
 from __future__ import annotations
@@ -12,7 +13,17 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache, partial
 from typing import Any, NamedTuple, Protocol, Self
 
-from bridge.mapping.json_document import PathError, PayloadPath, encoded, parse_path
+from bridge.mapping.json_document import (
+    KEY_ENDS,
+    MISSING,
+    PathError,
+    PayloadPath,
+    encoded,
+    parse_path,
+    value_json,
+    value_text,
+)
+from bridge.mapping.table import LookupScope, key_text, row_of
 from bridge.telemetry.headers import TEXT_PROPERTIES
 from bridge.telemetry.message import Unmappable
 from bridge.wire import cmqc
@@ -61,7 +72,7 @@ class FilterError(RuleError):
     """An invalid filter."""
 
 
-class Scope(Protocol):
+class Scope(LookupScope, Protocol):
     """The values of a message that templates use."""
 
     def __call__(self, name: str, /) -> str | None:
@@ -106,6 +117,10 @@ FIELDS: Mapping[str, tuple[str, ...]] = {
 _TOKEN = re.compile(r"\{\{|\}\}|\{|\}|[^{}]+")
 _ROOT = re.compile(r"\s*[$@]")
 _NAME = re.compile(r"\s*([^\s|{}':]+)\s*")
+#: A lookup: the table, its key unless that is a query, and the column.
+_TABLE = re.compile(r"\s*([A-Za-z][A-Za-z0-9_]*)\[\s*")
+_KEY = re.compile(r"[^\s|{}':\[\]]+")
+_COLUMN = re.compile(r"""\s*\](?:\.(?P<plain>[^\s.|{}\[\]'":]+)|\[\s*(?P<quoted>'[^'{}]*'|"[^"{}]*")\s*\])\s*""")
 _FILTER = re.compile(r"\|\s*([A-Za-z]*)\s*(?::\s*'([^']*)'\s*)?")
 _SURROGATE = re.compile(r"[\ud800-\udfff]")
 _NOT_OF_A_NAME = re.compile(r"[^A-Za-z0-9._%]")
@@ -122,33 +137,77 @@ def check_name(name: str, column: int | None = None) -> None:
         raise TemplateError(f"{name!r} is not a name; write folder.property, such as usr.site", column)
 
 
+class Lookup(NamedTuple):
+    """A column of the row of a table whose key is the value of a name."""
+
+    table: str
+    column: str
+
+
 class Placeholder(NamedTuple):
     """A name in a template, and the filters for its value."""
 
+    #: that of the key, if it is a lookup
     name: str
     filters: tuple[Filter, ...]
     #: the filters as written: (name, argument)
     written: tuple[tuple[str, str | None], ...]
     #: the query of a payload field. None: the name is not one
     path: PayloadPath | None = None
+    #: the table in which the value is a key, or None
+    lookup: Lookup | None = None
+
+    @property
+    def is_typed(self) -> bool:
+        """Whether the value is a value of JSON: a field of the payload, or a value of a table."""
+        return self.path is not None or self.lookup is not None
 
     def value(self, scope: Scope) -> str | None:
         """Return the filtered value for a message, or None if it is missing. Raises Unmappable."""
-        if self.path is None:
+        if self.path is None and self.lookup is None:
             value = scope(self.name)
         else:
-            document = scope.part if self.path.of_part else scope.document
+            selected = self.selected(scope)
             is_json = self.written and self.written[0][0] == _JSON
-            value = self.path.render_json(document) if is_json else self.path.render(document)
+            value = value_json(selected) if is_json else value_text(selected, self.shown)
         for filtered in self.filters:
             value = filtered(value)
         return value
+
+    def selected(self, scope: Scope) -> Any:
+        """Return the unfiltered value of JSON, or MISSING. Raises Unmappable."""
+        if self.lookup is None:
+            assert self.path is not None
+            return self.path.value(scope.part if self.path.of_part else scope.document)
+        key = self._key(scope)
+        row = None if key is None else row_of(scope, self.lookup.table, key)
+        return MISSING if row is None else scope.tables[self.lookup.table].value(row, self.lookup.column)
+
+    def _key(self, scope: Scope) -> str | None:
+        if self.path is None:
+            return scope(self.name)
+        return key_text(self.path.value(scope.part if self.path.of_part else scope.document))
+
+    @property
+    def shown(self) -> str:
+        """The placeholder without filters, as written."""
+        return self.name if self.lookup is None else f"{self.lookup.table}[{self.name}].{self.lookup.column}"
+
+    def lack(self, scope: Scope) -> str:
+        """Return what a message without a value lacks, in words. Raises Unmappable."""
+        key = None if self.lookup is None else self._key(scope)
+        if self.lookup is None or key is None:
+            return f"the {'message' if self.path is None else 'payload'} has no {self.name}"
+        table, column = self.lookup
+        if scope.tables[table].row(key) is None:
+            return f"table {table} has no row {key[:100]!r}"
+        return f"row {key[:100]!r} of table {table} has no {column}"
 
 
 class Template:
     """A parsed template. Raises TemplateError."""
 
-    __slots__ = ("is_bytes", "literal", "names", "pieces", "reads_payload", "text")
+    __slots__ = ("is_bytes", "literal", "names", "pieces", "reads_payload", "tables", "text")
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -178,6 +237,10 @@ class Template:
         self.names = frozenset(piece.name for piece in pieces if isinstance(piece, Placeholder))
         #: whether the template uses fields of the payload
         self.reads_payload = any(isinstance(piece, Placeholder) and piece.path is not None for piece in pieces)
+        #: the tables in which the template looks up
+        self.tables = frozenset(
+            piece.lookup.table for piece in pieces if isinstance(piece, Placeholder) and piece.lookup is not None
+        )
         #: the text of a template without placeholders; None for any other template
         self.literal = None if self.names else "".join(piece for piece in pieces if isinstance(piece, str))
         #: whether the rendered text contains the hexadecimal digits of bytes, because of the filter `bytes`
@@ -200,8 +263,7 @@ class Template:
                 continue
             value = piece.value(scope)
             if value is None:
-                owner = "message" if piece.path is None else "payload"
-                why = f"{self.text!r} cannot be filled: the {owner} has no {piece.name}"
+                why = f"{self.text!r} cannot be filled: {piece.lack(scope)}"
                 raise Unmappable(cmqc.MQRC_PROPERTY_NOT_AVAILABLE, why)
             rendered.append(value)
         return "".join(rendered)
@@ -221,14 +283,22 @@ def template_of_columns(text: str) -> Template:
     template = Template(text)
     if template.reads_payload:
         raise TemplateError("a row has columns, not fields of a payload (hint: select payload:device.id::string AS id)")
+    if template.tables:
+        raise TemplateError(
+            "a lookup is for templates of mappings (hint: tables of the pipeline, and a JOIN in select)"
+        )
     return template
 
 
 def _placeholder(text: str, start: int) -> tuple[Placeholder, int]:
     """Parse the placeholder at `start`. Returns it with its end position."""
     path: PayloadPath | None = None
+    lookup: Lookup | None = None
     root = _ROOT.match(text, start + 1)
-    if root is not None:
+    looked_up = _lookup(text, start + 1)
+    if looked_up is not None:
+        name, path, lookup, position = looked_up
+    elif root is not None:
         try:
             path, end = parse_path(text, root.end() - 1)
         except PathError as error:
@@ -249,13 +319,45 @@ def _placeholder(text: str, start: int) -> tuple[Placeholder, int]:
         assert written is not None  # the text starts with |
         column = written.start(1) + 1
         filter_ = _filter(written[1], written[2], column)
-        if path is None or as_written or written[1] != _JSON:  # else the placeholder itself applies it
+        # The placeholder itself applies `json` to a value of JSON.
+        if (path is None and lookup is None) or as_written or written[1] != _JSON:
             filters.append(filter_)
         as_written.append((written[1], written[2]))
         position = written.end()
     if not text.startswith("}", position):
         raise TemplateError(f"}} is missing after {{{text[start + 1 : position].strip()}", position + 1)
-    return Placeholder(name, tuple(filters), tuple(as_written), path), position + 1
+    return Placeholder(name, tuple(filters), tuple(as_written), path, lookup), position + 1
+
+
+def _lookup(text: str, start: int) -> tuple[str, PayloadPath | None, Lookup, int] | None:
+    """Parse the lookup at `start`, without filters. Returns key, query of the key, table and column, and the end.
+
+    None: there is none. Raises TemplateError.
+    """
+    table = _TABLE.match(text, start)
+    if table is None:
+        return None
+    path: PayloadPath | None = None
+    position = table.end()
+    if text[position : position + 1] in ("$", "@"):
+        try:
+            path, position = parse_path(text, position, KEY_ENDS)
+        except PathError as error:
+            raise TemplateError(error.sentence, error.position + 1) from error
+        name = path.text
+    else:
+        key = _KEY.match(text, position)
+        if key is None:
+            return None
+        name, position = key[0], key.end()
+    column = _COLUMN.match(text, position)
+    if column is None:
+        if path is None:
+            return None  # a property with brackets in its name
+        raise TemplateError(f"a lookup is {table[1]}[{name}].COLUMN", position + 1)
+    if path is None:
+        check_name(name, table.end() + 1)
+    return name, path, Lookup(table[1], column["plain"] or column["quoted"][1:-1]), column.end()
 
 
 def _is_bytes(pieces: Sequence[str | Placeholder]) -> bool:

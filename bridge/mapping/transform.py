@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
+from functools import partial
 from typing import Any
 
-from bridge.mapping.json_document import MISSING, PathError, PayloadPath, encoded, path_of
+from bridge.mapping.json_document import MISSING, PathError, encoded, path_of
 from bridge.mapping.template import Placeholder, RuleError, Scope, template_of
 from bridge.telemetry.message import Unmappable
 from bridge.wire import cmqc
@@ -115,13 +116,8 @@ class _Compiler:
             error.location = location
             raise
         name = ".".join(location)
-        if (
-            len(template.pieces) == 1
-            and placeholders
-            and (path := placeholders[0].path)
-            and not placeholders[0].written
-        ):
-            return lambda scope: _selected(path, scope, name)
+        if len(template.pieces) == 1 and placeholders and placeholders[0].is_typed and not placeholders[0].written:
+            return partial(_selected, placeholders[0], name)
 
         def text_of(scope: Scope) -> str:
             try:
@@ -132,10 +128,10 @@ class _Compiler:
         return text_of
 
 
-def _selected(path: PayloadPath, scope: Scope, name: str) -> Any:
-    value = path.value(scope.part if path.of_part else scope.document)
+def _selected(placeholder: Placeholder, name: str, scope: Scope) -> Any:
+    value = placeholder.selected(scope)
     if value is MISSING:
-        raise Unmappable(cmqc.MQRC_PROPERTY_NOT_AVAILABLE, f"{name}: the payload has no {path.text}")
+        raise Unmappable(cmqc.MQRC_PROPERTY_NOT_AVAILABLE, f"{name}: {placeholder.lack(scope)}")
     return value
 
 

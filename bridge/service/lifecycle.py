@@ -52,6 +52,7 @@ from bridge.service.problems import ProblemList
 from bridge.service.queue_manager_watch import QueueManagerWatch
 from bridge.service.reload import ConfigurationChange, ConfigurationReload, ConfigurationSource
 from bridge.service.supervisor import Supervisor
+from bridge.service.table_files import TableFiles
 from bridge.service.telemetry import TelemetryService
 from bridge.service.tracing import TracesError, Tracing, tracing_of
 
@@ -309,6 +310,7 @@ class Bridge:
             host=host,
             service=service,
             channels=channels,
+            table_files=TableFiles(configuration.tables),
             mappings=Mappings(
                 _environment(host, configuration, service, archive, traces),
                 None if configuration.shard is None else configuration.shard.number,
@@ -327,6 +329,8 @@ class Bridge:
         )
         serving.push_async_callback(parts.queue_manager_connection.stop)
         serving.callback(parts.activity.end)
+        parts.table_files.begin()
+        stack.callback(parts.table_files.stop)
         self.administration = Administration(parts)
         self._reload = ConfigurationReload(self._source, ConfigurationChange(parts, authenticators))
         serving.push_async_callback(self._end_clients, parts)

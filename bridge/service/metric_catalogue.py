@@ -103,6 +103,10 @@ METRICS: Final = (
            "Time from the put of a message until its PUBLISH was written (QoS 0) or acknowledged (QoS 1 and 2), including "
            "the time in the backlog. Measured for the first message of a batch, at most 100 batches a second. With IBM MQ, "
            "the clocks of two machines are compared."),
+    Metric("mqbridge_table_rows", "gauge", ("table",), "Rows of a table that mappings look up."),
+    Metric("mqbridge_table_read_timestamp_seconds", "gauge", ("table",), "Time when the rows in use were read."),
+    Metric("mqbridge_table_failures_total", "counter", ("table",),
+           "Changes of the file of a table that could not be used."),
     Metric("mqbridge_publications_refused_total", "counter", ("channel", "reason"),
            "Publications of clients that the queue manager or a schema rejected, by MQRC."),
     Metric("mqbridge_invalid_publications_total", "counter", ("channel", "filter", "schema"),

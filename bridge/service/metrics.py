@@ -23,6 +23,7 @@ from bridge.config.channel import Reason
 from bridge.config.mapping import ToMqttMapping
 from bridge.config.models import Configuration
 from bridge.histogram import Histogram
+from bridge.mapping.table import table_of
 from bridge.mq.backend import Commits
 from bridge.mq.host import Host, QueueManagerStatus
 from bridge.mq.memory import MemoryWatermark, in_bytes
@@ -527,6 +528,11 @@ def _gather_memory(samples: Samples, memory: MemoryWatermark) -> None:
 
 
 def _gather_limits(samples: Samples, parts: Parts, status: QueueManagerStatus | None) -> None:
+    for name, config in parts.table_files.tables.items():
+        table = table_of(config)
+        samples.add("mqbridge_table_rows", len(table), name)
+        samples.add("mqbridge_table_read_timestamp_seconds", table.read_at, name)
+        samples.add("mqbridge_table_failures_total", parts.table_files.files[name].failures, name)
     for labels, number in parts.service.payload_schemas.counts.items():
         samples.add("mqbridge_invalid_publications_total", number, *labels)
     for limit, number in parts.service.limit_hits.totals().items():

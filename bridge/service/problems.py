@@ -114,6 +114,7 @@ REMEDIES: Final = {
     ProblemKind.REJECTIONS: "Correct the client's password, certificate or configuration, or block its address.",
     ProblemKind.PAYLOADS: "Correct the program of the client. If the schema is wrong, correct its file and run `mqbridge"
     " reload`. Then edit or delete the dead letters (`mqbridge dlq list`).",
+    ProblemKind.TABLE: "Correct the file. The bridge reads it within seconds.",
     ProblemKind.CLIENT_IDENTIFIER: "If the log names several addresses (journalctl -u mqbridge -g IDENTIFIER), give each"
     " program an identifier of its own. Otherwise check the network of the client, and shorten its keep-alive.",
     ProblemKind.COMMITS: "Check the disk or the queue manager that the log names.",
@@ -238,6 +239,7 @@ class _Serving:
         problems += self._rejections.problems()
         problems += self._takeovers.problems()
         problems += _of_payloads(parts)
+        problems += _of_tables(parts)
         problems += await self._of_clients()
         problems += await asyncio.to_thread(_of_pipelines, parts.configuration, self._pipeline_discards)
         return problems
@@ -423,6 +425,14 @@ def _of_payloads(parts: Parts) -> Iterator[Problem]:
         )
         command = f"mqbridge client show {quote(latest.client_id)}"
         yield Problem("warning", ProblemKind.PAYLOADS, channel, text, command)
+
+
+def _of_tables(parts: Parts) -> Iterator[Problem]:
+    """Yield a problem for each table whose file has changed and cannot be used."""
+    for name, file in parts.table_files.files.items():
+        if file.problem:
+            text = f"the former rows of table {name} stay in use: {file.problem}"
+            yield Problem("warning", ProblemKind.TABLE, name, text, "mqbridge check")
 
 
 def _is_worse(problem: Problem, former: Problem) -> bool:

@@ -10,6 +10,7 @@ from typing import TypeVar
 
 import msgspec
 
+from bridge.administration.answers import counted
 from bridge.config.channel import ChannelConfig
 from bridge.config.models import Configuration
 from bridge.config.operations import AdminConfig
@@ -62,6 +63,7 @@ class ConfigurationChange:
             raise ReloadRefused(f"audit_log.file {after.audit_log.file}: {error.strerror or error}") from error
         parts.service.authentication = authentication
         parts.service.payload_schemas.use(schemas)
+        lines = self._use_tables(after)
         self._authenticators.admin = admin
         parts.host.channel_authentication.use_file(after.channel_authentication, channels)
         register.use_file(channels)
@@ -72,7 +74,6 @@ class ConfigurationChange:
         # Even without changes: the level may have been set by a command.
         configure(log)
         parts.service.journal.trace_to_log(log.level, log.trace_clients)
-        lines = []
         if log != parts.configuration.log:
             traced = f", tracing clients {', '.join(log.trace_clients)}" if log.trace_clients else ""
             lines.append(f"log: {log.level} and above, as {log.format}{traced}")
@@ -107,6 +108,19 @@ class ConfigurationChange:
         lines += await parts.mappings.apply(after.mappings, after.links)
         return lines
 
+    def _use_tables(self, after: Configuration) -> list[str]:
+        """Use the tables of a configuration, and return lines that describe the changes."""
+        files = self._parts.table_files
+        former = {name: table.content for name, table in files.tables.items()}
+        after.use_tables(files.tables)
+        files.use(after.tables)
+        lines = [f"table {name} removed" for name in former if name not in after.tables]
+        for name, table in after.tables.items():
+            if table.content is not former.get(name):
+                done = "changed" if name in former else "added"
+                lines.append(f"table {name} {done}: {counted(len(table.content), 'row')}")
+        return lines
+
     def _channels(self, before: Configuration, after: Configuration) -> list[ChannelConfig]:
         running, old = ({one.name: one for one in some.channels} for some in (self._parts.configuration, before))
         return [
@@ -139,6 +153,7 @@ LIVE = frozenset(
         "client_history",
         "pipelines",
         "spark",
+        "tables",
     )
 )
 #: Settings of the section `admin` that a running bridge can apply.

@@ -20,6 +20,7 @@ import yaml
 from bridge.archive.schema import archive_files
 from bridge.mqtt.packets import Publish
 from bridge.security.password_file import PasswordEntry, hash_of, write_password_file
+from bridge.service.payload_schemas import INVALID_PERIOD, MANY_INVALID
 from bridge.service.problems import (
     ACKNOWLEDGEMENT_TIMEOUT,
     MANY_REJECTIONS,
@@ -213,6 +214,25 @@ def take_over(site: Site) -> None:
 
 def use_other_identifier(site: Site) -> None:
     site.client("pump-8").publish("t", b"x", 1)
+
+
+def with_schema(site: Site) -> None:
+    file = site.directory / "temp.json"
+    file.write_text('{"type": "string"}')
+    site.config["channels"][0]["schemas"] = {"temp": str(file)}
+
+
+def publish_invalid(site: Site) -> None:
+    client = RawClient.connected(site.bridge.port, "pump-7", level=5)
+    site.clients.append(client)
+    for _ in range(MANY_INVALID):
+        client.publish("temp", b"21.5", 1)
+
+
+def correct_schema(site: Site) -> None:
+    (site.directory / "temp.json").write_text('{"type": "number"}')
+    site.run("reload")
+    publish_invalid(site)
 
 
 def publish(topic: str, number: int = 1) -> Callable[[Site], None]:
@@ -502,6 +522,17 @@ INCIDENTS = {
         use_other_identifier,
         hint="mqbridge client show pump-7",
         ends=REJECTION_PERIOD,
+    ),
+    "invalid payloads": Incident(
+        "payloads",
+        f"client 'pump-7' of channel OPEN published {MANY_INVALID} invalid payloads in 5 minutes, the last one to 'temp': the"
+        " payload does not match temp.json",
+        "MqBridgeInvalidPayloads",
+        publish_invalid,
+        correct_schema,
+        with_schema,
+        "mqbridge client show pump-7",
+        ends=INVALID_PERIOD,
     ),
     "full queue": Incident(
         "queue",

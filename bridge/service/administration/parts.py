@@ -21,6 +21,7 @@ from bridge.service.channels import Channels
 from bridge.service.log import LogTail
 from bridge.service.mappings.registry import Mappings
 from bridge.service.queue_manager_watch import QueueManagerWatch
+from bridge.service.table_files import TableFiles
 from bridge.service.telemetry import TelemetryService
 from bridge.service.tracing import Tracing
 
@@ -128,6 +129,7 @@ class Parts(msgspec.Struct, kw_only=True):
     service: TelemetryService
     channels: Channels
     mappings: Mappings
+    table_files: TableFiles
     activity: Activity
     queue_manager_watch: QueueManagerWatch
     queue_manager_connection: QueueManagerConnection

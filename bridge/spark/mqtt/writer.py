@@ -25,6 +25,7 @@ from bridge.files import durable_file
 from bridge.link.connection import LinkConnection
 from bridge.link.outbox import CLIENT_ID, HOPS
 from bridge.link.state import LinkLost
+from bridge.mapping.table import NO_TABLES
 from bridge.mapping.template import Template, TemplateError, template_of_columns
 from bridge.mqtt.packets import PublishProperties
 from bridge.spark.columns import PROPERTY_COLUMNS
@@ -312,8 +313,9 @@ class _Scope:
         names = () if template is None else {name.partition(".")[0] for name in template.names}
         self._columns = {name: column_values(batch, name) for name in names}
         self.index = 0
-        #: templates of columns use no fields of a payload, or of a part of it
+        #: templates of columns use no fields of a payload, or of a part of it, and no tables
         self.document = self.part = None
+        self.tables, self.steps = NO_TABLES, None
 
     def __call__(self, name: str) -> str | None:
         head, _, rest = name.partition(".")

@@ -162,7 +162,7 @@ def test_mistake_of_files(files: dict[str, str], told: str, tmp_path: Path) -> N
 def test_what_examines_mappings_is_told_in_its_place(tmp_path: Path) -> None:
     seen: list[tuple[list[str], list[str]]] = []
 
-    def examine(configuration: Configuration) -> list[Clash]:
+    def examine(configuration: Configuration, _: object) -> list[Clash]:
         seen.append((list(configuration.mappings), list(configuration.links)))
         return [Clash(("mappings", "a", "from", "mqtt"), "something else")]
 

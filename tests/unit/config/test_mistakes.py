@@ -19,8 +19,8 @@ PROTOCOLS = "a list of at least one of MQTTV5, MQTTV311 and MQTTV3, each at most
 TYPES = "embedded or ibm"
 FREE_PLACE = "an address and port where nothing else in this file listens"
 KNOWN = (
-    "a known key (queue_manager, channels, channel_authentication, transmission_queue, links, mappings, pipelines, spark,"
-    " control_socket, limits, password_cache, archive, log, audit_log, client_history, admin or traces)"
+    "a known key (queue_manager, channels, channel_authentication, transmission_queue, links, mappings, tables, pipelines,"
+    " spark, control_socket, limits, password_cache, archive, log, audit_log, client_history, admin or traces)"
 )
 LISTENER = "queue_manager:\n  listener:\n    "
 

@@ -15,6 +15,7 @@ from bridge.security.authenticators import Authenticators
 from bridge.service import reload
 from bridge.service.payload_schemas import PayloadSchemas
 from bridge.service.reload import ConfigurationChange, ReloadRefused, with_command_line
+from bridge.service.table_files import TableFiles
 
 #: A section as it runs, as the file had it and has it now, and what becomes of it.
 LOGS = [
@@ -50,7 +51,12 @@ class Applied:
             authentication={}, limits=configuration.limits, journal=journal, payload_schemas=PayloadSchemas()
         )
         self.parts: Any = SimpleNamespace(
-            configuration=configuration, host=host, service=service, channels=self, mappings=self
+            configuration=configuration,
+            host=host,
+            service=service,
+            channels=self,
+            mappings=self,
+            table_files=TableFiles({}),
         )
         self.change = ConfigurationChange(self.parts, Authenticators())
 

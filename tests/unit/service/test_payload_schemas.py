@@ -12,8 +12,9 @@ from bridge.config.channel import ChannelConfig
 from bridge.config.document import load
 from bridge.config.models import Configuration
 from bridge.config.problems import ConfigurationError
+from bridge.config.values import MAX_SCHEMA_SIZE
 from bridge.mapping.check import problems
-from bridge.mapping.schema import MAX_SIZE, SchemaError
+from bridge.mapping.schema import SchemaError
 from bridge.mq.backend import UnitOfWork
 from bridge.mqtt.packets import Publish
 from bridge.service.payload_schemas import MANY_INVALID, PayloadSchemas, schemas_of
@@ -149,7 +150,7 @@ def test_many_invalid_publications_are_a_problem(schemas: PayloadSchemas) -> Non
         (b'{"type": 5}', "expected a file with a JSON Schema: s.json is not a schema: "),
         (b"{", "expected a file with a JSON Schema: s.json is not JSON: "),
         (b'{"$ref": "http://example.com/s"}', "'http://example.com/s' is another document"),
-        (b" " * (MAX_SIZE + 1), "s.json has 1,048,577 bytes, of 1,048,576 at most"),
+        (b" " * (MAX_SCHEMA_SIZE + 1), "s.json has 1,048,577 bytes, of 1,048,576 at most"),
         (None, "s.json cannot be read: No such file or directory"),
     ],
 )

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from bridge.config.mapping import ToMqMapping, ToMqttMapping
+from bridge.config.values import MAX_SCHEMA_SIZE
 from bridge.mapping.rule import rule_of
-from bridge.mapping.schema import MAX_SIZE, Schema
+from bridge.mapping.schema import Schema
 from bridge.mapping.template import RuleError
 from bridge.telemetry.message import Message, Unmappable
 from bridge.wire import cmqc
@@ -107,7 +108,7 @@ def test_an_empty_retained_publication_still_clears_the_topic(schema: Path) -> N
         (b'{"$ref": "other.json"}', "reading.json is not a schema: "),
         (b'{"properties": {"a": {"pattern": "("}}}', "reading.json is not a schema: "),
         (b"[" * 100_000, "reading.json is not JSON"),
-        (b" " * (MAX_SIZE + 1), "bytes, of 1,048,576 at most"),
+        (b" " * (MAX_SCHEMA_SIZE + 1), "bytes, of 1,048,576 at most"),
     ],
 )
 def test_a_file_that_is_not_a_schema(schema: Path, content: bytes, why: str) -> None:
