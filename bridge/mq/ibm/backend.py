@@ -129,7 +129,8 @@ class IbmBackend(BackendEvents):
         self._dispatch = RemovalDispatch(self._removers)
         self._first_remover.workers = len(self._publishers) + len(self._removers)
         self._caught_up: asyncio.Future[None] = loop.create_future()
-        read_ahead = settings.read_ahead and settings.mode == "client"
+        # The publishers of other shards commit during browses, like MQ applications.
+        read_ahead = settings.read_ahead and settings.mode == "client" and shard.of == 1
         self._browser = Browser(
             poller, queues.transmission, self, passes=passes if read_ahead else None, is_shard=shard.of > 1
         )
