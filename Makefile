@@ -96,7 +96,7 @@ clean:
 UNUSABLE := $(shell sh deploy/setup.sh --check $(VENV) || echo unusable)
 .PHONY: unusable
 
-$(VENV)/.ready: pyproject.toml deploy/setup.sh deploy/requirements.txt $(UNUSABLE)
+$(VENV)/.ready: pyproject.toml bridge/spark/mqbridge.py deploy/setup.sh deploy/requirements.txt $(UNUSABLE)
 	@sh deploy/setup.sh $(VENV)
 	@echo "setup: installing the bridge and its Python packages"
 	@$(PIP) "the bridge's Python packages" --require-hashes -r deploy/requirements.txt

@@ -313,6 +313,96 @@ class SubscriptionPage(msgspec.Struct, kw_only=True):
     more: bool
 
 
+class TopicPublisher(msgspec.Struct, kw_only=True):
+    """A client that publishes to a topic."""
+
+    client_id: str
+    #: the topic and time of its last publication, in seconds since the epoch
+    topic: str
+    last: float
+    #: publications since the counting began, and per second; None if they were not counted yet
+    count: int | None = None
+    rate: float | None = None
+
+
+class PublisherPage(msgspec.Struct, kw_only=True):
+    """The clients that publish to the topics of a filter, the last one first."""
+
+    publishers: list[TopicPublisher]
+    #: publications are counted since then, in seconds since the epoch
+    since: float
+    #: there are further publishers, which are not counted
+    more: bool
+
+
+class RoutedSubscription(msgspec.Struct, kw_only=True):
+    """A subscription that would receive a publication."""
+
+    #: the client identifier, or the name of the subscription of an application
+    subscriber: str
+    client_id: str
+    topic_filter: str
+    #: the QoS of the delivery; None for applications
+    qos: int | None
+    #: connected, away, or blank for applications
+    state: Literal["connected", "away", ""]
+    #: number of messages that wait for the client
+    waiting: int
+    destination: str
+
+
+class RoutedMapping(msgspec.Struct, kw_only=True):
+    """A mapping that would take a publication, or the reason why it would not."""
+
+    name: str
+    state: str
+    takes: bool
+    outcome: str
+    queue: str = ""
+
+
+class RoutedQueue(msgspec.Struct, kw_only=True):
+    """A queue that a publication would reach."""
+
+    name: str
+    depth: int
+    max_depth: int
+    #: why it would not take the message, or blank
+    problem: str = ""
+
+
+class AccessRule(msgspec.Struct, frozen=True):
+    """A rule that permits or rejects a publication."""
+
+    #: what it concerns, such as `topic object`, `channel` or `authority`
+    kind: str
+    permits: bool
+    text: str
+
+
+class AccessDecision(msgspec.Struct, kw_only=True):
+    """Whether a user may publish to a topic. All rules permit it, or the last rule rejects it."""
+
+    permitted: bool
+    #: the user of MQ that the client acts as
+    mq_user: str
+    rules: list[AccessRule]
+
+
+class TopicRoute(msgspec.Struct, kw_only=True):
+    """Where a publication would go. Nothing is published."""
+
+    topic: str
+    #: False: a rule rejects it
+    accepted: bool
+    rules: list[AccessRule]
+    subscriptions: list[RoutedSubscription]
+    mappings: list[RoutedMapping]
+    queues: list[RoutedQueue]
+    #: there are further subscriptions
+    more: bool
+
+
 class QueueRow(msgspec.Struct, frozen=True, kw_only=True):
     """A local queue."""
 

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from msgspec import Meta, field
 
-from bridge.administration import answers, counters, mapping_status
+from bridge.administration import answers, counters, health, mapping_status
 from bridge.administration import search as searching
 from bridge.administration.protocol import Request, concrete
 
@@ -56,6 +56,17 @@ class Search(Request[searching.SearchResult], tag="search"):
     #: only these kinds; an empty list selects all kinds
     kinds: list[searching.SearchKind] = field(default_factory=list)
     #: the maximum number of matches of each kind
+    rows: int = 20
+
+
+class ShowHealth(Request[health.HealthReport], tag="health"):
+    """Return resources and their limits, certificates, connections, rates, and problems with what can be done at once."""
+
+    #: the range of the rates, at most 24 hours
+    seconds: Annotated[int, Meta(ge=60, le=86_400)] = 600
+    #: only rates of queues, mappings and links with this text in their name
+    search: SearchText = ""
+    #: the maximum number of rates of each kind, the busiest first
     rows: int = 20
 
 
@@ -237,6 +248,54 @@ class Publish(Request[None], tag="publish"):
     payload: bytes = b""
     retain: bool = False
     persistent: bool = False
+
+
+class ClearTopic(Request[None], tag="topic clear"):
+    """Delete the retained publication of a topic. Subscribers receive nothing."""
+
+    CHANGES = True
+
+    topic: Annotated[str, Meta(description="Topic.", examples=["plant/line-1"])]
+
+
+class ListPublishers(Request[answers.PublisherPage], tag="topic publishers"):
+    """Return the clients that publish to the topics of a filter, with their rates.
+
+    The first request starts the counting. Counting stops when the requests cease. Connected clients are listed before that
+    if their last publication matches.
+    """
+
+    topic_filter: str
+    rows: int = 100
+
+
+class RouteTopic(Request[answers.TopicRoute], tag="topic route"):
+    """Return where a publication would go: rules, subscriptions, mappings and queues. Nothing is published."""
+
+    topic: str
+    payload: bytes = b""
+    qos: Annotated[int, Meta(ge=0, le=2)] = 1
+    retain: bool = False
+    #: the publisher, whose rules and authorities apply; blank for none
+    client_id: str = ""
+    rows: int = 200
+
+
+class ExplainAccess(Request[answers.AccessDecision], tag="user may-publish"):
+    """Return whether a user may publish to a topic via a channel, and the rules that decide.
+
+    The rules are those of channel authentication records, of the channel's topics, of topic objects, and the authorities of
+    the queue manager.
+    """
+
+    #: the authenticated user name; blank for none
+    user: str
+    channel: str
+    topic: str
+    #: for rules with the client identifier (`%c`, `use_client_id`)
+    client_id: str = ""
+    #: for rules with addresses
+    address: str = ""
 
 
 class ListSubscriptions(Request[answers.SubscriptionPage], tag="subscription list"):

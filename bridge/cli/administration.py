@@ -21,6 +21,7 @@ from bridge.administration import answers, requests
 from bridge.administration.answers import age, moment
 from bridge.administration.control_socket import NoBridge
 from bridge.administration.counters import Counters, Rates, rates
+from bridge.administration.health import Gauge, HealthReport, last, mean
 from bridge.administration.mapping_status import MappingStatus
 from bridge.administration.protocol import Request
 from bridge.administration.search import SearchMatch
@@ -134,9 +135,13 @@ def _print_status(found: answers.BridgeStatus) -> None:
         f"mappings: {found.mappings}, units of work in progress: {found.units_of_work}, log level: {found.log_level}"
     )
     for problem in found.problems:
-        severity = output.styled(f"PROBLEM ({problem.severity}):", "yellow" if problem.severity == "warning" else "red")
-        typer.echo(f"{severity} {problem.what}; see `{_as_typed(problem.command)}`")
-        typer.echo(f"  since {moment(problem.since)}. {problem.remedy}")
+        _print_problem(problem)
+
+
+def _print_problem(problem: answers.Problem) -> None:
+    severity = output.styled(f"PROBLEM ({problem.severity}):", "yellow" if problem.severity == "warning" else "red")
+    typer.echo(f"{severity} {problem.what}; see `{_as_typed(problem.command)}`")
+    typer.echo(f"  since {moment(problem.since)}. {problem.remedy}")
 
 
 def _as_typed(command: str) -> str:
@@ -190,6 +195,97 @@ def search(
         output.print_table(*output.table_of(matches, columns), "nothing found")
 
     output.print_records(result.matches, lambda match: match.name, table=table)
+
+
+@takes(BRIDGE | OUTPUT)
+def health(
+    period: Annotated[
+        float,
+        option(
+            "TIME", "Range of the rates, from 1min to 24h.", "--period", parser=options.duration, show_default="10min"
+        ),
+    ] = 600.0,
+    name: Annotated[str, option("TEXT", "Only rates of queues, mappings and links with this text in their name.")] = "",
+    limit: Annotated[
+        int, option("N", "Print at most N rates of each kind.", "--limit", "-n", show_default=True, min=0, max=100)
+    ] = 10,
+) -> None:
+    """Show the health of the running bridge.
+
+    It has the problems by cause, the resources and their limits, the certificates, the connections to the queue manager, and
+    the rates of queues, mappings and links. The busiest come first. IBM MQ reports the depth of a queue, but no rates.
+
+    Exit status 1 if there is a problem, otherwise 0.
+    """
+    if not 60 <= period <= 86_400:
+        raise Failure("--period: expected a duration from 1min to 24h", WRONG_USAGE)
+    report = shown(requests.ShowHealth(seconds=int(period), search=name, rows=limit))
+    output.print_record(report, "health", _print_health)
+    if report.problems:
+        raise typer.Exit(FAILED)
+
+
+def _print_health(report: HealthReport) -> None:
+    for group in report.problems:
+        typer.echo(output.styled(group.cause.replace("_", " "), bold=True))
+        for problem in group.problems:
+            _print_problem(problem)
+            for remedy in problem.remedies:
+                typer.echo(f"  try `{_as_typed(f'mqbridge {remedy.command} {remedy.name}'.rstrip())}`")
+    if not report.problems:
+        typer.echo("no problems")
+    columns: dict[str, Any] = {
+        "resource": "name",
+        "used": lambda gauge: _amount(gauge, gauge.used),
+        "limit": lambda gauge: "" if gauge.limit is None else _amount(gauge, gauge.limit),
+        "%": lambda gauge: "" if gauge.share is None else f"{gauge.share:.1%}".removesuffix("%"),
+        "option": "option",
+    }
+    output.print_table(*output.table_of(report.gauges, columns), title="Resources")
+    columns = {
+        "used by": "owner",
+        "expires": lambda one: time.strftime("%Y-%m-%d", time.gmtime(one.expires_at)),
+        "days left": lambda one: int((one.expires_at - time.time()) // 86_400),
+        "file": "file",
+    }
+    if report.certificates:
+        output.print_table(*output.table_of(report.certificates, columns), title="Certificates")
+    columns = {
+        "connection": "name",
+        "state": lambda one: "connected" if one.connected else f"NOT CONNECTED: {one.problem}".removesuffix(": "),
+        "user": "user",
+        "address": "address",
+    }
+    if report.connections:
+        table = output.table_of(report.connections, columns)
+        output.print_table(*table, title="Connections to the queue manager")
+    for kind, incoming, outgoing in (
+        ("queue", "put/s", "got/s"),
+        ("mapping", "taken/s", "moved/s"),
+        ("link", "in/s", "out/s"),
+    ):
+        columns = {
+            kind: "name",
+            incoming: lambda one: _rate(last(one.incoming)),
+            "mean": lambda one: _rate(mean(one.incoming)),
+            outgoing: lambda one: _rate(last(one.outgoing)),
+            "mean ": lambda one: _rate(mean(one.outgoing)),
+        }
+        if kind == "queue":
+            columns["depth"] = lambda one: _rate(last(one.depth))
+        series = [one for one in report.rates.series if one.kind == kind]
+        if series:
+            output.print_table(*output.table_of(series, columns), title=f"Rates of {kind}s", numbers=True)
+    if report.rates.problem:
+        output.note(report.rates.problem)
+
+
+def _amount(gauge: Gauge, value: float) -> str:
+    return f"{value / 2**20:,.1f} MiB" if gauge.unit == "bytes" else f"{value:,.0f}"
+
+
+def _rate(value: float | None) -> str:
+    return "" if value is None else f"{value:,.1f}".removesuffix(".0")
 
 
 @takes(BRIDGE)
@@ -567,7 +663,129 @@ def _payload(one: answers.RetainedStatus) -> str:
     return text if len(text) <= _PAYLOAD_WIDTH else text[:_PAYLOAD_WIDTH] + "..."
 
 
-TOPIC = {"list": list_topic, "show": show_topic}
+@takes(BRIDGE | OUTPUT)
+def list_publisher(
+    topic_filter: Annotated[str, argument("FILTER", "A topic, or a topic filter such as 'plant/#'.")],
+    limit: options.Limit = 100,
+    seconds: Annotated[
+        float, option("TIME", "Count for this time first.", "--for", parser=options.duration, show_default="5s")
+    ] = 5.0,
+) -> None:
+    """List the clients that publish to the topics of a filter, with the rate of each.
+
+    The bridge counts publications only while somebody asks. Before that, it knows the last publication of each connected
+    client.
+    """
+    request = requests.ListPublishers(topic_filter=topic_filter, rows=limit)
+    if seconds:
+        shown(request)
+        time.sleep(seconds)
+    found = shown(request)
+    columns = {
+        "client": "client_id",
+        "last publication": lambda one: moment(one.last),
+        "topic": "topic",
+        "publications": lambda one: "" if one.count is None else one.count,
+        "per second": lambda one: "" if one.rate is None else f"{one.rate:,.1f}",
+    }
+
+    def table(publishers: list[answers.TopicPublisher]) -> None:
+        output.print_table(*output.table_of(publishers, columns), "no client has published there")
+
+    output.print_records(found.publishers, lambda one: one.client_id, table=table)
+
+
+@takes(BRIDGE | OUTPUT)
+def route_topic(
+    topic: Annotated[str, argument("TOPIC", "The topic.")],
+    payload: Annotated[str, option("TEXT", "The payload, for filters and destinations of mappings.")] = "",
+    qos: Annotated[int, option("N", "QoS.", show_default=True, min=0, max=2)] = 1,
+    retain: Annotated[bool, flag("Set RETAIN.", "--retain")] = False,
+    client: Annotated[
+        str, option("CLIENT", "The publisher, whose rules and authorities apply.", autocompletion=_clients)
+    ] = "",
+) -> None:
+    """Print where a publication would go: rules, subscriptions, mappings and queues. Nothing is published.
+
+    Exit status 1 if a rule rejects it.
+    """
+    request = requests.RouteTopic(topic=topic, payload=payload.encode(), qos=qos, retain=retain, client_id=client)
+
+    def text(route: answers.TopicRoute) -> None:
+        for rule in route.rules:
+            typer.echo(f"{rule.kind}: {'permits' if rule.permits else 'REJECTS'}: {output.printable(rule.text)}")
+        subscriptions = {
+            "subscriber": "subscriber",
+            "filter": "topic_filter",
+            "QoS": lambda one: "" if one.qos is None else one.qos,
+            "state": "state",
+            "waiting": "waiting",
+            "destination": "destination",
+        }
+        output.print_table(*output.table_of(route.subscriptions, subscriptions), "no subscriptions")
+        for mapping in route.mappings:
+            typer.echo(f"mapping {mapping.name} ({mapping.state}): {output.printable(mapping.outcome)}")
+        for queue in route.queues:
+            problem = f": {queue.problem}" if queue.problem else ""
+            typer.echo(f"queue {queue.name}: {queue.depth:,} of {queue.max_depth:,} messages{problem}")
+
+    route = shown(request)
+    output.print_record(route, topic, text)
+    if not route.accepted:
+        raise typer.Exit(FAILED)
+
+
+@takes(BRIDGE)
+def publish_topic(
+    topic: Annotated[str, argument("TOPIC", "The topic.")],
+    payload: Annotated[str, argument("PAYLOAD", "The payload.")],
+    retain: Annotated[bool, flag("Retain the publication.", "--retain")] = False,
+    persistent: Annotated[bool, flag("Publish a persistent message.", "--persistent")] = False,
+) -> None:
+    """Publish a message to a topic through the running bridge."""
+    done(requests.Publish(topic=topic, payload=payload.encode(), retain=retain, persistent=persistent))
+
+
+TOPIC = {
+    "list": list_topic,
+    "show": show_topic,
+    "publishers": list_publisher,
+    "route": route_topic,
+    "publish": publish_topic,
+    "clear": action(requests.ClearTopic, "Delete the retained publication of {topic}?"),
+}
+
+
+# Users -----------------------------------------------------------------------------------------------------------------
+
+
+@takes(BRIDGE | OUTPUT)
+def may_publish(
+    user: Annotated[str, argument("USER", "The user name, or '' for none.")],
+    channel: Annotated[str, argument("CHANNEL", "Name of the channel.", autocompletion=_channels)],
+    topic: Annotated[str, argument("TOPIC", "The topic.")],
+    client: Annotated[str, option("CLIENT", "Client identifier, for rules with %c.")] = "",
+    address: Annotated[str, option("IP", "Address of the client, for rules with addresses.")] = "",
+) -> None:
+    """Print whether a user may publish to a topic via a channel, and the rule that decides.
+
+    The rules are those of channel authentication records, of the channel's topics, of topic objects, and the authorities of
+    the queue manager. Exit status 1 if the user may not.
+    """
+
+    def text(decision: answers.AccessDecision) -> None:
+        for rule in decision.rules:
+            typer.echo(f"{rule.kind}: {'permits' if rule.permits else 'REJECTS'}: {output.printable(rule.text)}")
+        verb = "may" if decision.permitted else "may not"
+        typer.echo(f"user {user!r} {verb} publish to {topic!r} via channel {channel}")
+
+    decision = shown(requests.ExplainAccess(user=user, channel=channel, topic=topic, client_id=client, address=address))
+    output.print_record(decision, "yes" if decision.permitted else "no", text)
+    if not decision.permitted:
+        raise typer.Exit(FAILED)
+
+
+USER = {"may-publish": may_publish}
 
 
 # Mappings --------------------------------------------------------------------------------------------------------------

@@ -80,11 +80,16 @@ SECTIONS: Mapping[str, Mapping[str, Entry]] = {
     },
     "Administer a running bridge": {
         "status": "administration:status",
+        "health": "administration:health",
         "top": "administration:top",
         "search": "administration:search",
         "channel": Group("List, start and stop the telemetry channels of a running bridge.", "administration:CHANNEL"),
         "client": Group("List, disconnect and purge the MQTT clients of a running bridge.", "administration:CLIENT"),
-        "topic": Group("Show retained publications and subscriptions.", "administration:TOPIC"),
+        "topic": Group(
+            "Show retained publications, subscriptions and publishers, and where a publication would go.",
+            "administration:TOPIC",
+        ),
+        "user": Group("Explain what users may do.", "administration:USER"),
         "mapping": Group("List, pause and resume the mappings of a running bridge.", "administration:MAPPING"),
         "link": Group(
             "List, test and connect the links of a running bridge to other MQTT brokers.", "administration:LINK"

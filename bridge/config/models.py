@@ -281,7 +281,7 @@ class Configuration(Section):
         """Replace tables by the running ones with the same file and key, which get the rows that were read for these."""
         for name, table in running.items():
             if self.tables.get(name) == table:
-                table.use(self.tables[name].content)
+                table.use(self.tables[name].content.rows)
                 self.tables[name] = table
         for mapping in self.mappings.values():
             mapping.use_tables(self.tables)

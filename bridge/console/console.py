@@ -24,6 +24,7 @@ from starlette.responses import HTMLResponse, PlainTextResponse, RedirectRespons
 import bridge
 from bridge.administration import protocol
 from bridge.administration.answers import age
+from bridge.administration.health import last, mean
 from bridge.administration.protocol import Answer, result_of, result_type
 from bridge.archive.report_page import environment
 from bridge.config.models import Configuration
@@ -216,7 +217,7 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
             raise RequestProblem(409, f"This needs {CONFIRM_FIELD}=1", [self.question])
         parsed(form, self.input)
         fields = [(name, value) for name, value in form if name != CSRF_FIELD]
-        names = [value for name, value in fields if name in ("id", "ids", "name", "patterns") and value]
+        names = [value for name, value in fields if name in ("id", "ids", "name", "patterns", "topic") and value]
         back = local(str(dict(form).get(BACK_FIELD) or "/"))
         return visit.console.render(
             "confirm.html", visit.request, visit.who, question=self.question, fields=fields, names=names, back=back
@@ -299,6 +300,9 @@ def templates() -> Environment:
         "query": _with,
         "commands": commands,
         "short": short,
+        "bytes": size,
+        "last_known": last,
+        "mean": mean,
         "options": user_data_in_words,
         "whole": partial(short, most=2 * LINE_LENGTH),
     }
@@ -332,6 +336,14 @@ def count(value: float | None) -> str:
     if value is None:
         return "–"
     return f"{value:,.1f}" if isinstance(value, float) and value != int(value) else f"{int(value):,}"
+
+
+def size(value: float) -> str:
+    """Return a number of bytes in the largest unit of which it has at least one."""
+    for unit, factor in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
+        if value >= factor:
+            return f"{value / factor:,.1f} {unit}"
+    return f"{value:,.0f} bytes"
 
 
 def rate(value: float | None) -> str:

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final
 
 import msgspec
 
-from bridge.administration.requests import ListLinks, ListMappings, PauseMapping, ResumeMapping, TestLink
+from bridge.administration.requests import ConnectLink, ListLinks, ListMappings, PauseMapping, ResumeMapping, TestLink
 from bridge.config.effective import effective_yaml
 from bridge.config.mapping import ToMqMapping
 from bridge.config.models import Configuration
@@ -163,6 +163,7 @@ def _properties(text: str) -> dict[str, str]:
 
 routes.show("/links", ListLinks, "links.html")
 routes.request("/links/test", TestLink)
+routes.request("/links/connect", ConnectLink)
 
 
 # Pipelines -----------------------------------------------------------------------------------------------------------

@@ -48,6 +48,7 @@ GROUPS: Final = (
     PageGroup(
         "System",
         (
+            Page("/health", "Health"),
             Page("/archive", "Archive"),
             Page("/log", "Log"),
             Page("/audit", "Audit"),

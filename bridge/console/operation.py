@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import Final, Literal
+from typing import Annotated, Final, Literal
 
 import msgspec
 
 from bridge.administration import answers, requests
 from bridge.administration.answers import Problem
+from bridge.administration.health import HealthReport, RateSeries
 from bridge.charts import Chart, line_chart
 from bridge.console.bridge_access import NotRunning
 from bridge.console.console import Nothing, Routes, Visit
@@ -26,7 +27,7 @@ QUEUES_TIMEOUT: Final = 1.0
 #: The pages of other kinds of problems.
 _PAGES: Final = {
     answers.ProblemKind.CHANNEL: ("channels", "/channels"),
-    answers.ProblemKind.DESCRIPTORS: ("channels", "/channels"),
+    answers.ProblemKind.DESCRIPTORS: ("resources", "/health"),
     answers.ProblemKind.MAPPING: ("mappings", "/mappings"),
     answers.ProblemKind.SESSION: ("mappings", "/mappings"),
     answers.ProblemKind.LINK: ("links", "/links"),
@@ -85,7 +86,7 @@ class Overview(msgspec.Struct, kw_only=True):
             case answers.ProblemKind.LIMIT:
                 return "clients with the largest backlogs", link("/clients", sort="waiting", descending="1")
             case answers.ProblemKind.CERTIFICATE:
-                return "the configuration", "/configuration"
+                return "the certificates", "/health"
         return _PAGES[problem.kind]
 
     def queue(self, role: str) -> answers.QueueRow | None:
@@ -120,6 +121,54 @@ async def overview(visit: Visit, query: OverviewQuery) -> Overview:
     except (NotRunning, RequestProblem, TimeoutError):
         pass  # a standby bridge answers only the first request; a queue manager may be unavailable
     return page
+
+
+# Health --------------------------------------------------------------------------------------------------------------
+
+#: Queues, mappings and links whose rates the page shows, of each kind.
+SERIES: Final = 12
+_RATE_NAMES: Final = {"queue": ("put", "got"), "mapping": ("taken", "moved"), "link": ("received", "sent")}
+
+
+class HealthQuery(OverviewQuery):
+    """The range of the rates, and which of them."""
+
+    #: a part of the name of a queue, mapping or link
+    search: Annotated[str, msgspec.Meta(max_length=200)] = ""
+
+
+class HealthPage(HealthReport):
+    """The health of a bridge, and the range of its rates."""
+
+    seconds: int
+
+    def charts(self, series: list[RateSeries]) -> list[Chart]:
+        """Return the charts of the rates, or of the depth if the queue manager reports no rates of a queue.
+
+        Idle objects have none.
+        """
+        now = time.time()
+        charts = []
+        for one in series:
+            if not any((*one.incoming, *one.outgoing, *one.depth)):
+                continue  # nothing has happened
+            lines = list(zip(_RATE_NAMES[one.kind], (one.incoming, one.outgoing), strict=True))
+            if all(value is None for value in one.incoming):
+                lines = [("messages on the queue", one.depth)]
+            title = one.name if len(one.name) <= 60 else f"{one.name[:59]}…"
+            charts.append(line_chart(title, self.rates.times, lines, now - self.seconds, now))
+        return charts
+
+
+@routes.page("/health", "health.html")
+async def health(visit: Visit, query: HealthQuery) -> HealthPage:
+    """Return resources and their limits, certificates, connections, rates, and problems with what can be done at once."""
+    seconds = RANGES[query.range]
+    report = await visit.ask(requests.ShowHealth(seconds=seconds, search=query.search, rows=SERIES))
+    return HealthPage(**msgspec.structs.asdict(report), seconds=seconds)
+
+
+routes.request("/reload", requests.Reload, "Reload the configuration file?")
 
 
 # Search --------------------------------------------------------------------------------------------------------------

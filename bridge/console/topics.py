@@ -1,4 +1,4 @@
-"""Topics: the tree with retained publications and subscriptions, live views, and publishing."""
+"""Topics: the tree with retained publications and subscriptions, publishers, routes, live views, and publishing."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Annotated, Final
 import msgspec
 from starlette.responses import Response
 
-from bridge.administration.answers import TopicDetails, TopicNode
-from bridge.administration.requests import ListTopics, Publish, ShowTopic
+from bridge.administration.answers import PublisherPage, TopicDetails, TopicNode, TopicRoute
+from bridge.administration.requests import ClearTopic, ListPublishers, ListTopics, Publish, RouteTopic, ShowTopic
 from bridge.console.console import Done, Routes, Visit
 from bridge.console.forms import RequestProblem, link
 from bridge.mapping.message_view import body_text
@@ -49,9 +49,10 @@ class TopicQuery(msgspec.Struct):
 
 
 class TopicPage(msgspec.Struct, kw_only=True):
-    """Retained publications and subscriptions of a topic filter."""
+    """Retained publications, subscriptions and publishers of a topic filter."""
 
     details: TopicDetails
+    publishers: PublisherPage
     wildcard: bool
 
     def value(self, payload: bytes) -> str:
@@ -77,10 +78,11 @@ async def topics(visit: Visit, query: TopicsQuery) -> TopicsPage:
 
 @routes.page("/topics/show", "topic.html")
 async def topic(visit: Visit, query: TopicQuery) -> TopicPage:
-    """Return the retained publications and subscriptions of a topic filter."""
+    """Return the retained publications, the subscriptions and the publishers of a topic filter."""
     request = ShowTopic(topic_filter=query.filter, rows=ROWS, payloads=visit.payloads)
     details = await visit.ask(request)
-    return TopicPage(details=details, wildcard=is_wildcard(query.filter))
+    publishers = await visit.ask(ListPublishers(topic_filter=query.filter))
+    return TopicPage(details=details, publishers=publishers, wildcard=is_wildcard(query.filter))
 
 
 @routes.page("/topics/live", "live_view.html")
@@ -104,6 +106,46 @@ async def events(visit: Visit, query: TopicQuery) -> Response:
 def _check(topic_filter: str) -> None:
     if (why := topic_filter_error(topic_filter)) is not None:
         raise RequestProblem(400, f"The topic filter is not valid: {why}")
+
+
+class RouteForm(msgspec.Struct):
+    """A publication whose way is asked for."""
+
+    topic: str = ""
+    payload: str = ""
+    qos: Annotated[int, msgspec.Meta(ge=0, le=2)] = 1
+    retain: bool = False
+    client_id: str = ""
+
+
+class RoutePage(msgspec.Struct, kw_only=True):
+    """Where a publication would go."""
+
+    form: RouteForm
+    #: None without a topic
+    route: TopicRoute | None = None
+
+
+@routes.page("/topics/route", "route.html")
+async def route_form(visit: Visit, query: RouteForm) -> RoutePage:
+    """Return the form that asks where a publication would go."""
+    return RoutePage(form=query)
+
+
+@routes.form("/topics/route", "route.html")
+async def route(visit: Visit, form: RouteForm) -> RoutePage:
+    """Return where a publication would go: rules, subscriptions, mappings and queues. Nothing is published."""
+    request = RouteTopic(
+        topic=form.topic,
+        payload=form.payload.encode("utf-8", "surrogateescape"),
+        qos=form.qos,
+        retain=form.retain,
+        client_id=form.client_id,
+    )
+    return RoutePage(form=form, route=await visit.ask(request))
+
+
+routes.request("/topics/clear", ClearTopic, "Delete the retained publication of this topic?")
 
 
 @routes.change("/topics/publish")

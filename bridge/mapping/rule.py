@@ -47,7 +47,7 @@ from bridge.mapping.publisher import publisher_of
 from bridge.mapping.rates import LeftOut, MessageRates, rates_of
 from bridge.mapping.record_payload import RecordPayload, record_of
 from bridge.mapping.split import Split
-from bridge.mapping.table import TableError, Tables, tables_of
+from bridge.mapping.table import CurrentTables, TableError
 from bridge.mapping.template import RuleError
 from bridge.mapping.topic_pattern import pattern_of
 from bridge.mqtt.packets import PublishProperties
@@ -294,7 +294,8 @@ class ToMqRule:
         #: MQTT topic filter to subscribe to
         self.source_filter = self._pattern.filter
         self._names = names_of(config, self._pattern.names)
-        self._tables = _read_tables(config)
+        self._current_tables = _current_tables(config)
+        self._tables = self._current_tables.get()
         self._filter = Filter(config.filter, self._pattern.names, of_publication=True, tables=self._tables)
         self._split = None if config.split is None else Split(config.split)
         #: decides which messages to leave out, or None
@@ -419,7 +420,7 @@ class ToMqRule:
 
     def _use_tables(self) -> None:
         """Use the present rows of tables, and forget the results of former ones."""
-        tables = tables_of(self.config.tables)
+        tables = self._current_tables.get()
         if tables != self._tables:
             self._tables, self._cache = tables, PublicationRuleCache(self.config)
 
@@ -584,7 +585,8 @@ class ToMqttRule:
         self.source_filter = self._pattern.filter if self._pattern is not None else None
         captures = self._pattern.names if self._pattern is not None else ()
         self._names = names_of(config, captures)
-        self._tables = _read_tables(config)
+        self._current_tables = _current_tables(config)
+        self._tables = self._current_tables.get()
         self._filter = Filter(config.filter, captures, tables=self._tables)
         self._split = None if config.split is None else Split(config.split)
         #: decides which messages to leave out, or None
@@ -702,7 +704,7 @@ class ToMqttRule:
 
     def _use_tables(self) -> None:
         """Use the present rows of tables, and forget the results of former ones."""
-        tables = tables_of(self.config.tables)
+        tables = self._current_tables.get()
         if tables != self._tables:
             self._tables, self._cache = tables, MessageRuleCache(self.config)
 
@@ -806,10 +808,10 @@ class ToMqttRule:
         return scope.json
 
 
-def _read_tables(config: ToMqMapping | ToMqttMapping) -> Tables:
+def _current_tables(config: ToMqMapping | ToMqttMapping) -> CurrentTables:
     """Return the tables of a mapping. Raises RuleError."""
     try:
-        return tables_of(config.tables)
+        return CurrentTables(config.tables)
     except TableError as error:
         raise RuleError(str(error)) from error
 

@@ -16,7 +16,13 @@ from bridge.config.models import LimitsConfig
 from bridge.mq.administration import CommandFailed, PcfAdministration, PcfResponse
 from bridge.mq.backend import Backend, Silence
 from bridge.mq.dead_letter_room import DeadLetterRoom
-from bridge.mq.inquiries import RetainedStatus, TopicDetails, TopicNode, TopicSubscription
+from bridge.mq.inquiries import (
+    QueueManagerConnectionStatus,
+    RetainedStatus,
+    TopicDetails,
+    TopicNode,
+    TopicSubscription,
+)
 from bridge.mq.memory import MemoryWatermark
 from bridge.mq.mqi import Connection, MQError
 from bridge.mq.telemetry_channels import TelemetryChannelRegister
@@ -185,6 +191,9 @@ class QueueStatus(msgspec.Struct, frozen=True, kw_only=True):
     output_handles: int
     #: PUT(DISABLED)
     put_inhibited: bool = False
+    #: messages put and got since the start or RESET QSTATS, or None if the queue manager does not report them
+    enqueued: int | None = None
+    dequeued: int | None = None
     #: GET(DISABLED). Always False on the embedded queue manager, where it does not stop the bridge
     get_inhibited: bool = False
 
@@ -294,6 +303,12 @@ class Host(Protocol):
         Raises MQError, with MQRC_NOT_AUTHORIZED and the reason if the queue manager rejects the user.
         """
 
+    def explain_publishing(self, connection: Connection, user: str, topic: str) -> tuple[bool, str]:
+        """Return whether the authorities of an MQ user permit a publication to a topic, and why.
+
+        Called on the thread of a connection of the bridge. May block. Raises MQError.
+        """
+
     @property
     def silence(self) -> Silence | None:
         """Since when and why the queue manager does not answer, also during the start. None if it answers."""
@@ -305,6 +320,9 @@ class Host(Protocol):
     @property
     def login_problem(self) -> str:
         """Why the queue manager rejected the last login of the bridge. Blank if it accepted it."""
+
+    def connections(self) -> list[QueueManagerConnectionStatus]:
+        """Return the connections to the queue manager. Callable on any thread."""
 
     def read_credentials(self) -> None:
         """Read the files with the credentials of the bridge again, for its next connections."""

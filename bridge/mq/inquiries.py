@@ -55,6 +55,19 @@ class ClientStatus(msgspec.Struct, kw_only=True):
     expires_at: float
 
 
+class QueueManagerConnectionStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """A connection to the queue manager: of a thread of the bridge on IBM MQ, of an application on the embedded one."""
+
+    #: the thread, or the name of the application
+    name: str
+    connected: bool
+    #: the address and the user of an application; blank for threads of the bridge
+    address: str = ""
+    user: str = ""
+    #: why there is no connection, or blank
+    problem: str = ""
+
+
 class TopicNode(msgspec.Struct, kw_only=True):
     """A level of the topic tree."""
 

@@ -7,7 +7,7 @@ kinds of objects are left to `mqbridge mqsc` and to the tools of IBM MQ.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final, get_args
+from typing import Final, NamedTuple, get_args
 
 import msgspec
 
@@ -90,6 +90,25 @@ def objects(connection: Connection, kind: ObjectKind, *, system: bool) -> list[O
             text = str(shown.get("DESCR", "")).strip()
             rows.append(ObjectRow(kind, name, text, str(shown.get(detail, "")).strip()))
     return sorted(rows, key=lambda row: row.name)
+
+
+class TopicObject(NamedTuple):
+    """A topic object, and its attribute PUB."""
+
+    name: str
+    topic_string: str
+    publications: str
+
+
+def topic_objects(connection: Connection) -> list[TopicObject]:
+    """Return the topic objects. Raises MQError or CommandRefused."""
+    (response,) = connection.command("DISPLAY TOPIC(*) TOPICSTR PUB")
+    if not response.ok:
+        raise CommandRefused("AMQ8101E", detail=response.message)
+    return [
+        TopicObject(str(one["TOPIC"]), str(one.get("TOPICSTR", "")).strip(), str(one.get("PUB", "")))
+        for one in response.objects
+    ]
 
 
 def details(connection: Connection, kind: ObjectKind, name: str) -> ObjectDetails | None:

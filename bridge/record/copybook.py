@@ -19,6 +19,10 @@ from bridge.record.picture import Picture, PictureError, picture_of
 MAX_SIZE: Final = 1024 * 1024
 MAX_WORDS: Final = 200_000
 _MAX_COPIES: Final = 10
+#: Characters of a line with its continuation lines.
+_MAX_CONTINUED: Final = 10_000
+#: Characters of a word in an error message.
+_SHOWN: Final = 40
 _SUFFIXES: Final = ("", ".cpy", ".CPY", ".cbl", ".CBL", ".cob", ".COB")
 _LAST_COLUMN: Final = 72
 _INDICATORS: Final = " *-/dD$"
@@ -119,7 +123,7 @@ class Occurs(msgspec.Struct, frozen=True):
     depending: str | None = None
 
 
-class Declaration(msgspec.Struct):
+class Declaration(msgspec.Struct, eq=False):
     """A data description entry with the entries subordinate to it."""
 
     level: int
@@ -158,7 +162,7 @@ def parse(files: CopybookFiles) -> list[Declaration]:
 # Words ---------------------------------------------------------------------------------------------------------------
 
 
-class _Word(msgspec.Struct):
+class _Word(msgspec.Struct, eq=False):
     """A word of the source, a literal, a period, or the delimiter of pseudo-text."""
 
     text: str
@@ -170,6 +174,11 @@ class _Word(msgspec.Struct):
     @property
     def upper(self) -> str:
         return self.text.upper() if self.kind == "part" else self.text
+
+    @property
+    def shown(self) -> str:
+        """The word in an error message."""
+        return self.text if len(self.text) <= _SHOWN else f"{self.text[:_SHOWN]}…"
 
 
 def _words(file: str, content: bytes) -> list[_Word]:
@@ -220,6 +229,8 @@ def _code_of(file: str, lines: Sequence[str]) -> Iterator[tuple[int, int, str]]:
         indicator, code = line[6:7], line[7:_LAST_COLUMN]
         if indicator == "-" and pending is not None:
             pending = (*pending[:2], _continued(pending[2], code))
+            if len(pending[2]) > _MAX_CONTINUED:
+                raise CopybookError(SourcePosition(file, number, 7), "too many continuation lines")
             continue
         if pending is not None:
             yield pending
@@ -334,7 +345,7 @@ class _Copier:
         if self._files.size > MAX_SIZE:
             raise CopybookError(statement.position, f"the copied files have more than {MAX_SIZE:,} bytes")
         words = self.expanded(_words(name, content), (*copied, name))
-        return _replaced(words, statement.replacements) if statement.replacements else words
+        return _Replacements(statement.replacements).applied(words) if statement.replacements else words
 
     def _file_of(self, statement: _CopyStatement) -> str:
         name = statement.name
@@ -390,7 +401,7 @@ class _CopyStatement:
         old = self._operand()
         by = self._next("BY")
         if by.upper != "BY":
-            raise CopybookError(by.position, f"REPLACING: expected BY, found {by.text}")
+            raise CopybookError(by.position, f"REPLACING: expected BY, found {by.shown}")
         new = self._operand()
         if not old:
             raise CopybookError(by.position, "REPLACING: the text before BY is empty")
@@ -413,35 +424,48 @@ class _CopyStatement:
         return operand
 
 
-def _replaced(words: list[_Word], replacements: Sequence[_Replacement]) -> list[_Word]:
-    """Return words after COPY REPLACING."""
-    result: list[_Word] = []
-    index = 0
-    gap = False  # whether an empty replacement precedes: what follows is not joined to the word before that
-    while index < len(words):
+class _Replacements:
+    """The operands of REPLACING, by their first words."""
+
+    def __init__(self, replacements: Sequence[_Replacement]) -> None:
+        #: first word -> the words that are replaced, their number in REPLACING, and the operand
+        self._whole: dict[str, list[tuple[int, list[str], _Replacement]]] = {}
+        self._parts: list[tuple[int, str, _Replacement]] = []
+        for number, replacement in enumerate(replacements):
+            texts = [old.upper for old in replacement.old]
+            if replacement.end:
+                self._parts.append((number, texts[0], replacement))
+            else:
+                self._whole.setdefault(texts[0], []).append((number, texts, replacement))
+
+    def applied(self, words: list[_Word]) -> list[_Word]:
+        """Return words after their replacement."""
+        result: list[_Word] = []
+        index = 0
+        gap = False  # whether an empty replacement precedes: what follows is not joined to the word before that
+        while index < len(words):
+            word = words[index]
+            count, new = self._at(words, index)
+            for number, replaced in enumerate(new):
+                joined = replaced.joined if number else word.joined and not gap
+                result.append(_Word(replaced.text, replaced.kind, word.position, joined))
+            gap = not new and (gap or not word.joined)
+            index += count
+        return result
+
+    def _at(self, words: list[_Word], index: int) -> tuple[int, Sequence[_Word]]:
+        """Return how many words at an index are replaced, and by which words. The first operand that matches applies."""
         word = words[index]
-        count, new = _replacement_at(words, index, replacements)
-        for number, replaced in enumerate(new):
-            joined = replaced.joined if number else word.joined and not gap
-            result.append(_Word(replaced.text, replaced.kind, word.position, joined))
-        gap = not new and (gap or not word.joined)
-        index += count
-    return result
-
-
-def _replacement_at(
-    words: list[_Word], index: int, replacements: Sequence[_Replacement]
-) -> tuple[int, Sequence[_Word]]:
-    """Return how many words at an index are replaced, and by which words."""
-    word = words[index]
-    for replacement in replacements:
-        texts = [old.upper for old in replacement.old]
-        if replacement.end:
-            if word.kind == "part" and (text := _partly(word.text, texts[0], replacement)) is not None:
-                return 1, [_Word(text, "part", word.position)]
-        elif [following.upper for following in words[index : index + len(texts)]] == texts:
-            return len(texts), replacement.new
-    return 1, [word]
+        matches: list[tuple[int, int, Sequence[_Word]]] = []
+        for number, texts, replacement in self._whole.get(word.upper, ()):
+            if [following.upper for following in words[index : index + len(texts)]] == texts:
+                matches.append((number, len(texts), replacement.new))
+                break
+        for number, text, replacement in self._parts if word.kind == "part" else ():
+            if (new := _partly(word.text, text, replacement)) is not None:
+                matches.append((number, 1, [_Word(new, "part", word.position)]))
+                break
+        return min(matches)[1:] if matches else (1, [word])
 
 
 def _partly(text: str, old: str, replacement: _Replacement) -> str | None:
@@ -465,7 +489,7 @@ def _entries(words: Iterator[_Word]) -> Iterator[list[_Word]]:
             yield entry
             entry = []
     if entry:
-        raise CopybookError(entry[0].position, f"the entry {' '.join(one.text for one in entry[:3])} has no period")
+        raise CopybookError(entry[0].position, f"the entry {' '.join(one.shown for one in entry[:3])} has no period")
 
 
 class _Entry:
@@ -480,7 +504,7 @@ class _Entry:
         """Return the declaration. None: an entry that describes no data (level 88). Raises CopybookError."""
         word = self._next()
         if not word.text.isdecimal() or len(word.text) > 2:
-            raise CopybookError(word.position, f"expected a level number, found {word.text}")
+            raise CopybookError(word.position, f"expected a level number, found {word.shown}")
         level = int(word.text)
         if level == 88:
             return None
@@ -493,14 +517,14 @@ class _Entry:
         elif self._peek() not in _CLAUSES and self._index < len(self._words):
             name = self._next()
             if not re.fullmatch(r"(?=[0-9_-]*[A-Za-z])[A-Za-z0-9](?:[A-Za-z0-9_-]{0,60}[A-Za-z0-9])?", name.text):
-                raise CopybookError(name.position, f"{name.text} is not a name or a clause")
+                raise CopybookError(name.position, f"{name.shown} is not a name or a clause")
             self._made.name = name.text.upper()
             self._made.position = name.position
         while self._index < len(self._words):
             clause = self._next()
             parser = _CLAUSES.get(clause.upper)
             if parser is None:
-                raise CopybookError(clause.position, f"the clause {clause.text} is not supported")
+                raise CopybookError(clause.position, f"the clause {clause.shown} is not supported")
             parser(self, clause)
         return self._made
 
@@ -510,7 +534,7 @@ class _Entry:
     def _next(self) -> _Word:
         if self._index >= len(self._words):
             last = self._words[-1]
-            raise CopybookError(last.position, f"the entry ends after {last.text}")
+            raise CopybookError(last.position, f"the entry ends after {last.shown}")
         self._index += 1
         return self._words[self._index - 1]
 
@@ -541,7 +565,7 @@ class _Entry:
         self._once(clause, self._made.usage)
         usage = _USAGES.get(clause.upper)
         if usage is None:
-            raise CopybookError(clause.position, f"USAGE {clause.text} is not supported")
+            raise CopybookError(clause.position, f"USAGE {clause.shown} is not supported")
         self._made.usage = usage
 
     def sign(self, clause: _Word) -> None:
@@ -550,7 +574,7 @@ class _Entry:
             clause = self._next()
         self._once(clause, self._made.sign)
         if clause.upper not in ("LEADING", "TRAILING"):
-            raise CopybookError(clause.position, f"SIGN: expected LEADING or TRAILING, found {clause.text}")
+            raise CopybookError(clause.position, f"SIGN: expected LEADING or TRAILING, found {clause.shown}")
         separate = self._skip("SEPARATE")
         if separate:
             self._skip("CHARACTER")
@@ -589,7 +613,7 @@ class _Entry:
     def _number(self, minimum: int) -> int:
         word = self._next()
         if not word.text.isdecimal() or len(word.text) > 9 or int(word.text) < minimum:
-            raise CopybookError(word.position, f"OCCURS: expected a number of at least {minimum}, found {word.text}")
+            raise CopybookError(word.position, f"OCCURS: expected a number of at least {minimum}, found {word.shown}")
         return int(word.text)
 
     def _names(self) -> None:
@@ -619,7 +643,7 @@ class _Entry:
         self._skip("WHEN")
         word = self._next()
         if word.upper not in ("ZERO", "ZEROS", "ZEROES"):
-            raise CopybookError(word.position, f"BLANK WHEN: expected ZERO, found {word.text}")
+            raise CopybookError(word.position, f"BLANK WHEN: expected ZERO, found {word.shown}")
         self._made.blank_when_zero = True
 
     def value(self, clause: _Word) -> None:

@@ -17,6 +17,8 @@ from bridge.record.picture import Picture
 MAX_LENGTH: Final = 100 * 1024 * 1024
 MAX_VALUES: Final = 100_000
 _MAX_BINARY_DIGITS: Final = 18
+#: More bytes or values than any record has. Larger numbers are not computed.
+_MANY: Final = 10**12
 
 Naming = Literal["snake", "camel", "cobol"]
 """Names in JSON for STOCK-LEVEL: stock_level, stockLevel or STOCK-LEVEL."""
@@ -41,7 +43,7 @@ class LayoutError(ValueError):
         self.option, self.sentence = option, sentence
 
 
-class RecordItem(msgspec.Struct):
+class RecordItem(msgspec.Struct, eq=False):
     """An item of a record."""
 
     #: name in the copybook
@@ -105,7 +107,7 @@ class RecordItem(msgspec.Struct):
         return " ".join(words)
 
 
-class Redefinition(msgspec.Struct):
+class Redefinition(msgspec.Struct, eq=False):
     """Items that share their bytes (REDEFINES). The first one is the redefined item."""
 
     items: dict[str, RecordItem]
@@ -113,6 +115,8 @@ class Redefinition(msgspec.Struct):
     length: int
     #: the item that is always used, or how a field selects one
     choice: RecordItem | AlternativeSelector
+    #: whether an option makes the choice
+    is_chosen: bool = False
 
     @property
     def first(self) -> RecordItem:
@@ -120,7 +124,7 @@ class Redefinition(msgspec.Struct):
         return next(iter(self.items.values()))
 
 
-class AlternativeSelector(msgspec.Struct):
+class AlternativeSelector(msgspec.Struct, eq=False):
     """The field that selects an item, and the items by its values."""
 
     field: RecordItem
@@ -128,13 +132,14 @@ class AlternativeSelector(msgspec.Struct):
     other: RecordItem | None
 
 
-class RecordLayout(msgspec.Struct):
+class RecordLayout(msgspec.Struct, eq=False):
     """The layout of a record."""
 
     record: RecordItem
     #: the table with OCCURS DEPENDING ON, and the field with its number of elements
     table: RecordItem | None
     count: RecordItem | None
+    redefinitions: list[Redefinition]
 
     @property
     def maximum(self) -> int:
@@ -222,9 +227,10 @@ class _Builder:
         for option, choice in redefines.items():
             redefinition = self._named(option)
             redefinition.choice = _choice(option, redefinition, choice)
+            redefinition.is_chosen = True
         table = self._tables[0] if self._tables else None
         count = None if table is None else _count_of(record, self._tables)
-        return RecordLayout(record, table, count)
+        return RecordLayout(record, table, count, self._redefinitions)
 
     def _item(
         self,
@@ -248,6 +254,7 @@ class _Builder:
         else:
             item.picture = declaration.picture
             item.length = item.stride = _length(item, declaration)
+        item.length = min(item.length, _MANY)
         if item.occurs is not None:
             if item.is_group:
                 boundary = _boundary(declaration, usage, synchronized)
@@ -432,7 +439,7 @@ def _values(item: RecordItem) -> int:
     number = 1 if not item.is_group else 0
     for child in item.children:
         number += max(map(_values, child.items.values())) if isinstance(child, Redefinition) else _values(child)
-    return number * (item.occurs.maximum if item.occurs is not None else 1)
+    return min(number * (item.occurs.maximum if item.occurs is not None else 1), _MANY)
 
 
 # Elementary items ----------------------------------------------------------------------------------------------------

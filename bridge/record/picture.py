@@ -10,6 +10,8 @@ import msgspec
 #: Maximum number of digits of a number: ARITH(EXTEND) of Enterprise COBOL.
 MAX_DIGITS: Final = 31
 _MAX_LENGTH: Final = 100 * 1024 * 1024
+#: Characters of a picture character string. The compiler accepts 50.
+_MAX_TEXT: Final = 100
 _SYMBOL: Final = re.compile(r"(CR|DB|[ABEPSVXZ90/,.+*$-])(?:\(([0-9]{1,9})\))?")
 #: P stands for a zero that is not stored, at either end of the digits.
 _NUMBER: Final = re.compile(
@@ -44,6 +46,8 @@ class Picture(msgspec.Struct, frozen=True):
 
 def picture_of(text: str) -> Picture:
     """Parse a picture character string such as S9(5)V99. Raises PictureError."""
+    if len(text) > _MAX_TEXT:
+        raise PictureError(f"PICTURE {text[:_MAX_TEXT]}… has more than {_MAX_TEXT} characters")
     symbols = list(_symbols(text.upper()))
     if {symbol for symbol, _ in symbols} <= set("SPV9"):
         return _number(text, symbols)

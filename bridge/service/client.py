@@ -46,8 +46,10 @@ class Client:
         "connect",
         "dead_letters",
         "expires",
+        "last_topic",
         "principal",
         "protocol",
+        "published_at",
         "response",
         "sequence",
         "session",
@@ -77,6 +79,9 @@ class Client:
         self.user_name = ""
         #: the authenticated principal
         self.principal = UNAUTHENTICATED
+        #: the topic of the last publication, and when it arrived, in microseconds since the epoch; 0: none
+        self.last_topic = ""
+        self.published_at = 0
         #: POSIX time at which the credentials expire and the connection is closed; math.inf: never
         self.expires = math.inf
         #: weight of the queue manager requests in progress; above the limit, the bridge stops reading from the client

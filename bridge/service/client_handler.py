@@ -216,6 +216,7 @@ class ClientHandler:
                 service.turns.run(release)
             else:
                 release()
+            client.last_topic, client.published_at = effects.publications[-1][0].topic, effects.received_at
             service.events.publish(
                 Published(session, effects.publications, completion, effects.received_at, effects.invalid)
             )

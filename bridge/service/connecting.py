@@ -42,12 +42,11 @@ from bridge.telemetry.identifier_release import IdentifierRelease
 from bridge.telemetry.identity import (
     AS_IS,
     UNAUTHENTICATED,
-    USER_IDENTIFIER_LENGTH,
     ClientIdentity,
     ClientNames,
     Principal,
     TopicAccess,
-    fits_user_identifier,
+    too_long_for_mq,
     user_identifier,
 )
 from bridge.telemetry.request import ReplyAddresses
@@ -594,27 +593,9 @@ def admitted_identity(
         raise AuthenticationFailed(verdict.refusal)
     if verdict.mcauser is not None:
         identity = ClientIdentity(identity.client_id, verdict.mcauser.encode(), service.replies)
-    elif why := _too_long_for_mq(identity.client_id, name, config):
+    elif why := too_long_for_mq(identity.client_id, name, mcauser=config.mcauser, use_client_id=config.use_client_id):
         raise AuthenticationFailed(why)
     return identity, name
-
-
-def _too_long_for_mq(client_id: str, user_name: str, config: ChannelConfig) -> str | None:
-    """Return why a client cannot use its own user name, or None: several names could be truncated to one MQ user.
-
-    IBM MQ limits users of AIX and Linux to 12 characters ("User IDs").
-    """
-    if config.use_client_id:
-        what, name = "client identifier", client_id
-        hint = "map the client to a user with a channel authentication record, or set use_client_id: false"
-    elif config.mcauser:
-        return None
-    else:
-        what, name = "user name", user_name
-        hint = "map it to a user with a channel authentication record (SSLPEERMAP or USERMAP), or give the channel an mcauser"
-    if fits_user_identifier(name):
-        return None
-    return f"its {what} {name!r} is longer than {USER_IDENTIFIER_LENGTH} bytes, the length of an MQ user; hint: {hint}"
 
 
 def session_expiry_interval(packet: Connect, config: ChannelConfig) -> int:

@@ -50,10 +50,12 @@ from bridge.service.mappings.registry import Mappings, started
 from bridge.service.payload_schemas import schemas_of
 from bridge.service.problems import ProblemList
 from bridge.service.queue_manager_watch import QueueManagerWatch
+from bridge.service.rate_history import RateHistory
 from bridge.service.reload import ConfigurationChange, ConfigurationReload, ConfigurationSource
 from bridge.service.supervisor import Supervisor
 from bridge.service.table_files import TableFiles
 from bridge.service.telemetry import TelemetryService
+from bridge.service.topic_publishers import TopicPublishers
 from bridge.service.tracing import TracesError, Tracing, tracing_of
 
 if TYPE_CHECKING:
@@ -316,6 +318,7 @@ class Bridge:
                 None if configuration.shard is None else configuration.shard.number,
             ),
             activity=Activity(service),
+            publishers=TopicPublishers(service.events),
             queue_manager_watch=watch,
             archive=archive,
             traces=traces,
@@ -329,6 +332,7 @@ class Bridge:
         )
         serving.push_async_callback(parts.queue_manager_connection.stop)
         serving.callback(parts.activity.end)
+        serving.callback(parts.publishers.end)
         parts.table_files.begin()
         stack.callback(parts.table_files.stop)
         self.administration = Administration(parts)
@@ -341,6 +345,10 @@ class Bridge:
         serving.push_async_callback(parts.mappings.stop)
         serving.callback(self._end_input, parts)
         await parts.mappings.start(configuration.mappings, configuration.links)
+        if self.metrics is not None:
+            parts.rates = RateHistory(watch, parts.mappings)
+            parts.rates.begin()
+            serving.callback(parts.rates.stop)
         for line in map(started, configuration.mappings.items()):
             self.announce(line)
         if self._control is not None:
@@ -492,8 +500,11 @@ class Bridge:
         parts.channels.abort()
         await parts.mappings.stop()
         parts.activity.end()
+        parts.publishers.end()
         if parts.history is not None:
             parts.history.stop()
+        if parts.rates is not None:
+            parts.rates.stop()
         await parts.queue_manager_connection.stop()
         await parts.service.backend.abandon()
 

@@ -93,6 +93,16 @@ class Quotas:
         self._subscriptions_of_user: dict[str, int] = {}
         self._subscriptions = 0
 
+    @property
+    def sessions(self) -> int:
+        """The number of sessions."""
+        return len(self._counted)
+
+    @property
+    def subscriptions(self) -> int:
+        """The number of subscriptions of all sessions."""
+        return self._subscriptions
+
     def update(self, session: Session) -> None:
         """Count a new session, or one whose owner or subscriptions have changed."""
         self._count(session, _Counted(_user_of(session.principal), session.network, subscriptions_of(session)))

@@ -91,6 +91,24 @@ def fits_user_identifier(name: str) -> bool:
     return len(name.rstrip(" ").encode("utf-8")) <= USER_IDENTIFIER_LENGTH
 
 
+def too_long_for_mq(client_id: str, user_name: str, *, mcauser: str | None, use_client_id: bool) -> str | None:
+    """Return why a client cannot use its own user name, or None: several names could be truncated to one MQ user.
+
+    IBM MQ limits users of AIX and Linux to 12 characters ("User IDs").
+    """
+    if use_client_id:
+        what, name = "client identifier", client_id
+        hint = "map the client to a user with a channel authentication record, or set use_client_id: false"
+    elif mcauser:
+        return None
+    else:
+        what, name = "user name", user_name
+        hint = "map it to a user with a channel authentication record (SSLPEERMAP or USERMAP), or give the channel an mcauser"
+    if fits_user_identifier(name):
+        return None
+    return f"its {what} {name!r} is longer than {USER_IDENTIFIER_LENGTH} bytes, the length of an MQ user; hint: {hint}"
+
+
 class Principal(msgspec.Struct, frozen=True):
     """The owner of a session: an authenticated user, or any client that was not authenticated.
 

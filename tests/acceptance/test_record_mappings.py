@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 
+from bridge.mqtt.packets import Puback, Publish, PublishProperties
 from tests.helpers.administrator import Administrator
 from tests.helpers.bridge_process import BridgeProcess
 from tests.helpers.mosquitto import Subscriber
-from tests.helpers.patience import until
+from tests.helpers.patience import PATIENCE, until
 from tests.helpers.raw_client import RawClient
 
 COPYBOOK = """\
@@ -110,3 +111,52 @@ def test_a_copybook_that_changes_while_the_queue_is_full(bridge: BridgeProcess, 
     bridge.mqsc("ALTER QLOCAL(READINGS) MAXDEPTH(100)")
     bridge.wait_for_depth("READINGS", 3)
     assert records(bridge, "READINGS")[2] == bytes.fromhex("F24040404040 00010C 0002".replace(" ", ""))
+
+
+def answered_by_cics(request: bytes) -> bytes:
+    """Answer a STOCK-REQUEST as a program of CICS would, by the offsets of mappings/stock.cpy."""
+    assert len(request) == 120 and request[:4].decode("cp1140") == "STKI"
+    number, article, quantity = request[16:20], request[25:35], request[35:38]
+    if quantity == b"\x00\x00\x5c":
+        stock = article + "Bolt M4".ljust(30).encode("cp1140") + b"\x00\x01\x20\x0c" + b"\x00\x00\x03\x5c"
+        return b"\0\0" + number + "S".encode("cp1140") + stock + b"\x40" * 65
+    return b"\0\x08" + number + "E".encode("cp1140") + "no stock".ljust(113).encode("cp1140")
+
+
+@pytest.mark.queue_managers("embedded", "ibmmq", "pymqi")
+def test_a_device_asks_a_program_that_knows_records_only(
+    new_bridge: Callable[..., BridgeProcess], queue_manager: str, tmp_path: Path
+) -> None:
+    """The shipped example, with MQTT 5: the answer comes to the Response Topic, with the Correlation Data."""
+    example = Path(__file__).resolve().parents[2] / "mappings" / "records.yaml"
+    bridge = new_bridge(config=f"control_socket: {tmp_path / 'control'}\nmappings: [{example}]\n").start()
+    bridge.mqsc("DEFINE QLOCAL(STOCK.REQUESTS)\nDEFINE QLOCAL(STOCK.ANSWERS)\nDEFINE QLOCAL(STOCK.PENDING)")
+    for name in ("stock-requests", "stock-answers"):
+        until(lambda name=name: status(bridge, name)["state"] == "running", lambda: bridge.log)  # type: ignore[misc]
+    device = RawClient.connected(bridge.port, "till-3", level=5)
+    for quantity, members in (
+        (5, {"return_code": 0, "answer_kind": "S"}),
+        (-1, {"return_code": 8, "answer_kind": "E", "answer_error_text": "no stock"}),
+    ):
+        line = {"article": "A-1", "quantity": quantity}
+        ask = {"device_id": "till-3", "request_number": 4711, "request_line": [line], "battery": 71}
+        properties = PublishProperties(response_topic="tills/3", correlation_data=b"c%d" % quantity)
+        packet_id = device.next_packet_id()
+        device.send(Publish("shop/7/stock", json.dumps(ask).encode(), 1, False, False, packet_id, properties))
+        assert device.expect(Puback) == Puback(packet_id)
+        if quantity == 5:
+            device.subscribe(("tills/3", 1))
+        (request,) = bridge.mq_json("get", "STOCK.REQUESTS", "--wait", f"{PATIENCE:g}")
+        answer = answered_by_cics(base64.b64decode(request["body"]))
+        correl_id = ("--correl-id", request["md"]["MsgId"])
+        bridge.mq("put", "STOCK.ANSWERS", "--ccsid", "1140", "--encoding", "785", *correl_id, "-", stdin=answer)
+        publish = device.take()
+        assert publish.topic == "tills/3"
+        assert publish.properties is not None and publish.properties.correlation_data == b"c%d" % quantity
+        document = json.loads(publish.payload)
+        assert document.items() >= (members | {"request_number": 4711}).items()
+        if quantity == 5:
+            assert b'"unit_price":0.35' in publish.payload
+            assert (
+                document["answer_stock"]["article_name"] == "Bolt M4" and document["answer_stock"]["on_stock"] == 1200
+            )

@@ -339,6 +339,23 @@ class AuthorizationService:
                 self._publishers[user, topic] = answer
         return answer
 
+    def explain_publishing(self, user: str, topic: str) -> tuple[bool, str]:
+        """Return whether an MQ user may publish to a topic string, and the record that decides, in words."""
+        if self.is_administrator(user):
+            return True, f"user {user!r} is an administrator of the queue manager"
+        self._up_to_date()
+        names = [name for name, _ in self._topics.above(topic)]
+        entities = [("PRINCIPAL", user), *(("GROUP", group) for group in sorted(self.groups(user)))]
+        for name in names:
+            for word, entity in entities:
+                records = self._index.get((_TOPIC, ENTITY_TYPES[word], entity), ())
+                profile, granted = next((record for record in records if covers(record[0], name)), ("", frozenset()))
+                if WORDS["PUB"] in granted:
+                    return True, f"the authority record of profile {profile} grants PUB to {word} {entity!r}"
+        groups = ", ".join(entity for word, entity in entities if word == "GROUP") or "none"
+        place = f"topic object {' or '.join(names)}"
+        return False, f"no authority record grants PUB for {place} to user {user!r} or its groups ({groups})"
+
     def check_putting(self, user: bytes, queue: str) -> None:
         """Check that a client with this MQMD.UserIdentifier may put to a queue."""
         self.check(user.decode("utf-8", "replace") or NOBODY, _QUEUE, queue, "PUT")

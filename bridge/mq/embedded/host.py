@@ -37,11 +37,18 @@ from bridge.mq.host import (
     QueueStatus,
     TopicInquiry,
 )
-from bridge.mq.inquiries import RetainedStatus, TopicDetails, TopicNode, TopicSubscription
+from bridge.mq.inquiries import (
+    QueueManagerConnectionStatus,
+    RetainedStatus,
+    TopicDetails,
+    TopicNode,
+    TopicSubscription,
+)
 from bridge.mq.memory import MemoryWatermark, in_bytes
 from bridge.mq.mqi import Connection, MQError
 from bridge.mqtt.topics import is_wildcard, overlap
 from bridge.security.authenticator import UnknownPlugin
+from bridge.security.privileged import NOBODY
 from bridge.security.tls import TlsError
 from bridge.telemetry.identity import AS_IS
 from bridge.telemetry.subscription import subscription_name
@@ -113,6 +120,8 @@ def _status(queue: Queue, now: float) -> QueueStatus:
         input_handles=queue.inputs,
         output_handles=queue.outputs,
         put_inhibited=not queue.put_enabled,
+        enqueued=queue.enqueued,
+        dequeued=queue.dequeued,
     )
 
 
@@ -350,6 +359,14 @@ class EmbeddedHost:
     def check_password(self, user: str, password: bytes) -> None:
         asyncio.run_coroutine_threadsafe(self._admission.check_password(user, password), self._loop).result()
 
+    def explain_publishing(self, connection: Connection, user: str, topic: str) -> tuple[bool, str]:
+        authorization = self.queue_manager.authorization
+        if authorization is None:
+            return True, "the queue manager checks no authorities (queue_manager.authorities)"
+        authorization.groups(user or NOBODY)  # without the lock, because it may block
+        with self.queue_manager.lock:
+            return authorization.explain_publishing(user or NOBODY, topic)
+
     @property
     def silence(self) -> Silence | None:
         return None
@@ -361,6 +378,22 @@ class EmbeddedHost:
     @property
     def login_problem(self) -> str:
         return ""
+
+    def connections(self) -> list[QueueManagerConnectionStatus]:
+        """Return the connections of applications. The bridge itself needs none."""
+        return sorted(
+            (
+                QueueManagerConnectionStatus(
+                    name=application.name,
+                    connected=True,
+                    address=application.address,
+                    user=application.user.decode("utf-8", "replace"),
+                )
+                for application in list(self.queue_manager.applications)
+                if application.stop is not None
+            ),
+            key=lambda one: (one.name, one.address),
+        )
 
     def read_credentials(self) -> None:
         """Do nothing: an embedded queue manager has no credentials."""

@@ -44,6 +44,7 @@ from bridge.mq.ibm.publisher import DividedUnit, Part, Publisher, UnitsUnderWay
 from bridge.mq.ibm.remover import FirstRemover, Removal, RemovalDispatch, Remover, Undeliverable
 from bridge.mq.ibm.subscriber import Admit, InquireJob, SubscribeJob, Subscriber, UnsubscribeJob
 from bridge.mq.ibm.transmission import QueuedMessage
+from bridge.mq.inquiries import QueueManagerConnectionStatus
 from bridge.mq.memory import MESSAGE_OVERHEAD, MemoryWatermark
 from bridge.mq.mqi import Connection, Got, MQError
 from bridge.mq.worker import FAILURE_KEPT, Worker
@@ -223,6 +224,16 @@ class IbmBackend(BackendEvents):
     @property
     def outage(self) -> bool:
         return self._watch.outage
+
+    def connections(self) -> list[QueueManagerConnectionStatus]:
+        """Return the connections of all threads. Callable on any thread."""
+        silent = dict(self._watch.silent)
+        statuses = []
+        for worker in self._workers:
+            problem = NO_REPLY if worker.name in silent else "" if worker.silence is None else worker.silence.why
+            connected = worker.connection is not None and worker.name not in silent
+            statuses.append(QueueManagerConnectionStatus(name=worker.name, connected=connected, problem=problem))
+        return statuses
 
     @property
     def failures(self) -> Sequence[str]:

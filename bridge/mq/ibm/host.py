@@ -36,6 +36,7 @@ from bridge.mq.ibm.parameters import LibraryMissing, load_library, parameters
 from bridge.mq.ibm.refused_login import RefusedLogins
 from bridge.mq.ibm.requirements import Missing, requirements_of
 from bridge.mq.ibm.requirements_check import missing, refused_connection
+from bridge.mq.inquiries import QueueManagerConnectionStatus
 from bridge.mq.memory import MemoryWatermark
 from bridge.mq.mqi import MQOD, Connection, MQError, inquire
 from bridge.mq.telemetry_channels import TelemetryChannelRegister
@@ -273,6 +274,17 @@ class IbmHost:
                 raise
             raise MQError(error.reason, self._refused_logins.explain(user)) from None
 
+    def explain_publishing(self, connection: Connection, user: str, topic: str) -> tuple[bool, str]:
+        od = MQOD(ObjectType=cmqc.MQOT_TOPIC, ObjectString=topic, AlternateUserId=user)
+        options = cmqc.MQOO_OUTPUT | cmqc.MQOO_ALTERNATE_USER_AUTHORITY | cmqc.MQOO_FAIL_IF_QUIESCING
+        try:
+            connection.close(connection.open(od, options))
+        except MQError as error:
+            if error.reason != cmqc.MQRC_NOT_AUTHORIZED:
+                raise
+            return False, f"queue manager {self.name} rejects MQOPEN of the topic for output by user {user!r}: {error}"
+        return True, f"queue manager {self.name} permits MQOPEN of the topic for output by user {user!r}"
+
     async def start(self, events: Events) -> list[str]:
         self.backend.events = events
         self.memory.start()
@@ -300,6 +312,10 @@ class IbmHost:
     @property
     def login_problem(self) -> str:
         return self._logins.problem
+
+    def connections(self) -> list[QueueManagerConnectionStatus]:
+        """Return the connections of the threads that serve clients."""
+        return self.backend.connections()
 
     def read_credentials(self) -> None:
         self._logins.read_again()

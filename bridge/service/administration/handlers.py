@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import sys
 import time
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Mapping
@@ -66,7 +67,7 @@ from bridge.mq.host import Host
 from bridge.mq.mqi import MQOD, Connection, inquire
 from bridge.mqtt.reason_codes import ReasonCode
 from bridge.security import audit_log
-from bridge.service.administration import clients, dead_letters, objects, queues, search
+from bridge.service.administration import access, clients, dead_letters, health, objects, queues, search, topics
 from bridge.service.administration.parts import ROWS_AT_A_TURN, Parts
 from bridge.service.channels import place_of
 from bridge.service.log import LogTail, set_level
@@ -414,7 +415,9 @@ MOST_IDS: Final = 50
 #: The handlers by the type of their parameter `request`.
 HANDLERS: Final[Mapping[type[Request[Any]], Callable[[Parts, Any], Awaitable[object]]]] = {
     get_type_hints(handler)["request"]: handler
-    for names in (globals(), vars(clients), vars(queues), vars(objects), vars(dead_letters), vars(search))
+    for names in map(
+        vars, (sys.modules[__name__], access, clients, queues, objects, dead_letters, health, search, topics)
+    )
     for handler in list(names.values())
     if iscoroutinefunction(handler) and "request" in handler.__annotations__
 }

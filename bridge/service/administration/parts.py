@@ -21,8 +21,10 @@ from bridge.service.channels import Channels
 from bridge.service.log import LogTail
 from bridge.service.mappings.registry import Mappings
 from bridge.service.queue_manager_watch import QueueManagerWatch
+from bridge.service.rate_history import RateHistory
 from bridge.service.table_files import TableFiles
 from bridge.service.telemetry import TelemetryService
+from bridge.service.topic_publishers import TopicPublishers
 from bridge.service.tracing import Tracing
 
 if TYPE_CHECKING:
@@ -131,6 +133,7 @@ class Parts(msgspec.Struct, kw_only=True):
     mappings: Mappings
     table_files: TableFiles
     activity: Activity
+    publishers: TopicPublishers
     queue_manager_watch: QueueManagerWatch
     queue_manager_connection: QueueManagerConnection
     #: None without an archive
@@ -146,6 +149,7 @@ class Parts(msgspec.Struct, kw_only=True):
     started_at: float
     #: None without an admin port
     history: HistoryRecorder | None = None
+    rates: RateHistory | None = None
     log_tail: LogTail | None = None
     state: BridgeState = BridgeState.STARTING
     #: why the last reload failed, or blank if it succeeded, or there was none

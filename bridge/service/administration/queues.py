@@ -40,7 +40,8 @@ from bridge.mq.dead_letter import characters, content_of, seconds_of
 from bridge.mq.dead_letter_queue import DeadLetterQueue
 from bridge.mq.host import TooMany
 from bridge.mq.mqi import MQOD, Connection, GetOptions, Got, MQError
-from bridge.mqtt.topics import is_wildcard, topic_filter_error, topic_string_error
+from bridge.mqtt.topics import topic_filter_error
+from bridge.service.administration.access import check_topic
 from bridge.service.administration.parts import Parts
 from bridge.telemetry.message import Message
 from bridge.wire import cmqc
@@ -75,11 +76,7 @@ _PUT: Final = cmqc.MQPMO_SYNCPOINT | cmqc.MQPMO_FAIL_IF_QUIESCING
 
 
 async def publish(parts: Parts, request: Publish) -> Answer:
-    why = topic_string_error(request.topic) if request.topic else "a topic has at least one character"
-    if why is None and is_wildcard(request.topic):
-        why = "wildcards are for subscriptions"
-    if why is not None:
-        raise Invalid(f"topic {request.topic[:100]!r} is not valid: {why}")
+    check_topic(request.topic)
     await parts.queue_manager_connection.run(partial(_publish, request), repeatable=False)
     if request.retain and not request.payload:
         return Answer(lines=[f"cleared the retained publication of {request.topic}"])
@@ -136,11 +133,11 @@ async def list_subscriptions(parts: Parts, request: ListSubscriptions) -> Subscr
 
 async def list_queues(parts: Parts, request: ListQueues) -> list[QueueRow]:
     if not request.roles:
-        return await parts.queue_manager_connection.run(partial(_rows, parts, "*"))
+        return await parts.queue_manager_connection.run(partial(rows_of_queue, parts, "*"))
 
     def work(connection: Connection) -> list[QueueRow]:
         names = filter(None, (parts.configuration.transmission_queue, dead_letter_queue_name(parts, connection)))
-        return [row for name in names for row in _rows(parts, name, connection)]
+        return [row for name in names for row in rows_of_queue(parts, name, connection)]
 
     return await parts.queue_manager_connection.run(work)
 
@@ -149,7 +146,7 @@ async def show_queue(parts: Parts, request: ShowQueue) -> QueueDetails:
     name = _name(request.name)
 
     def work(connection: Connection) -> QueueDetails:
-        (row,) = _rows(parts, name, connection)
+        (row,) = rows_of_queue(parts, name, connection)
         (attributes,) = _displayed(connection, f"DISPLAY QLOCAL('{name}') ALL")
         handles = None
         (response,) = connection.command(f"DISPLAY QSTATUS('{name}') TYPE(HANDLE) ALL")
@@ -174,7 +171,7 @@ def _displayed(connection: Connection, command: str) -> list[dict[str, str | int
     return response.objects
 
 
-def _rows(parts: Parts, name: str, connection: Connection) -> list[QueueRow]:
+def rows_of_queue(parts: Parts, name: str, connection: Connection) -> list[QueueRow]:
     roles = {
         dead_letter_queue_name(parts, connection): "dead letters",
         parts.configuration.transmission_queue: "messages for clients",

@@ -13,7 +13,7 @@ from bridge.config.problems import ConfigurationError
 from bridge.mapping.check import problems
 from bridge.record.codec import RecordCodec
 from bridge.record.copybook import CopybookFiles, parse
-from bridge.record.layout import layout_of
+from bridge.record.layout import AlternativeChoice, layout_of
 from bridge.spark.failures import Mistake
 from bridge.wire import cmqc
 from bridge.wire.mq import decode_mqdlh
@@ -91,6 +91,49 @@ def test_records_of_several_machines_become_typed_parquet(bench: Bench, copybook
     assert bench.sums() == {"in": 5, "out": 3, "dead": 2}
     why = "too short: 5 bytes, of 38", "field on_stock at offset 6 (X'404040')"
     assert any(reason in (bench.batches[0].why or "") for reason in why)
+
+
+def test_the_copybook_of_the_worked_example_becomes_typed_parquet(bench: Bench) -> None:
+    """As docs/how-to/records.md shows: the answers of a program of CICS."""
+    queue = bench.queues.queue()
+    copybook = Path(__file__).resolve().parents[3] / "mappings" / "stock.cpy"
+    choice = {"answer_stock": AlternativeChoice("answer_kind", {"S": "answer_stock", "E": "answer_error_text"})}
+    layout = layout_of(parse(CopybookFiles(copybook)), "STOCK-ANSWER", redefines=choice)
+    stock = {
+        "article": "A-1",
+        "article_name": "Bolt M4",
+        "on_stock": 1200,
+        "unit_price": Decimal("0.35"),
+        "delivery_date": "",
+    }
+    answers: list[dict[str, Any]] = [
+        {"return_code": 0, "request_number": 42, "answer_kind": "S", "answer_stock": stock},
+        {"return_code": 8, "request_number": 43, "answer_kind": "E", "answer_error_text": "no stock"},
+    ]
+    put(bench, queue, [RecordCodec(layout, 1140, 785).encode(answer) for answer in answers])
+    bench.write(
+        """
+        pipelines:
+          stock:
+            from: {mq: {queue: $queue}}
+            payload:
+              type: record
+              copybook: $copybook
+              record: STOCK-ANSWER
+              redefines: {answer_stock: {field: answer_kind, items: {S: answer_stock, E: answer_error_text}}}
+            select: SELECT payload.* FROM input
+            to: {archive: out/stock}
+        """,
+        queue=queue, copybook=copybook,
+    )  # fmt: skip
+    bench.run()
+    rows = bench.spark.read.parquet(str(bench.directory / "out" / "stock")).drop("date", "hour")
+    assert rows.schema.simpleString() == (
+        "struct<return_code:int,request_number:int,answer_kind:string,answer_stock:struct<article:string,"
+        "article_name:string,on_stock:int,unit_price:decimal(7,2),delivery_date:string>,answer_error_text:string>"
+    )
+    found = {row["request_number"]: row.asDict(recursive=True) for row in rows.collect()}
+    assert found == {42: answers[0] | {"answer_error_text": None}, 43: answers[1] | {"answer_stock": None}}
 
 
 def test_windows_of_records(bench: Bench, copybook: Path) -> None:

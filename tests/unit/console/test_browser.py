@@ -28,6 +28,7 @@ WINDOWS = {
 }
 #: Pages for which no link is clicked in `test_each_page_is_clicked_through`.
 FURTHER_PAGES = (
+    "/topics/show?filter=plant/%23", "/topics/route?topic=orders/1",
     "/objects", "/objects?kind=TOPIC", "/objects/show?kind=QLOCAL&name=ORDERS", "/objects/commands",
     "/clients/history?id=pump-1", "/clients/trace?id=pump-1", "/clients?search=pump",
 )  # fmt: skip
@@ -113,6 +114,7 @@ def test_each_page_is_clicked_through(bridge: BridgeProcess, browser: Browser, w
         ("/clients/show?id=pump-1", 'text="Purge"', "waiting messages are deleted for good"),
         ("/clients?sort=waiting&descending=1", 'main >> text="Search"', "clients,"),
         ("/", 'text="24 hours"', "Messages waiting for clients"),
+        ("/health", 'main >> text="Show"', "Rates of the last 10 minutes"),
         ("/queues/show?name=SYSTEM.DEAD.LETTER.QUEUE", 'text="Attributes"', "MAXDEPTH"),
         ("/topics/show?filter=plant/%23", "a.button", "Watching"),
         ("/queues/show?name=ORDERS", "tbody th a", "MQMD"),
@@ -252,6 +254,23 @@ def test_a_queue_is_made_and_deleted(bridge: BridgeProcess, browser: Browser) ->
     browser.do("click", "button.main")
     browser.do("sees", ".said.bad", "1 of 2 commands have mistakes")
     look(browser)
+
+
+def test_the_route_of_a_message_and_its_retained_value(bridge: BridgeProcess, browser: Browser) -> None:
+    log_in(browser, bridge, {})
+    with RawClient.connected(bridge.port, "publisher") as client:
+        client.publish("orders/kept", b"value", 1, retain=True)
+        browser.do("goto", "/topics/show?filter=orders/kept")
+        browser.do("sees", "tbody", "publisher")
+        look(browser)
+        browser.do("click", 'text="Where would a message go?"')
+        browser.do("click", "button.main")
+        browser.do("sees", "#route", "takes it queue ORDERS")
+        look(browser)
+        browser.do("goto", "/topics/show?filter=orders/kept")
+        browser.do("click", "button.danger")
+        browser.do("click", "#confirm")
+        browser.do("sees", ".said.good", "deleted the retained publication of orders/kept")
 
 
 def test_times_are_shown_in_one_zone(bridge: BridgeProcess, browser: Browser) -> None:

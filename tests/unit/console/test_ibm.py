@@ -46,6 +46,7 @@ def bridge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RemoteBridgePro
         "/objects?kind=TOPIC",
         "/objects?kind=QALIAS",
         "/search?text=mqtt",
+        "/health?range=1h",
     ],
 )
 def test_each_page_is_shown(bridge: RemoteBridgeProcess, path: str) -> None:
@@ -106,3 +107,25 @@ def test_topics_and_queues_are_found(bridge: RemoteBridgeProcess) -> None:
             ("topic", "searched/leaf"),
         }
         assert console.json("/search", text="mqtt.transmit")["matches"][0]["kind"] == "queue"
+
+
+def test_the_threads_of_the_bridge_are_connected(bridge: RemoteBridgeProcess) -> None:
+    report = Console(bridge).log_in(TOKEN).json("/health")
+    names = {one["name"] for one in report["connections"] if one["connected"]}
+    assert names >= {"transmit-queue browser", "subscriptions"}, report["connections"]
+    assert all(not one["problem"] for one in report["connections"])
+
+
+def test_a_lost_queue_manager_is_reported(bridge: RemoteBridgeProcess) -> None:
+    """The last test of this file, because the queue manager ends."""
+    console = Console(bridge).log_in(TOKEN)
+    bridge.queue_manager.kill()
+
+    def lost() -> bool:
+        connections = console.json("/health")["connections"]
+        return any(not one["connected"] and "MQRC" in one["problem"] for one in connections)
+
+    until(lost)
+    assert "not connected" in console.get("/health").text
+    result = console.json("/search", text="mqtt.transmit", kinds="queue")
+    assert (result["matches"], len(result["incomplete"])) == ([], 1)

@@ -657,3 +657,38 @@ def _upload(console: Console, path: str, content: bytes) -> Page:
         for name, more, data in parts
     )
     return console.request("POST", path, body + b"--B--\r\n", {"Content-Type": "multipart/form-data; boundary=B"})
+
+
+# Publishers and routes -----------------------------------------------------------------------------------------------
+
+
+def test_a_topic_has_publishers_and_a_value_to_clear(console: Console) -> None:
+    with RawClient.connected(console.bridge.port, "<b>pub</b>") as client:
+        client.publish("published/1", b"x", 1, retain=True)
+        page = console.get("/topics/show", filter="published/1")
+        assert is_escaped(page, "<b>pub</b>")
+        assert "Last publication" in page.text
+        assert "published/1" in console.get("/topics/show", filter="published/#").text
+        assert (
+            console.json("/topics/show", filter="published/1")["publishers"]["publishers"][0]["client_id"]
+            == "<b>pub</b>"
+        )
+        asked = console.change("/topics/clear", topic="published/1")
+        assert "Delete the retained publication of this topic?" in asked.text and "published/1" in asked.text
+        cleared = console.change("/topics/clear", topic="published/1", confirm="1", back="/topics")
+        assert "deleted the retained publication of published/1" in cleared.text
+        assert console.json("/topics/show", filter="published/1")["details"]["retained"] == []
+
+
+def test_the_route_of_a_publication_is_shown(console: Console) -> None:
+    with RawClient.connected(console.bridge.port, "routed") as client:
+        client.subscribe(("orders/+", 1))
+        assert "Nothing is published" in console.get("/topics/route", topic="orders/7").text
+        page = console.change("/topics/route", topic="orders/7", payload="{}", client_id="routed")
+        for text in ("accepted", "routed orders/+", "orders running takes it queue ORDERS", "ORDERS 0 of 5,000"):
+            assert text in page.text, text
+        client.ping()
+        assert not client.inbox
+        refused = console.change("/topics/route", topic="orders/#")
+        assert refused.status == 400 and "wildcards are for subscriptions" in refused.text
+        assert console.change("/topics/route", topic="a", client_id="nobody").status == 404

@@ -227,6 +227,15 @@ def test_many_copies_end(tmp_path: Path) -> None:
         declared(tmp_path, "           COPY p7.\n")
 
 
+def test_many_operands_and_continuation_lines_end(tmp_path: Path) -> None:
+    (tmp_path / "part.cpy").write_text("".join(f"           05 A{number} PIC X.\n" for number in range(3000)))
+    operands = "".join(f"           ==A{number}== BY ==B{number}==\n" for number in range(3000))
+    (record,) = declared(tmp_path, RECORD + f"           COPY PART REPLACING\n{operands}           .\n")
+    assert {name[0] for name in names_of(record.children)} == {"B"} and len(record.children) == 3000
+    with pytest.raises(CopybookError, match=r"r.cpy:\d+:7: too many continuation lines"):
+        declared(tmp_path, RECORD + "           05 A PIC X VALUE 'a\n" + f"      -    '{'a' * 50}\n" * 14_000)
+
+
 def test_a_file_is_read_once_and_changes_are_noticed(tmp_path: Path) -> None:
     (tmp_path / "part.cpy").write_text("           05 A PIC X.\n")
     (tmp_path / "r.cpy").write_text(RECORD + "           COPY PART.\n")
