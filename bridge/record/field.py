@@ -10,6 +10,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
+from bridge.record import Rounding
 from bridge.record.layout import RecordItem, path_of
 from bridge.record.number_formats import (
     ByteOrder,
@@ -25,7 +26,6 @@ from bridge.record.number_formats import (
 from bridge.wire import cmqc
 from bridge.wire.mq.ccsid import CharacterSet, character_set
 
-Rounding = Literal["half-up", "half-even", "down"]
 _ROUNDINGS: Final = {"half-up": ROUND_HALF_UP, "half-even": ROUND_HALF_EVEN, "down": ROUND_DOWN}
 #: Maximum number of bytes of a field, and characters of a value, in an error message.
 SHOWN: Final = 32
