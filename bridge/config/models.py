@@ -217,10 +217,12 @@ class Configuration(Section):
     @property
     def queues(self) -> BridgeQueues:
         """The queues that only the active bridge uses. Those of a shard have its number as a suffix."""
-        queues = BridgeQueues(self.common_transmission_queue)
+        common = self.common_transmission_queue
+        queues = BridgeQueues(common, common_transmission=common)
         if self.shard is None:
             return queues
-        return BridgeQueues(*(f"{name}.{self.shard.number}" for name in queues))
+        transmission, state, lock, _ = (f"{name}.{self.shard.number}" for name in queues)
+        return BridgeQueues(transmission, state, lock, common)
 
     @property
     def transmission_queue(self) -> str:
