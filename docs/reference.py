@@ -183,6 +183,10 @@ def templates() -> str:
     lines += [f"| `{name}` | {_text(words)} |" for name, words in WORDS.items()]
     lines += ["| `usr.site`, `mqps.Top` | a message property, by its folder and name |"]
     lines += [
+        "| `devices[$.id].site` | a value from a [table](../how-to/mappings.md#tables): of the row whose key is the value of"
+        " a name or field |"
+    ]
+    lines += [
         "| any other word | the message property of that name in folder `usr`, or the User Property of a publication |"
     ]
     lines += ["", "## Fields of the MQMD", ""]

@@ -29,6 +29,7 @@ from bridge.config.problems import (
     quoted,
 )
 from bridge.config.secrets import HIDDEN, names_secret, without_secret_parts
+from bridge.config.table import LookupTableName, TableConfig
 from bridge.config.values import MIB, Section, Text, size_text
 
 # One character of a scalar as written: an escape sequence in double quotes, a doubled single quote, or the character itself.
@@ -585,7 +586,7 @@ class Collection:
         """`text` is an edited copy of the file, which is parsed instead."""
         self._main = SourceFile(file, text=text)
         self.values: dict[str, Any] = dict(self._main.values)
-        """The whole configuration, with the mappings, pipelines and links of all files."""
+        """The whole configuration, with the mappings, pipelines, links and tables of all files."""
         self.problems: list[ConfigurationMistake] = list(self._main.problems)
         """Mistakes that are not visible in the values: duplicate names, paths that do not exist, unreadable files."""
         self._files = [self._main.file]
@@ -593,7 +594,7 @@ class Collection:
         self._places: dict[Location, tuple[SourceFile, Location]] = {}
         lists = {section: listed for section in _LISTED if isinstance(listed := self._main.values.get(section), list)}
         if lists:
-            for section in ("links", *_LISTED):
+            for section in ("links", "tables", *_LISTED):
                 self._places |= {(section, name): (self._main, (section, name)) for name in self._names(section)}
         for section, word in _LISTED.items():
             listed = self._main.values.get(section)
@@ -751,6 +752,8 @@ class MappingFile(Section):
     """Mappings by name, as in the configuration file. Unlike there, a list of files is not allowed."""
     links: dict[LinkName, LinkConfig] = Field(default_factory=dict)
     """Links by name, as in the configuration file."""
+    tables: dict[LookupTableName, TableConfig] = Field(default_factory=dict)
+    """Tables by name, as in the configuration file."""
     pipelines: dict[PipelineName, PipelineConfig] = Field(default_factory=dict)
     """Pipelines by name, as in the configuration file."""
     standard: StandardProfile | None = None

@@ -232,10 +232,12 @@ class Configuration(Section):
     @property
     def queues(self) -> BridgeQueues:
         """The queues that only the active bridge uses. Those of a shard have its number as a suffix."""
-        queues = BridgeQueues(self.common_transmission_queue)
+        common = self.common_transmission_queue
+        queues = BridgeQueues(common, common_transmission=common)
         if self.shard is None:
             return queues
-        return BridgeQueues(*(f"{name}.{self.shard.number}" for name in queues))
+        transmission, state, lock, _ = (f"{name}.{self.shard.number}" for name in queues)
+        return BridgeQueues(transmission, state, lock, common)
 
     @property
     def transmission_queue(self) -> str:
@@ -310,7 +312,7 @@ class Configuration(Section):
         """Replace tables by the running ones with the same file and key, which get the rows that were read for these."""
         for name, table in running.items():
             if self.tables.get(name) == table:
-                table.use(self.tables[name].content)
+                table.use(self.tables[name].content.rows)
                 self.tables[name] = table
         for mapping in self.mappings.values():
             mapping.use_tables(self.tables)

@@ -45,6 +45,8 @@ class BridgeQueues(NamedTuple):
     """Their sessions."""
     lock: str = LOCK_QUEUE
     """Open for exclusive input."""
+    common_transmission: str = DEFAULT_TRANSMISSION_QUEUE
+    """DEFXMITQ, if it leads to several bridges; otherwise `transmission`."""
 
 
 PASSWORD_VARIABLE = "MQBRIDGE_PASSWORD"

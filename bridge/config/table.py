@@ -42,6 +42,16 @@ def _file(path: Path) -> Path:
     return path
 
 
+class TableContent:
+    """The rows of a table in use. Reading an attribute of a section takes long."""
+
+    __slots__ = ("rows",)
+
+    def __init__(self) -> None:
+        #: a `bridge.mapping.table.Table`, or None before it is read
+        self.rows: Any = None
+
+
 class TableConfig(Section):
     """A table. It is equal to another one with the same file and key, whatever their content."""
 
@@ -50,16 +60,16 @@ class TableConfig(Section):
     objects, or an object of objects by key."""
     key: Annotated[str, values.text(r"[^\x00]{1,255}", "the name of a column")]
     """Name of the column that identifies a row."""
-    _content: Any = PrivateAttr(default=None)
+    _content: TableContent = PrivateAttr(default_factory=TableContent)
 
     @property
-    def content(self) -> Any:
-        """The rows in use (`bridge.mapping.table.Table`), or None before they are read."""
+    def content(self) -> TableContent:
+        """The rows in use, also after a change of the file."""
         return self._content
 
-    def use(self, content: Any) -> None:
+    def use(self, rows: Any) -> None:
         """Use these rows from now on."""
-        self._content = content
+        self._content.rows = rows
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, TableConfig) and (self.file, self.key) == (other.file, other.key)

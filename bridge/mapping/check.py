@@ -12,17 +12,25 @@ from bridge.config.mapping import AnyMapping, FilterConfig, ToMqMapping, ToMqttM
 from bridge.config.models import Configuration, Names
 from bridge.config.problems import Clash
 from bridge.config.values import listing
-from bridge.mapping.attributes import checked_template, located, names_of
+from bridge.mapping.attributes import checked_template, located, names_of, record_of
 from bridge.mapping.chosen_names import is_system
 from bridge.mapping.expression import ExpressionError
 from bridge.mapping.filter import Filter
 from bridge.mapping.loops import Loop, loops
-from bridge.mapping.record_payload import RecordLayoutError, checked_record
 from bridge.mapping.rendered import BYTE_CHECKS
 from bridge.mapping.rule import GUARANTEED_QOS, published_qos, rule_of
 from bridge.mapping.schema import SchemaError, schema_of_channel
 from bridge.mapping.table import TableError, table_of, tables_of
-from bridge.mapping.template import WORDS, FilterError, PatternError, Placeholder, RuleError, TemplateError, template_of
+from bridge.mapping.template import (
+    WORDS,
+    FilterError,
+    PatternError,
+    Placeholder,
+    RecordLayoutError,
+    RuleError,
+    TemplateError,
+    template_of,
+)
 from bridge.mapping.topic_pattern import pattern_of
 from bridge.telemetry.request import is_object_name
 
@@ -63,6 +71,8 @@ def problems(configuration: Configuration, wrong: Names | None = None) -> list[C
             invalid_tables.add(name)
     for name, pipeline in configuration.pipelines.items():
         for place, record in pipeline.records.items():
+            from bridge.mapping.record_payload import checked_record
+
             try:
                 writes = place != ("payload",)
                 checked_record(record, writes=writes)
@@ -222,6 +232,7 @@ def _warnings_of(mapping: AnyMapping, links: Mapping[str, LinkConfig]) -> Iterat
     link = links.get(side.link)
     yield from _digits(mapping)
     yield from _rejected_names(mapping)
+    yield from _of_record(mapping)
     exactly = mapping.guarantee == "exactly-once"
     if exactly and link is not None and link.failover and "failover_sessions" not in link.model_fields_set:
         yield (
@@ -252,6 +263,28 @@ def _warnings_of(mapping: AnyMapping, links: Mapping[str, LinkConfig]) -> Iterat
     link = links.get(mapping.destination.link)
     if link is not None:
         yield from _published(mapping, link)
+
+
+def _of_record(mapping: AnyMapping) -> Iterator[str]:
+    """Yield warnings about the copybook of a mapping."""
+    record = record_of(mapping)
+    if record is None:
+        return
+    for redefinition in record.layout.redefinitions:
+        if not redefinition.is_chosen:
+            titles = [item.title for item in redefinition.items.values()]
+            yield (
+                f"{listing(titles, 'and')} share their bytes, and {titles[0]} is always used (hint: payload.redefines chooses"
+                " another one)"
+            )
+    if isinstance(mapping, ToMqMapping) and mapping.attributes.format == "string":
+        for _, item in record.layout.items():
+            if item.usage != "DISPLAY" and not item.is_group:
+                yield (
+                    f"attributes.format is string, and {item.title} ({item.usage}) is not text: a conversion by the queue"
+                    " manager (MQGMO_CONVERT) would change it"
+                )
+                return
 
 
 #: Kinds of names that can be those of SYSTEM objects, and of queue managers.

@@ -15,7 +15,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 import msgspec
 
@@ -36,6 +36,7 @@ from bridge.mapping.attributes import (
     names_of,
     part_names,
     read_templates,
+    record_of,
     schema_of,
     transform_of,
     used_fields_of,
@@ -45,9 +46,8 @@ from bridge.mapping.json_document import encoded
 from bridge.mapping.message_view import body_text, in_ccsid, json_object, target
 from bridge.mapping.publisher import publisher_of
 from bridge.mapping.rates import LeftOut, MessageRates, rates_of
-from bridge.mapping.record_payload import RecordPayload, record_of
 from bridge.mapping.split import Split
-from bridge.mapping.table import TableError, Tables, tables_of
+from bridge.mapping.table import CurrentTables, TableError
 from bridge.mapping.template import RuleError
 from bridge.mapping.topic_pattern import pattern_of
 from bridge.mqtt.packets import PublishProperties
@@ -80,6 +80,9 @@ from bridge.telemetry.subscription import publication_qos
 from bridge.wire import cmqc
 from bridge.wire.mq import Typed
 from bridge.wire.mq.ccsid import character_set
+
+if TYPE_CHECKING:
+    from bridge.mapping.record_payload import RecordPayload
 
 MAX_BYTES = 16 * 1024 * 1024
 """Approximate maximum size of the entries of one rule, in bytes. A full cache is cleared, and refills with the entries in
@@ -294,7 +297,8 @@ class ToMqRule:
         #: MQTT topic filter to subscribe to
         self.source_filter = self._pattern.filter
         self._names = names_of(config, self._pattern.names)
-        self._tables = _read_tables(config)
+        self._current_tables = _current_tables(config)
+        self._tables = self._current_tables.get()
         self._filter = Filter(config.filter, self._pattern.names, of_publication=True, tables=self._tables)
         self._split = None if config.split is None else Split(config.split)
         #: decides which messages to leave out, or None
@@ -419,7 +423,7 @@ class ToMqRule:
 
     def _use_tables(self) -> None:
         """Use the present rows of tables, and forget the results of former ones."""
-        tables = tables_of(self.config.tables)
+        tables = self._current_tables.get()
         if tables != self._tables:
             self._tables, self._cache = tables, PublicationRuleCache(self.config)
 
@@ -584,7 +588,8 @@ class ToMqttRule:
         self.source_filter = self._pattern.filter if self._pattern is not None else None
         captures = self._pattern.names if self._pattern is not None else ()
         self._names = names_of(config, captures)
-        self._tables = _read_tables(config)
+        self._current_tables = _current_tables(config)
+        self._tables = self._current_tables.get()
         self._filter = Filter(config.filter, captures, tables=self._tables)
         self._split = None if config.split is None else Split(config.split)
         #: decides which messages to leave out, or None
@@ -702,7 +707,7 @@ class ToMqttRule:
 
     def _use_tables(self) -> None:
         """Use the present rows of tables, and forget the results of former ones."""
-        tables = tables_of(self.config.tables)
+        tables = self._current_tables.get()
         if tables != self._tables:
             self._tables, self._cache = tables, MessageRuleCache(self.config)
 
@@ -806,10 +811,10 @@ class ToMqttRule:
         return scope.json
 
 
-def _read_tables(config: ToMqMapping | ToMqttMapping) -> Tables:
+def _current_tables(config: ToMqMapping | ToMqttMapping) -> CurrentTables:
     """Return the tables of a mapping. Raises RuleError."""
     try:
-        return tables_of(config.tables)
+        return CurrentTables(config.tables)
     except TableError as error:
         raise RuleError(str(error)) from error
 

@@ -82,9 +82,9 @@ _IN_USE: WeakValueDictionary[tuple[Path, str, Stamp], Table] = WeakValueDictiona
 
 def table_of(config: TableConfig) -> Table:
     """Return the table in use. At first, read it. Raises TableError."""
-    if config.content is None:
+    if config.content.rows is None:
         config.use(read_table(config.file, config.key))
-    table = config.content
+    table = config.content.rows
     assert isinstance(table, Table)
     return table
 
@@ -92,6 +92,23 @@ def table_of(config: TableConfig) -> Table:
 def tables_of(configs: Mapping[str, TableConfig]) -> Tables:
     """Return the tables in use, by name. Raises TableError if one has to be read at first."""
     return {name: table_of(config) for name, config in configs.items()} if configs else NO_TABLES
+
+
+class CurrentTables:
+    """The tables of a mapping. Raises TableError if one has to be read at first."""
+
+    __slots__ = ("_contents",)
+
+    def __init__(self, configs: Mapping[str, TableConfig]) -> None:
+        tables_of(configs)
+        self._contents = {name: config.content for name, config in configs.items()}
+
+    def __bool__(self) -> bool:
+        return bool(self._contents)
+
+    def get(self) -> Tables:
+        """Return the tables in use now."""
+        return {name: content.rows for name, content in self._contents.items()}
 
 
 def stamp_of(path: Path) -> Stamp:

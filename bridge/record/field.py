@@ -10,6 +10,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
+from bridge.record import Rounding
 from bridge.record.layout import RecordItem, path_of
 from bridge.record.number_formats import (
     ByteOrder,
@@ -25,7 +26,6 @@ from bridge.record.number_formats import (
 from bridge.wire import cmqc
 from bridge.wire.mq.ccsid import CharacterSet, character_set
 
-Rounding = Literal["half-up", "half-even", "down"]
 _ROUNDINGS: Final = {"half-up": ROUND_HALF_UP, "half-even": ROUND_HALF_EVEN, "down": ROUND_DOWN}
 #: Maximum number of bytes of a field, and characters of a value, in an error message.
 SHOWN: Final = 32
@@ -218,7 +218,7 @@ class FieldCodecs:
                     raise ValueError(
                         f"{described(value)} has {len(raw)} bytes, of {length} at most (hint: truncate: true)"
                     )
-                raw = _cut(characters, value, length)
+                raw = _cut(characters, value, length, right=right)
             return raw.rjust(length, blank) if right else raw.ljust(length, blank)
 
         return (read if right or self.read_page is None else self.read_page), write
@@ -267,13 +267,12 @@ def _characters(ccsid: int, encoding: int) -> CharacterSet:
     return characters
 
 
-def _cut(characters: CharacterSet, text: str, length: int) -> bytes:
-    """Return as many characters of a text as fit into this many bytes."""
-    raw = characters.encode(text[:length])
-    end = min(len(text), length)
-    while len(raw) > length:
-        end -= max(1, (len(raw) - length) // 4)
-        raw = characters.encode(text[:end])
+def _cut(characters: CharacterSet, text: str, length: int, *, right: bool) -> bytes:
+    """Return as many characters of a text as fit into this many bytes: its beginning, or its end if it is right-justified."""
+    text = text[-length:] if right else text[:length]
+    while len(raw := characters.encode(text)) > length:
+        excess = max(1, (len(raw) - length) // 4)
+        text = text[excess:] if right else text[:-excess]
     return raw
 
 

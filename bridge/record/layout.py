@@ -6,10 +6,11 @@ Binary numbers with SYNCHRONIZED are aligned as Enterprise COBOL does (Language 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Final, Literal
+from typing import Final
 
 import msgspec
 
+from bridge.record import Naming
 from bridge.record.copybook import CopybookError, Declaration, Occurs, Sign, SourcePosition, Usage
 from bridge.record.picture import Picture
 
@@ -19,9 +20,6 @@ MAX_VALUES: Final = 100_000
 _MAX_BINARY_DIGITS: Final = 18
 #: More bytes or values than any record has. Larger numbers are not computed.
 _MANY: Final = 10**12
-
-Naming = Literal["snake", "camel", "cobol"]
-"""Names in JSON for STOCK-LEVEL: stock_level, stockLevel or STOCK-LEVEL."""
 
 
 class AlternativeChoice(msgspec.Struct, frozen=True):
@@ -115,6 +113,8 @@ class Redefinition(msgspec.Struct, eq=False):
     length: int
     #: the item that is always used, or how a field selects one
     choice: RecordItem | AlternativeSelector
+    #: whether an option makes the choice
+    is_chosen: bool = False
 
     @property
     def first(self) -> RecordItem:
@@ -137,6 +137,7 @@ class RecordLayout(msgspec.Struct, eq=False):
     #: the table with OCCURS DEPENDING ON, and the field with its number of elements
     table: RecordItem | None
     count: RecordItem | None
+    redefinitions: list[Redefinition]
 
     @property
     def maximum(self) -> int:
@@ -224,9 +225,10 @@ class _Builder:
         for option, choice in redefines.items():
             redefinition = self._named(option)
             redefinition.choice = _choice(option, redefinition, choice)
+            redefinition.is_chosen = True
         table = self._tables[0] if self._tables else None
         count = None if table is None else _count_of(record, self._tables)
-        return RecordLayout(record, table, count)
+        return RecordLayout(record, table, count, self._redefinitions)
 
     def _item(
         self,

@@ -112,14 +112,14 @@ class ConfigurationChange:
     def _use_tables(self, after: Configuration) -> list[str]:
         """Use the tables of a configuration, and return lines that describe the changes."""
         files = self._parts.table_files
-        former = {name: table.content for name, table in files.tables.items()}
+        former = {name: table.content.rows for name, table in files.tables.items()}
         after.use_tables(files.tables)
         files.use(after.tables)
         lines = [f"table {name} removed" for name in former if name not in after.tables]
         for name, table in after.tables.items():
-            if table.content is not former.get(name):
+            if table.content.rows is not former.get(name):
                 done = "changed" if name in former else "added"
-                lines.append(f"table {name} {done}: {counted(len(table.content), 'row')}")
+                lines.append(f"table {name} {done}: {counted(len(table.content.rows), 'row')}")
         return lines
 
     def _channels(self, before: Configuration, after: Configuration) -> list[ChannelConfig]:

@@ -235,6 +235,20 @@ def correct_schema(site: Site) -> None:
     publish_invalid(site)
 
 
+def write_table(content: str) -> Callable[[Site], None]:
+    def write(site: Site) -> None:
+        (site.directory / "devices.csv").write_text(content)
+
+    return write
+
+
+def with_table(site: Site) -> None:
+    write_table("id,queue\nd7,ONE\n")(site)
+    site.config["tables"] = {"devices": {"file": str(site.directory / "devices.csv"), "key": "id"}}
+    mapping = {"from": {"mqtt": "t/{id}", "link": "local"}, "to": {"queue": "{devices[id].queue}"}}
+    site.config["mappings"]["devices"] = mapping
+
+
 def publish(topic: str, number: int = 1) -> Callable[[Site], None]:
     def publish_all(site: Site) -> None:
         with RawClient.connected(site.bridge.port, "shop") as shop:
@@ -533,6 +547,15 @@ INCIDENTS = {
         with_schema,
         "mqbridge client show pump-7",
         ends=INVALID_PERIOD,
+    ),
+    "invalid table": Incident(
+        "table",
+        "the former rows of table devices stay in use: ",
+        "MqBridgeTableInvalid",
+        write_table("id,queue\nd7\n"),
+        write_table("id,queue\nd7,TWO\n"),
+        with_table,
+        "Correct the file",
     ),
     "full queue": Incident(
         "queue",

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
-import socket
-import subprocess
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -17,7 +14,6 @@ from typer.testing import CliRunner
 
 from bridge.mqtt.packets import Connack
 from bridge.mqtt.reason_codes import ReasonCode
-from bridge.telemetry.shard import Shard
 from tests.helpers.administrator import Administrator
 from tests.helpers.administrator import program as program_
 from tests.helpers.bridge_process import BridgeFailed
@@ -26,52 +22,8 @@ from tests.helpers.installed import program
 from tests.helpers.line_process import LineProcess
 from tests.helpers.patience import until
 from tests.helpers.raw_client import RawClient
-from tests.helpers.remote_bridge import ROOT, QueueManagerProcess, RemoteBridgeProcess
-
-OF = 2
-SHARDS = [Shard(number, OF) for number in range(OF)]
-
-
-def client_of(number: int, name: str = "client") -> str:
-    """A client identifier that belongs to a shard."""
-    return next(one for one in (f"{name}{count}" for count in range(1_000)) if SHARDS[number].owns(one))
-
-
-class Site:
-    """A queue manager, and the bridges of its shards."""
-
-    def __init__(self, directory: Path, remote: Callable[..., RemoteBridgeProcess]) -> None:
-        self._directory, self._remote = directory, remote
-        self.queue_manager: QueueManagerProcess | None = None
-
-    def bridge(self, number: int, name: str = "", *, of: int = OF, config: str = "") -> RemoteBridgeProcess:
-        """Make a bridge of a shard, and its queues. The first one makes the queue manager."""
-        name = name or f"shard-{number}"
-        text = f"  shard: {{number: {number}, of: {of}, server_reference: 'mqtt-{{shard}}.example.com'}}\n"
-        bridge = self._remote(
-            name,
-            settings=text,
-            config=f"control_socket: {self._directory / name}.control\n{config}",
-            queue_manager=self.queue_manager,
-        )
-        if self.queue_manager is None:
-            self.queue_manager = bridge.queue_manager
-            bridge.queue_manager.start()
-            bridge.env["MQI_STANDIN"] = bridge.queue_manager.place
-        assert bridge.config is not None
-        script = subprocess.run(
-            [MQBRIDGE, "mqsc-script", "--config", bridge.config],
-            capture_output=True,
-            text=True,
-            check=True,
-            env=bridge.env,
-        ).stdout
-        done = bridge.run_mq("run", "-", stdin=script.encode())
-        failed = [
-            line for line in done.stdout.decode().splitlines() if ": AMQ" in line and "already exists" not in line
-        ]
-        assert not failed, failed
-        return bridge
+from tests.helpers.remote_bridge import ROOT, RemoteBridgeProcess
+from tests.helpers.shards import OF, SHARDS, Site, balanced, client_of, free_port, reachable
 
 
 @pytest.fixture
@@ -121,6 +73,31 @@ def test_a_message_of_an_application_reaches_a_client_by_its_alias(site: Site) -
     bridge.mqsc(f"DEFINE QREMOTE('{name}') RQMNAME('{name}') XMITQ('SYSTEM.MQTT.TRANSMIT.QUEUE.1')\n")
     bridge.mq("put", "commands/reset", "now", "--to", name)
     assert (publish := client.take()).topic == "commands/reset" and publish.payload == b"now"
+
+
+def test_shard_0_forwards_messages_of_applications(site: Site) -> None:
+    bridges = [site.bridge(number).start() for number in range(OF)]
+    bridges[0].mqsc("ALTER QMGR DEFXMITQ('SYSTEM.MQTT.TRANSMIT.QUEUE')\n")
+    names = [client_of(number) for number in range(OF)]
+    clients = [RawClient.connected(bridge.port, name) for bridge, name in zip(bridges, names, strict=True)]
+    for name in names:
+        for number in range(3):
+            bridges[0].mq("put", "commands/reset", f"{number} {name}", "--to", name, "--persistent")
+    for name, client in zip(names, clients, strict=True):
+        received = [client.take() for _ in range(3)]
+        assert [publish.payload.decode() for publish in received] == [f"{number} {name}" for number in range(3)]
+        assert {publish.topic for publish in received} == {"commands/reset"}
+    # A queue that rejects messages delays none for other shards. Messages wait for shard 0.
+    bridges[0].mqsc("ALTER QLOCAL('SYSTEM.MQTT.TRANSMIT.QUEUE.1') PUT(DISABLED)\n")
+    bridges[0].mq("put", "commands/reset", "rejected", "--to", names[1])
+    bridges[0].mq("put", "commands/reset", "passes", "--to", names[0])
+    assert clients[0].take().payload == b"passes"
+    bridges[0].wait_for_depth("SYSTEM.DEAD.LETTER.QUEUE", 1)
+    bridges[0].mqsc("ALTER QLOCAL('SYSTEM.MQTT.TRANSMIT.QUEUE.1') PUT(ENABLED)\n")
+    bridges[0].kill()
+    bridges[0].mq("put", "commands/reset", "waits", "--to", names[1], "--persistent")
+    bridges[0].start()
+    assert clients[1].take().payload == b"waits"
 
 
 def test_a_client_of_another_shard_is_told_its_server(site: Site) -> None:
@@ -186,33 +163,11 @@ def test_a_bridge_that_yields_without_a_standby_serves_its_clients_again(site: S
     until(lambda: bridge.log.count("MQB0012I ready") == 2, lambda: bridge.log)
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-def reachable(port: int) -> bool:
-    with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) == 0
-
-
 def bridge_bit(port: int, client_id: str) -> int:
     """Connect as Mosquitto's bridge does, with bit 7 of the protocol level, and return the code of CONNACK."""
     client = RawClient(port, client_id)
     client.send(msgspec.structs.replace(client.packet, protocol_level=0x84))
     return int(client.expect(Connack).return_code)
-
-
-def balanced(text: str, listen: int, own: int, servers: list[tuple[int, int]]) -> str:
-    """Return the shipped configuration of HAProxy for bridges on this machine, given as port and admin port of each shard."""
-    text = re.sub(r"bind :8883 .*", f"bind 127.0.0.1:{listen}", text)
-    text = re.sub(r"bind :8891 .*", f"bind 127.0.0.1:{own}", text)
-    text = re.sub(r"inter 2s fall 2", "inter 100ms fall 1", text).replace("send-proxy-v2-ssl", "send-proxy-v2")
-    text = re.sub(r" *server host2 .*\n", "", text)
-    for number, (port, admin) in enumerate(servers):
-        text = text.replace(f"10.0.0.11:888{number} check port 915{number}", f"127.0.0.1:{port} check port {admin}")
-    return text
 
 
 def test_haproxy_leads_clients_to_their_shards(site: Site, tmp_path: Path) -> None:
@@ -224,7 +179,7 @@ def test_haproxy_leads_clients_to_their_shards(site: Site, tmp_path: Path) -> No
     listen, own, config = free_port(), free_port(), tmp_path / "haproxy.cfg"
     shipped = (ROOT / "deploy" / "haproxy-shards.cfg").read_text()
     config.write_text(
-        balanced(shipped, listen, own, [(bridge.port, ports[index]) for index, bridge in enumerate(bridges)])
+        balanced(shipped, listen, own, [[(bridge.port, ports[index])] for index, bridge in enumerate(bridges)])
     )
     with LineProcess([program("haproxy", installer="tests/system-packages.sh"), "-db", "-f", config]):
         until(lambda: reachable(listen), lambda: "HAProxy does not listen")

@@ -22,6 +22,7 @@ from rich.console import Console
 from rich.table import Table
 
 from bridge.config.mapping import TextPayload, ToMqMapping, ToMqttMapping
+from bridge.config.table import TableConfig
 from bridge.mapping.json_document import document_of
 from bridge.mapping.record_payload import RecordPayload
 from bridge.mapping.rule import rule_of
@@ -57,7 +58,21 @@ def steps(directory: Path) -> dict[str, dict[str, Any]]:
         "split of an array of ten, for each message": queue | {"split": "$.list"},
         "limit, nearly all left out": queue | {"limit": {"per": "{clientId}", "every": "1 h"}},
         "changes, nearly all left out": queue | {"changes": {"per": "{$.device.id}", "of": "{$.unit}"}},
+        "a table by a capture in the destination": {"to": {"queue": "PLANT.{devices[line].site}"}},
+        "a table by a field in the destination": {"to": {"queue": "PLANT.{devices[$.device.id].site}"}},
+        "transform with a table": queue | {"payload": {"transform": {"site": "{devices[$.device.id].site}"}}},
+        "transform with a table in an expression": queue
+        | {"payload": {"transform": {"site": {"expr": "devices[payload.device.id].site"}}}},
+        "filter: expr with a table": queue | {"filter": {"expr": "payload.device.id in devices"}},
     }
+
+
+def devices_in(directory: Path) -> TableConfig:
+    """Return a table of 1,000,000 rows."""
+    file = directory / "devices.csv"
+    lines = (f"{kind}{number},SITE.{number % 50},model-a" for kind in "ld" for number in range(500_000))
+    file.write_text("\n".join(["id,site,model", *lines]))
+    return TableConfig(file=file, key="id")
 
 
 COPYBOOK = """\
@@ -138,10 +153,12 @@ def main() -> None:
         for number in range(options.publications)
     ]
     with tempfile.TemporaryDirectory() as directory:
-        rules = {
-            name: rule_of("m", ToMqMapping.model_validate({"from": {"mqtt": "plant/{line}/temp"}} | config), "QM1")
-            for name, config in steps(Path(directory)).items()
-        }
+        devices = {"devices": devices_in(Path(directory))}
+        rules = {}
+        for name, config in steps(Path(directory)).items():
+            mapping = ToMqMapping.model_validate({"from": {"mqtt": "plant/{line}/temp"}} | config)
+            mapping.use_tables_of(devices)
+            rules[name] = rule_of("m", mapping, "QM1")
     best = dict.fromkeys(rules, float("inf"))
     for _ in range(options.rounds):
         for name, rule in rules.items():

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 from collections import Counter, defaultdict, deque
 
-from bridge.mqtt.packets import Packet, Puback, Pubcomp, Publish, Pubrec, Pubrel
+from bridge.mqtt.packets import Disconnect, Packet, Puback, Pubcomp, Publish, Pubrec, Pubrel
 from tests.helpers.patience import PATIENCE
 from tests.helpers.raw_client import ConnectionClosed, RawClient
 
@@ -105,6 +105,8 @@ class Publisher:
                 answers.append(Pubrel(packet.packet_id))
             elif type(packet) is Pubcomp:
                 self._released.pop(packet.packet_id, None)
+            elif type(packet) is Disconnect:  # the server shuts down, MQTT 5
+                raise ConnectionClosed
             else:
                 raise AssertionError(f"unexpected {packet}")
         if answers:
@@ -202,6 +204,8 @@ class DurableSubscriber:
                     self._not_released.discard(packet.packet_id)
                     self.released.append(number_of(self._payloads[packet.packet_id]))
                 answers.append(Pubcomp(packet.packet_id))
+            elif type(packet) is Disconnect:  # the server shuts down, MQTT 5
+                raise ConnectionClosed
             else:
                 raise AssertionError(f"unexpected {packet}")
         if answers:

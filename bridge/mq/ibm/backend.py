@@ -38,6 +38,7 @@ from bridge.mq.backend import (
 from bridge.mq.host import Events
 from bridge.mq.ibm.browser import Browser
 from bridge.mq.ibm.coordination import NO_REPLY, AnswerWatch, BackendEvents, BrowsePasses, SubscriptionBarrier
+from bridge.mq.ibm.forwarder import Forwarder
 from bridge.mq.ibm.persistent_state import Identifiers
 from bridge.mq.ibm.publisher import DividedUnit, Part, Publisher, UnitsUnderWay
 from bridge.mq.ibm.remover import FirstRemover, Removal, RemovalDispatch, Remover, Undeliverable
@@ -129,7 +130,8 @@ class IbmBackend(BackendEvents):
         self._dispatch = RemovalDispatch(self._removers)
         self._first_remover.workers = len(self._publishers) + len(self._removers)
         self._caught_up: asyncio.Future[None] = loop.create_future()
-        read_ahead = settings.read_ahead and settings.mode == "client"
+        # The publishers of other shards commit during browses, like MQ applications.
+        read_ahead = settings.read_ahead and settings.mode == "client" and shard.of == 1
         self._browser = Browser(
             poller, queues.transmission, self, passes=passes if read_ahead else None, is_shard=shard.of > 1
         )
@@ -141,6 +143,18 @@ class IbmBackend(BackendEvents):
             transmission_queue=queues.transmission if shard.of > 1 else "",
         )
         self._workers: list[Worker[Any]] = [self._browser, self._subscriber, *self._publishers, *self._removers]
+        #: forwards messages of applications to all shards
+        self._forwarder: Forwarder | None = None
+        if shard.of > 1 and shard.number == 0:
+            self._forwarder = Forwarder(
+                partial(connect, "forwarder"),
+                queues.common_transmission,
+                shard,
+                self.client_names,
+                events=self,
+                dead_letter_queue=settings.dead_letter_queue,
+            )
+            self._workers.append(self._forwarder)
         for worker in self._workers:
             worker.probe_interval = settings.probe_interval
         self._watch = AnswerWatch(
@@ -259,6 +273,8 @@ class IbmBackend(BackendEvents):
         for worker, receipt in zip(others, self._first_remover.receipts, strict=True):
             worker.take_receipt(receipt)
             worker.start()
+        if self._forwarder is not None:
+            self._forwarder.start()
         for client_id, removing in list(self._removing.items()):
             self._finish_removal(client_id, list(removing))
         recovered = RecoveredState(found, [])

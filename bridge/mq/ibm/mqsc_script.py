@@ -65,6 +65,10 @@ order holds, as MQTT 3.1.1 section 4.6 demands. A message that an
 application puts with a higher priority overtakes them.
 MONQ makes the queue manager keep the age of the oldest message, which
 the bridge reports in its metrics.""",
+    "common transmission queue": """\
+Messages that applications put to MQTT clients by their identifiers, on
+the way by DEFXMITQ. The bridge of shard 0 forwards them to the queues
+of the shards.""",
     "state queue": """\
 Session state that must survive a restart: in-flight identifiers and
 exactly-once state. Never clear this queue while clients have messages
@@ -167,8 +171,10 @@ def _route(requirements: Requirements, grantee: str, *, aliases: bool, displays:
         yield _comment(
             "Subscriptions of a shard name its transmission queue, and need neither\n"
             "DEFXMITQ nor aliases. Messages that applications put to a client by its\n"
-            "identifier need an alias that leads to the queue of its shard. For a\n"
-            "client dev1 of this shard:\n\n"
+            "identifier reach the common transmission queue by DEFXMITQ, and shard 0\n"
+            "forwards them. If no other queue managers are reached by DEFXMITQ:\n\n"
+            + _command("ALTER QMGR", [f"DEFXMITQ('{requirements.bridge_queues.common_transmission}')"])
+            + "\nOtherwise each client needs an alias. For a client dev1 of this shard:\n\n"
             + _command("DEFINE QREMOTE('dev1')", ["RQMNAME('dev1')", f"XMITQ('{queue}')"])
         )
         return

@@ -248,6 +248,8 @@ class Requirements(msgspec.Struct, kw_only=True, frozen=True):
     bridge_queues: BridgeQueues = BridgeQueues()
     #: whether the queues are those of a shard, whose subscriptions name the transmission queue
     is_shard: bool = False
+    #: the transmission queues of all shards, if this bridge forwards the messages of applications to them
+    shard_queues: tuple[str, ...] = ()
     #: the bridge's own dead-letter queue; blank if it uses the queue manager's
     dead_letter_queue: str = ""
     #: the bridge's user at the queue manager
@@ -309,6 +311,13 @@ class Requirements(msgspec.Struct, kw_only=True, frozen=True):
             QueueRequirement("state queue", queues.state, state, sessions, "Session state of MQTT clients"),
             QueueRequirement("lock queue", queues.lock, (_NORMAL, _GET), "MAXDEPTH(0)", "Open while a bridge is active"),
         ]  # fmt: skip
+        if self.shard_queues:
+            rows.append(
+                QueueRequirement(
+                    "common transmission queue", queues.common_transmission, (_XMITQ, _SHARE, _PUT, _GET), long,
+                    "Messages of applications for the clients of all shards",
+                )
+            )  # fmt: skip
         if self.mapping_state:
             recommended = f"DEFSOPT(SHARED) MAXDEPTH(100000) {length} DEFPSIST(YES)"
             purpose = "state queue of exactly-once mappings"
@@ -373,6 +382,13 @@ class Requirements(msgspec.Struct, kw_only=True, frozen=True):
         to_client = Open(_OUTPUT, self.client_destination())
         yield Authority("QUEUE", transmission, "PUT", "subscribe for MQTT clients", to_client)
         yield _status(transmission)
+        if self.shard_queues:
+            common = self.bridge_queues.common_transmission
+            yield _queue(common, "GET", "forward messages of applications to the shards", _SHARED)
+            yield _queue(common, "INQ", "inquire its attributes", _INQUIRE)
+            for name in self.shard_queues:
+                output = Open(_OUTPUT, MQOD(ObjectName=name))
+                yield Authority("QUEUE", name, "PUT", "forward messages of applications", output, needed=False)
         lock = self.bridge_queues.lock
         yield _queue(lock, "INQ", "inquire its attributes", _INQUIRE)
         yield _queue(lock, "GET", "be the only active bridge", _EXCLUSIVE)
@@ -521,6 +537,14 @@ def setmqaut(queue_manager: str, kind: str, name: str, user: str, words: str) ->
     return f"setmqaut -m {queue_manager}{profile} -t {kind.lower()} -p {user} {granted}"
 
 
+def _shard_queues(configuration: Configuration) -> tuple[str, ...]:
+    """Return the transmission queues to which the bridge of shard 0 forwards messages."""
+    shard = configuration.shard
+    if shard is None or shard.number:
+        return ()
+    return tuple(f"{configuration.common_transmission_queue}.{number}" for number in range(shard.of))
+
+
 def requirements_of(configuration: Configuration) -> Requirements:
     """Return what the bridge of a configuration needs."""
     settings = configuration.queue_manager
@@ -530,6 +554,7 @@ def requirements_of(configuration: Configuration) -> Requirements:
     common = Requirements(
         bridge_queues=configuration.queues,
         is_shard=configuration.shard is not None,
+        shard_queues=_shard_queues(configuration),
         identities=tuple(_identities(configuration)),
         user=_user(),
         mapping_state=exactly_once,

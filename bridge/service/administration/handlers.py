@@ -75,6 +75,7 @@ from bridge.service.administration import (
     queues,
     search,
     topics,
+    users,
 )
 from bridge.service.administration.parts import ROWS_AT_A_TURN, Parts
 from bridge.service.channels import place_of
@@ -420,21 +421,23 @@ HANDLERS: Final[Mapping[type[Request[Any]], Callable[[Parts, Any], Awaitable[obj
     get_type_hints(handler)["request"]: handler
     for names in map(
         vars,
-        (sys.modules[__name__], access, clients, configuration, queues, objects, dead_letters, health, search, topics),
+        (
+            sys.modules[__name__],
+            access,
+            clients,
+            configuration,
+            queues,
+            objects,
+            dead_letters,
+            health,
+            search,
+            topics,
+            users,
+        ),
     )
     for handler in list(names.values())
     if iscoroutinefunction(handler) and "request" in handler.__annotations__
 }
-
-
-def _facts(request: Request[Any]) -> dict[str, Any]:
-    """Return the fields of a request for the logs."""
-    facts: dict[str, Any] = msgspec.to_builtins(request)
-    for name in request.CONFIDENTIAL:
-        content = getattr(request, name, None)
-        if isinstance(content, bytes | str):
-            facts[name] = counted(len(content), "byte" if isinstance(content, bytes) else "character")
-    return facts
 
 
 class Administration:
@@ -458,8 +461,6 @@ class Administration:
             answer = found if isinstance(found, Answer) else Answer(result=msgspec.Raw(msgspec.json.encode(found)))
         if request.CHANGES or (request.AUDITED and getattr(request, "first", True)):
             facts = _facts(request)
-            if len(ids := facts.get("ids", ())) > MOST_IDS:
-                facts["ids"] = [*ids[:MOST_IDS], f"and {len(ids) - MOST_IDS} more"]
             audit_log.note("administration", user=user, ok=answer.ok, lines=answer.lines[:20], **facts)
             command = " ".join([facts.pop("command"), *(f"{name}={value}" for name, value in facts.items() if value)])
             outcome = "; ".join(answer.lines[:20])
@@ -468,3 +469,14 @@ class Administration:
             else:
                 log.warning("MQB9011W user %s: %s was rejected: %s", user, command, outcome)
         return answer
+
+
+def _facts(request: Request[Any]) -> dict[str, Any]:
+    """Return the fields of a request for logs, without secrets and payloads."""
+    facts: dict[str, Any] = msgspec.to_builtins(request)
+    if isinstance(payload := getattr(request, "payload", None), bytes):
+        facts["payload"] = f"{len(payload)} bytes"
+    facts |= dict.fromkeys(request.SECRETS, "(hidden)")
+    if len(ids := facts.get("ids", ())) > MOST_IDS:
+        facts["ids"] = [*ids[:MOST_IDS], f"and {len(ids) - MOST_IDS} more"]
+    return facts

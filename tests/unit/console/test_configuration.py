@@ -165,7 +165,7 @@ def test_the_check_is_audited_without_the_text(console: Console) -> None:
     checked(console, "# classified remark\n" + text_of(console))
     entries = console.json("/audit", search="config check")["entries"]
     assert entries[0]["user"] == "token admin"
-    assert "characters" in entries[0]["text"]
+    assert entries[0]["text"] == "(hidden)"
     assert "classified" not in json.dumps(entries)
     assert "classified" not in console.bridge.log
 

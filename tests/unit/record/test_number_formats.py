@@ -241,6 +241,8 @@ def test_truncation_if_the_mapping_specifies_it() -> None:
     _, write = codec("X(4)", ccsid=1208, options=options)
     assert write("aé€x") == "aé ".encode()  # no part of a character
     assert codec("X(4)", ccsid=1208)[1]("é") == "é  ".encode()
+    _, write = codec("X(4) JUST", ccsid=1208, options=options)
+    assert (write("abcdef"), write("aé€x")) == (b"cdef", "€x".encode())
 
 
 def test_binary_numbers_with_all_values_of_their_bytes() -> None:

@@ -51,12 +51,23 @@ def test_the_queues_of_a_shard_have_its_number() -> None:
     plain, shard = configuration(), configuration(shard={"number": 3, "of": 16})
     assert plain.queues == BridgeQueues()
     assert shard.queues == BridgeQueues(
-        "SYSTEM.MQTT.TRANSMIT.QUEUE.3", "SYSTEM.MQTT.PERSISTENT.STATE.3", "SYSTEM.MQTT.BRIDGE.LOCK.3"
+        "SYSTEM.MQTT.TRANSMIT.QUEUE.3",
+        "SYSTEM.MQTT.PERSISTENT.STATE.3",
+        "SYSTEM.MQTT.BRIDGE.LOCK.3",
+        "SYSTEM.MQTT.TRANSMIT.QUEUE",
     )
     names = {queue.name for queue in requirements_of(shard).queues("")}
-    assert {*shard.queues} <= names and names.isdisjoint(plain.queues)
+    assert {*shard.queues[:3]} <= names and names.isdisjoint(plain.queues)
     authorities = {(key.name, key.word) for key in (one.key for one in requirements_of(shard).authorities(""))}
     assert {("SYSTEM.MQTT.BRIDGE.LOCK.3", "GET"), ("SYSTEM.MQTT.PERSISTENT.STATE.3", "PUT")} <= authorities
+
+
+def test_shard_0_forwards_messages_to_all_shards() -> None:
+    requirements = requirements_of(configuration(shard={"number": 0, "of": 3}))
+    assert "SYSTEM.MQTT.TRANSMIT.QUEUE" in {queue.name for queue in requirements.queues("")}
+    authorities = {(one.key.name, one.key.word) for one in requirements.authorities("")}
+    assert {(f"SYSTEM.MQTT.TRANSMIT.QUEUE.{number}", "PUT") for number in range(3)} <= authorities
+    assert ("SYSTEM.MQTT.TRANSMIT.QUEUE", "GET") in authorities
 
 
 def test_the_destination_of_a_subscription_leads_to_the_transmission_queue_of_the_shard() -> None:

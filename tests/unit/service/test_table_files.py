@@ -33,8 +33,8 @@ class Devices:
 
     @property
     def sites(self) -> list[str]:
-        assert isinstance(self.config.content, Table)
-        return [row[1] for row in self.config.content._rows.values()]
+        assert isinstance(self.config.content.rows, Table)
+        return [row[1] for row in self.config.content.rows._rows.values()]
 
     @property
     def problem(self) -> str:
@@ -127,5 +127,5 @@ async def test_reloaded_tables(devices: Devices, tmp_path: Path) -> None:
     devices.files.use({"more": more})
     devices.write("id,site\n1,c\n")
     (tmp_path / "more.csv").write_text("id,site\n1,y\n2,z\n")
-    await happens(lambda: len(more.content) == 2)
+    await happens(lambda: len(more.content.rows) == 2)
     assert devices.sites == ["b"]

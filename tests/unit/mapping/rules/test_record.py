@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from bridge.config.document import load
 from bridge.config.mapping import ToMqMapping, ToMqttMapping
 from bridge.config.problems import ConfigurationError
-from bridge.mapping.check import problems
+from bridge.mapping.check import problems, warnings_of
 from bridge.mapping.rates import LeftOut
 from bridge.mapping.rule import ToMqRule, ToMqttRule, rule_of
 from bridge.mapping.template import RuleError
@@ -412,3 +412,29 @@ def test_keys_of_items_are_text(copybook: str) -> None:
     number = DOCUMENT.replace(b'"detail":"ab"', b'"detail_number":42')
     assert body_of(rule, number)[16:20] == b"\xf0\xf0\xf4\xf2"
     assert msgspec.json.decode(published(to_mqtt(copybook), message(body_of(rule, number)))[1])["detail"] == "0042"
+
+
+@pytest.mark.parametrize(
+    ("keys", "warnings"),
+    [
+        ("payload: {copybook: stock.cpy, redefines: {detail: detail}}", []),
+        (
+            "payload: {copybook: stock.cpy}",
+            [
+                "mapping m: DETAIL and DETAIL-NUMBER share their bytes, and DETAIL is always used (hint: payload.redefines"
+                " chooses another one)"
+            ],
+        ),
+        (
+            "payload: {copybook: stock.cpy, redefines: {detail: detail}}\n    attributes: {format: string}",
+            [
+                "mapping m: attributes.format is string, and ON-STOCK (COMP-3) is not text: a conversion by the queue manager"
+                " (MQGMO_CONVERT) would change it"
+            ],
+        ),
+    ],
+)
+def test_notes_of_check(copybook: str, tmp_path: Path, keys: str, warnings: list[str]) -> None:
+    file = tmp_path / "bridge.yaml"
+    file.write_text(f"mappings:\n  m:\n    from: {{mqtt: t}}\n    to: {{queue: Q}}\n    {keys}\n")
+    assert list(warnings_of(load(file, problems))) == warnings

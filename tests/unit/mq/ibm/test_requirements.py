@@ -56,7 +56,7 @@ def test_what_a_configuration_needs(monkeypatch: pytest.MonkeyPatch) -> None:
     ]
     embedded = Configuration(channels=channels, transmission_queue="XMIT")
     assert requirements_of(embedded) == Requirements(
-        bridge_queues=BridgeQueues("XMIT"), user="somebody", identities=("", "sensor")
+        bridge_queues=BridgeQueues("XMIT", common_transmission="XMIT"), user="somebody", identities=("", "sensor")
     )
     asking = embedded.model_copy(update={"queue_manager": EmbeddedQueueManagerConfig(authorities="enforced")})
     assert requirements_of(asking).identities == ("nobody", "sensor")
@@ -68,7 +68,7 @@ def test_what_a_configuration_needs(monkeypatch: pytest.MonkeyPatch) -> None:
     )
     assert requirements_of(embedded.model_copy(update={"queue_manager": queue_manager})) == Requirements(
         queue_manager="QM1",
-        bridge_queues=BridgeQueues("XMIT"),
+        bridge_queues=BridgeQueues("XMIT", common_transmission="XMIT"),
         user="ours",
         identities=("", "sensor"),
         dead_letter_queue="DLQ",

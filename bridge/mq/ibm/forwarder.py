@@ -1,0 +1,139 @@
+"""The thread that forwards messages of MQ applications to the transmission queues of the shards.
+
+Applications put messages to the queue manager that is named like a client. DEFXMITQ leads them to the common transmission
+queue, and the bridge of shard 0 moves them to the queue of the client's shard, in one unit of work, with their MQXQH.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from typing import Final, Never
+
+import msgspec
+
+from bridge.mq.dead_letter import DeadLetters
+from bridge.mq.ibm.coordination import BackendEvents
+from bridge.mq.mqi import MQOD, Connection, GetOptions, Got, MQError, get_or_none
+from bridge.mq.worker import LOST, Worker, raise_if_lost
+from bridge.telemetry.identity import ClientNames
+from bridge.telemetry.message import Message
+from bridge.telemetry.shard import Shard
+from bridge.wire import cmqc
+from bridge.wire.mq import MQMD, MalformedHeader, decode_mqxqh
+
+log = logging.getLogger(__name__)
+
+#: Maximum number of messages in a unit of work.
+_BATCH: Final = 100
+#: Milliseconds of an MQGET that waits for the first message of a unit of work.
+_WAIT: Final = 1_000
+#: Seconds between attempts after a failure of the dead-letter queue.
+_RETRY: Final = 5.0
+_GET: Final = cmqc.MQGMO_SYNCPOINT | cmqc.MQGMO_FAIL_IF_QUIESCING | cmqc.MQGMO_PROPERTIES_FORCE_MQRFH2
+_PUT: Final = cmqc.MQPMO_SYNCPOINT | cmqc.MQPMO_FAIL_IF_QUIESCING
+
+
+class Forwarder(Worker[Never]):
+    """Moves messages from the common transmission queue to those of the shards.
+
+    A message that the queue of its shard rejects goes to the dead-letter queue, so that it does not delay those of other
+    shards.
+    """
+
+    def __init__(
+        self,
+        connect: Callable[[], Connection],
+        queue: str,
+        shard: Shard,
+        names: ClientNames,
+        *,
+        events: BackendEvents,
+        dead_letter_queue: str,
+    ) -> None:
+        """`queue` is the common transmission queue."""
+        super().__init__("forwarder", connect, events=events)
+        self._queue, self._shard, self._names = queue, shard, names
+        self._dead_letter_queue = dead_letter_queue
+        #: handles of the transmission queues, by shard
+        self._outputs: dict[int, int] = {}
+
+    def opened(self, connection: Connection) -> None:
+        self._outputs = {}
+        self._input = connection.open(
+            MQOD(ObjectName=self._queue), cmqc.MQOO_INPUT_SHARED | cmqc.MQOO_FAIL_IF_QUIESCING
+        )
+        self._dead_letters = DeadLetters(connection, self._dead_letter_queue, "forwarder", self._queue)
+
+    def serve(self, connection: Connection) -> None:
+        for number in range(_BATCH):
+            wait = 0 if number else _WAIT
+            options = GetOptions(Options=_GET | (cmqc.MQGMO_WAIT if wait else 0), WaitInterval=wait)
+            got = get_or_none(connection, self._input, options)
+            self.answered()
+            if got is None:
+                if not number:
+                    return
+                break
+            self._forward(connection, got)
+            self.answered()
+        connection.commit()
+
+    def _forward(self, connection: Connection, got: Got) -> None:
+        """Put a message to the transmission queue of its shard, or to the dead-letter queue. Raises MQError."""
+        try:
+            if got.md.Format != cmqc.MQFMT_XMIT_Q_HEADER:
+                raise MalformedHeader("MQXQH", 0, f"Format of the message is {got.md.Format!r}, not MQXMIT")
+            name = decode_mqxqh(got.data).RemoteQMgrName.decode("utf-8", "replace")
+            number = self._shard.shard_of(self._names.client_of(name) or name)
+        except MalformedHeader as error:
+            log.warning("MQB4210W a message on %s specifies no client: %s", self._queue, error)
+            self._dead_letters.put(got.md, got.data, cmqc.MQRC_XQH_ERROR, str(error))
+            return
+        queue = self._queue_of(number)
+        try:
+            if number not in self._outputs:
+                options = cmqc.MQOO_OUTPUT | cmqc.MQOO_FAIL_IF_QUIESCING
+                self._outputs[number] = connection.open(MQOD(ObjectName=queue), options)
+            connection.put(self._outputs[number], Message(_descriptor(got.md), got.data), _PUT)
+        except MQError as error:
+            raise_if_lost(error)
+            if error.reason == cmqc.MQRC_BACKED_OUT:
+                raise
+            self._outputs.pop(number, None)
+            why = f"message for client {name!r} cannot be forwarded to {queue}: {error}"
+            self._dead_letters.put(got.md, got.data, error.reason, why)
+
+    def _queue_of(self, number: int) -> str:
+        return f"{self._queue}.{number}"
+
+    def failed(self, error: MQError) -> None:
+        log.error(
+            "MQB4216E forwarding messages from %s to the shards failed, trying again in %g s: %s",
+            self._queue,
+            _RETRY,
+            error,
+        )
+        assert self.connection is not None
+        try:
+            self.connection.backout()
+        except MQError as failure:
+            if failure.reason not in LOST:
+                raise
+        until = time.monotonic() + _RETRY
+        while not self.ending and time.monotonic() < until:
+            self.wait_for_jobs(0.5)
+
+
+def _descriptor(md: MQMD) -> MQMD:
+    """Return the MQMD of a forwarded message. The queue manager sets its context."""
+    return msgspec.structs.replace(
+        md,
+        UserIdentifier=b"",
+        AccountingToken=bytes(32),
+        ApplIdentityData=b"",
+        PutApplName=b"",
+        PutDate=b"",
+        PutTime=b"",
+    )
