@@ -281,6 +281,36 @@ class RouteTopic(Request[answers.TopicRoute], tag="topic route"):
     rows: int = 200
 
 
+class ListUsers(Request[list[answers.PasswordFileStatus]], tag="user list"):
+    """List the password files of the configuration, with their users."""
+
+
+class UserChange(Request[None]):
+    """A request for a user of a password file."""
+
+    user_name: Annotated[str, Meta(min_length=1, max_length=1_000)]
+    #: a password file of the configuration; blank if there is only one
+    file: str = ""
+
+
+class SetPassword(UserChange, kw_only=True, tag="user set-password"):
+    """Set the password of a user in a password file of the configuration. A new user is added.
+
+    Clients and logins that are connected stay connected.
+    """
+
+    CHANGES = True
+    SECRETS = ("password",)
+
+    password: Annotated[str, Meta(min_length=1, max_length=1_000)]
+
+
+class DeleteUser(UserChange, tag="user delete"):
+    """Delete a user from a password file of the configuration. Clients and logins that are connected stay connected."""
+
+    CHANGES = True
+
+
 class ExplainAccess(Request[answers.AccessDecision], tag="user may-publish"):
     """Return whether a user may publish to a topic via a channel, and the rules that decide.
 

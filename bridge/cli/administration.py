@@ -785,7 +785,66 @@ def may_publish(
         raise typer.Exit(FAILED)
 
 
-USER = {"may-publish": may_publish}
+@takes(BRIDGE | OUTPUT)
+def list_user() -> None:
+    """List the password files of the running bridge's configuration, with their users."""
+    columns = {
+        "user": lambda row: row[1],
+        "file": lambda row: row[0].file,
+        "used by": lambda row: ", ".join(row[0].used_by),
+    }
+
+    def table(files: list[answers.PasswordFileStatus]) -> None:
+        rows = [(file, user) for file in files for user in file.users]
+        output.print_table(*output.table_of(rows, columns), "no users")
+        for file in files:
+            if file.problem:
+                typer.echo(f"{file.file}: {file.problem}")
+
+    output.print_records(shown(requests.ListUsers()), lambda file: file.file, table=table)
+
+
+UserName = Annotated[str, argument("USER", "The user.")]
+OfFile = Annotated[
+    str, option("FILE", "A password file of the configuration. It can be omitted if there is only one.", "--file")
+]
+
+
+@takes(BRIDGE)
+def set_user_password(
+    user: UserName,
+    file: OfFile = "",
+    stdin: Annotated[bool, flag("Read the password from the first line of standard input.", "--stdin")] = False,
+) -> None:
+    """Set the password of a user in a password file of the running bridge's configuration.
+
+    A new user is added. `mqbridge passwd` does the same without a running bridge. Clients and logins that are connected stay
+    connected.
+    """
+    from bridge.cli.passwd import ask_password
+
+    password = ask_password(user, stdin)
+    if not password:
+        raise Failure("the password is empty")
+    done(requests.SetPassword(user_name=user, file=file, password=password))
+
+
+@takes(BRIDGE | YES)
+def delete_user(user: UserName, file: OfFile = "") -> None:
+    """Delete a user from a password file of the running bridge's configuration.
+
+    Clients and logins that are connected stay connected.
+    """
+    output.confirm(f"Delete user {user}?")
+    done(requests.DeleteUser(user_name=user, file=file))
+
+
+USER = {
+    "list": list_user,
+    "set-password": set_user_password,
+    "delete": delete_user,
+    "may-publish": may_publish,
+}
 
 
 # Mappings --------------------------------------------------------------------------------------------------------------

@@ -34,6 +34,12 @@ EXAMPLES = {
     "topic publishers": ("mqbridge topic publishers 'plant/#'",),
     "topic route": ("mqbridge topic route plant/line-1/temp --payload 21.5 --client pump-7",),
     "topic publish": ("mqbridge topic publish plant/line-1/target 21 --retain",),
+    "user list": ("mqbridge user list",),
+    "user set-password": (
+        "mqbridge user set-password pump-7",
+        "mqbridge user set-password anna --file /etc/mqbridge/admins",
+    ),
+    "user delete": ("mqbridge user delete pump-7",),
     "user may-publish": ("mqbridge user may-publish pump-7 PLAIN.MQTT plant/line-1/temp",),
     "mapping show": ("mqbridge mapping show orders",),
     "link show": ("mqbridge link show cloud --json",),

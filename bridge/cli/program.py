@@ -89,7 +89,7 @@ SECTIONS: Mapping[str, Mapping[str, Entry]] = {
             "Show retained publications, subscriptions and publishers, and where a publication would go.",
             "administration:TOPIC",
         ),
-        "user": Group("Explain what users may do.", "administration:USER"),
+        "user": Group("List and change users of password files, and explain what users may do.", "administration:USER"),
         "mapping": Group("List, pause and resume the mappings of a running bridge.", "administration:MAPPING"),
         "link": Group(
             "List, test and connect the links of a running bridge to other MQTT brokers.", "administration:LINK"

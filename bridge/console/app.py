@@ -23,7 +23,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 import bridge
 from bridge.administration.protocol import Request as AdministrationRequest
 from bridge.config.values import is_loopback
-from bridge.console import archive, clients, dead_letters, mappings, objects, operation, queues, topics
+from bridge.console import archive, clients, dead_letters, mappings, objects, operation, queues, topics, users
 from bridge.console.access import delete_cookies, set_cookie
 from bridge.console.bridge_access import NotRunning
 from bridge.console.console import Console, Endpoint, LoginNeeded, json_of, wants_json
@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 
 ENDPOINTS: Final[list[Endpoint]] = [
     endpoint
-    for module in (operation, clients, topics, queues, objects, dead_letters, mappings, archive)
+    for module in (operation, clients, topics, queues, objects, dead_letters, users, mappings, archive)
     for endpoint in module.routes.endpoints
 ]
 

@@ -217,7 +217,9 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
             raise RequestProblem(409, f"This needs {CONFIRM_FIELD}=1", [self.question])
         parsed(form, self.input)
         fields = [(name, value) for name, value in form if name != CSRF_FIELD]
-        names = [value for name, value in fields if name in ("id", "ids", "name", "patterns", "topic") and value]
+        names = [
+            value for name, value in fields if name in ("id", "ids", "name", "patterns", "topic", "user_name") and value
+        ]
         back = local(str(dict(form).get(BACK_FIELD) or "/"))
         return visit.console.render(
             "confirm.html", visit.request, visit.who, question=self.question, fields=fields, names=names, back=back

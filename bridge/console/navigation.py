@@ -42,7 +42,12 @@ GROUPS: Final = (
     ),
     PageGroup(
         "Clients",
-        (Page("/clients", "Clients"), Page("/subscriptions", "Subscriptions"), Page("/channels", "Channels")),
+        (
+            Page("/clients", "Clients"),
+            Page("/subscriptions", "Subscriptions"),
+            Page("/channels", "Channels"),
+            Page("/users", "Users"),
+        ),
     ),
     PageGroup("Flows", (Page("/mappings", "Mappings"), Page("/links", "Links"), Page("/pipelines", "Pipelines"))),
     PageGroup(

@@ -28,6 +28,7 @@ WINDOWS = {
 }
 #: Pages for which no link is clicked in `test_each_page_is_clicked_through`.
 FURTHER_PAGES = (
+    "/users", "/users/access?channel=PLAIN.MQTT&topic=plant/1&user=pump",
     "/topics/show?filter=plant/%23", "/topics/route?topic=orders/1",
     "/objects", "/objects?kind=TOPIC", "/objects/show?kind=QLOCAL&name=ORDERS", "/objects/commands",
     "/clients/history?id=pump-1", "/clients/trace?id=pump-1", "/clients?search=pump",
@@ -43,6 +44,9 @@ def bridge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BridgeProcess]:
     config = (
         CONFIG.format(script=script, audit=directory / "audit.jsonl") + f"archive: {{directory: {directory}/archive}}\n"
     )
+    channel = "  - {name: PLAIN.MQTT, port: 0}\n"
+    authentication = f"[{{method: password, file: {directory}/devices}}]"
+    config = config.replace(channel, f"{channel}  - {{name: DEVICES, port: 0, authentication: {authentication}}}\n")
     process = BridgeProcess(directory / "data", config=config).start()
     with (
         RawClient.connected(process.port, "<script>alert('client')</script>", clean=False) as client,
@@ -271,6 +275,27 @@ def test_the_route_of_a_message_and_its_retained_value(bridge: BridgeProcess, br
         browser.do("click", "button.danger")
         browser.do("click", "#confirm")
         browser.do("sees", ".said.good", "deleted the retained publication of orders/kept")
+
+
+def test_a_user_is_added_and_deleted(bridge: BridgeProcess, browser: Browser) -> None:
+    log_in(browser, bridge, {})
+    browser.do("goto", "/users")
+    browser.do("fill", "#user1", "clicked")
+    browser.do("fill", "#password1", "a password of a device")
+    look(browser)
+    browser.do("click", 'text="Set password"')
+    browser.do("sees", ".said.good", "added user clicked")
+    browser.do("sees", "tbody", "clicked")
+    look(browser)
+    browser.do("click", "tbody button.danger")
+    browser.do("click", "#confirm")
+    browser.do("sees", ".said.good", "deleted user clicked")
+    browser.do("click", 'text="May a user publish?"')
+    browser.do("fill", "#user", "pump")
+    browser.do("fill", "#topic", "plant/1")
+    browser.do("click", "button.main")
+    browser.do("sees", "#decision", "permits")
+    look(browser)
 
 
 def test_times_are_shown_in_one_zone(bridge: BridgeProcess, browser: Browser) -> None:

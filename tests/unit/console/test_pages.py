@@ -385,7 +385,7 @@ def test_the_api_is_documented(console: Console) -> None:
 
 
 def test_pages_do_not_import_the_service() -> None:
-    modules = "operation clients topics queues objects dead_letters mappings archive"
+    modules = "operation clients topics queues objects dead_letters users mappings archive"
     program = (
         f"import sys\nfor one in {modules!r}.split(): __import__('bridge.console.' + one)\n"
         "print([one for one in sys.modules if one.startswith('bridge.service')])"
