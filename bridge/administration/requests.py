@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from msgspec import Meta, field
 
-from bridge.administration import answers, counters, health, mapping_status
+from bridge.administration import answers, configuration, counters, health, mapping_status
 from bridge.administration import search as searching
 from bridge.administration.protocol import Request, concrete
 
@@ -512,6 +512,28 @@ class ShowAuditLog(Request[answers.AuditEntries], tag="audit show"):
 
     search: SearchText = ""
     rows: int = 200
+
+
+class ListSettings(Request[configuration.SettingPage], tag="config list"):
+    """Return one page of settings with values, defaults and sources: file and line, command line, or default."""
+
+    #: a section of the file, such as `limits`; a blank one selects all sections
+    section: Annotated[str, Meta(max_length=100)] = ""
+    #: only settings whose values differ from their defaults
+    changed: bool = False
+    #: only settings with this text in their path or value
+    search: SearchText = ""
+    skip: int = 0
+    rows: int = 1_000
+
+
+class CheckConfiguration(Request[configuration.CheckedConfiguration], tag="config check"):
+    """Check an edited copy of the configuration file, and compare it with the running bridge. Nothing is saved."""
+
+    AUDITED = True
+    SECRETS = ("text",)
+
+    text: str
 
 
 class ShowConfiguration(Request[str], tag="config show"):

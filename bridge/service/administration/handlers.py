@@ -49,7 +49,6 @@ from bridge.administration.requests import (
     ResumeMapping,
     SetLogLevel,
     ShowAuditLog,
-    ShowConfiguration,
     ShowCounters,
     ShowHistory,
     ShowLog,
@@ -59,7 +58,6 @@ from bridge.administration.requests import (
     TestLink,
     YieldToStandby,
 )
-from bridge.config.effective import effective_yaml
 from bridge.config.link import LinkConfig
 from bridge.config.models import Configuration
 from bridge.config.values import endpoint
@@ -67,7 +65,18 @@ from bridge.mq.host import Host
 from bridge.mq.mqi import MQOD, Connection, inquire
 from bridge.mqtt.reason_codes import ReasonCode
 from bridge.security import audit_log
-from bridge.service.administration import access, clients, dead_letters, health, objects, queues, search, topics, users
+from bridge.service.administration import (
+    access,
+    clients,
+    configuration,
+    dead_letters,
+    health,
+    objects,
+    queues,
+    search,
+    topics,
+    users,
+)
 from bridge.service.administration.parts import ROWS_AT_A_TURN, Parts
 from bridge.service.channels import place_of
 from bridge.service.log import LogTail, set_level
@@ -404,11 +413,6 @@ def _entries(file: Path, search: str, rows: int) -> list[dict[str, Any]]:
     return list(found)[::-1]
 
 
-async def show_configuration(parts: Parts, request: ShowConfiguration) -> str:
-    # A large configuration takes a second.
-    return await asyncio.to_thread(effective_yaml, parts.configuration)
-
-
 #: Maximum number of message identifiers in an entry of the audit log.
 MOST_IDS: Final = 50
 
@@ -416,7 +420,20 @@ MOST_IDS: Final = 50
 HANDLERS: Final[Mapping[type[Request[Any]], Callable[[Parts, Any], Awaitable[object]]]] = {
     get_type_hints(handler)["request"]: handler
     for names in map(
-        vars, (sys.modules[__name__], access, clients, queues, objects, dead_letters, health, search, topics, users)
+        vars,
+        (
+            sys.modules[__name__],
+            access,
+            clients,
+            configuration,
+            queues,
+            objects,
+            dead_letters,
+            health,
+            search,
+            topics,
+            users,
+        ),
     )
     for handler in list(names.values())
     if iscoroutinefunction(handler) and "request" in handler.__annotations__

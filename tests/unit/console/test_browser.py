@@ -174,6 +174,25 @@ def test_everything_is_searched_by_keyboard(bridge: BridgeProcess, browser: Brow
     look(browser)
 
 
+def test_an_edited_copy_is_checked(bridge: BridgeProcess, browser: Browser) -> None:
+    """The page shows the mistakes with their lines, and the text to correct them. Nothing is saved."""
+    assert bridge.config is not None
+    text = bridge.config.read_text()
+    log_in(browser, bridge, WINDOWS["dark-390"])
+    browser.do("goto", "/configuration")
+    browser.do("click", 'text="check an edited copy"')
+    browser.do("fill", "#text", text.replace("admin:", "limits: {waiting_bites: 1}\nadmin:"))
+    browser.do("click", "#check")
+    browser.do("sees", "#result", "limits.waiting_bites")
+    look(browser)
+    browser.do("fill", "#text", text.replace("admin:", "limits: {waiting_bytes: 1 MiB}\nadmin:"))
+    browser.do("click", "#check")
+    browser.do("sees", "#result", "The copy is valid.")
+    browser.do("sees", "#result tbody", "1048576")
+    look(browser)
+    assert bridge.config.read_text() == text
+
+
 def test_selected_clients_are_purged(bridge: BridgeProcess, browser: Browser) -> None:
     log_in(browser, bridge, {})
     for name in ("chosen-1", "chosen-2", "spared-1"):
@@ -340,7 +359,9 @@ def test_reading_needs_no_javascript(bridge: BridgeProcess, browser: Browser) ->
     browser.do("open", WINDOWS["light-390"] | {"javaScriptEnabled": False})
     log_in_here(browser, bridge)
     go(browser, GROUPS[2], GROUPS[2].pages[0], menu=True)
-    browser.do("goto", "/clients?search=pump")
+    browser.do(
+        "goto", "/clients?search=pump", "/configuration?show=all", "/configuration/effective", "/configuration/check"
+    )
     browser.do("sees", "tbody", "pump-1")
     browser.do("click", 'text="Log out"')
     browser.do("sees", "h1", "Log in")

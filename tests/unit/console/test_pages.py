@@ -560,7 +560,7 @@ def test_the_audit_log(console: Console) -> None:
 
 
 def test_the_configuration(console: Console) -> None:
-    text = console.get("/configuration").text
+    text = console.get("/configuration/effective").text
     assert "transmission_queue: SYSTEM.MQTT.TRANSMIT.QUEUE" in text
     assert "up/here" in text
     for page in (text, console.get("/mappings/try", name="orders").text):
