@@ -66,29 +66,34 @@ def needs_restart(key: str) -> str:
     return "" if section in LIVE or (section == "admin" and option in LIVE_OF_ADMIN) else section
 
 
+#: The default of an option without one.
+_NO_DEFAULT: Final = object()
+
+
 def _of_section(section: Section, location: Location) -> Iterator[tuple[Location, str, str | None]]:
     for option in options_of(section):
-        default = None if option.is_required else text_of(option.default)
+        default = _NO_DEFAULT if option.is_required else option.default
         yield from _of_value(option.value, option.plain, default, (*location, option.key))
 
 
 def _of_value(
-    value: Any, plain: Any, default: str | None, location: Location
+    value: Any, plain: Any, default: object, location: Location
 ) -> Iterator[tuple[Location, str, str | None]]:
-    """Yield the settings of a value; `plain` is the value without secrets."""
+    """Yield the settings of a value; `plain` is the value without secrets, `default` that of the option."""
     match value:
         case Section():
             yield from _of_section(value, location)
         case Mapping() if value and isinstance(plain, dict):
-            for (key, element), plain_element in zip(value.items(), plain.values(), strict=True):
-                yield from _of_value(element, plain_element, None, (*location, key))
+            defaults = default if isinstance(default, dict) else {}
+            for element, (key, plain_element) in zip(value.values(), plain.items(), strict=True):
+                yield from _of_value(element, plain_element, defaults.get(key, _NO_DEFAULT), (*location, key))
         case list() if isinstance(plain, list) and any(
             isinstance(element, Section | Mapping | list) for element in value
         ):
             for index, (element, plain_element) in enumerate(zip(value, plain, strict=True)):
-                yield from _of_value(element, plain_element, None, (*location, index))
+                yield from _of_value(element, plain_element, _NO_DEFAULT, (*location, index))
         case _:
-            yield location, text_of(plain), default
+            yield location, text_of(plain), None if default is _NO_DEFAULT else text_of(default)
 
 
 def text_of(value: Any) -> str:

@@ -613,7 +613,8 @@ class ToMqttRule:
         if payload.ccsid is not None and character_set(payload.ccsid) is None:
             raise RuleError.at(("payload", "ccsid"), f"CCSID {payload.ccsid} is not known here")
         self._payload_type, self._ccsid, self._encoding = payload.type, payload.ccsid, payload.encoding_number
-        self._record = record_of(self.config)
+        #: None: messages are not records
+        self.record = record_of(self.config)
         self._transform = transform_of(self.config, self._names)
         self._validate = schema_of(self.config)
 
@@ -750,7 +751,7 @@ class ToMqttRule:
             qos=qos,
             ccsid=self._ccsid,
             encoding=self._encoding,
-            record=self._record,
+            record=self.record,
             steps=steps,
             tables=self._tables,
         )

@@ -72,6 +72,8 @@ def test_each_setting_has_its_source(file: Path) -> None:
         assert (setting.value, setting.source) == (value, source), key
         if default is not None:
             assert setting.default == default, key
+    persistence = found["mappings.orders.attributes.persistence.1"]
+    assert (persistence.value, persistence.default, persistence.differs) == ("persistent", "persistent", False)
     assert not found["limits.sessions"].differs
     assert found["limits.waiting_bytes"].differs
     assert {one.section for one in found.values()} >= {"channels", "limits", "links", "mappings"}
