@@ -34,8 +34,8 @@ VALUES = {
     "queue_manager: {name: 1234}": f"1:23: queue_manager.name: expected {MQ_NAME}, in quotes, found 1234",
     "queue_manager: {data_directory: 7}": "1:33: queue_manager.data_directory: expected a path, found 7",
     r'queue_manager: {data_directory: "a\0"}': r"1:33: queue_manager.data_directory: expected a path, found 'a\x00'",
-    r'queue_manager: {scripts: ["\uD800"]}': "1:27: expected characters of Unicode (\\U and eight digits), found the surrogate"
-    " U+D800",
+    r'queue_manager: {scripts: ["\uD800"]}': "1:27: expected characters of Unicode (\\U and eight digits), found the"
+    " surrogate U+D800",
     "queue_manager: {scripts: a.mqsc}": f"1:26: queue_manager.scripts: expected {LIST}, found 'a.mqsc'",
     "queue_manager: {scripts: [a, 1]}": "1:30: queue_manager.scripts[1]: expected a path, found 1",
     LISTENER + "address: 0.0.0.0": (
