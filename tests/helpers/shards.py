@@ -123,16 +123,26 @@ class ShardProcess:
             assert not any("Traceback" in line for line in self._process.seen), "\n".join(self._process.seen)
 
 
-def balanced(text: str, listen: int, own: int, servers: Sequence[Sequence[tuple[int, int]]]) -> str:
+def balanced(
+    text: str, listen: int, own: int, servers: Sequence[Sequence[tuple[int, int]]], *, tls: Path | None = None
+) -> str:
     """Return the shipped configuration of HAProxy for bridges on this machine.
 
     `listen` and `own` are the ports of its listeners, and `servers` the port and admin port of each bridge of each shard.
+    `tls` is a directory with certificates (`tests.helpers.certificates`).
     """
+    proxy = "send-proxy-v2"
+    if tls is not None:
+        proxy = "send-proxy-v2-ssl-cn"
+        text = text.replace("bind :8883", f"bind 127.0.0.1:{listen}").replace("bind :8891", f"bind 127.0.0.1:{own}")
+        text = text.replace("/etc/haproxy/mqtt.pem", f"{tls}/haproxy.pem").replace(
+            "/etc/haproxy/clients-ca.pem", f"{tls}/ca.pem"
+        )
     text = re.sub(r"bind :8883 .*", f"bind 127.0.0.1:{listen}", text)
     text = re.sub(r"bind :8891 .*", f"bind 127.0.0.1:{own}", text)
     # However long a busy machine takes to answer.
     text = text.replace("timeout connect 5s", "timeout connect 5s\n  timeout check 20s")
-    text = re.sub(r"inter 2s fall 2", "inter 100ms fall 2", text).replace("send-proxy-v2-ssl", "send-proxy-v2")
+    text = re.sub(r"inter 2s fall 2", "inter 100ms fall 2", text).replace("send-proxy-v2-ssl-cn", proxy)
     for number, pair in enumerate(servers):
         for host, (port, admin) in enumerate(pair, 11):
             text = text.replace(
