@@ -110,7 +110,7 @@ class Campaign:
         servers = [[(one.port, one.admin) for one in pair] for pair in self.pairs]
         self._config.write_text(balanced(shipped, self._listen, free_port(), servers))
         self.publishers = [
-            Publisher(client_of(number, f"p{index}"), [f"{number}/{index}"], 1_000_000_000, 1 + index % 2, window=10)
+            Publisher(client_of(number, f"p{index}"), [f"{number}/{index}"], 1_000_000_000, 1 + index % 2, window=3)
             for number in range(OF)
             for index in range(CLIENTS)
         ]
