@@ -27,7 +27,13 @@ WINDOW = {"colorScheme": "light", "viewport": {"width": 1440, "height": 800}}
 #: Seconds of traffic, so that charts show something.
 TRAFFIC = 60
 #: file name -> path of the page
-PAGES = {"overview": "/", "clients": "/clients", "queues": "/queues", "dead-letters": "/dead-letters"}
+PAGES = {
+    "overview": "/",
+    "clients": "/clients",
+    "queues": "/queues",
+    "dead-letters": "/dead-letters",
+    "health": "/health",
+}
 SCRIPT = "DEFINE QLOCAL(PLANT.L1)\nDEFINE QLOCAL(PLANT.L2) MAXDEPTH(20)\nDEFINE QLOCAL(ALARMS)\n"
 CONFIGURATION = """
 queue_manager: {{scripts: [{script}]}}

@@ -371,6 +371,17 @@ class RoutedQueue(msgspec.Struct, kw_only=True):
     problem: str = ""
 
 
+class PasswordFileStatus(msgspec.Struct, kw_only=True):
+    """A password file of the configuration."""
+
+    file: str
+    #: what uses it: channels, the console, or MQ applications
+    used_by: list[str]
+    users: list[str]
+    #: why it cannot be read, or blank
+    problem: str = ""
+
+
 class AccessRule(msgspec.Struct, frozen=True):
     """A rule that permits or rejects a publication."""
 

@@ -34,6 +34,8 @@ class Request(msgspec.Struct, Generic[T_co], kw_only=True, tag_field="command"):
     CHANGES: ClassVar[bool] = False
     #: whether the audit log records the request although it changes nothing
     AUDITED: ClassVar[bool] = False
+    #: the fields that neither the log nor the audit log may contain
+    SECRETS: ClassVar[tuple[str, ...]] = ()
 
 
 def result_type(request: type[Request[T]]) -> type[T]:
@@ -66,3 +68,5 @@ class Answer(msgspec.Struct, kw_only=True):
     invalid: bool = False
     #: the request was refused because it names an object that does not exist
     not_found: bool = False
+    #: the bridge failed to answer; its log contains the reason
+    failed: bool = False

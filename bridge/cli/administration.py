@@ -21,7 +21,6 @@ from bridge.administration import answers, requests
 from bridge.administration.answers import age, moment
 from bridge.administration.control_socket import NoBridge
 from bridge.administration.counters import Counters, Rates, rates
-from bridge.administration.health import Gauge, HealthReport, last, mean
 from bridge.administration.mapping_status import MappingStatus
 from bridge.administration.protocol import Request
 from bridge.administration.search import SearchMatch
@@ -135,16 +134,17 @@ def _print_status(found: answers.BridgeStatus) -> None:
         f"mappings: {found.mappings}, units of work in progress: {found.units_of_work}, log level: {found.log_level}"
     )
     for problem in found.problems:
-        _print_problem(problem)
+        print_problem(problem)
 
 
-def _print_problem(problem: answers.Problem) -> None:
+def print_problem(problem: answers.Problem) -> None:
+    """Print a problem, the command that shows it, and its remedy."""
     severity = output.styled(f"PROBLEM ({problem.severity}):", "yellow" if problem.severity == "warning" else "red")
-    typer.echo(f"{severity} {problem.what}; see `{_as_typed(problem.command)}`")
+    typer.echo(f"{severity} {problem.what}; see `{as_typed(problem.command)}`")
     typer.echo(f"  since {moment(problem.since)}. {problem.remedy}")
 
 
-def _as_typed(command: str) -> str:
+def as_typed(command: str) -> str:
     """Return a command of `mqbridge` with the options that reach this bridge."""
     if command.startswith("mqbridge ") and not command.startswith("mqbridge explain"):
         for option, value in (("-c", settings.config), ("--data-dir", settings.data_dir)):
@@ -190,102 +190,11 @@ def search(
             "kind": "kind",
             "name": "name",
             "state or value": "text",
-            "command": lambda one: _as_typed(one.command),
+            "command": lambda one: as_typed(one.command),
         }
         output.print_table(*output.table_of(matches, columns), "nothing found")
 
     output.print_records(result.matches, lambda match: match.name, table=table)
-
-
-@takes(BRIDGE | OUTPUT)
-def health(
-    period: Annotated[
-        float,
-        option(
-            "TIME", "Range of the rates, from 1min to 24h.", "--period", parser=options.duration, show_default="10min"
-        ),
-    ] = 600.0,
-    name: Annotated[str, option("TEXT", "Only rates of queues, mappings and links with this text in their name.")] = "",
-    limit: Annotated[
-        int, option("N", "Print at most N rates of each kind.", "--limit", "-n", show_default=True, min=0, max=100)
-    ] = 10,
-) -> None:
-    """Show the health of the running bridge.
-
-    It has the problems by cause, the resources and their limits, the certificates, the connections to the queue manager, and
-    the rates of queues, mappings and links. The busiest come first. IBM MQ reports the depth of a queue, but no rates.
-
-    Exit status 1 if there is a problem, otherwise 0.
-    """
-    if not 60 <= period <= 86_400:
-        raise Failure("--period: expected a duration from 1min to 24h", WRONG_USAGE)
-    report = shown(requests.ShowHealth(seconds=int(period), search=name, rows=limit))
-    output.print_record(report, "health", _print_health)
-    if report.problems:
-        raise typer.Exit(FAILED)
-
-
-def _print_health(report: HealthReport) -> None:
-    for group in report.problems:
-        typer.echo(output.styled(group.cause.replace("_", " "), bold=True))
-        for problem in group.problems:
-            _print_problem(problem)
-            for remedy in problem.remedies:
-                typer.echo(f"  try `{_as_typed(f'mqbridge {remedy.command} {remedy.name}'.rstrip())}`")
-    if not report.problems:
-        typer.echo("no problems")
-    columns: dict[str, Any] = {
-        "resource": "name",
-        "used": lambda gauge: _amount(gauge, gauge.used),
-        "limit": lambda gauge: "" if gauge.limit is None else _amount(gauge, gauge.limit),
-        "%": lambda gauge: "" if gauge.share is None else f"{gauge.share:.1%}".removesuffix("%"),
-        "option": "option",
-    }
-    output.print_table(*output.table_of(report.gauges, columns), title="Resources")
-    columns = {
-        "used by": "owner",
-        "expires": lambda one: time.strftime("%Y-%m-%d", time.gmtime(one.expires_at)),
-        "days left": lambda one: int((one.expires_at - time.time()) // 86_400),
-        "file": "file",
-    }
-    if report.certificates:
-        output.print_table(*output.table_of(report.certificates, columns), title="Certificates")
-    columns = {
-        "connection": "name",
-        "state": lambda one: "connected" if one.connected else f"NOT CONNECTED: {one.problem}".removesuffix(": "),
-        "user": "user",
-        "address": "address",
-    }
-    if report.connections:
-        table = output.table_of(report.connections, columns)
-        output.print_table(*table, title="Connections to the queue manager")
-    for kind, incoming, outgoing in (
-        ("queue", "put/s", "got/s"),
-        ("mapping", "taken/s", "moved/s"),
-        ("link", "in/s", "out/s"),
-    ):
-        columns = {
-            kind: "name",
-            incoming: lambda one: _rate(last(one.incoming)),
-            "mean": lambda one: _rate(mean(one.incoming)),
-            outgoing: lambda one: _rate(last(one.outgoing)),
-            "mean ": lambda one: _rate(mean(one.outgoing)),
-        }
-        if kind == "queue":
-            columns["depth"] = lambda one: _rate(last(one.depth))
-        series = [one for one in report.rates.series if one.kind == kind]
-        if series:
-            output.print_table(*output.table_of(series, columns), title=f"Rates of {kind}s", numbers=True)
-    if report.rates.problem:
-        output.note(report.rates.problem)
-
-
-def _amount(gauge: Gauge, value: float) -> str:
-    return f"{value / 2**20:,.1f} MiB" if gauge.unit == "bytes" else f"{value:,.0f}"
-
-
-def _rate(value: float | None) -> str:
-    return "" if value is None else f"{value:,.1f}".removesuffix(".0")
 
 
 @takes(BRIDGE)
@@ -785,7 +694,66 @@ def may_publish(
         raise typer.Exit(FAILED)
 
 
-USER = {"may-publish": may_publish}
+@takes(BRIDGE | OUTPUT)
+def list_user() -> None:
+    """List the password files of the running bridge's configuration, with their users."""
+    columns = {
+        "user": lambda row: row[1],
+        "file": lambda row: row[0].file,
+        "used by": lambda row: ", ".join(row[0].used_by),
+    }
+
+    def table(files: list[answers.PasswordFileStatus]) -> None:
+        rows = [(file, user) for file in files for user in file.users]
+        output.print_table(*output.table_of(rows, columns), "no users")
+        for file in files:
+            if file.problem:
+                typer.echo(f"{file.file}: {file.problem}")
+
+    output.print_records(shown(requests.ListUsers()), lambda file: file.file, table=table)
+
+
+UserName = Annotated[str, argument("USER", "The user.")]
+OfFile = Annotated[
+    str, option("FILE", "A password file of the configuration. It can be omitted if there is only one.", "--file")
+]
+
+
+@takes(BRIDGE)
+def set_user_password(
+    user: UserName,
+    file: OfFile = "",
+    stdin: Annotated[bool, flag("Read the password from the first line of standard input.", "--stdin")] = False,
+) -> None:
+    """Set the password of a user in a password file of the running bridge's configuration.
+
+    A new user is added. `mqbridge passwd` does the same without a running bridge. Clients and logins that are connected stay
+    connected.
+    """
+    from bridge.cli.passwd import ask_password
+
+    password = ask_password(user, stdin)
+    if not password:
+        raise Failure("the password is empty")
+    done(requests.SetPassword(user_name=user, file=file, password=password))
+
+
+@takes(BRIDGE | YES)
+def delete_user(user: UserName, file: OfFile = "") -> None:
+    """Delete a user from a password file of the running bridge's configuration.
+
+    Clients and logins that are connected stay connected.
+    """
+    output.confirm(f"Delete user {user}?")
+    done(requests.DeleteUser(user_name=user, file=file))
+
+
+USER = {
+    "list": list_user,
+    "set-password": set_user_password,
+    "delete": delete_user,
+    "may-publish": may_publish,
+}
 
 
 # Mappings --------------------------------------------------------------------------------------------------------------

@@ -15,9 +15,10 @@ import msgspec
 import typer
 
 from bridge.administration.answers import counted
+from bridge.administration.configuration import Setting
 from bridge.cli.failures import FAILED, WRONG_USAGE, Failure, failure_of
 from bridge.cli.options import CONFIG, OUTPUT, Format, argument, flag, settings, takes
-from bridge.cli.output import print_record
+from bridge.cli.output import print_record, print_table, shortened, table_of
 from bridge.extras import install
 
 if TYPE_CHECKING:
@@ -39,6 +40,8 @@ class CheckFindings(msgspec.Struct):
     mistakes: list[dict[str, Any]] = []
     #: what the bridge does with this configuration
     description: list[str] = []
+    #: the settings that differ from their defaults
+    changed: list[Setting] = []
     loops: list[str] = []
     notes: list[str] = []
     #: missing files, environment variables and packages
@@ -58,6 +61,9 @@ def check(
             "--connect",
         ),
     ] = False,
+    changed: Annotated[
+        bool, flag("Print only the settings that differ from their defaults, with line and default.", "--changed")
+    ] = False,
     as_service: Annotated[
         bool,
         flag(
@@ -70,6 +76,9 @@ def check(
 
     Values of plugin options, Spark settings and message properties whose names indicate a secret, such as token or api_key,
     are printed as (hidden), and so are passwords in URLs.
+
+    With --changed, only the settings that differ from their defaults are printed, with the lines of the file that set them.
+    `-o json` has them in any case.
 
     Exit status 2 if the file has mistakes. Each mistake is a line on standard error.
 
@@ -87,7 +96,7 @@ def check(
     if as_service:
         from bridge.cli.service import restricted, running_program
 
-        options = ["--connect"] if connect else []
+        options = [*["--connect"] * connect, *["--changed"] * changed]
         words = ["check", str(config.absolute()), *options, "--output", settings.output.value]
         raise typer.Exit(subprocess.run(restricted([str(running_program()), *words]), check=False).returncode)
     findings, status = find(config, connect)
@@ -97,8 +106,17 @@ def check(
     if findings.mistakes:
         lines = tuple(str(one["text"]) for one in findings.mistakes)
         raise Failure(f"{config}: {counted(len(lines), 'mistake')}", status, lines=lines)
-    for line in findings.description:
-        typer.echo(line)
+    if changed:
+        columns: dict[str, Any] = {
+            "setting": "key",
+            "value": lambda one: shortened(one.value),
+            "default": lambda one: "(none)" if one.default is None else shortened(one.default),
+            "source": "source",
+        }
+        print_table(*table_of(findings.changed, columns), "every setting has its default")
+    else:
+        for line in findings.description:
+            typer.echo(line)
     for loop in findings.loops:
         typer.echo(f"loop: {loop}")
     for note in findings.notes:
@@ -113,6 +131,7 @@ def check(
 
 def find(config: Path, connect: bool) -> tuple[CheckFindings, int]:
     """Return the findings about a configuration file, and the exit status."""
+    from bridge.administration.setting_list import settings_of
     from bridge.cli.queue_manager import configured, read
     from bridge.config.advice import advice
     from bridge.config.effective import described
@@ -131,6 +150,7 @@ def find(config: Path, connect: bool) -> tuple[CheckFindings, int]:
         return findings, WRONG_USAGE
     empty = not configuration.model_fields_set
     configuration = configured(configuration, settings.data_dir, None, None)
+    findings.changed = [setting for setting in settings_of(configuration) if setting.differs]
     findings.description = [*described(configuration), *sizes(configuration)]
     findings.loops = [str(loop) for loop in loops_of(configuration)]
     findings.notes = list(warnings_of(configuration))

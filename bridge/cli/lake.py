@@ -150,7 +150,7 @@ def lake(
 def _record_rows(copybook: Path, options: list[str] | None, body: str, without: list[str]) -> RecordRows:
     """Return the columns of records. Raises Failure, OptionError."""
     from bridge.cli.record import record_options
-    from bridge.mapping.record_payload import RecordLayoutError
+    from bridge.mapping.template import RecordLayoutError
     from bridge.spark.record_columns import RecordColumns, RecordRows
 
     try:

@@ -174,6 +174,11 @@ def print_facts(facts: Iterable[tuple[str, object]], width: int) -> None:
             typer.echo(f"{name:<{width}} {printable(str(value))}")
 
 
+def shortened(text: str, most: int = 60) -> str:
+    """Return a text of at most `most` characters, for a table."""
+    return text if len(text) <= most else f"{text[: most - 3]}..."
+
+
 def printable(text: str) -> str:
     """Return a text with control characters escaped, because clients choose their names and topics."""
     return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)

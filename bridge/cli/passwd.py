@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from bridge.cli.failures import NOT_FOUND, WRONG_USAGE, Failure
+from bridge.cli.failures import FAILED, NOT_FOUND, WRONG_USAGE, Failure
 from bridge.cli.options import YES, argument, flag, option, takes
 from bridge.cli.output import confirm, say
 
@@ -37,30 +37,32 @@ def passwd(
     The file is for `method: password` and `method: scram` of a channel's `authentication`. It contains a hash of the
     password (argon2id) and a SCRAM-SHA-256 verifier, but not the password. A running bridge uses the new file immediately.
     """
-    from bridge.security.password_file import PasswordEntry, hash_of, read_password_file, write_password_file
-    from bridge.security.scram import verifier_of
+    from bridge.security.password_changes import InvalidUser, check_user, delete_user, set_password
+    from bridge.security.password_file import read_password_file
 
-    entries = read_password_file(file) if file.exists() else {}
     if show:
-        for name in entries:
+        for name in read_password_file(file) if file.exists() else {}:
             typer.echo(name)
         return
-    if not user or not user.isprintable() or ":" in user or user.startswith("#") or user != user.strip():
-        raise Failure("expected a user name without colons, # at the start, or blanks at start or end", WRONG_USAGE)
-    if delete:
-        confirm(f"Delete user {user}?")
-        if entries.pop(user, None) is None:
-            raise Failure(f"{file} has no user {user!r}", NOT_FOUND)
-    else:
-        password = sys.stdin.readline().rstrip("\r\n") if stdin else _ask(user)
-        if not password:
-            raise Failure("the password is empty")
-        entries[user] = PasswordEntry(hash_of(password), verifier_of(password, scram_iterations))
-    write_password_file(file, entries)
+    try:
+        check_user(user or "")
+        assert user is not None
+        if delete:
+            confirm(f"Delete user {user}?")
+            if not delete_user(file, user):
+                raise Failure(f"{file} has no user {user!r}", NOT_FOUND)
+        else:
+            set_password(file, user, ask_password(user, stdin), scram_iterations)
+    except InvalidUser as error:
+        status = WRONG_USAGE if str(error).startswith("expected") else FAILED
+        raise Failure(str(error), status) from error
     say(f"{file}: {'deleted user' if delete else 'set the password of user'} {user}")
 
 
-def _ask(user: str) -> str:
+def ask_password(user: str, stdin: bool) -> str:
+    """Return the password from the first line of standard input, or ask twice for it. Raises Failure."""
+    if stdin:
+        return sys.stdin.readline().rstrip("\r\n")
     first = getpass(f"Password of {user}: ")
     if first != getpass("Again: "):
         raise Failure("the passwords differ; nothing was changed")

@@ -80,7 +80,7 @@ SECTIONS: Mapping[str, Mapping[str, Entry]] = {
     },
     "Administer a running bridge": {
         "status": "administration:status",
-        "health": "administration:health",
+        "health": "health:health",
         "top": "administration:top",
         "search": "administration:search",
         "channel": Group("List, start and stop the telemetry channels of a running bridge.", "administration:CHANNEL"),
@@ -89,12 +89,13 @@ SECTIONS: Mapping[str, Mapping[str, Entry]] = {
             "Show retained publications, subscriptions and publishers, and where a publication would go.",
             "administration:TOPIC",
         ),
-        "user": Group("Explain what users may do.", "administration:USER"),
+        "user": Group("List and change users of password files, and explain what users may do.", "administration:USER"),
         "mapping": Group("List, pause and resume the mappings of a running bridge.", "administration:MAPPING"),
         "link": Group(
             "List, test and connect the links of a running bridge to other MQTT brokers.", "administration:LINK"
         ),
         "log": Group("Set the log level of a running bridge.", "administration:LOG"),
+        "config": Group("Show and check the configuration of a running bridge.", "configuration:CONFIG"),
         "reload": "administration:reload",
         "yield": "administration:yield_",
         "group": Group("Show the bridges of all shards.", _of("group", "status shard")),

@@ -71,13 +71,21 @@ def configured(
         changes["queue_manager"] = base.queue_manager.model_copy(update=directory)
     elif data_dir is not None:
         raise Failure(f"--data-dir {data_dir}: a bridge on IBM MQ has no data directory", WRONG_USAGE)
+    places = dict(base.places)
+    if data_dir is not None:
+        places["queue_manager", "data_directory"] = "--data-dir"
+    elif os.environ.get(DATA_DIRECTORY_VARIABLE):
+        places.setdefault(("queue_manager", "data_directory"), DATA_DIRECTORY_VARIABLE)
     if log_level is not None:
+        places["log", "level"] = "--log-level"
         changes["log"] = base.log.model_copy(update={"level": log_level})
     if port is not None:
         if not base.channels:
             raise Failure("--port: the configuration file has no channel", WRONG_USAGE)
+        places["channels", 0, "port"] = "--port"
         changes["channels"] = [base.channels[0].model_copy(update={"port": port}), *base.channels[1:]]
     configuration = base.model_copy(update=changes)
+    configuration.locate(base.file, places)
     if port is not None and (found := clashes(configuration)):
         text = "; ".join(f"expected {clash.expected}, found {clash.found}" for clash in found)
         raise Failure(f"--port {port}: {text}", WRONG_USAGE)

@@ -171,7 +171,8 @@ def _yaml(option: str, text: str) -> Any:
 
 def _record(payload: RecordConfig) -> RecordPayload:
     """Return the record of a copybook. Raises Failure."""
-    from bridge.mapping.record_payload import RecordLayoutError, RecordPayload
+    from bridge.mapping.record_payload import RecordPayload
+    from bridge.mapping.template import RecordLayoutError
 
     try:
         return RecordPayload(payload)
@@ -181,7 +182,7 @@ def _record(payload: RecordConfig) -> RecordPayload:
 
 def _machine(payload: RecordConfig, record: RecordPayload) -> tuple[int, int]:
     """Return the CCSID and the Encoding of records. Raises Failure."""
-    from bridge.mapping.record_payload import RecordLayoutError
+    from bridge.mapping.template import RecordLayoutError
     from bridge.telemetry.message import CCSID_UTF8
 
     ccsid = payload.ccsid or CCSID_UTF8

@@ -32,7 +32,12 @@ Made = TypeVar("Made")
 def try_mapping(
     mapping: Annotated[str, argument("MAPPING", "Name of the mapping.")],
     topic: Annotated[str | None, option("TOPIC", "Topic of the publication.")] = None,
-    payload: Annotated[str | None, option("TEXT", "The payload or body.")] = None,
+    payload: Annotated[
+        str | None,
+        option(
+            "TEXT", "The payload or body. For a mapping of COBOL records to MQTT: a JSON object becomes the record."
+        ),
+    ] = None,
     payload_file: Annotated[Path | None, option("FILE", "File with the payload.")] = None,
     message: Annotated[
         Path | None,
@@ -146,19 +151,22 @@ def try_mapping(
     asked = message_in(request, None, None) if request is not None else None
 
     def message_of_body(body: bytes) -> Message:
-        made = message_of(body, format, ccsid, encoding)
+        made = trial.message(body, format, ccsid, encoding)
         return made if not properties else with_properties(made, properties_in(properties))
 
     if samples is not None:
-        given = (
-            map(message_of_body, samples.read_bytes().splitlines())
+        messages: Iterable[Callable[[], Message]] = (
+            [partial(message_of_body, line) for line in samples.read_bytes().splitlines()]
             if each_line
-            else messages_in(samples, format, ccsid, encoding)
+            else [partial(_itself, one) for one in messages_in(samples, format, ccsid, encoding)]
         )
-        _print_results(partial(_published_to, trial, one, topic, asked) for one in given)
+        _print_results(partial(_published_to, trial, one, topic, asked) for one in messages)
         return
-    tried = message_in(message, format, ccsid, encoding) if message is not None else message_of_body(body or b"")
-    made = _made(mapping, steps, lambda done: trial.publications(tried, topic, asked, done))
+
+    def tried() -> Message:
+        return message_in(message, format, ccsid, encoding) if message is not None else message_of_body(body or b"")
+
+    made = _made(mapping, steps, lambda done: trial.publications(tried(), topic, asked, done))
     _print_publications(trial.rule.config.destination.link, made, splits=trial.splits)
 
 
@@ -168,9 +176,15 @@ def _put_to(trial: Trial, publication: Publication) -> list[str]:
     return [f"topic {to.name}" if to.is_topic else f"queue {to.name}" for to in destinations]
 
 
-def _published_to(trial: Trial, message: Message, topic: str | None, request: Message | None) -> list[str]:
+def _itself(message: Message) -> Message:
+    return message
+
+
+def _published_to(
+    trial: Trial, message: Callable[[], Message], topic: str | None, request: Message | None
+) -> list[str]:
     """Return the topics of the publications of a message. Raises NotTaken or Unmappable."""
-    return [f"topic {publication.topic}" for publication in trial.publications(message, topic, request)]
+    return [f"topic {publication.topic}" for publication in trial.publications(message(), topic, request)]
 
 
 def _print_results(samples: Iterable[Callable[[], Iterable[str]]]) -> None:

@@ -115,6 +115,10 @@ _STRAIGHT_QUOTES = "replace the typographic quotes with \" or '"
 _UNQUOTED_TEMPLATE = re.compile(r""":\s+(?P<text>[^"'\s{,\[#][^"',{}]*\{[^{}]+\}[^\s,}]*|\{[^{}:]*\}[^\s,}]+)""")
 
 
+#: An escape such as "\ud83d" makes one, which no text in UTF-8 can contain.
+_SURROGATE = re.compile(r"[\ud800-\udfff]")
+
+
 class _Composer(yaml.SafeLoader):
     """PyYAML's composer, which checks size, depth, tags and the number of documents before it builds anything."""
 
@@ -132,6 +136,9 @@ class _Composer(yaml.SafeLoader):
                 self._source.refuse(*_place(event.start_mark), f"at most {MAX_NODES} values in the file", "more")
             if tag := getattr(event, "tag", None):
                 self._source.tell(_place(event.start_mark), "", "a value without a tag", tag.replace(_YAML_TAG, "!!"))
+        if isinstance(event, yaml.ScalarEvent) and (surrogate := _SURROGATE.search(event.value)) is not None:
+            found = f"the surrogate U+{ord(surrogate[0]):04X}"
+            self._source.refuse(*_place(event.start_mark), "characters of Unicode (\\U and eight digits)", found)
         if isinstance(event, yaml.CollectionStartEvent):
             self._depth += 1
             if self._depth > MAX_DEPTH:
@@ -156,8 +163,11 @@ class SourceFile:
     Raises ConfigurationError if the file cannot be read or is not YAML.
     """
 
-    def __init__(self, file: Path, sections: Container[str] | None = None) -> None:
-        """Parse a file, or only the given top-level sections. Mistakes in other sections are then ignored."""
+    def __init__(self, file: Path, sections: Container[str] | None = None, text: str | None = None) -> None:
+        """Parse a file, or only the given top-level sections. Mistakes in other sections are then ignored.
+
+        `text` is an edited copy of the file, which is parsed instead.
+        """
         self.file = file
         self._directory = file.absolute().parent
         self.values: dict[str, Any] = {}
@@ -167,7 +177,7 @@ class SourceFile:
         self._nodes: dict[Location, yaml.Node] = {}
         self._keys: dict[Location, yaml.Node] = {}
         self._count = 0
-        text = self._decoded(self._bytes())
+        text = self._decoded(self._bytes()) if text is None else text
         if sections is not None:
             text = _only(text, sections)
         self._text = text
@@ -223,6 +233,18 @@ class SourceFile:
     def key_place(self, location: Location) -> str:
         """Return the position of the key at `location`, as `file:line`."""
         return f"{self.file}:{_place(self._keys[location].start_mark)[0]}"
+
+    def places(self) -> Iterator[tuple[Location, int]]:
+        """Yield the locations of all values with the lines of their keys, or of the values if they have none."""
+        for location, node in self._nodes.items():
+            if location:
+                yield location, _place(self._keys.get(location, node).start_mark)[0]
+
+    def strings(self) -> Iterator[tuple[Location, str]]:
+        """Yield the locations of all values that are text."""
+        for location, node in self._nodes.items():
+            if isinstance(node, yaml.ScalarNode) and isinstance(text := _scalar(node), str):
+                yield location, text
 
     def _bytes(self) -> bytes:
         try:
@@ -437,14 +459,14 @@ _LISTED = {"mappings": "mapping", "pipelines": "pipeline"}
 _NOT_HERE = "the standard profile as it is shipped, because it cannot be set (write attributes: in a mapping instead)"
 
 
-def load(path: Path, examine: Examine | None = None) -> Configuration:
+def load(path: Path, examine: Examine | None = None, text: str | None = None) -> Configuration:
     """Load the configuration from the YAML file `path`.
 
     Missing keys have their defaults. An empty file is valid. Relative paths in the file are relative to its directory. Raises
     ConfigurationError with all problems of the file and of the mapping files that it names, in line order. A syntax error
-    hides later problems of the same file.
+    hides later problems of the same file. `text` is an edited copy of the file, which is read instead.
     """
-    collection = Collection(path)
+    collection = Collection(path, text)
     problems = list(collection.problems)
     found: list[Clash] = []
     wrong: dict[str, set[str]] = {}
@@ -461,7 +483,40 @@ def load(path: Path, examine: Examine | None = None) -> Configuration:
     problems += [collection.clash_problem(clash) for clash in found]
     if problems:
         raise ConfigurationError(collection.in_order(problems))
+    configuration.locate(path, collection.places())
     return configuration
+
+
+def new_files(path: Path, text: str) -> list[ConfigurationMistake]:
+    """Return a mistake for each existing file that an edited copy of the file `path` names, and the file itself does not.
+
+    Messages about mistakes quote the files that they are in, so a copy from somebody else could read any file. Raises
+    ConfigurationError if the copy is not YAML.
+    """
+    copy, directory = SourceFile(path, text=text), path.absolute().parent
+    try:
+        known = {_real(directory, written) for _, written in SourceFile(path).strings()}
+    except ConfigurationError:
+        known = set()
+    mistakes = []
+    for location, written in copy.strings():
+        real = _real(directory, written)
+        if real is None or real in known:
+            continue
+        is_listed = len(location) == 2 and location[0] in _LISTED
+        if real.is_file() or (is_listed and real.is_dir()):
+            expected = "only files that the present configuration names (check others with `mqbridge check`)"
+            mistakes.append(copy.problem(location, expected))
+    return mistakes
+
+
+def _real(directory: Path, written: str) -> Path | None:
+    """Return the file or directory that a text names, or None if there is none."""
+    try:
+        real = (directory / written).resolve()
+        return real if real.exists() else None
+    except (OSError, RuntimeError, ValueError):  # too long, a circle of links, a NUL
+        return None
 
 
 def _value_problem(collection: Collection, detail: ErrorDetails) -> ConfigurationMistake:
@@ -501,7 +556,8 @@ def _valid_parts(values: Mapping[str, Any], details: list[ErrorDetails]) -> tupl
     parts: dict[str, Any] = copy.deepcopy(dict(values))
     wrong: dict[str, set[str]] = {}
     for _ in range(MAX_DEPTH):  # leaving out an option can make others invalid
-        for section, *below in (place_of(detail, Configuration)[0] for detail in details if detail["type"] != "clash"):
+        places = (place_of(detail, Configuration)[0] for detail in details if detail["type"] != "clash")
+        for section, *below in filter(None, places):  # a detail about the whole file has no place
             if section in _NAMED and below:
                 wrong.setdefault(str(section), set()).add(str(below[0]))
             if section == "channels" and below:
@@ -534,8 +590,9 @@ class Collection:
     Raises ConfigurationError if the configuration file cannot be read or is not YAML.
     """
 
-    def __init__(self, file: Path) -> None:
-        self._main = SourceFile(file)
+    def __init__(self, file: Path, text: str | None = None) -> None:
+        """`text` is an edited copy of the file, which is parsed instead."""
+        self._main = SourceFile(file, text=text)
         self.values: dict[str, Any] = dict(self._main.values)
         """The whole configuration, with the mappings, pipelines, links and tables of all files."""
         self.problems: list[ConfigurationMistake] = list(self._main.problems)
@@ -584,6 +641,19 @@ class Collection:
         """Sort `problems` by file, in reading order, then by position."""
         order = {file: index for index, file in enumerate(self._files)}
         return sorted(problems, key=lambda one: (order.get(one.file, len(order)), one.line or 0, one.column or 0))
+
+    def places(self) -> dict[Location, str]:
+        """Return the places of all values of the merged configuration, as `file:line`."""
+        places = {location: f"{self._main.file}:{line}" for location, line in self._main.places()}
+        entries: dict[SourceFile, dict[Location, Location]] = {}
+        for merged, (source, way) in self._places.items():
+            entries.setdefault(source, {})[way] = merged
+        for source, ways in entries.items():
+            for location, line in source.places():
+                for length in (2, 3):  # an entry is at (section, name), or at (section, index, name) in a list of files
+                    if (entry := ways.get(location[:length])) is not None:
+                        places[*entry, *location[length:]] = f"{source.file}:{line}"
+        return places
 
     def _written(self, location: Location) -> tuple[SourceFile, Location]:
         source, way = self._places.get(location[:2], (self._main, location[:2]))

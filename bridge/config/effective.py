@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from pydantic_core import to_jsonable_python
 
@@ -42,7 +42,7 @@ def described(configuration: Configuration) -> list[str]:
 
 def _plain(value: Any) -> Any:
     if isinstance(value, Section):
-        return dict(_options(value))
+        return {option.key: option.plain for option in options_of(value)}
     if isinstance(value, Mapping):
         return {to_jsonable_python(key): _chosen(element, str(key)) for key, element in value.items()}
     if isinstance(value, list | tuple):
@@ -65,11 +65,30 @@ def _chosen(value: Any, key: str) -> Any:
     return without_secret_parameters(plain) if isinstance(plain, str) else plain
 
 
-def _options(section: Section) -> Iterator[tuple[str, Any]]:
+class EffectiveOption(NamedTuple):
+    """An option of a section."""
+
+    key: str
+    value: Any
+    #: the value as plain data, in which secrets are hidden
+    plain: Any
+    is_required: bool
+    #: the default as plain data; None if the option is required
+    default: Any
+
+
+def options_of(section: Section) -> Iterator[EffectiveOption]:
+    """Yield the options of a section that have an effect, or that the file sets."""
     for name, option in type(section).model_fields.items():
         value = getattr(section, name)
         key = option.alias or name
-        plain = to_jsonable_python(value) if key in _OPEN else _plain(value)
+        plain = _plain_option(key, value)
         has_effect = plain not in (None, [], {}) and name not in section.irrelevant
         if has_effect or name in section.model_fields_set:
-            yield key, plain
+            required = option.is_required()
+            default = None if required else _plain_option(key, option.get_default(call_default_factory=True))
+            yield EffectiveOption(key, value, plain, required, default)
+
+
+def _plain_option(key: str, value: Any) -> Any:
+    return to_jsonable_python(value) if key in _OPEN else _plain(value)

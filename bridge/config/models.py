@@ -7,9 +7,10 @@ bind no port. An invalid value raises `pydantic.ValidationError`, whose message 
 
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, ValidationInfo, model_validator
+from pydantic import Field, PrivateAttr, ValidationInfo, model_validator
 from pydantic_core import PydanticCustomError
 
 from bridge.config import values
@@ -165,6 +166,20 @@ class PasswordCacheConfig(Section):
     embedded queue manager, and in memory only for a queue manager of IBM MQ."""
 
 
+class ConfigurationOrigin:
+    """Where the values of a configuration are from. All origins are equal, so that configurations compare by their values."""
+
+    def __init__(self, file: Path | None = None, places: Mapping[Location, str] = MappingProxyType({})) -> None:
+        self.file = file
+        self.places = places
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ConfigurationOrigin)
+
+    def __hash__(self) -> int:
+        return 0
+
+
 class Configuration(Section):
     """The whole file."""
 
@@ -228,6 +243,22 @@ class Configuration(Section):
     def transmission_queue(self) -> str:
         """The queue for messages that wait for the clients of this bridge."""
         return self.queues.transmission
+
+    _origin: ConfigurationOrigin = PrivateAttr(default_factory=ConfigurationOrigin)
+
+    @property
+    def file(self) -> Path | None:
+        """The file that the configuration was loaded from. None: defaults only."""
+        return self._origin.file
+
+    @property
+    def places(self) -> Mapping[Location, str]:
+        """Location of a value -> its place, such as `bridge.yaml:7`, or the option of the command line that set it."""
+        return self._origin.places
+
+    def locate(self, file: Path | None, places: Mapping[Location, str]) -> None:
+        """Set the file, and the places of the values."""
+        self._origin = ConfigurationOrigin(file, places)
 
     @property
     def control_socket_path(self) -> Path | None:

@@ -2,17 +2,20 @@
 
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, PrivateAttr, Tag, model_validator
 from pydantic.types import Discriminator
 
 from bridge.config import values
 from bridge.config.values import Section, Truth
-from bridge.record.copybook import CopybookError, CopybookFiles, parse
-from bridge.record.field import CodecOptions, Rounding
-from bridge.record.layout import AlternativeChoice, Naming, RecordLayout, layout_of
+from bridge.record import Naming, Rounding
 from bridge.wire.mq.ccsid import character_set
+
+if TYPE_CHECKING:  # few configurations have records
+    from bridge.record.copybook import CopybookFiles
+    from bridge.record.field import CodecOptions
+    from bridge.record.layout import AlternativeChoice, RecordLayout
 
 EncodingWord = Literal["normal", "reversed", "s390", "x86"]
 _ENCODINGS: dict[str, int] = {"normal": 273, "reversed": 546, "s390": 785, "x86": 530}
@@ -41,8 +44,10 @@ class RedefinesConfig(Section):
     """The item for all other values. None: they are errors."""
 
     @property
-    def choice(self) -> AlternativeChoice:
+    def choice(self) -> "AlternativeChoice":
         """The choice for the layout."""
+        from bridge.record.layout import AlternativeChoice
+
         return AlternativeChoice(self.field, self.items, self.other)
 
 
@@ -111,7 +116,7 @@ class RecordOptions(Section):
     """Only with `record`, in a mapping to MQ: the signs of zoned numbers that are written in an ASCII character set: `{`, `A`
     to `R` and `}`, as converted from EBCDIC, or digits and `p` to `y`, as compilers on ASCII machines write. Both are
     read."""
-    _files: CopybookFiles | None = PrivateAttr(default=None)
+    _files: Any = PrivateAttr(default=None)
 
     def first_specified(self, options: Iterable[str]) -> str | None:
         """Return the first of these options that is not at its default, or None."""
@@ -123,27 +128,37 @@ class RecordOptions(Section):
 
     def read_copybook(self) -> None:
         """Read the copybook, so that a reload notices a changed file. Errors are raised by `layout`."""
+        from bridge.record.copybook import CopybookError, parse
+
         with suppress(OSError, CopybookError):
             parse(self.files)
 
     @property
-    def files(self) -> CopybookFiles:
+    def files(self) -> "CopybookFiles":
         """The copybook and the files that it copies."""
+        from bridge.record.copybook import CopybookFiles
+
         assert self.copybook is not None
         if self._files is None:
             self._files = CopybookFiles(self.copybook)
-        return self._files
+        files: CopybookFiles = self._files
+        return files
 
-    def layout(self) -> RecordLayout:
+    def layout(self) -> "RecordLayout":
         """Return the layout of the record. Raises OSError, CopybookError, LayoutError."""
+        from bridge.record.copybook import parse
+        from bridge.record.layout import layout_of
+
         choices = {
             name: choice if isinstance(choice, str) else choice.choice for name, choice in self.redefines.items()
         }
         return layout_of(parse(self.files), self.record, self.names, choices)
 
     @property
-    def codec_options(self) -> CodecOptions:
+    def codec_options(self) -> "CodecOptions":
         """How values are converted."""
+        from bridge.record.field import CodecOptions
+
         return CodecOptions(
             numbers=self.numbers,
             truncate=self.truncate,

@@ -23,10 +23,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 import bridge
 from bridge.administration.protocol import Request as AdministrationRequest
 from bridge.config.values import is_loopback
-from bridge.console import archive, clients, dead_letters, mappings, objects, operation, queues, topics
+from bridge.console import archive, clients, dead_letters, mappings, objects, operation, queues, topics, users
 from bridge.console.access import delete_cookies, set_cookie
 from bridge.console.bridge_access import NotRunning
-from bridge.console.console import Console, Endpoint, LoginNeeded, json_of, wants_json
+from bridge.console.console import Console, Done, Endpoint, ErrorReport, LoginNeeded, json_of, wants_json
 from bridge.console.forms import ANONYMOUS_SIZE, FORM_TYPES, RequestProblem, form_of, here, link, local
 from bridge.console.metrics import MetricsPage, health, readiness
 from bridge.console.pace import Pace, PacedRequests
@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 
 ENDPOINTS: Final[list[Endpoint]] = [
     endpoint
-    for module in (operation, clients, topics, queues, objects, dead_letters, mappings, archive)
+    for module in (operation, clients, topics, queues, objects, dead_letters, users, mappings, archive)
     for endpoint in module.routes.endpoints
 ]
 
@@ -169,7 +169,9 @@ async def _openapi(request: Request) -> Response:
 
 def openapi() -> dict[str, Any]:
     """Return the OpenAPI document of all pages and changes."""
-    types = [one.output for one in ENDPOINTS if not _is_response(one)] + [one.input for one in ENDPOINTS]
+    types = (
+        [one.output for one in ENDPOINTS if not _is_response(one)] + [one.input for one in ENDPOINTS] + [ErrorReport]
+    )
     schemas, components = msgspec.json.schema_components(types, ref_template="#/components/schemas/{name}")
     outputs = iter(schemas)
     paths: dict[str, dict[str, Any]] = {}
@@ -193,9 +195,7 @@ def openapi() -> dict[str, Any]:
             operation["requestBody"] = {"content": forms}
             if endpoint.question:
                 operation["description"] = "Must be confirmed with the additional field `confirm=1`."
-        operation["responses"] = {"200": {"description": "OK", "content": content}}
-        if endpoint.changes:
-            operation["responses"]["409"] = {"description": "The change was not made, or must be confirmed."}
+        operation["responses"] = {"200": {"description": "OK", "content": content}} | _errors(endpoint)
         paths.setdefault(endpoint.path, {})[endpoint.method.lower()] = operation
     return {
         "openapi": "3.1.0",
@@ -204,6 +204,42 @@ def openapi() -> dict[str, Any]:
         "components": {"schemas": components, "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}}},
         "security": [{"token": []}],
     }
+
+
+#: What statuses mean, and those that only requests with a form, changes, and live views can have.
+_STATUSES: Final = {
+    400: "A field is missing, or has a value that its schema does not permit.",
+    401: "The token is missing or unknown.",
+    403: "The right `change` is missing, or the form was sent by a page of another site.",
+    404: "What the request names does not exist.",
+    408: "The form did not arrive in time.",
+    409: "The bridge refused the request, it was performed only in part, or it must be confirmed.",
+    413: "The form is too large.",
+    415: "The form has another content type.",
+    422: "The bridge does not accept a value.",
+    429: "There are too many requests, failed logins or live views. Retry-After has the number of seconds.",
+    500: "The bridge failed to answer. Its log contains the reason.",
+    503: "The bridge is starting, standing by or stopping, or does not keep up.",
+    504: "The bridge did not answer in time.",
+}
+_FORM_ONLY: Final = frozenset({408, 413, 415})
+
+
+def _errors(endpoint: Endpoint) -> dict[str, Any]:
+    """Return the responses of an endpoint other than success."""
+    report = {"application/json": {"schema": {"$ref": f"#/components/schemas/{ErrorReport.__name__}"}}}
+    errors: dict[str, Any] = {
+        str(status): {"description": text, "content": report}
+        for status, text in _STATUSES.items()
+        if endpoint.method == "POST" or status not in _FORM_ONLY
+    }
+    if endpoint.changes:
+        # A change that was refused has a result with ok: false.
+        done = {"$ref": f"#/components/schemas/{Done.__name__}"}
+        for status in ("404", "409", "422"):
+            schema = {"anyOf": [done, report["application/json"]["schema"]]}
+            errors[status] = errors[status] | {"content": {"application/json": {"schema": schema}}}
+    return errors
 
 
 def _is_response(endpoint: Endpoint) -> bool:

@@ -62,6 +62,16 @@ class Done(msgspec.Struct, frozen=True):
     ok: bool = True
     #: the page to show next; blank for the page with the form
     to: str = ""
+    #: HTTP status for programs
+    status: int = 200
+
+
+class ErrorReport(msgspec.Struct):
+    """Why a request failed."""
+
+    title: str
+    #: details or advice
+    lines: list[str]
 
 
 class Console:
@@ -112,7 +122,7 @@ class Console:
     def report(self, request: Request, problem: RequestProblem) -> Response:
         """Return the answer to a request that failed: JSON, text for programs, or a page."""
         if wants_json(request):
-            return json_of({"title": problem.title, "lines": problem.lines}, problem.status, problem.headers)
+            return json_of(ErrorReport(problem.title, problem.lines), problem.status, problem.headers)
         if "authorization" in request.headers:
             return _text([problem.title, *problem.lines], problem.status, problem.headers)
         who = getattr(request.state, "who", None)
@@ -142,13 +152,13 @@ class Visit:
         """Return the bridge's answer to a request. Raises Problem or NotRunning."""
         answer = await self._answer(request)
         if not answer.ok:
-            raise RequestProblem(400 if answer.invalid else 404, answer.lines[0], answer.lines[1:])
+            raise RequestProblem(_status_of(answer), answer.lines[0], answer.lines[1:])
         return result_of(request, answer)
 
     async def change(self, request: protocol.Request[Any], to: str = "") -> Done:
         """Perform a change. If it succeeds, the page `to` is shown next. Raises NotRunning."""
         answer = await self._answer(request)
-        return Done(answer.lines, answer.ok, to if answer.ok else "")
+        return Done(answer.lines, answer.ok, to if answer.ok else "", 200 if answer.ok else _status_of(answer))
 
     async def _answer(self, request: protocol.Request[Any]) -> Answer:
         return await self.console.bridge.answer(request, self.who.name)
@@ -156,6 +166,11 @@ class Visit:
     def audit(self, what: str, **facts: Any) -> None:
         """Write an entry to the audit log about something that is not an administration request."""
         audit_log.note("console", what=what, user=self.who.name, address=self.who.address, **facts)
+
+
+def _status_of(answer: Answer) -> int:
+    """Return the HTTP status of a request that the bridge refused."""
+    return 500 if answer.failed else 422 if answer.invalid else 404 if answer.not_found else 409
 
 
 class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
@@ -196,9 +211,9 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
         back = local(str(fields.get(BACK_FIELD) or "/"))
         done: Done = await self.handler(visit, parsed(form, self.input))
         if wants_json(request):
-            return json_of(done, 200 if done.ok else 409)
+            return json_of(done, done.status)
         if visit.who.login is None:
-            return _text(done.lines, 200 if done.ok else 409)
+            return _text(done.lines, done.status)
         visit.who.login.said = done.ok, done.lines[:_LINES]
         return RedirectResponse(done.to or back, 303)
 
@@ -217,7 +232,9 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
             raise RequestProblem(409, f"This needs {CONFIRM_FIELD}=1", [self.question])
         parsed(form, self.input)
         fields = [(name, value) for name, value in form if name != CSRF_FIELD]
-        names = [value for name, value in fields if name in ("id", "ids", "name", "patterns", "topic") and value]
+        names = [
+            value for name, value in fields if name in ("id", "ids", "name", "patterns", "topic", "user_name") and value
+        ]
         back = local(str(dict(form).get(BACK_FIELD) or "/"))
         return visit.console.render(
             "confirm.html", visit.request, visit.who, question=self.question, fields=fields, names=names, back=back

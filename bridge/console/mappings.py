@@ -16,7 +16,7 @@ from bridge.config.models import Configuration
 from bridge.console.console import Nothing, Routes, Visit
 from bridge.console.forms import RequestProblem
 from bridge.extras import install
-from bridge.mapping.message_view import fields, message_of, with_properties
+from bridge.mapping.message_view import fields, with_properties
 from bridge.mapping.rule import ToMqRule
 from bridge.mapping.trial import NotTaken, message_json, publication_json, trial_of
 from bridge.telemetry.message import Unmappable
@@ -120,7 +120,7 @@ def _outcome(configuration: Configuration, form: TrialForm) -> TrialOutcome:
             to = messages[0].destination
             where = f"published to topic {to.name}" if to.is_topic else f"put to queue {to.name}"
             return _success(f"It would be {where}", [message_json(mapped) for mapped in messages])
-        message = message_of(body, form.format or None, None)
+        message = trial.message(body, form.format or None, None)
         message = with_properties(message, properties) if properties else message
         publications = trial.publications(message, form.topic or None)
         link = trial.rule.config.destination.link

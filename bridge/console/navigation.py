@@ -42,7 +42,12 @@ GROUPS: Final = (
     ),
     PageGroup(
         "Clients",
-        (Page("/clients", "Clients"), Page("/subscriptions", "Subscriptions"), Page("/channels", "Channels")),
+        (
+            Page("/clients", "Clients"),
+            Page("/subscriptions", "Subscriptions"),
+            Page("/channels", "Channels"),
+            Page("/users", "Users"),
+        ),
     ),
     PageGroup("Flows", (Page("/mappings", "Mappings"), Page("/links", "Links"), Page("/pipelines", "Pipelines"))),
     PageGroup(
@@ -75,4 +80,6 @@ _MATCH_PAGES: Final[dict[SearchKind, tuple[str, str]]] = {
 def match_page(match: SearchMatch) -> str:
     """Return the address of the page that shows what a search has found."""
     path, field = _MATCH_PAGES[match.kind]
+    if match.kind == "setting":
+        return link(path, show="all", search=match.name)
     return link(path, **{field: match.name}) if field else f"{path}#{anchor(match.name)}"

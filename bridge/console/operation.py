@@ -10,6 +10,7 @@ import msgspec
 
 from bridge.administration import answers, requests
 from bridge.administration.answers import Problem
+from bridge.administration.configuration import CheckedConfiguration, SettingPage
 from bridge.administration.health import HealthReport, RateSeries
 from bridge.charts import Chart, line_chart
 from bridge.console.bridge_access import NotRunning
@@ -214,17 +215,60 @@ routes.request("/log/level", requests.SetLogLevel)
 routes.show("/audit", requests.ShowAuditLog, "audit.html")
 
 
-class ConfigurationPage(msgspec.Struct):
-    """The effective configuration."""
+#: Settings of a page.
+SETTINGS: Final = 200
 
-    #: the configuration file; blank if there is none
-    file: str
-    #: YAML, in which secrets are hidden
-    configuration: str
+
+class ConfigurationQuery(msgspec.Struct):
+    """Which settings to show."""
+
+    section: Annotated[str, msgspec.Meta(max_length=100)] = ""
+    #: those that differ from their defaults, or all
+    show: Literal["changed", "all"] = "changed"
+    #: a part of the path or the value
+    search: Annotated[str, msgspec.Meta(max_length=200)] = ""
+    page: Annotated[int, msgspec.Meta(ge=1, le=100_000)] = 1
 
 
 @routes.page("/configuration", "configuration.html")
-async def configuration(visit: Visit, query: Nothing) -> ConfigurationPage:
-    """Return the effective configuration as YAML. Secrets are hidden."""
-    text = await visit.ask(requests.ShowConfiguration())
-    return ConfigurationPage(str(visit.console.bridge.bridge.file or ""), text)
+async def configuration(visit: Visit, query: ConfigurationQuery) -> SettingPage:
+    """Return one page of settings with their values, defaults and sources. Secrets are hidden."""
+    return await visit.ask(
+        requests.ListSettings(
+            section=query.section,
+            changed=query.show == "changed",
+            search=query.search,
+            skip=(query.page - 1) * SETTINGS,
+            rows=SETTINGS,
+        )
+    )
+
+
+routes.show("/configuration/effective", requests.ShowConfiguration, "effective.html")
+
+
+class CopyForm(msgspec.Struct):
+    """An edited copy of the configuration file."""
+
+    text: str = ""
+
+
+class CopyPage(msgspec.Struct, kw_only=True):
+    """An edited copy of the configuration file, and the result of its check."""
+
+    text: str
+    outcome: CheckedConfiguration | None = None
+
+
+@routes.page("/configuration/check", "check.html")
+async def copy(visit: Visit, query: Nothing) -> CopyPage:
+    """Return the effective configuration as the beginning of an edited copy. Secrets are hidden."""
+    return CopyPage(text=await visit.ask(requests.ShowConfiguration()))
+
+
+@routes.form("/configuration/check", "check.html")
+async def check_copy(visit: Visit, form: CopyForm) -> CopyPage:
+    """Check an edited copy of the configuration file. Nothing is saved or applied."""
+    if not visit.who.may_change:
+        raise RequestProblem(403, f"{visit.who.name} may read, but not check a copy", ["It needs the right `change`."])
+    return CopyPage(text=form.text, outcome=await visit.ask(requests.CheckConfiguration(text=form.text)))

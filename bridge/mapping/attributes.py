@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Mapping
 from copy import copy
 from functools import partial
 from operator import attrgetter
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
@@ -32,7 +32,6 @@ from bridge.config.values import listing
 from bridge.mapping.chosen_names import ChosenNames
 from bridge.mapping.json_document import document_of, encoded
 from bridge.mapping.message_view import BYTE_FIELDS, md_json, text_of, utf_8
-from bridge.mapping.record_payload import RecordPayload
 from bridge.mapping.rendered import BYTE_CHECKS, CHECKS, topic_string, typed
 from bridge.mapping.schema import Schema, SchemaError
 from bridge.mapping.split import PART_COUNT, PART_INDEX, PayloadPart
@@ -43,6 +42,7 @@ from bridge.mapping.template import (
     REASON_NAME,
     WORDS,
     Placeholder,
+    RecordLayoutError,
     RuleError,
     TemplateError,
     template_of,
@@ -53,6 +53,9 @@ from bridge.telemetry.headers import ELEMENT, FOLDER, TEXT_PROPERTIES, Headers, 
 from bridge.telemetry.message import CCSID_UTF8, Publication, Unmappable
 from bridge.wire import cmqc
 from bridge.wire.mq import MQDLH, MQMD, Typed
+
+if TYPE_CHECKING:
+    from bridge.mapping.record_payload import RecordPayload
 
 #: Steps of a mapping, such as "to.queue", with their values as text.
 Steps = list[tuple[str, str]]
@@ -483,6 +486,20 @@ def schema_of(config: AnyMapping) -> Callable[[PublicationScope | MessageScope, 
             scope.steps.append(("payload.schema", "matches"))
 
     return check
+
+
+def record_of(config: AnyMapping) -> RecordPayload | None:
+    """Return the record of a mapping, or None if its payload is another one. Raises RecordLayoutError."""
+    if config.payload.type != "record":
+        return None
+    # Imported late: few mappings have records.
+    from bridge.mapping.record_payload import checked_record
+
+    try:
+        return checked_record(config.payload, writes=isinstance(config, ToMqMapping))
+    except RecordLayoutError as error:
+        error.location = ("payload", *error.location)
+        raise
 
 
 def transform_of(config: AnyMapping, captures: Collection[str]) -> Transform | None:

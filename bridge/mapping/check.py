@@ -12,17 +12,25 @@ from bridge.config.mapping import AnyMapping, FilterConfig, ToMqMapping, ToMqttM
 from bridge.config.models import Configuration, Names
 from bridge.config.problems import Clash
 from bridge.config.values import listing
-from bridge.mapping.attributes import checked_template, located, names_of
+from bridge.mapping.attributes import checked_template, located, names_of, record_of
 from bridge.mapping.chosen_names import is_system
 from bridge.mapping.expression import ExpressionError
 from bridge.mapping.filter import Filter
 from bridge.mapping.loops import Loop, loops
-from bridge.mapping.record_payload import RecordLayoutError, checked_record, record_of
 from bridge.mapping.rendered import BYTE_CHECKS
 from bridge.mapping.rule import GUARANTEED_QOS, published_qos, rule_of
 from bridge.mapping.schema import SchemaError, schema_of_channel
 from bridge.mapping.table import TableError, table_of, tables_of
-from bridge.mapping.template import WORDS, FilterError, PatternError, Placeholder, RuleError, TemplateError, template_of
+from bridge.mapping.template import (
+    WORDS,
+    FilterError,
+    PatternError,
+    Placeholder,
+    RecordLayoutError,
+    RuleError,
+    TemplateError,
+    template_of,
+)
 from bridge.mapping.topic_pattern import pattern_of
 from bridge.telemetry.request import is_object_name
 
@@ -63,6 +71,8 @@ def problems(configuration: Configuration, wrong: Names | None = None) -> list[C
             invalid_tables.add(name)
     for name, pipeline in configuration.pipelines.items():
         for place, record in pipeline.records.items():
+            from bridge.mapping.record_payload import checked_record
+
             try:
                 writes = place != ("payload",)
                 checked_record(record, writes=writes)

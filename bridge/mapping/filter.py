@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from bridge.config.mapping import FilterConfig, FilterValue, ToMqMapping, ToMqttMapping
-from bridge.mapping.attributes import check_known, located
-from bridge.mapping.record_payload import RecordPayload, record_of
+from bridge.mapping.attributes import check_known, located, record_of
 from bridge.mapping.table import NO_TABLES, Tables, tables_of
 from bridge.mapping.template import FilterError, check_name
 from bridge.mapping.topic_pattern import pattern_of
 from bridge.telemetry.message import Unmappable
 from bridge.wire import cmqc
+
+if TYPE_CHECKING:
+    from bridge.mapping.record_payload import RecordPayload
 
 
 class Filterable(Protocol):

@@ -9,10 +9,10 @@ from typing import Any, Final
 
 import msgspec
 
-from bridge.config.mapping import TextPayload, ToMqMapping, ToMqttMapping
+from bridge.config.mapping import TextPayload
 from bridge.config.record import RecordConfig, RecordOptions
 from bridge.mapping.json_document import ExactFloat, encoded, shown
-from bridge.mapping.template import RuleError
+from bridge.mapping.template import RecordLayoutError
 from bridge.record.codec import RecordCodec, RecordError
 from bridge.record.copybook import CopybookError
 from bridge.record.field import CodecError
@@ -23,10 +23,6 @@ from bridge.wire import cmqc
 _DECODER: Final = msgspec.json.Decoder(float_hook=Decimal)
 #: Codecs of a mapping that are kept: messages choose their CCSID and Encoding.
 _MAX_CODECS: Final = 16
-
-
-class RecordLayoutError(RuleError):
-    """A copybook that cannot be used, or options that do not fit it."""
 
 
 class RecordPayload:
@@ -112,14 +108,3 @@ def checked_record(options: TextPayload | RecordConfig, *, writes: bool) -> Reco
         ccsid = options.ccsid or CCSID_UTF8
         record.check(ccsid, options.encoding_for(ccsid))
     return record
-
-
-def record_of(config: ToMqMapping | ToMqttMapping) -> RecordPayload | None:
-    """Return the record of a mapping, or None if its payload is another one. Raises RecordLayoutError."""
-    if config.payload.type != "record":
-        return None
-    try:
-        return checked_record(config.payload, writes=isinstance(config, ToMqMapping))
-    except RecordLayoutError as error:
-        error.location = ("payload", *error.location)
-        raise

@@ -15,7 +15,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 import msgspec
 
@@ -36,6 +36,7 @@ from bridge.mapping.attributes import (
     names_of,
     part_names,
     read_templates,
+    record_of,
     schema_of,
     transform_of,
     used_fields_of,
@@ -45,7 +46,6 @@ from bridge.mapping.json_document import encoded
 from bridge.mapping.message_view import body_text, in_ccsid, json_object, target
 from bridge.mapping.publisher import publisher_of
 from bridge.mapping.rates import LeftOut, MessageRates, rates_of
-from bridge.mapping.record_payload import RecordPayload, record_of
 from bridge.mapping.split import Split
 from bridge.mapping.table import CurrentTables, TableError
 from bridge.mapping.template import RuleError
@@ -80,6 +80,9 @@ from bridge.telemetry.subscription import publication_qos
 from bridge.wire import cmqc
 from bridge.wire.mq import Typed
 from bridge.wire.mq.ccsid import character_set
+
+if TYPE_CHECKING:
+    from bridge.mapping.record_payload import RecordPayload
 
 MAX_BYTES = 16 * 1024 * 1024
 """Approximate maximum size of the entries of one rule, in bytes. A full cache is cleared, and refills with the entries in
@@ -610,7 +613,8 @@ class ToMqttRule:
         if payload.ccsid is not None and character_set(payload.ccsid) is None:
             raise RuleError.at(("payload", "ccsid"), f"CCSID {payload.ccsid} is not known here")
         self._payload_type, self._ccsid, self._encoding = payload.type, payload.ccsid, payload.encoding_number
-        self._record = record_of(self.config)
+        #: None: messages are not records
+        self.record = record_of(self.config)
         self._transform = transform_of(self.config, self._names)
         self._validate = schema_of(self.config)
 
@@ -747,7 +751,7 @@ class ToMqttRule:
             qos=qos,
             ccsid=self._ccsid,
             encoding=self._encoding,
-            record=self._record,
+            record=self.record,
             steps=steps,
             tables=self._tables,
         )

@@ -72,6 +72,10 @@ class FilterError(RuleError):
     """An invalid filter."""
 
 
+class RecordLayoutError(RuleError):
+    """A copybook that cannot be used, or options that do not fit it."""
+
+
 class Scope(LookupScope, Protocol):
     """The values of a message that templates use."""
 

@@ -12,14 +12,14 @@ from bridge.config.link import LOCAL, LinkConfig
 from bridge.config.mapping import ToMqMapping
 from bridge.config.models import Configuration
 from bridge.mapping.attributes import Steps
-from bridge.mapping.message_view import MessageView
+from bridge.mapping.message_view import MessageView, message_of
 from bridge.mapping.rates import LeftOut
 from bridge.mapping.rule import Rule, ToMqRule, ToMqttRule, published_qos, received_qos, rule_of
 from bridge.mapping.topic_pattern import pattern_of
 from bridge.mqtt.packets import PublishProperties
 from bridge.telemetry.headers import TEXT_PROPERTIES
 from bridge.telemetry.identity import USER_IDENTIFIER_LENGTH, fits_user_identifier
-from bridge.telemetry.message import MappedMessage, Message, Publication, Unmappable
+from bridge.telemetry.message import CCSID_UTF8, MappedMessage, Message, Publication, Unmappable
 from bridge.wire import cmqc
 
 #: Maximum number of failed samples that are listed.
@@ -82,6 +82,17 @@ class Trial(msgspec.Struct, frozen=True):
                 user_property=(*properties.items(),),
             ),
         )
+
+    def message(self, body: bytes, format_: str | None, ccsid: int | None, encoding: int | None = None) -> Message:
+        """Return the message with a body. If the mapping reads records, a JSON object becomes one. Raises Unmappable."""
+        rule = self.rule
+        record = rule.record if isinstance(rule, ToMqttRule) else None
+        if record is None or not _is_object(body):
+            return message_of(body, format_, ccsid, encoding)
+        payload = rule.config.payload
+        ccsid = payload.ccsid or ccsid or CCSID_UTF8
+        encoding = payload.encoding_number or encoding or payload.encoding_for(ccsid)
+        return message_of(record.record_of(body, ccsid, encoding), format_ or "", ccsid, encoding)
 
     @property
     def splits(self) -> bool:
@@ -156,6 +167,14 @@ class Trial(msgspec.Struct, frozen=True):
             if taken:
                 return f"its filter does not accept it; mapping {other.name} does (otherwise)"
         return "its filter does not accept it, and this mapping discards it"
+
+
+def _is_object(body: bytes) -> bool:
+    """Return whether a body is a JSON object."""
+    try:
+        return isinstance(msgspec.json.decode(body), dict)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return False
 
 
 class SampleFailure(msgspec.Struct, frozen=True, rename="camel"):

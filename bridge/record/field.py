@@ -10,6 +10,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
+from bridge.record import Rounding
 from bridge.record.layout import RecordItem, path_of
 from bridge.record.number_formats import (
     ByteOrder,
@@ -25,7 +26,6 @@ from bridge.record.number_formats import (
 from bridge.wire import cmqc
 from bridge.wire.mq.ccsid import CharacterSet, character_set
 
-Rounding = Literal["half-up", "half-even", "down"]
 _ROUNDINGS: Final = {"half-up": ROUND_HALF_UP, "half-even": ROUND_HALF_EVEN, "down": ROUND_DOWN}
 #: Maximum number of bytes of a field, and characters of a value, in an error message.
 SHOWN: Final = 32
@@ -151,7 +151,7 @@ class FieldCodecs:
                 read = zoned_reader(self._zoned, **sign)
                 write = zoned_writer(self._zoned, digits, **sign)
         value_reader = self._number_reader(read, scale, digits)
-        value_writer = _NumberWriter(write, scale, low, high, item.description, self._options.round)
+        value_writer = _number_writer(write, scale, low, high, item.description, self._options.round)
         if item.blank_when_zero:
             return self._or_blank(item, value_reader, value_writer)
         return value_reader, value_writer
@@ -293,46 +293,33 @@ def _decimal_of(value: Any) -> Decimal | None:
     return decimal
 
 
-class _NumberWriter:
-    """Writes a decimal or binary number."""
+def _number_writer(
+    write: Callable[[int], bytes], scale: int, low: int, high: int, description: str, rounding: Rounding | None
+) -> FieldWriter:
+    """Return the writer of a decimal or binary number between two unscaled numbers. `write` takes unscaled numbers."""
+    power = 10 ** abs(scale)
+    mode = None if rounding is None else _ROUNDINGS[rounding]
 
-    def __init__(
-        self,
-        write: Callable[[int], bytes],
-        scale: int,
-        low: int,
-        high: int,
-        description: str,
-        rounding: Rounding | None,
-    ) -> None:
-        self._write = write
-        self._scale, self._power = scale, 10 ** abs(scale)
-        self._low, self._high = low, high
-        self._description = description
-        self._rounding = None if rounding is None else _ROUNDINGS[rounding]
-
-    def __call__(self, value: Any) -> bytes:
-        """Return the bytes of a number. Raises ValueError."""
-        exact = type(value) is int and self._scale >= 0
-        number = value * self._power if exact else self._unscaled(value)
-        if not self._low <= number <= self._high:
-            raise ValueError(f"{described(value)} does not fit {self._description}")
-        return self._write(number)
-
-    def _unscaled(self, value: Any) -> int:
+    def unscaled(value: Any) -> int:
         decimal = value if type(value) is Decimal else _decimal_of(value)
         if decimal is None:
             decimal = Decimal(value)
         try:
-            scaled = decimal.scaleb(self._scale, _CONTEXT)
+            scaled = decimal.scaleb(scale, _CONTEXT)
             number = int(scaled)
         except (ArithmeticError, ValueError) as error:
-            raise ValueError(f"{described(value)} does not fit {self._description}") from error
+            raise ValueError(f"{described(value)} does not fit {description}") from error
         if number != scaled:
-            if self._rounding is None:
-                places = f"{self._scale} decimals" if self._scale >= 0 else f"{-self._scale} zeros at the end"
-                raise ValueError(
-                    f"{described(value)} does not fit {self._description}, which has {places} (hint: round)"
-                )
-            number = int(scaled.to_integral_value(self._rounding, _CONTEXT))
+            if mode is None:
+                places = f"{scale} decimals" if scale >= 0 else f"{-scale} zeros at the end"
+                raise ValueError(f"{described(value)} does not fit {description}, which has {places} (hint: round)")
+            number = int(scaled.to_integral_value(mode, _CONTEXT))
         return number
+
+    def write_number(value: Any) -> bytes:
+        number = value * power if type(value) is int and scale >= 0 else unscaled(value)
+        if not low <= number <= high:
+            raise ValueError(f"{described(value)} does not fit {description}")
+        return write(number)
+
+    return write_number

@@ -6,10 +6,11 @@ Binary numbers with SYNCHRONIZED are aligned as Enterprise COBOL does (Language 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Final, Literal
+from typing import Final
 
 import msgspec
 
+from bridge.record import Naming
 from bridge.record.copybook import CopybookError, Declaration, Occurs, Sign, SourcePosition, Usage
 from bridge.record.picture import Picture
 
@@ -19,9 +20,6 @@ MAX_VALUES: Final = 100_000
 _MAX_BINARY_DIGITS: Final = 18
 #: More bytes or values than any record has. Larger numbers are not computed.
 _MANY: Final = 10**12
-
-Naming = Literal["snake", "camel", "cobol"]
-"""Names in JSON for STOCK-LEVEL: stock_level, stockLevel or STOCK-LEVEL."""
 
 
 class AlternativeChoice(msgspec.Struct, frozen=True):

@@ -333,6 +333,7 @@ class Bridge:
         serving.push_async_callback(parts.queue_manager_connection.stop)
         serving.callback(parts.activity.end)
         serving.callback(parts.publishers.end)
+        await parts.table_files.refresh()
         parts.table_files.begin()
         stack.callback(parts.table_files.stop)
         self.administration = Administration(parts)

@@ -159,12 +159,13 @@ class RateHistory:
         rates = RatePage(times=times, series=[], left_out=self._left_out)
         every = [one for one in ring.series(chosen, times) if matches(one.name)]
         for kind in get_args(RateKind):
-            of_kind = sorted((one for one in every if one.kind == kind), key=_activity, reverse=True)
+            of_kind = sorted((one for one in every if one.kind == kind), key=_activity)
             rates.series += of_kind[:rows]
             rates.left_out += len(of_kind[rows:])
         return rates
 
 
-def _activity(series: RateSeries) -> tuple[float, float]:
-    """Return the sort key by which busy objects come first, then deep queues."""
-    return (mean(series.incoming) or 0.0) + (mean(series.outgoing) or 0.0), mean(series.depth) or 0.0
+def _activity(series: RateSeries) -> tuple[float, float, str]:
+    """Return the sort key by which busy objects come first, then deep queues, then names."""
+    rate = (mean(series.incoming) or 0.0) + (mean(series.outgoing) or 0.0)
+    return -rate, -(mean(series.depth) or 0.0), series.name

@@ -11,6 +11,7 @@ from typing import TypeVar
 import msgspec
 
 from bridge.administration.answers import counted
+from bridge.administration.setting_list import LIVE, LIVE_OF_ADMIN
 from bridge.config.channel import ChannelConfig
 from bridge.config.models import Configuration
 from bridge.config.operations import AdminConfig
@@ -103,7 +104,7 @@ class ConfigurationChange:
             "log": log,
             "admin": admin_section,
         }
-        parts.configuration = parts.configuration.model_copy(update=live)
+        parts.configuration = _relocated(parts.configuration.model_copy(update=live), parts.configuration, after)
         lines += await parts.channels.apply(after.limits)
         lines += await parts.mappings.apply(after.mappings, after.links)
         return lines
@@ -129,6 +130,17 @@ class ConfigurationChange:
         ]
 
 
+def _relocated(configuration: Configuration, before: Configuration, after: Configuration) -> Configuration:
+    """Return a configuration after a reload, with the new places of the sections that a running bridge applies."""
+    applied = LIVE | {"admin"}
+    places = {location: place for location, place in before.places.items() if location[0] not in applied}
+    places |= {location: place for location, place in after.places.items() if location[0] in applied}
+    # Values of the command line apply until they change in the file.
+    places |= {location: place for location, place in before.places.items() if place.startswith("--")}
+    configuration.locate(after.file, places)
+    return configuration
+
+
 def with_command_line(running: S, before: S, after: S) -> S:
     """Return a section from the file, with the running values of settings that have not changed in the file.
 
@@ -139,25 +151,6 @@ def with_command_line(running: S, before: S, after: S) -> S:
 
 
 log = logging.getLogger(__name__)
-
-#: Sections that a running bridge can apply. Of pipelines, it only reports the condition.
-LIVE = frozenset(
-    (
-        "mappings",
-        "links",
-        "channels",
-        "channel_authentication",
-        "limits",
-        "log",
-        "audit_log",
-        "client_history",
-        "pipelines",
-        "spark",
-        "tables",
-    )
-)
-#: Settings of the section `admin` that a running bridge can apply.
-LIVE_OF_ADMIN = frozenset({"authentication", "administrators", "open_metrics", "payloads"})
 
 
 def admin_of(running: Configuration, after: Configuration) -> AdminConfig:
@@ -209,9 +202,9 @@ class ConfigurationReload:
                 return self._log(False, [*str(error).splitlines(), "nothing has changed"])
             self._last = configuration
         running = source.file.model_copy(update={"admin": admin_of(source.file, configuration)})
-        for section in type(configuration).model_fields:
+        for section, field in type(configuration).model_fields.items():
             if section not in LIVE and getattr(configuration, section) != getattr(running, section):
-                lines.append(f"{section} in {source.path} has changed, too: this needs a restart")
+                lines.append(f"{field.alias or section} in {source.path} has changed, too: this needs a restart")
         return self._log(True, lines)
 
     @staticmethod

@@ -123,6 +123,27 @@ class Span(msgspec.Struct, frozen=True, kw_only=True):
     events: tuple[tuple[str, int], ...] = ()
 
 
+#: The type of each operation (OpenTelemetry, "Semantic conventions for messaging spans").
+OPERATION_TYPES: Final = {"publish": "receive", "put": "send", "map": "process", "deliver": "process"}
+
+
+def span_name(operation: str, destination: str) -> str:
+    """Return the name of a span: the operation and its destination, which is blank if traces contain no names."""
+    return f"{operation} {destination[:TEXT_LENGTH]}" if destination else operation
+
+
+def operation_attributes(system: Literal["mqtt", "ibmmq"], operation: str, destination: str) -> dict[str, Attribute]:
+    """Return the attributes of the semantic conventions that all operations have."""
+    attributes: dict[str, Attribute] = {
+        "messaging.system": system,
+        "messaging.operation.name": operation,
+        "messaging.operation.type": OPERATION_TYPES[operation],
+    }
+    if destination:
+        attributes["messaging.destination.name"] = destination[:TEXT_LENGTH]
+    return attributes
+
+
 def child_of(parent: TraceContext | None) -> TraceContext:
     """Return the context of a new operation, in the trace of `parent` or in a new trace.
 

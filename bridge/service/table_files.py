@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Mapping
 from typing import Final
@@ -44,6 +45,13 @@ class TableFiles:
     def begin(self) -> None:
         """Start looking at the files."""
         self._task = asyncio.get_running_loop().create_task(self._run())
+
+    async def refresh(self) -> None:
+        """Read the files that have changed since the configuration was read, for example while the bridge stood by."""
+        for name, config in self._tables.items():
+            with contextlib.suppress(OSError):  # `_review` reports it
+                self._files[name].seen = await asyncio.to_thread(stamp_of, config.file)
+            await self._review(name, config)
 
     def stop(self) -> None:
         """Stop looking at the files."""

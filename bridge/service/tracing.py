@@ -18,13 +18,14 @@ from bridge.mqtt.packets import LEVEL_MQTT_5, PublishProperties
 from bridge.service.events import Acknowledged, DeadLettered, Fate, Finished, Publications
 from bridge.service.spans import (
     TEXT_LENGTH,
-    Attribute,
     Span,
     TraceContext,
     child_of,
     context_in,
     context_of,
+    operation_attributes,
     sampled,
+    span_name,
     user_property_with,
 )
 from bridge.telemetry.message import Publication, Received
@@ -130,27 +131,27 @@ class PublicationTraces:
             message, retain = publications[one.index]
             reason = completion.failure or completion.refusals.get(one.index, 0)
             error = cmqc.reason_name(reason) if reason else ""
-            attributes: dict[str, Attribute] = {
-                "messaging.system": "mqtt",
-                "messaging.operation.name": "publish",
+            topic = message.topic if self._names else ""
+            queue = (message.reply_to or (message.topic,))[0] if self._names else ""
+            attributes = operation_attributes("mqtt", "publish", topic)
+            attributes |= {
                 "messaging.message.body.size": len(message.payload),
                 "mqtt.qos": message.qos,
                 "mqtt.retain": retain,
             }
             if message.packet_id:
                 attributes["messaging.message.id"] = str(message.packet_id)
-            put: dict[str, Attribute] = {"messaging.system": "ibmmq", "messaging.operation.name": "put"}
+            put = operation_attributes("ibmmq", "put", queue)
             if self._names:
                 attributes["messaging.client.id"] = client_id[:TEXT_LENGTH]
-                attributes["messaging.destination.name"] = message.topic[:TEXT_LENGTH]
-                put["messaging.destination.name"] = (message.reply_to or (message.topic,))[0][:TEXT_LENGTH]
             if diverted := completion.diverted.get(one.index, 0):
                 put["ibmmq.dead_letter.reason"] = cmqc.reason_name(diverted)
             if reason:
                 attributes["ibmmq.reason"] = put["ibmmq.reason"] = reason
+                attributes["error.type"] = put["error.type"] = error
             self._spans.add(
                 Span(
-                    name="put",
+                    name=span_name("put", queue),
                     kind="producer",
                     context=one.put,
                     parent=one.publish,
@@ -162,7 +163,7 @@ class PublicationTraces:
             )
             self._spans.add(
                 Span(
-                    name="publish",
+                    name=span_name("publish", topic),
                     kind="server",
                     context=one.publish,
                     parent=one.parent,
@@ -218,9 +219,9 @@ class DeliveryTraces:
     ) -> None:
         end = time.time_ns()
         sent = end
-        attributes: dict[str, Attribute] = {
-            "messaging.system": "mqtt",
-            "messaging.operation.name": "deliver",
+        destination = (transmission.topic or transmission.remote_queue) if self._names else ""
+        attributes = operation_attributes("mqtt", "deliver", destination)
+        attributes |= {
             "messaging.message.id": f"{transmission.msg_number:016x}",
             "mqtt.retain": transmission.retained,
             "mqtt.qos": 0,
@@ -233,12 +234,13 @@ class DeliveryTraces:
             del attributes["mqtt.qos"]
         if self._names:
             attributes["messaging.client.id"] = client_id[:TEXT_LENGTH]
-            attributes["messaging.destination.name"] = (transmission.topic or transmission.remote_queue)[:TEXT_LENGTH]
+        if error:
+            attributes["error.type"] = error
         # A retained message may have been put long ago. Its delivery begins with the subscription.
         put = 0 if transmission.retained else int(put_time_of(transmission) * 1e9)
         self._spans.add(
             Span(
-                name="deliver",
+                name=span_name("deliver", destination),
                 kind="consumer",
                 context=child_of(parent),
                 parent=parent,
@@ -309,17 +311,14 @@ class MappingTraces:
             if begun is None:
                 continue
             _, context, parent = begun
-            attributes: dict[str, Attribute] = {
-                "messaging.system": "ibmmq",
-                "messaging.operation.name": "map",
-                "mqbridge.mapping": self._mapping,
-                "mqbridge.outcome": outcome.value,
-            }
-            if self._names and to:
-                attributes["messaging.destination.name"] = to[:TEXT_LENGTH]
+            destination = (to or "") if self._names else ""
+            attributes = operation_attributes("ibmmq", "map", destination)
+            attributes |= {"mqbridge.mapping": self._mapping, "mqbridge.outcome": outcome.value}
+            if outcome not in _GOOD:
+                attributes["error.type"] = outcome.value
             self._spans.add(
                 Span(
-                    name=f"mapping {self._mapping}",
+                    name=span_name("map", destination),
                     kind="consumer",
                     context=context,
                     parent=parent,

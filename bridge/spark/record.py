@@ -23,7 +23,7 @@ from pyspark.sql.pandas.types import from_arrow_type
 from pyspark.sql.types import BinaryType, DataType, StringType
 
 from bridge.config.record import RecordConfig
-from bridge.mapping.record_payload import RecordLayoutError
+from bridge.mapping.template import RecordLayoutError
 from bridge.spark.options import OptionError
 from bridge.spark.record_columns import RecordColumns
 

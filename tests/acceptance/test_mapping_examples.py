@@ -113,7 +113,7 @@ def site(queue_manager: str, tmp_path_factory: pytest.TempPathFactory) -> Iterat
             here = rf"\1host: 127.0.0.1\n\1port: {port}"
             text = re.sub(rf"^( +)host: {HOST}$", here, file.read_text(encoding="utf-8"), flags=re.M)
             (directory / "mappings" / file.name).write_text(text, encoding="utf-8")
-        for file in (*SHIPPED.glob("*.json"), *SHIPPED.glob("*.cpy")):
+        for file in (*SHIPPED.glob("*.json"), *SHIPPED.glob("*.csv"), *SHIPPED.glob("*.cpy")):
             shutil.copy(file, directory / "mappings")
         return {"mappings": ["mappings/"]}
 

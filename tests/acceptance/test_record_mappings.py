@@ -113,6 +113,24 @@ def test_a_copybook_that_changes_while_the_queue_is_full(bridge: BridgeProcess, 
     assert records(bridge, "READINGS")[2] == bytes.fromhex("F24040404040 00010C 0002".replace(" ", ""))
 
 
+@pytest.mark.queue_managers("embedded")
+def test_dead_letters_are_read_again_after_a_repair_of_the_copybook(bridge: BridgeProcess, tmp_path: Path) -> None:
+    """A retried record has the CCSID and the Encoding with which it was put."""
+    (tmp_path / "reading.cpy").write_text(COPYBOOK.replace("X(4)", "X(6)"))
+    assert "mapping commands changed" in Administrator(bridge).does("reload")
+    until(lambda: status(bridge, "commands")["state"] == "running", lambda: bridge.log)
+    bridge.mq("put", "COMMANDS", "--ccsid", "273", "--encoding", "785", "--persistent", "-", stdin=RECORD)
+    until(lambda: status(bridge, "commands")["dead_lettered"] == 1, lambda: bridge.log)
+    assert "the record is too short: 9 bytes, of 11" in status(bridge, "commands")["last_error"]
+    (tmp_path / "reading.cpy").write_text(COPYBOOK)
+    Administrator(bridge).does("reload")
+    until(lambda: status(bridge, "commands")["state"] == "running", lambda: bridge.log)
+    subscriber = Subscriber(bridge.port, "commands/#", qos=1)
+    Administrator(bridge).does("dlq", "retry", "--all")
+    assert subscriber.message() == {"topic": "commands/ä1", "payload": DOCUMENT, "qos": 1, "retain": 0}
+    subscriber.stop()
+
+
 def answered_by_cics(request: bytes) -> bytes:
     """Answer a STOCK-REQUEST as a program of CICS would, by the offsets of mappings/stock.cpy."""
     assert len(request) == 120 and request[:4].decode("cp1140") == "STKI"

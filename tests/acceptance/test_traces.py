@@ -112,10 +112,16 @@ def test_a_publication_its_put_and_its_delivery_are_one_trace(bridge: BridgeProc
         assert publish.start <= put.start <= put.end <= publish.end
         assert deliver.start <= deliver.end
         assert deliver.events == ["sent"]
+        assert [one.name for one in (publish, put, deliver)] == [
+            f"{operation} plant/{version}" for operation in ("publish", "put", "deliver")
+        ]
+        types = [one.attributes["messaging.operation.type"] for one in (publish, put, deliver)]
+        assert types == ["receive", "send", "process"]
         topic = f"plant/{version}"
         assert publish.attributes == {
             "messaging.system": "mqtt",
             "messaging.operation.name": "publish",
+            "messaging.operation.type": "receive",
             "messaging.destination.name": topic,
             "messaging.client.id": "publisher",
             "messaging.message.id": "1",

@@ -78,7 +78,11 @@ class Collector:
                 one.span_id for one in self.spans if topic in (None, one.attributes.get("messaging.destination.name"))
             }
             return {
-                name: [one for one in self.spans if one.name == name and (one.span_id in ids or one.parent_id in ids)]
+                name: [
+                    one
+                    for one in self.spans
+                    if _operation(one) == name and (one.span_id in ids or one.parent_id in ids)
+                ]
                 for name in names
             }
 
@@ -95,6 +99,12 @@ class Collector:
     def __exit__(self, *_: object) -> None:
         self._server.shutdown()
         self._server.server_close()
+
+
+def _operation(span: CollectedSpan) -> str:
+    """The operation of a span, with the name of the mapping for a mapping."""
+    operation = span.attributes["messaging.operation.name"]
+    return f"mapping {span.attributes['mqbridge.mapping']}" if operation == "map" else str(operation)
 
 
 def _spans(body: bytes) -> list[CollectedSpan]:

@@ -53,6 +53,23 @@ def test_publications_to_messages_to_publications(spark: SparkSession, config: P
     assert row.properties == {"mqbridge-hops": "QM1/in"}
 
 
+def test_mappings_look_up_tables(spark: SparkSession, tmp_path: Path) -> None:
+    """The workers get the rows from the driver: the file need not exist there, and may change."""
+    file, table = tmp_path / "bridge.yaml", tmp_path / "lines.csv"
+    table.write_text("id,queue,unit\n1,ONE,C\n")
+    file.write_text(
+        "tables: {lines: {file: lines.csv, key: id}}\nmappings:\n"
+        '  m: {from: {mqtt: "plant/{line}"}, to: {queue: "{lines[line].queue}"}, filter: {min_size: 1}, payload: {transform:'
+        ' {u: "{lines[line].unit}", v: {expr: "payload * 2.0"}, known: {expr: line in lines}}}}\n'
+    )
+    messages = to_messages(publications(spark), "m", config=file, keep=["time"])
+    table.unlink()
+    mapped, refused = sorted(messages.collect(), key=lambda row: row.time)
+    assert (mapped.queue, mapped.body) == ("ONE", b'{"u":"C","v":43.0,"known":true}')
+    assert (refused.queue, refused.time, refused.refusal.reason) == (None, 102, cmqc.MQRC_PROPERTY_NOT_AVAILABLE)
+    assert "table lines has no row 'no name'" in refused.refusal.sentence
+
+
 def line(queues: Any) -> str:
     """The queue that messages of plant/1 are mapped to, empty."""
     queues.mqsc("DEFINE QLOCAL('LINE.1') NOREPLACE")

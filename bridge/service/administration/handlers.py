@@ -49,7 +49,6 @@ from bridge.administration.requests import (
     ResumeMapping,
     SetLogLevel,
     ShowAuditLog,
-    ShowConfiguration,
     ShowCounters,
     ShowHistory,
     ShowLog,
@@ -59,7 +58,6 @@ from bridge.administration.requests import (
     TestLink,
     YieldToStandby,
 )
-from bridge.config.effective import effective_yaml
 from bridge.config.link import LinkConfig
 from bridge.config.models import Configuration
 from bridge.config.values import endpoint
@@ -67,7 +65,18 @@ from bridge.mq.host import Host
 from bridge.mq.mqi import MQOD, Connection, inquire
 from bridge.mqtt.reason_codes import ReasonCode
 from bridge.security import audit_log
-from bridge.service.administration import access, clients, dead_letters, health, objects, queues, search, topics
+from bridge.service.administration import (
+    access,
+    clients,
+    configuration,
+    dead_letters,
+    health,
+    objects,
+    queues,
+    search,
+    topics,
+    users,
+)
 from bridge.service.administration.parts import ROWS_AT_A_TURN, Parts
 from bridge.service.channels import place_of
 from bridge.service.log import LogTail, set_level
@@ -404,11 +413,6 @@ def _entries(file: Path, search: str, rows: int) -> list[dict[str, Any]]:
     return list(found)[::-1]
 
 
-async def show_configuration(parts: Parts, request: ShowConfiguration) -> str:
-    # A large configuration takes a second.
-    return await asyncio.to_thread(effective_yaml, parts.configuration)
-
-
 #: Maximum number of message identifiers in an entry of the audit log.
 MOST_IDS: Final = 50
 
@@ -416,7 +420,20 @@ MOST_IDS: Final = 50
 HANDLERS: Final[Mapping[type[Request[Any]], Callable[[Parts, Any], Awaitable[object]]]] = {
     get_type_hints(handler)["request"]: handler
     for names in map(
-        vars, (sys.modules[__name__], access, clients, queues, objects, dead_letters, health, search, topics)
+        vars,
+        (
+            sys.modules[__name__],
+            access,
+            clients,
+            configuration,
+            queues,
+            objects,
+            dead_letters,
+            health,
+            search,
+            topics,
+            users,
+        ),
     )
     for handler in list(names.values())
     if iscoroutinefunction(handler) and "request" in handler.__annotations__
@@ -438,16 +455,12 @@ class Administration:
             answer = Answer(ok=False, lines=[str(error)], invalid=invalid, not_found=not_found)
         except Exception:
             # An error of the administration must not affect messages.
-            log.exception("MQB9001E a request of %s failed: %s", user, request)
-            answer = Answer(ok=False, lines=["the bridge failed to answer; its log contains the reason"])
+            log.exception("MQB9001E a request of %s failed: %s", user, _facts(request))
+            answer = Answer(ok=False, failed=True, lines=["the bridge failed to answer; its log contains the reason"])
         else:
             answer = found if isinstance(found, Answer) else Answer(result=msgspec.Raw(msgspec.json.encode(found)))
         if request.CHANGES or (request.AUDITED and getattr(request, "first", True)):
-            facts = msgspec.to_builtins(request)
-            if isinstance(payload := getattr(request, "payload", None), bytes):
-                facts["payload"] = f"{len(payload)} bytes"
-            if len(ids := facts.get("ids", ())) > MOST_IDS:
-                facts["ids"] = [*ids[:MOST_IDS], f"and {len(ids) - MOST_IDS} more"]
+            facts = _facts(request)
             audit_log.note("administration", user=user, ok=answer.ok, lines=answer.lines[:20], **facts)
             command = " ".join([facts.pop("command"), *(f"{name}={value}" for name, value in facts.items() if value)])
             outcome = "; ".join(answer.lines[:20])
@@ -456,3 +469,14 @@ class Administration:
             else:
                 log.warning("MQB9011W user %s: %s was rejected: %s", user, command, outcome)
         return answer
+
+
+def _facts(request: Request[Any]) -> dict[str, Any]:
+    """Return the fields of a request for logs, without secrets and payloads."""
+    facts: dict[str, Any] = msgspec.to_builtins(request)
+    if isinstance(payload := getattr(request, "payload", None), bytes):
+        facts["payload"] = f"{len(payload)} bytes"
+    facts |= dict.fromkeys(request.SECRETS, "(hidden)")
+    if len(ids := facts.get("ids", ())) > MOST_IDS:
+        facts["ids"] = [*ids[:MOST_IDS], f"and {len(ids) - MOST_IDS} more"]
+    return facts

@@ -156,3 +156,5 @@ class Parts(msgspec.Struct, kw_only=True):
     failed_reload: str = ""
     #: a link test is running
     trying_link: bool = False
+    #: an edited copy of the configuration file is being checked
+    checking_copy: bool = False

@@ -12,8 +12,8 @@ from bridge.administration.answers import counted
 from bridge.administration.protocol import Refused
 from bridge.administration.requests import MOST_ROWS, ListQueues, Search, ShowTopic
 from bridge.administration.search import SearchKind, SearchMatch, SearchResult
+from bridge.administration.setting_list import settings_of
 from bridge.config.mapping import ToMqMapping
-from bridge.config.settings import settings_of
 from bridge.config.values import endpoint
 from bridge.service.administration import queues
 from bridge.service.administration.parts import ROWS_AT_A_TURN, Parts
@@ -162,7 +162,8 @@ async def _channels(parts: Parts) -> AsyncIterator[Candidate]:
 
 async def _settings(parts: Parts) -> AsyncIterator[Candidate]:
     for setting in await asyncio.to_thread(lambda: list(settings_of(parts.configuration))):
-        yield Candidate(setting.key, setting.value, "mqbridge check", (setting.value,))
+        command = _command("config list --all --search", setting.key)
+        yield Candidate(setting.key, setting.value, command, (setting.value,))
 
 
 def _command(words: str, name: str) -> str:

@@ -133,3 +133,9 @@ def test_names_are_such_as_prometheus_wants() -> None:
         for unit in ("seconds", "bytes"):
             if f"_{unit}" in metric.name:
                 assert metric.name.removesuffix("_total").endswith(f"_{unit}"), metric.name
+
+
+def test_no_panel_says_no_data() -> None:
+    """A healthy bridge may have no mappings, links, dead letters or archive. Each panel then names what is absent."""
+    for panel in PANELS:
+        assert panel["fieldConfig"]["defaults"]["noValue"], panel["title"]

@@ -18,6 +18,7 @@ FOR_FEW = (
     "bridge.archive.event_queue",
     "bridge.archive.parquet",
     "bridge.mq.ibm.connection",
+    "bridge.record.codec",
     "bridge.spark",
     "bridge.service.mappings.runner",
     "cel_expr_python",

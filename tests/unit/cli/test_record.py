@@ -129,3 +129,26 @@ def test_options_of_payload() -> None:
     raw = b"\xe3" + (3).to_bytes(4, "big") + bytes.fromhex("000000000000700D") + b"\x40" * 27
     shown, _ = record(*arguments, stdin=raw)
     assert json.loads(shown) == {"rec_type": "T", "trl_count": 3, "trl_total": -7.0}
+
+
+def test_try_makes_the_record_of_a_json_object(tmp_path: Path) -> None:
+    """For a mapping that reads records, whose bytes are hard to type."""
+    file = tmp_path / "bridge.yaml"
+    file.write_text(
+        "mappings:\n  m:\n    from: {queue: Q}\n    to: {mqtt: 't/{$.order_id}'}\n"
+        f"    payload: {{copybook: {ORDER}, ccsid: 1140}}\n"
+    )
+
+    def tried(*arguments: str) -> str:
+        done = CliRunner().invoke(program, ["try", "m", "--config", str(file), *arguments])
+        return done.output
+
+    assert tried("--payload", json.dumps(LINES[0])).startswith("published to MQTT topic t/A\n")
+    (tmp_path / "record").write_bytes(EBCDIC[:27])
+    encoding = ("--ccsid", "37", "--encoding", "785")
+    assert tried("--payload-file", str(tmp_path / "record"), *encoding).startswith("published to MQTT topic t/A\n")
+    assert "field order_id at offset 0: expected text, found 1" in tried("--payload", '{"order_id": 1}')
+    assert "the record is too short: 5 bytes" in tried("--payload", "[1,2]")
+    (tmp_path / "samples").write_text("\n".join([*map(json.dumps, LINES), '{"order_id": 1}', "text"]))
+    summary = tried("--samples", str(tmp_path / "samples"), "--each-line")
+    assert summary.startswith("4 samples: 2 mapped, 0 not taken, 2 rejected\n")

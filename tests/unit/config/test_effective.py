@@ -45,6 +45,10 @@ MAPPINGS = [
     "{from: {queue: A}, to: {mqtt: a}, payload: text, attributes: {qos: 1, retained: always}}",
     "{from: {queue: A}, to: {mqtt: a}, payload: {type: json, object: {value: '{text}', site: x}}}",
     "{from: {mqtt: a}, to: {queue: A}, payload: json, attributes: {expiry: as-published}}",
+    "{from: {mqtt: a}, to: {queue: A}, payload: {copybook: c.cpy, ccsid: 37, encoding: s390, default: {a.b: 1, c: x},"
+    " redefines: {d: e, f: {field: g, items: {1: h, 'Y': i}, other: f}}, round: down, truncate: yes, unknown: ignore}}",
+    "{from: {queue: A}, to: {mqtt: a}, payload: {type: record, copybook: c.cpy, names: camel, numbers: string,"
+    " record: R-1}}",
 ]
 CHANNELS = [
     "{}",
@@ -54,6 +58,8 @@ CHANNELS = [
     "{port: 8883, tls: {certificate_file: c, key_file: k, ca_file: ca, client_certificates: required}}",
 ]
 PIPELINES = [
+    "{from: {mq: {queue: Q}}, payload: {type: record, copybook: c.cpy, redefines: {a: {field: b}}}, select: S,"
+    " to: {mq: {queue: R, record: {copybook: c.cpy, ccsid: 37, default: {a: 0.5}}}}}",
     "{from: {mq: {queue: Q}}, select: S, to: {mq: {queue: R, persistence: as-queue}}}",
     "{from: {mqtt: a/+}, select: S, to: {mqtt: 'b/{x}', archive: /out}, trigger: availableNow, enabled: no}",
     "{from: {mq: {topic: t}}, select: S, to: {mq: {}}, payload: text, trigger: 0, tables: {t: /t.csv},"

@@ -188,4 +188,4 @@ def test_the_mappings_and_pipelines_of_the_pages_are_right(tmp_path: Path) -> No
         if block.startswith("pipelines:"):
             file.write_text(block, encoding="utf-8")
             names += load(file).pipelines
-    assert [*dict.fromkeys(names)] == ["events", "orders", "averages", "alarms", "again", "sites", "chosen"]
+    assert [*dict.fromkeys(names)] == ["events", "orders", "averages", "alarms", "again", "sites", "stock", "chosen"]

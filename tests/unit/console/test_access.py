@@ -135,7 +135,7 @@ def test_a_program_reads_and_changes_by_its_token(bridge: BridgeProcess) -> None
     asked = console.post("/mappings/pause", headers=bearer, name="nosuch")
     assert (asked.status, "confirm=1" in asked.text) == (409, True)
     refused = console.post("/mappings/pause", headers=bearer, name="nosuch", confirm="1")
-    assert refused.status == 409
+    assert refused.status == 404
     assert "nosuch" in refused.text
     assert not console.cookies
 
@@ -303,7 +303,8 @@ def test_queries_that_are_wrong(console: Console) -> None:
         "/archive?span=5y", "/archive?start=yesterday", "/subscriptions?filter=a%23",
     ):  # fmt: skip
         page = console.get(path)
-        assert page.status == 400, path
+        # 400: the query does not fit its schema. 422: the bridge does not accept a value.
+        assert page.status in (400, 422), path
         assert "Traceback" not in page.text
     assert console.get("/clients/show", id="nosuch").status == 404
     assert console.get("/mappings/try", name="nosuch").status == 404

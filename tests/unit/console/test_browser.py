@@ -28,6 +28,7 @@ WINDOWS = {
 }
 #: Pages for which no link is clicked in `test_each_page_is_clicked_through`.
 FURTHER_PAGES = (
+    "/users", "/users/access?channel=PLAIN.MQTT&topic=plant/1&user=pump",
     "/topics/show?filter=plant/%23", "/topics/route?topic=orders/1",
     "/objects", "/objects?kind=TOPIC", "/objects/show?kind=QLOCAL&name=ORDERS", "/objects/commands",
     "/clients/history?id=pump-1", "/clients/trace?id=pump-1", "/clients?search=pump",
@@ -43,6 +44,9 @@ def bridge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BridgeProcess]:
     config = (
         CONFIG.format(script=script, audit=directory / "audit.jsonl") + f"archive: {{directory: {directory}/archive}}\n"
     )
+    channel = "  - {name: PLAIN.MQTT, port: 0}\n"
+    authentication = f"[{{method: password, file: {directory}/devices}}]"
+    config = config.replace(channel, f"{channel}  - {{name: DEVICES, port: 0, authentication: {authentication}}}\n")
     process = BridgeProcess(directory / "data", config=config).start()
     with (
         RawClient.connected(process.port, "<script>alert('client')</script>", clean=False) as client,
@@ -170,6 +174,25 @@ def test_everything_is_searched_by_keyboard(bridge: BridgeProcess, browser: Brow
     look(browser)
 
 
+def test_an_edited_copy_is_checked(bridge: BridgeProcess, browser: Browser) -> None:
+    """The page shows the mistakes with their lines, and the text to correct them. Nothing is saved."""
+    assert bridge.config is not None
+    text = bridge.config.read_text()
+    log_in(browser, bridge, WINDOWS["dark-390"])
+    browser.do("goto", "/configuration")
+    browser.do("click", 'text="check an edited copy"')
+    browser.do("fill", "#text", text.replace("admin:", "limits: {waiting_bites: 1}\nadmin:"))
+    browser.do("click", "#check")
+    browser.do("sees", "#result", "limits.waiting_bites")
+    look(browser)
+    browser.do("fill", "#text", text.replace("admin:", "limits: {waiting_bytes: 1 MiB}\nadmin:"))
+    browser.do("click", "#check")
+    browser.do("sees", "#result", "The copy is valid.")
+    browser.do("sees", "#result tbody", "1048576")
+    look(browser)
+    assert bridge.config.read_text() == text
+
+
 def test_selected_clients_are_purged(bridge: BridgeProcess, browser: Browser) -> None:
     log_in(browser, bridge, {})
     for name in ("chosen-1", "chosen-2", "spared-1"):
@@ -273,6 +296,27 @@ def test_the_route_of_a_message_and_its_retained_value(bridge: BridgeProcess, br
         browser.do("sees", ".said.good", "deleted the retained publication of orders/kept")
 
 
+def test_a_user_is_added_and_deleted(bridge: BridgeProcess, browser: Browser) -> None:
+    log_in(browser, bridge, {})
+    browser.do("goto", "/users")
+    browser.do("fill", "#user1", "clicked")
+    browser.do("fill", "#password1", "a password of a device")
+    look(browser)
+    browser.do("click", 'text="Set password"')
+    browser.do("sees", ".said.good", "added user clicked")
+    browser.do("sees", "tbody", "clicked")
+    look(browser)
+    browser.do("click", "tbody button.danger")
+    browser.do("click", "#confirm")
+    browser.do("sees", ".said.good", "deleted user clicked")
+    browser.do("click", 'text="May a user publish?"')
+    browser.do("fill", "#user", "pump")
+    browser.do("fill", "#topic", "plant/1")
+    browser.do("click", "button.main")
+    browser.do("sees", "#decision", "permits")
+    look(browser)
+
+
 def test_times_are_shown_in_one_zone(bridge: BridgeProcess, browser: Browser) -> None:
     log_in(browser, bridge, {"timezoneId": "Asia/Tokyo"})
     browser.do("goto", "/audit")
@@ -315,7 +359,9 @@ def test_reading_needs_no_javascript(bridge: BridgeProcess, browser: Browser) ->
     browser.do("open", WINDOWS["light-390"] | {"javaScriptEnabled": False})
     log_in_here(browser, bridge)
     go(browser, GROUPS[2], GROUPS[2].pages[0], menu=True)
-    browser.do("goto", "/clients?search=pump")
+    browser.do(
+        "goto", "/clients?search=pump", "/configuration?show=all", "/configuration/effective", "/configuration/check"
+    )
     browser.do("sees", "tbody", "pump-1")
     browser.do("click", 'text="Log out"')
     browser.do("sees", "h1", "Log in")

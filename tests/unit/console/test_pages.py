@@ -381,11 +381,35 @@ def test_the_api_is_documented(console: Console) -> None:
     for path, methods in document["paths"].items():
         for method, operation in methods.items():
             assert operation["summary"], (path, method)
+            assert {"200", "400", "401", "403", "404", "409", "422", "429"} <= operation["responses"].keys(), (
+                path,
+                method,
+            )
     assert Console(console.bridge).get("/openapi.json").status == 303
 
 
+@pytest.mark.parametrize(
+    ("path", "fields", "status"),
+    [
+        ("/clients/purge", {"ids": "nosuch", "confirm": "1"}, 404),
+        ("/clients/purge", {"ids": "nosuch"}, 409),
+        ("/clients/purge", {"confirm": "1"}, 409),
+        ("/topics/publish", {"topic": "a/#"}, 422),
+        ("/log/level", {"level": "loud"}, 400),
+        ("/channels/start", {"name": "NO.SUCH"}, 404),
+        ("/topics/clear", {"topic": "nothing/here", "confirm": "1"}, 200),
+    ],
+)
+def test_programs_get_a_status(console: Console, path: str, fields: dict[str, str], status: int) -> None:
+    bearer = {"Accept": "application/json", "Authorization": f"Bearer {console.token}"}
+    answer = console.post(path, headers=bearer, **fields)
+    assert answer.status == status, answer.text
+    report = json.loads(answer.bytes)
+    assert report["lines"] or report["title"]
+
+
 def test_pages_do_not_import_the_service() -> None:
-    modules = "operation clients topics queues objects dead_letters mappings archive"
+    modules = "operation clients topics queues objects dead_letters users mappings archive"
     program = (
         f"import sys\nfor one in {modules!r}.split(): __import__('bridge.console.' + one)\n"
         "print([one for one in sys.modules if one.startswith('bridge.service')])"
@@ -560,7 +584,7 @@ def test_the_audit_log(console: Console) -> None:
 
 
 def test_the_configuration(console: Console) -> None:
-    text = console.get("/configuration").text
+    text = console.get("/configuration/effective").text
     assert "transmission_queue: SYSTEM.MQTT.TRANSMIT.QUEUE" in text
     assert "up/here" in text
     for page in (text, console.get("/mappings/try", name="orders").text):
@@ -690,5 +714,5 @@ def test_the_route_of_a_publication_is_shown(console: Console) -> None:
         client.ping()
         assert not client.inbox
         refused = console.change("/topics/route", topic="orders/#")
-        assert refused.status == 400 and "wildcards are for subscriptions" in refused.text
+        assert refused.status == 422 and "wildcards are for subscriptions" in refused.text
         assert console.change("/topics/route", topic="a", client_id="nobody").status == 404

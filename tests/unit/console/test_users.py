@@ -19,6 +19,9 @@ from tests.helpers.raw_client import RawClient
 from tests.unit.console.test_access import PAGES
 
 CONFIG = """
+channels:
+  - {{name: PLAIN.MQTT, port: 0}}
+  - {{name: DEVICES, port: 0, authentication: [{{method: password, file: {directory}/devices}}]}}
 audit_log: {{file: {directory}/audit.jsonl}}
 admin:
   port: 0
@@ -169,3 +172,114 @@ def test_a_directory_without_a_token_file_is_made(tmp_path: Path) -> None:
         assert Console(process).log_in().get("/").status == 200
     finally:
         assert process.stop() == 0, process.log
+
+
+# Users of password files ---------------------------------------------------------------------------------------------
+
+NEW_PASSWORDS = ("first password of a device", "second password of a device")
+register(*NEW_PASSWORDS)
+
+
+def port_of_devices(bridge: BridgeProcess) -> int:
+    (line,) = [line for line in bridge.announced if "channel DEVICES listens" in line]
+    return int(line.rpartition(":")[2])
+
+
+def connects(bridge: BridgeProcess, user: str, password: str) -> bool:
+    client = RawClient(port_of_devices(bridge), "device", user_name=user, password=password.encode())
+    try:
+        return client.connect().return_code == 0
+    finally:
+        client.vanish()
+
+
+def test_users_of_devices_are_added_changed_and_deleted(bridge: BridgeProcess, tmp_path: Path) -> None:
+    directory = bridge.data_directory.parent
+    file = str(directory / "devices")
+    console = logged_in(bridge, "anna")
+    page = console.get("/users")
+    for text in (file, "channel DEVICES", str(directory / "users"), "console", "anna", "dora", "No such file"):
+        assert text in page.text, text
+    first, second = NEW_PASSWORDS
+    added = console.change("/users/password", file=file, user_name="pump", password=first)
+    assert f"{file}: added user pump" in added.text
+    assert connects(bridge, "pump", first)
+    changed = console.change("/users/password", file=file, user_name="pump", password=second)
+    assert "set the password of user pump" in changed.text and "stay connected" in changed.text
+    assert (connects(bridge, "pump", first), connects(bridge, "pump", second)) == (False, True)
+    asked = console.change("/users/delete", file=file, user_name="pump")
+    assert "Delete this user?" in asked.text and "pump" in asked.text
+    assert "deleted user pump" in console.change("/users/delete", file=file, user_name="pump", confirm="1").text
+    assert not connects(bridge, "pump", second)
+    assert "has no user" in console.change("/users/delete", file=file, user_name="pump", confirm="1").text
+    # The file has no passwords, and neither have the logs.
+    content = (directory / "devices").read_text() + (directory / "audit.jsonl").read_text() + bridge.log
+    assert not any(password in content for password in NEW_PASSWORDS)
+    entries = [one for one in console.json("/audit")["entries"] if one.get("command", "").startswith("user ")]
+    assert len(entries) == 4
+    facts = {name: entries[-1][name] for name in ("command", "user", "user_name", "file", "password", "ok")}
+    assert facts == {
+        "command": "user set-password", "user": "user anna", "user_name": "pump", "file": file, "password": "(hidden)",
+        "ok": True,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("fields", "why"),
+    [
+        ({"file": "/etc/passwd", "user_name": "x", "password": "y"}, "is not a password file of the configuration"),
+        ({"user_name": "x", "password": "y"}, "name a password file of the configuration"),
+        ({"user_name": "a:b", "password": "y"}, "expected a user name without colons"),
+        ({"user_name": "x", "password": "a\x01b"}, "the password is not valid: control characters forbidden"),
+        ({"user_name": "x", "password": "y" * 1_001}, "The request is not valid"),
+        ({"user_name": "", "password": "y"}, "The request is not valid"),
+    ],
+)
+def test_users_that_cannot_be_added(bridge: BridgeProcess, fields: dict[str, str], why: str) -> None:
+    console = logged_in(bridge, "anna")
+    fields = {"file": str(bridge.data_directory.parent / "devices")} | fields if "name a" not in why else fields
+    assert why in console.change("/users/password", **fields).text
+
+
+def test_only_administrators_change_users(bridge: BridgeProcess) -> None:
+    console = logged_in(bridge, "bert")
+    assert "Add a user" not in console.get("/users").text
+    file = str(bridge.data_directory.parent / "users")
+    assert console.change("/users/password", file=file, user_name="bert", password="y").status == 403
+    assert console.change("/users/delete", file=file, user_name="anna", confirm="1").status == 403
+
+
+def test_a_user_of_the_console_gets_a_password(bridge: BridgeProcess) -> None:
+    console = logged_in(bridge, "anna")
+    file = str(bridge.data_directory.parent / "users")
+    register("a new password of the console")
+    added = console.change("/users/password", file=file, user_name="fred", password="a new password of the console")
+    assert "added user fred" in added.text
+    assert Console(bridge).post("/login", user="fred", password="a new password of the console").status == 303
+    console.change("/users/delete", file=file, user_name="fred", confirm="1")
+    assert Console(bridge).post("/login", user="fred", password="a new password of the console").status == 403
+
+
+def test_the_commands_for_users(bridge: BridgeProcess) -> None:
+    administrator = Administrator(bridge)
+    file = str(bridge.data_directory.parent / "devices")
+    words = ("user", "set-password", "made", "--file", file, "--stdin")
+    options = administrator.options
+    made = CliRunner().invoke(program, [*words, *options], input=f"{NEW_PASSWORDS[0]}\n")
+    assert (made.exit_code, made.stdout) == (0, f"{file}: added user made\n")
+    files = {one["file"]: one for one in administrator.json("user", "list")}
+    assert (files[file]["users"], files[file]["used_by"]) == (["made"], ["channel DEVICES"])
+    assert "made" in administrator.does("user", "list")
+    assert administrator.does("user", "delete", "made", "--file", file).startswith(f"{file}: deleted user made")
+    assert "has no user 'made'" in administrator.refused("user", "delete", "made", "--file", file, status=3)
+    assert "name a password file" in administrator.refused("user", "delete", "made", status=2)
+
+
+def test_what_a_user_may_publish_is_shown(bridge: BridgeProcess) -> None:
+    console = logged_in(bridge, "bert")
+    assert "May a user publish?" in console.get("/users/access").text
+    page = console.get("/users/access", user="mqm", channel="DEVICES", topic="plant/1")
+    assert "no" in page.text and "channel authentication rejects" in page.text
+    decision = console.json("/users/access", user="pump", channel="DEVICES", topic="plant/1")["decision"]
+    assert (decision["permitted"], decision["mq_user"]) == (True, "pump")
+    assert console.get("/users/access", channel="NONE", topic="x").status == 404

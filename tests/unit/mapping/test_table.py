@@ -491,3 +491,19 @@ def test_only_the_tables_in_use_belong_to_a_mapping(tmp_path: Path) -> None:
     assert load(file, problems).mappings == former.mappings
     changed = load(configuration(tmp_path, mapping + other, "devices: {file: devices.csv, key: factor}"), problems)
     assert changed.mappings["m"] != former.mappings["m"] and changed.mappings["n"] == former.mappings["n"]
+
+
+def test_mapping_files_have_tables(tmp_path: Path) -> None:
+    """Their paths are relative to the mapping file. A name in two files is a mistake."""
+    (tmp_path / "maps").mkdir()
+    (tmp_path / "maps" / "devices.csv").write_text(CSV)
+    mapping = 'mappings:\n  m: {from: {mqtt: "t/{line}"}, to: {queue: "Q.{devices[line].factor}"}}\n'
+    (tmp_path / "maps" / "a.yaml").write_text(f"tables: {{devices: {{file: devices.csv, key: id}}}}\n{mapping}")
+    file = tmp_path / "bridge.yaml"
+    file.write_text("mappings: [maps]\n")
+    loaded = load(file, problems)
+    mapped = rule_of("m", loaded.mappings["m"], "QM").map(Publication("t/8", b"{}"))
+    assert mapped is not None and mapped.destination.name == "Q.2"
+    file.write_text("tables: {devices: {file: maps/devices.csv, key: id}}\nmappings: [maps]\n")
+    with pytest.raises(ConfigurationError, match=r"a.yaml:1:10: .*expected a name that no other table has"):
+        load(file, problems)

@@ -6,6 +6,7 @@ converted bytes are the records of a machine with EBCDIC.
 
 from __future__ import annotations
 
+import random
 import subprocess
 from collections.abc import Iterator
 from decimal import Decimal
@@ -281,3 +282,61 @@ def test_a_key_of_a_customer_and_its_company(tmp_path: Path) -> None:
     codec = RecordCodec(layout, ASCII, BIG_ENDIAN)
     assert codec.decode(written) == document
     assert codec.encode(document) == written
+
+
+def _random_group(chance: random.Random, prefix: str, level: int) -> list[str]:
+    """The entries of a group with all kinds of items, except those with SYNCHRONIZED."""
+    lines = []
+    for number in range(chance.randint(1, 5)):
+        name = f"{prefix}-{number}"
+        occurs = f" OCCURS {chance.randint(1, 4)}" if chance.random() < 0.3 else ""
+        if level < 20 and chance.random() < 0.3:
+            lines += [f"{level:02d} {name}{occurs}.", *_random_group(chance, name, level + 5)]
+            continue
+        digits, decimals = chance.randint(1, 9), chance.randint(0, 9)
+        number_ = f"{'S' * chance.randint(0, 1)}9({digits}){f'V9({decimals})' if decimals else ''}"
+        signed = number_.startswith("S")
+        picture = chance.choice(
+            [
+                f"PIC X({chance.randint(1, 20)})",
+                f"PIC {number_}",
+                f"PIC {number_} COMP",
+                f"PIC {number_} COMP-3",
+                # With one or two digits, GnuCOBOL has one byte, and IBM two.
+                f"PIC S9({chance.randint(3, 18)}) COMP-5",
+                f"PIC {number_} SIGN LEADING SEPARATE" if signed else f"PIC {number_} BINARY",
+                f"PIC {'Z' * digits}9.9-",
+                "COMP-1",
+                "COMP-2",
+            ]
+        )
+        lines.append(f"{level:02d} {name} {picture}{occurs}.")
+        if not occurs and chance.random() < 0.2:
+            lines.append(f"{level:02d} {name}-R REDEFINES {name} PIC X.")
+    return lines
+
+
+def test_lengths_of_any_record(tmp_path: Path) -> None:
+    """GnuCOBOL computes the same length of each of a hundred random records, and of their groups and items."""
+    chance = random.Random(52)
+    records = {f"R{number}": _random_group(chance, f"R{number}", 5) for number in range(100)}
+    lines = [line for name, entries in records.items() for line in (f"01 {name}.", *entries)]
+    (tmp_path / "all.cpy").write_text("".join(f"       {line}\n" for line in lines))
+    declarations = parse(CopybookFiles(tmp_path / "all.cpy"))
+    expected = {}
+    for name in records:
+        for _, item in layout_of(declarations, name).items():
+            expected[item.title] = item.length
+    source = ["IDENTIFICATION DIVISION.", "PROGRAM-ID. LENGTHS.", "DATA DIVISION.", "WORKING-STORAGE SECTION."]
+    source += [
+        'COPY "all.cpy".',
+        "PROCEDURE DIVISION.",
+        *(f'    DISPLAY "{name}=" LENGTH OF {name}' for name in expected),
+    ]
+    (tmp_path / "lengths.cob").write_text("".join(f"       {line}\n" for line in [*source, "    STOP RUN."]))
+    command = [program("cobc"), "-x", "-std=ibm", "-I", str(tmp_path), "-o", "lengths", "lengths.cob"]
+    compiled = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert compiled.returncode == 0, compiled.stderr
+    done = subprocess.run(["./lengths"], cwd=tmp_path, capture_output=True, text=True, check=True)
+    shown = dict(line.split("=") for line in done.stdout.splitlines())
+    assert {name: int(length) for name, length in shown.items()} == expected

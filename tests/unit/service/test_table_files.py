@@ -113,6 +113,21 @@ async def test_a_file_that_is_being_written_is_not_read(tmp_path: Path) -> None:
     assert devices.sites == ["a", *["b"] * 8]
 
 
+async def test_files_that_changed_while_a_bridge_stood_by_are_read_at_its_start(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    devices = Devices(tmp_path)
+    devices.write("id,site\n1,b\n")
+    await devices.files.refresh()
+    assert devices.sites == ["b"]
+    devices.write("id,site\n1\n")
+    await devices.files.refresh()
+    assert devices.sites == ["b"] and "expected 2 columns" in devices.problem
+    devices.file.unlink()
+    await devices.files.refresh()
+    assert devices.sites == ["b"] and "cannot be read" in devices.problem
+
+
 async def test_reloaded_tables(devices: Devices, tmp_path: Path) -> None:
     """The failures of a table are still counted, and the files of removed tables are no longer looked at."""
     devices.write("id,site\n1\n")

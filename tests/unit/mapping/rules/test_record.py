@@ -302,7 +302,7 @@ def test_messages_that_choose_many_character_sets_take_limited_memory(copybook: 
                 rule.map(message(ZOS, ccsid, encoding))
             except Unmappable as error:
                 assert str(error)
-    record = rule._record
+    record = rule.record
     assert record is not None and record._codec.cache_info().currsize <= 16
 
 
