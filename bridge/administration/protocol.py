@@ -68,3 +68,5 @@ class Answer(msgspec.Struct, kw_only=True):
     invalid: bool = False
     #: the request was refused because it names an object that does not exist
     not_found: bool = False
+    #: the bridge failed to answer; its log contains the reason
+    failed: bool = False

@@ -22,6 +22,8 @@ T_co = TypeVar("T_co", covariant=True)
 MOST_ROWS = 10_000
 
 LogLevel = Literal["debug", "info", "warning", "error"]
+#: A number of rows or seconds.
+Count = Annotated[int, Meta(ge=0)]
 SearchText = Annotated[str, Meta(max_length=200)]
 ChannelName = Annotated[str, Meta(description="Name of the channel.", examples=["PLAIN.MQTT"])]
 MappingName = Annotated[str, Meta(description="Name of the mapping.", examples=["orders"])]
@@ -56,7 +58,7 @@ class Search(Request[searching.SearchResult], tag="search"):
     #: only these kinds; an empty list selects all kinds
     kinds: list[searching.SearchKind] = field(default_factory=list)
     #: the maximum number of matches of each kind
-    rows: int = 20
+    rows: Count = 20
 
 
 class ShowHealth(Request[health.HealthReport], tag="health"):
@@ -67,7 +69,7 @@ class ShowHealth(Request[health.HealthReport], tag="health"):
     #: only rates of queues, mappings and links with this text in their name
     search: SearchText = ""
     #: the maximum number of rates of each kind, the busiest first
-    rows: int = 20
+    rows: Count = 20
 
 
 class ListProblems(Request[list[answers.Problem]], tag="problem list"):
@@ -81,7 +83,7 @@ class ShowCounters(Request[counters.Counters], tag="counters"):
     """
 
     #: the maximum number of busiest clients in the answer
-    clients: int = 20
+    clients: Count = 20
 
 
 class SetLogLevel(Request[None], tag="log level"):
@@ -150,8 +152,8 @@ class ListClients(Request[answers.ClientPage], tag="client list"):
     sort: ClientColumn = "client_id"
     descending: bool = False
     #: number of clients that precede the page
-    skip: int = 0
-    rows: int = 1_000
+    skip: Count = 0
+    rows: Count = 1_000
     #: whether to measure rates; the first such request starts the counting of publications
     rates: bool = False
 
@@ -171,7 +173,7 @@ class ShowClientHistory(Request[list[answers.ClientEvent]], tag="client history"
     """
 
     client_id: Annotated[str, Meta(min_length=1)]
-    rows: int = 1_000
+    rows: Count = 1_000
 
 
 class TraceClient(Request[answers.ClientTrace], tag="client trace"):
@@ -226,7 +228,7 @@ class ListTopics(Request[list[answers.TopicNode]], tag="topic list"):
     below: str | None = None
     #: start after this name (for paging)
     after: str | None = None
-    rows: int = 1_000
+    rows: Count = 1_000
 
 
 class ShowTopic(Request[answers.TopicDetails], tag="topic show"):
@@ -234,7 +236,7 @@ class ShowTopic(Request[answers.TopicDetails], tag="topic show"):
 
     topic_filter: str
     #: the maximum number of retained publications, and of subscriptions
-    rows: int = 1_000
+    rows: Count = 1_000
     #: whether the answer includes the beginnings of payloads
     payloads: bool = True
 
@@ -266,7 +268,7 @@ class ListPublishers(Request[answers.PublisherPage], tag="topic publishers"):
     """
 
     topic_filter: str
-    rows: int = 100
+    rows: Count = 100
 
 
 class RouteTopic(Request[answers.TopicRoute], tag="topic route"):
@@ -278,7 +280,7 @@ class RouteTopic(Request[answers.TopicRoute], tag="topic route"):
     retain: bool = False
     #: the publisher, whose rules and authorities apply; blank for none
     client_id: str = ""
-    rows: int = 200
+    rows: Count = 200
 
 
 class ListUsers(Request[list[answers.PasswordFileStatus]], tag="user list"):
@@ -335,8 +337,8 @@ class ListSubscriptions(Request[answers.SubscriptionPage], tag="subscription lis
     topic_filter: str = "#"
     #: only subscriptions with this text in their name or topic filter
     search: str = ""
-    skip: int = 0
-    rows: int = 100
+    skip: Count = 0
+    rows: Count = 100
 
 
 class ListQueues(Request[list[answers.QueueRow]], tag="queue list"):
@@ -357,8 +359,8 @@ class BrowseQueue(Request[answers.MessagePage], tag="queue browse"):
 
     name: str
     #: number of messages that precede the page
-    skip: int = 0
-    rows: int = 50
+    skip: Count = 0
+    rows: Count = 50
     #: whether the answer includes the beginnings of payloads
     payloads: bool = True
 
@@ -462,8 +464,8 @@ class DeadLetterRequest(Request[T_co]):
 class ListDeadLetters(DeadLetterRequest[answers.DeadLetterPage], tag="dlq list"):
     """Return groups and one page of the dead-lettered messages."""
 
-    skip: int = 0
-    rows: int = 100
+    skip: Count = 0
+    rows: Count = 100
 
 
 class ShowDeadLetter(Request[answers.DeadLetterContent], tag="dlq show"):
@@ -497,7 +499,7 @@ class ExportDeadLetters(DeadLetterRequest[str], tag="dlq export"):
 class ShowHistory(Request[answers.History], tag="history"):
     """Return rates and gauges of the last seconds."""
 
-    seconds: int = 600
+    seconds: Count = 600
 
 
 class ShowLog(Request[list[answers.LogLine]], tag="log show"):
@@ -511,7 +513,7 @@ class ShowAuditLog(Request[answers.AuditEntries], tag="audit show"):
     """Return the last entries of the audit log, the newest first."""
 
     search: SearchText = ""
-    rows: int = 200
+    rows: Count = 200
 
 
 class ListSettings(Request[configuration.SettingPage], tag="config list"):
@@ -523,8 +525,8 @@ class ListSettings(Request[configuration.SettingPage], tag="config list"):
     changed: bool = False
     #: only settings with this text in their path or value
     search: SearchText = ""
-    skip: int = 0
-    rows: int = 1_000
+    skip: Count = 0
+    rows: Count = 1_000
 
 
 class CheckConfiguration(Request[configuration.CheckedConfiguration], tag="config check"):

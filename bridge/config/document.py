@@ -115,6 +115,10 @@ _STRAIGHT_QUOTES = "replace the typographic quotes with \" or '"
 _UNQUOTED_TEMPLATE = re.compile(r""":\s+(?P<text>[^"'\s{,\[#][^"',{}]*\{[^{}]+\}[^\s,}]*|\{[^{}:]*\}[^\s,}]+)""")
 
 
+#: An escape such as "\ud83d" makes one, which no text in UTF-8 can contain.
+_SURROGATE = re.compile(r"[\ud800-\udfff]")
+
+
 class _Composer(yaml.SafeLoader):
     """PyYAML's composer, which checks size, depth, tags and the number of documents before it builds anything."""
 
@@ -132,6 +136,9 @@ class _Composer(yaml.SafeLoader):
                 self._source.refuse(*_place(event.start_mark), f"at most {MAX_NODES} values in the file", "more")
             if tag := getattr(event, "tag", None):
                 self._source.tell(_place(event.start_mark), "", "a value without a tag", tag.replace(_YAML_TAG, "!!"))
+        if isinstance(event, yaml.ScalarEvent) and (surrogate := _SURROGATE.search(event.value)) is not None:
+            found = f"the surrogate U+{ord(surrogate[0]):04X}"
+            self._source.refuse(*_place(event.start_mark), "characters of Unicode (\\U and eight digits)", found)
         if isinstance(event, yaml.CollectionStartEvent):
             self._depth += 1
             if self._depth > MAX_DEPTH:
@@ -549,7 +556,8 @@ def _valid_parts(values: Mapping[str, Any], details: list[ErrorDetails]) -> tupl
     parts: dict[str, Any] = copy.deepcopy(dict(values))
     wrong: dict[str, set[str]] = {}
     for _ in range(MAX_DEPTH):  # leaving out an option can make others invalid
-        for section, *below in (place_of(detail, Configuration)[0] for detail in details if detail["type"] != "clash"):
+        places = (place_of(detail, Configuration)[0] for detail in details if detail["type"] != "clash")
+        for section, *below in filter(None, places):  # a detail about the whole file has no place
             if section in _NAMED and below:
                 wrong.setdefault(str(section), set()).add(str(below[0]))
             if section == "channels" and below:

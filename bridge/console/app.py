@@ -218,6 +218,7 @@ _STATUSES: Final = {
     415: "The form has another content type.",
     422: "The bridge does not accept a value.",
     429: "There are too many requests, failed logins or live views. Retry-After has the number of seconds.",
+    500: "The bridge failed to answer. Its log contains the reason.",
     503: "The bridge is starting, standing by or stopping, or does not keep up.",
     504: "The bridge did not answer in time.",
 }

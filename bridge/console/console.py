@@ -170,7 +170,7 @@ class Visit:
 
 def _status_of(answer: Answer) -> int:
     """Return the HTTP status of a request that the bridge refused."""
-    return 422 if answer.invalid else 404 if answer.not_found else 409
+    return 500 if answer.failed else 422 if answer.invalid else 404 if answer.not_found else 409
 
 
 class Endpoint(msgspec.Struct, frozen=True, kw_only=True):

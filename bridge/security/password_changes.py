@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import Final
 
 from bridge.security.password_file import PasswordEntry, hash_of, read_password_file, write_password_file
-from bridge.security.scram import verifier_of
+from bridge.security.scram import ITERATIONS, verifier_of
 
-#: Iterations of SCRAM-SHA-256 for new passwords, and the maximum length of a password in characters.
-SCRAM_ITERATIONS: Final = 600_000
+#: Maximum length of a password in characters.
 MAX_PASSWORD_LENGTH: Final = 1_000
 #: Held while a file is read, changed and written.
 _changing: Final = threading.Lock()
@@ -20,9 +19,7 @@ class InvalidUser(ValueError):
     """A user name or password cannot stand in a password file. The message is for display."""
 
 
-def set_password(
-    path: Path, user: str, password: str, iterations: int = SCRAM_ITERATIONS, *, plain: bool = False
-) -> bool:
+def set_password(path: Path, user: str, password: str, iterations: int = ITERATIONS, *, plain: bool = False) -> bool:
     """Set the password of a user in a file, which is created if it does not exist. Return whether the user is new.
 
     `plain` allows plain passwords of other users. Raises InvalidUser, OSError, PasswordFileError.
@@ -30,7 +27,10 @@ def set_password(
     check_user(user)
     if not password or len(password) > MAX_PASSWORD_LENGTH:
         raise InvalidUser("the password is empty" if not password else "the password is too long")
-    entry = PasswordEntry(hash_of(password), verifier_of(password, iterations))
+    try:
+        entry = PasswordEntry(hash_of(password), verifier_of(password, iterations))
+    except ValueError as error:
+        raise InvalidUser(f"the password is not valid: {error}") from error
     with _changing:
         entries = read_password_file(path, plain=plain) if path.exists() else {}
         is_new = user not in entries

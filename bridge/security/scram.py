@@ -39,8 +39,14 @@ class Verifier(NamedTuple):
 
 
 def verifier_of(password: str, iterations: int = ITERATIONS) -> str:
-    """Return a password's verifier in PostgreSQL's format: `SCRAM-SHA-256$ITERATIONS:SALT$STORED_KEY:SERVER_KEY`."""
-    salt, stored, server, count = _MECHANISM.make_auth_info(password, iteration_count=iterations)
+    """Return a password's verifier in PostgreSQL's format: `SCRAM-SHA-256$ITERATIONS:SALT$STORED_KEY:SERVER_KEY`.
+
+    Raises ValueError for a password with characters that SASLprep forbids (RFC 4013), such as control characters.
+    """
+    try:
+        salt, stored, server, count = _MECHANISM.make_auth_info(password, iteration_count=iterations)
+    except ScramException as error:
+        raise ValueError(str(error).removesuffix(": other-error")) from error
     return f"{NAME}${count}:{_text(salt)}${_text(stored)}:{_text(server)}"
 
 

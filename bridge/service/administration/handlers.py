@@ -456,7 +456,7 @@ class Administration:
         except Exception:
             # An error of the administration must not affect messages.
             log.exception("MQB9001E a request of %s failed: %s", user, _facts(request))
-            answer = Answer(ok=False, lines=["the bridge failed to answer; its log contains the reason"])
+            answer = Answer(ok=False, failed=True, lines=["the bridge failed to answer; its log contains the reason"])
         else:
             answer = found if isinstance(found, Answer) else Answer(result=msgspec.Raw(msgspec.json.encode(found)))
         if request.CHANGES or (request.AUDITED and getattr(request, "first", True)):

@@ -34,7 +34,8 @@ VALUES = {
     "queue_manager: {name: 1234}": f"1:23: queue_manager.name: expected {MQ_NAME}, in quotes, found 1234",
     "queue_manager: {data_directory: 7}": "1:33: queue_manager.data_directory: expected a path, found 7",
     r'queue_manager: {data_directory: "a\0"}': r"1:33: queue_manager.data_directory: expected a path, found 'a\x00'",
-    r'queue_manager: {scripts: ["\uD800"]}': r"1:27: queue_manager.scripts[0]: expected a path, found '\ud800'",
+    r'queue_manager: {scripts: ["\uD800"]}': "1:27: expected characters of Unicode (\\U and eight digits), found the"
+    " surrogate U+D800",
     "queue_manager: {scripts: a.mqsc}": f"1:26: queue_manager.scripts: expected {LIST}, found 'a.mqsc'",
     "queue_manager: {scripts: [a, 1]}": "1:30: queue_manager.scripts[1]: expected a path, found 1",
     LISTENER + "address: 0.0.0.0": (
@@ -157,6 +158,11 @@ SYNTAX = [
     ("log: {}\n---\nlog: {}", "2:1: expected one document in the file, found a second, after '---'"),
     ("- log", f"1:1: expected {MAPPING}, found a list"),
     ("hello", f"1:1: expected {MAPPING}, found 'hello'"),
+    ('"\\ud83d\\ude00": 1', "1:1: expected characters of Unicode (\\U and eight digits), found the surrogate U+D83D"),
+    (
+        'links: {"\\uda8c": {}}',
+        "1:9: expected characters of Unicode (\\U and eight digits), found the surrogate U+DA8C",
+    ),
     ("log: \x01", "1:6: expected characters that can be printed, found U+0001"),
     ("log:\n  <<: 5", "2:7: expected a mapping, or a list of mappings, to merge, found 5"),
     (b"log:\n  \xc3\xa9: \xff", "2:6: expected text in UTF-8, found the byte 0xFF"),

@@ -230,6 +230,7 @@ def test_users_of_devices_are_added_changed_and_deleted(bridge: BridgeProcess, t
         ({"file": "/etc/passwd", "user_name": "x", "password": "y"}, "is not a password file of the configuration"),
         ({"user_name": "x", "password": "y"}, "name a password file of the configuration"),
         ({"user_name": "a:b", "password": "y"}, "expected a user name without colons"),
+        ({"user_name": "x", "password": "a\x01b"}, "the password is not valid: control characters forbidden"),
         ({"user_name": "x", "password": "y" * 1_001}, "The request is not valid"),
         ({"user_name": "", "password": "y"}, "The request is not valid"),
     ],
