@@ -58,7 +58,12 @@ def check_config(file: Annotated[Path, argument("FILE", "The edited copy.")]) ->
 
     Exit status 2 if the copy has mistakes. Each mistake is a line on standard error.
     """
-    checked = shown(requests.CheckConfiguration(text=file.read_bytes().decode("utf-8", "surrogateescape")))
+    try:
+        text = file.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        found = f"the byte 0x{error.object[error.start]:02X} at offset {error.start:,}"
+        raise Failure(f"{file}: expected text in UTF-8, found {found}", WRONG_USAGE) from error
+    checked = shown(requests.CheckConfiguration(text=text))
     if settings.output is not options.Format.table:
         output.print_record(checked, file, lambda _: None)
         raise typer.Exit(0 if checked.ok else WRONG_USAGE)

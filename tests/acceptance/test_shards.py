@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -17,10 +18,11 @@ from bridge.mqtt.reason_codes import ReasonCode
 from tests.helpers.administrator import Administrator
 from tests.helpers.administrator import program as program_
 from tests.helpers.bridge_process import BridgeFailed
+from tests.helpers.certificates import make
 from tests.helpers.forked_process import MQBRIDGE
 from tests.helpers.installed import program
 from tests.helpers.line_process import LineProcess
-from tests.helpers.patience import until
+from tests.helpers.patience import PATIENCE, until
 from tests.helpers.raw_client import RawClient
 from tests.helpers.remote_bridge import ROOT, RemoteBridgeProcess
 from tests.helpers.shards import OF, SHARDS, Site, balanced, client_of, free_port, reachable
@@ -239,3 +241,30 @@ def test_mappings_run_in_their_shards(site: Site) -> None:
         client.publish("there/a", b"2", 1)
     bridges[0].wait_for_depth("HERE", 1)
     bridges[0].wait_for_depth("THERE", 1)
+
+
+def test_haproxy_ends_tls_and_passes_on_the_name_of_the_certificate(site: Site, tmp_path: Path) -> None:
+    make(tmp_path)
+    (tmp_path / "haproxy.pem").write_text((tmp_path / "server.pem").read_text() + (tmp_path / "server.key").read_text())
+    command = ["openssl", "ec", "-in", "client.key", "-passin", "pass:p4ss", "-out", "plain.key"]
+    subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
+    admin, listen, config = free_port(), free_port(), tmp_path / "haproxy.cfg"
+    channel = "channels: [{name: SHARD, port: 0, proxies: [127.0.0.1], authentication: [{method: certificate}]}]\n"
+    bridge = site.bridge(1, config=f"{channel}admin: {{port: {admin}}}\n").start()
+    shipped = (ROOT / "deploy" / "haproxy-shards.cfg").read_text()
+    config.write_text(balanced(shipped, listen, free_port(), [[], [(bridge.port, admin)]], tls=tmp_path))
+    options = ["-h", "localhost", "-p", str(listen), "--cafile", tmp_path / "ca.pem", "-i", client_of(1), "-q", "1"]
+    options += ["-t", "t", "-m", "1", "--tls-version", "tlsv1.3"]
+    with LineProcess([program("haproxy", installer="tests/system-packages.sh"), "-db", "-f", config]):
+        until(lambda: reachable(listen), lambda: "HAProxy does not listen")
+        certificate = ["--cert", tmp_path / "client.pem", "--key", tmp_path / "plain.key"]
+        until(lambda: mosquitto_pub(*options, *certificate) == 0, lambda: bridge.log)
+        assert mosquitto_pub(*options) != 0
+    assert "connected as user 'client'" in bridge.log
+
+
+def mosquitto_pub(*options: str | Path) -> int:
+    """Run mosquitto_pub, and return its exit status."""
+    return subprocess.run(
+        [program("mosquitto_pub"), *options], capture_output=True, timeout=PATIENCE, check=False
+    ).returncode

@@ -14,6 +14,7 @@ from bridge.telemetry.conversion import to_mq
 from bridge.telemetry.identity import AS_IS, ClientIdentity
 from bridge.telemetry.message import Message
 from bridge.telemetry.record import StateKey, StateRecord
+from bridge.telemetry.shard import UNDIVIDED
 from bridge.telemetry.transmission import AnyMessage
 from bridge.wire.mq import MQMD
 
@@ -53,6 +54,7 @@ class FakeBackend:
     outage = False
     removes_at_once = True
     client_names = AS_IS
+    shard = UNDIVIDED
     subscriptions: Sized = ()
     weight_of_all = 1
     transmission_queue = "SYSTEM.MQTT.TRANSMIT.QUEUE"

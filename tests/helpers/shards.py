@@ -6,13 +6,14 @@ import re
 import signal
 import socket
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from bridge.telemetry.shard import Shard
 from tests.helpers.administrator import Administrator
 from tests.helpers.forked_process import MQBRIDGE
-from tests.helpers.line_process import LineProcess
+from tests.helpers.patience import until
 from tests.helpers.remote_bridge import QueueManagerProcess, RemoteBridgeProcess
 from tests.helpers.scrape import ask
 
@@ -74,7 +75,7 @@ class Site:
 
 
 class ShardProcess:
-    """A bridge process of a shard, active or standby, with fixed ports."""
+    """A bridge process of a shard, active or standby, with fixed ports. Its log is a file, which does not fill up."""
 
     def __init__(self, site: Site, number: int, name: str) -> None:
         self.port, self.admin = free_port(), free_port()
@@ -83,33 +84,46 @@ class ShardProcess:
             f"admin: {{port: {self.admin}}}\n"
         )
         self._bridge = site.bridge(number, f"shard-{number}{name}", config=config)
-        self._process: LineProcess | None = None
+        assert self._bridge.config is not None
+        self._log = self._bridge.config.with_suffix(".log")
+        self._log.touch()
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def log(self) -> str:
+        """What the process has logged, in all its runs."""
+        return self._log.read_text()
 
     def start(self) -> None:
         """Start the process, and return when it is active or stands by."""
-        assert self._bridge.config is not None
-        self._process = LineProcess([MQBRIDGE, "run", self._bridge.config], env=self._bridge.env)
-        self._process.line_where(lambda line: "MQB0012I ready" in line or "MQB0017I" in line)
+        with self._logs_state(), self._log.open("ab") as log:
+            command = [MQBRIDGE, "run", str(self._bridge.config)]
+            self._process = subprocess.Popen(command, env=self._bridge.env, stdout=log, stderr=log)
+
+    @contextmanager
+    def _logs_state(self) -> Iterator[None]:
+        """Wait at the end of the block until the process has logged that it is active or stands by."""
+        before = len(self.log)
+        yield
+        until(lambda: re.search("MQB0012I|MQB0017I", self.log[before:]) is not None, lambda: self.log[before:])
 
     def signal(self, number: int) -> None:
         assert self._process is not None
-        self._process.process.send_signal(number)
+        self._process.send_signal(number)
 
     def restart(self, number: int) -> None:
         """End the process with a signal, and start it again."""
         assert self._process is not None
         self.signal(number)
-        self._process.process.wait()
-        if number == signal.SIGTERM:
-            assert self._process.process.returncode == 0
+        self._process.wait()
+        assert number != signal.SIGTERM or self._process.returncode == 0, self.log
         self.start()
 
     def hand_over(self) -> None:
         """Run `mqbridge yield`, which a standby refuses, and wait until the process stands by, or is active again."""
-        assert self._process is not None
-        if Administrator(self._bridge).run("yield", "--yes").exit_code == 0:
-            self._process.line_where(lambda line: "MQB0021I" in line)
-            self._process.line_where(lambda line: "MQB0012I ready" in line or "MQB0017I" in line)
+        if self.ready:
+            with self._logs_state():
+                Administrator(self._bridge).run("yield", "--yes")
 
     @property
     def ready(self) -> bool:
@@ -118,21 +132,31 @@ class ShardProcess:
 
     def discard(self) -> None:
         if self._process is not None:
-            self._process.process.send_signal(signal.SIGCONT)
             self._process.kill()
-            assert not any("Traceback" in line for line in self._process.seen), "\n".join(self._process.seen)
+            self._process.wait()
+            assert "Traceback" not in self.log, self.log
 
 
-def balanced(text: str, listen: int, own: int, servers: Sequence[Sequence[tuple[int, int]]]) -> str:
+def balanced(
+    text: str, listen: int, own: int, servers: Sequence[Sequence[tuple[int, int]]], *, tls: Path | None = None
+) -> str:
     """Return the shipped configuration of HAProxy for bridges on this machine.
 
     `listen` and `own` are the ports of its listeners, and `servers` the port and admin port of each bridge of each shard.
+    `tls` is a directory with certificates (`tests.helpers.certificates`).
     """
+    proxy = "send-proxy-v2"
+    if tls is not None:
+        proxy = "send-proxy-v2-ssl-cn"
+        text = text.replace("bind :8883", f"bind 127.0.0.1:{listen}").replace("bind :8891", f"bind 127.0.0.1:{own}")
+        text = text.replace("/etc/haproxy/mqtt.pem", f"{tls}/haproxy.pem").replace(
+            "/etc/haproxy/clients-ca.pem", f"{tls}/ca.pem"
+        )
     text = re.sub(r"bind :8883 .*", f"bind 127.0.0.1:{listen}", text)
     text = re.sub(r"bind :8891 .*", f"bind 127.0.0.1:{own}", text)
     # However long a busy machine takes to answer.
     text = text.replace("timeout connect 5s", "timeout connect 5s\n  timeout check 20s")
-    text = re.sub(r"inter 2s fall 2", "inter 100ms fall 2", text).replace("send-proxy-v2-ssl", "send-proxy-v2")
+    text = re.sub(r"inter 2s fall 2", "inter 100ms fall 2", text).replace("send-proxy-v2-ssl-cn", proxy)
     for number, pair in enumerate(servers):
         for host, (port, admin) in enumerate(pair, 11):
             text = text.replace(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -71,6 +73,8 @@ class Browser(Worker[None]):
         self._events = events
         #: the messages that were on the queue at the start have been reported
         self._has_caught_up = False
+        #: depth of the queue when it was opened first: applications, and clients of other shards, may put all the time
+        self._depth_at_start: float = math.inf
         self._queue = queue
         self._shard_queue = queue if is_shard else ""
         self._passes = passes
@@ -136,6 +140,12 @@ class Browser(Worker[None]):
         #: For messages that are longer than the first buffer, by MsgId.
         self._reader = connection.open(MQOD(ObjectName=self._queue), options | cmqc.MQOO_NO_READ_AHEAD)
         self._open(connection, read_ahead=self._passes is not None)
+        if self._depth_at_start == math.inf:
+            with contextlib.suppress(
+                MQError
+            ):  # without the authority +inq; a lost connection is noticed by the next call
+                (depth,), _ = inquire(connection, MQOD(ObjectName=self._queue), (cmqc.MQIA_CURRENT_Q_DEPTH,))
+                self._depth_at_start = depth
         if self._read_ahead:
             #: Waits while the bridge is idle. Publishers may commit meanwhile, because no message is taken from it.
             self._sentinel = connection.open(MQOD(ObjectName=self._queue), options | cmqc.MQOO_READ_AHEAD)
@@ -307,7 +317,7 @@ class Browser(Worker[None]):
         else:
             with self._known_lock:
                 self._passing += passing
-        if empty and not self._has_caught_up:
+        if not self._has_caught_up and (empty or len(self._known) >= self._depth_at_start):
             self._events.has_caught_up()
             self._has_caught_up = True
 

@@ -88,7 +88,7 @@ class Forwarder(Worker[Never]):
             name = decode_mqxqh(got.data).RemoteQMgrName.decode("utf-8", "replace")
             number = self._shard.shard_of(self._names.client_of(name) or name)
         except MalformedHeader as error:
-            log.warning("MQB4210W a message on %s specifies no client: %s", self._queue, error)
+            log.warning("MQB4217W dead-lettered a message on %s that specifies no client: %s", self._queue, error)
             self._dead_letters.put(got.md, got.data, cmqc.MQRC_XQH_ERROR, str(error))
             return
         queue = self._queue_of(number)

@@ -360,7 +360,13 @@ def test_schema(invoke: Any) -> None:
     configuration, mapping_file = invoke("schema"), invoke("schema", "--mapping-file")
     assert configuration.exit_code == mapping_file.exit_code == 0
     assert {"queue_manager", "mappings", "links"} <= set(json.loads(configuration.stdout)["properties"])
-    assert set(json.loads(mapping_file.stdout)["properties"]) == {"mappings", "links", "pipelines", "standard"}
+    assert set(json.loads(mapping_file.stdout)["properties"]) == {
+        "mappings",
+        "links",
+        "pipelines",
+        "standard",
+        "tables",
+    }
 
 
 def test_check_tells_loops(invoke: Any, tmp_path: Path) -> None:

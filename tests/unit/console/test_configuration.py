@@ -187,6 +187,10 @@ def test_the_commands_print_the_same(console: Console, tmp_path: Path) -> None:
     assert result.exit_code == 2
     assert "bridge.yaml:1:1" in result.stderr or ":1:1: chanels" in result.stderr
     assert administrator.run("config", "list", "nosuch").exit_code != 0
+    edited.write_bytes(b"log: \xff\n")
+    assert "expected text in UTF-8, found the byte 0xFF" in administrator.refused(
+        "config", "check", str(edited), status=2
+    )
 
 
 def test_check_prints_what_differs(console: Console) -> None:

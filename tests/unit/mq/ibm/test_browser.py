@@ -104,6 +104,33 @@ def test_a_message_removed_while_it_is_browsed_again_is_handed_over_once(
     assert handler.handed_over == [*bodies, b"later"]
 
 
+class Busy(StandInConnection):
+    """A connection to a queue to which an application puts a message during each MQGET."""
+
+    def __init__(self, manager: QueueManager) -> None:
+        super().__init__(manager)
+        self._manager = manager
+
+    def get(self, handle: int, options: GetOptions) -> MqiGot:
+        put(self._manager, b"more")
+        return super().get(handle, options)
+
+
+@pytest.mark.parametrize("passes", [None, BrowsePasses()], ids=["browsed", "read ahead"])
+def test_the_start_does_not_wait_for_messages_that_arrive_meanwhile(
+    queue_manager: QueueManager, browser: Browser, handler: Handler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(browser_module, "BATCH_MESSAGES", 2)
+    put(queue_manager, b"1", b"2", b"3")
+    caught_up = []
+    monkeypatch.setattr(handler, "has_caught_up", lambda: caught_up.append(len(handler.handed_over)))
+    connection = Busy(queue_manager)
+    browser.opened(connection)
+    for _ in range(3):
+        browser.serve(connection)
+    assert caught_up == [4] and handler.handed_over[:3] == [b"1", b"2", b"3"]
+
+
 class Counted(StandInConnection):
     """Counts MQGETs, by handle, and those from the front of the queue."""
 
