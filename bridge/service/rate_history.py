@@ -125,8 +125,9 @@ class RateHistory:
 
     async def _run(self) -> None:
         while True:
-            self.add(time.time(), self._samples(await self._watch.status()))
+            # At the start, the first scrape inspects the queue manager.
             await asyncio.sleep(INTERVAL)
+            self.add(time.time(), self._samples(await self._watch.status()))
 
     def add(self, now: float, samples: dict[Key, Reading]) -> None:
         """Keep samples, up to the maximum number of objects of each kind."""
