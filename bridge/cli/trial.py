@@ -98,6 +98,8 @@ def try_mapping(
     body = _payload(payload, payload_file)
     if samples is not None and (body is not None or message is not None):
         raise Failure("--samples cannot be combined with --payload, --payload-file and --message", WRONG_USAGE)
+    if samples is not None and steps:
+        raise Failure("--steps is for a single message, without --samples", WRONG_USAGE)
     if each_line and samples is None:
         raise Failure("--each-line requires --samples FILE", WRONG_USAGE)
     from bridge.mapping.rule import ToMqRule
@@ -199,8 +201,8 @@ def _print_results(samples: Iterable[Callable[[], Iterable[str]]]) -> None:
     print_record(
         msgspec.to_builtins(results), str(results.rejected), lambda _: write("\n".join(_result_lines(results)))
     )
-    if results.rejected:
-        raise typer.Exit(FAILED)
+    if results.rejected or not results.mapped:
+        raise typer.Exit(FAILED if results.rejected else NOT_FOUND)
 
 
 def _result_lines(results: SampleResults) -> Iterator[str]:

@@ -565,9 +565,11 @@ def check_placeholder(
         table, column = placeholder.lookup
         if table not in tables:
             raise TemplateError(f"{{{placeholder.shown}}}: {table!r} is not a table (tables of the configuration)")
-        if column not in tables[table].columns:
+        if not tables[table].may_have(column):
             columns = listing(list(tables[table].columns), "and")
             raise TemplateError(f"{{{placeholder.shown}}}: table {table} has no column {column!r}, only {columns}")
+    elif placeholder.name.partition("[")[0] in tables:
+        raise TemplateError(f"{{{placeholder.name}}}: a lookup is table[KEY].COLUMN")
     if placeholder.path is None:
         check_known(placeholder.name, names, of_publication)
     elif placeholder.path.of_part and PART_INDEX not in names:

@@ -572,7 +572,8 @@ def _json(result: Any, digits: Mapping[float, str]) -> Any:
             return int(value[_LARGE].value())
         if not all(isinstance(name, str) for name in value):
             raise ValueError("the names of an object are text")
-        return {name: _json(element, digits) for name, element in value.items()}
+        # CEL has no order of members. Without one, the same message would have different results.
+        return {name: _json(value[name], digits) for name in sorted(value)}
     if isinstance(value, list):
         return [_json(element, digits) for element in value]
     if isinstance(value, datetime):

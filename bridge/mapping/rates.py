@@ -137,10 +137,16 @@ class MessageRates:
         self._steps = steps
         #: the last message has passed
         self._passed = False
+        #: what `passed` notes about the message that was decided last
+        self._notes: list[Callable[[], None]] = []
 
     def left_out(self, scope: PublicationScope | MessageScope, *, passes: bool = False) -> LeftOut | None:
-        """Return why a message is left out, or None if it passes, as it does with `passes`. Raises Unmappable."""
+        """Return why a message is left out, or None if it passes, as it does with `passes`. Raises Unmappable.
+
+        A message that passes counts from the call of `passed`.
+        """
         self._passed = False
+        self._notes = []
         if passes:
             return None
         notes = []
@@ -151,10 +157,15 @@ class MessageRates:
                     scope.steps.append((step.why.value, "leaves out the message"))
                 return step.why
             notes.append(note)
-        for note in notes:  # a message that `limit` leaves out has not reported its value
-            note()
-        self._passed = True
+        self._notes = notes  # a message that `limit` leaves out has not reported its value
         return None
+
+    def passed(self) -> None:
+        """Note that the message that was decided last has results."""
+        for note in self._notes:
+            note()
+        self._passed = bool(self._notes)
+        self._notes = []
 
     def undo(self) -> None:
         """Undo the decision about the last message, which stays at the source."""

@@ -842,9 +842,10 @@ def _results(
     """
     if rates is not None and (left_out := rates.left_out(scope, passes=clears)) is not None:
         return left_out
-    if split is None:
-        return (make(scope),)
-    return (() if clears else split.messages(scope, make)) or LeftOut.NO_PARTS
+    results: Sequence[Made] = (make(scope),) if split is None else () if clears else split.messages(scope, make)
+    if rates is not None and results:  # a message that is rejected or has no parts is not the last one that passed
+        rates.passed()
+    return results or LeftOut.NO_PARTS
 
 
 def _add_captures(captures: Mapping[str, str], steps: Steps | None) -> None:

@@ -41,10 +41,14 @@ class TableError(ValueError):
 class Table:
     """The rows of a file. They do not change: another content of the file is another table."""
 
-    __slots__ = ("__weakref__", "_indexes", "_rows", "columns", "read_at", "stamp")
+    __slots__ = ("__weakref__", "_indexes", "_rows", "columns", "is_json", "read_at", "stamp")
 
-    def __init__(self, columns: tuple[str, ...], rows: Mapping[str, Row], stamp: Stamp) -> None:
+    def __init__(
+        self, columns: tuple[str, ...], rows: Mapping[str, Row], stamp: Stamp, *, is_json: bool = False
+    ) -> None:
         self.columns = columns
+        #: members of the objects in a JSON file come and go. The columns of a CSV file are fixed
+        self.is_json = is_json
         self.stamp = stamp
         #: when the file was read, in seconds since the epoch
         self.read_at = time.time()
@@ -57,6 +61,10 @@ class Table:
     def row(self, key: str) -> Row | None:
         """Return the row with a key, or None."""
         return self._rows.get(key)
+
+    def may_have(self, column: str) -> bool:
+        """Return whether rows can have a column: of a JSON file, any one."""
+        return self.is_json or column in self._indexes
 
     def value(self, row: Row, column: str) -> Any:
         """Return the value of a row in a column, or MISSING."""
@@ -131,7 +139,7 @@ def read_table(path: Path, key: str) -> Table:
     stamp = status.st_mtime_ns, status.st_size, status.st_ino
     read = _read_json if path.suffix.lower() == ".json" else _read_csv
     columns, rows = read(content, path, key)
-    table = _IN_USE[path, key, stamp] = Table(columns, rows, stamp)
+    table = _IN_USE[path, key, stamp] = Table(columns, rows, stamp, is_json=read is _read_json)
     return table
 
 

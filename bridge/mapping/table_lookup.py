@@ -106,7 +106,7 @@ def _add_column(lookup: TableLookup, span: _Span, tables: Tables) -> None:
         return
     column, position = span.column
     columns = tables[span.table].columns
-    if column not in columns:
+    if not tables[span.table].may_have(column):
         raise LookupMistake(f"table {span.table} has no column {column!r}, only {', '.join(columns)}", position)
     if lookup.columns is not None:
         lookup.columns.add(column)

@@ -20,9 +20,9 @@ from bridge.mapping.rule import ToMqRule, ToMqttRule, rule_of
 from bridge.mq.dead_letter import DeadLetterRefused, DeadLetters
 from bridge.mq.dead_letter_room import owner_of_mapping, payload_length
 from bridge.mq.message_consumer import OPENED_ELSEWHERE, ConsumerSource, MessageConsumer
-from bridge.mq.message_producer import MessageProducer, name_of
-from bridge.mq.mqi import Connection, Got, MQError
-from bridge.mq.worker import LOST, Worker, WorkerEvents
+from bridge.mq.message_producer import MessageProducer, descriptor_of, name_of
+from bridge.mq.mqi import Connection, Got, MQError, inquire
+from bridge.mq.worker import LOST, Worker, WorkerEvents, raise_if_lost
 from bridge.security import audit_log
 from bridge.service.events import CAME_ROUND, FILTERED, NO_DEAD_LETTER_ROOM
 from bridge.service.mappings.environment import LOOK_AHEAD, MappingEnvironment, Tally
@@ -479,6 +479,11 @@ class PuttingRunner(Runner, Generic[Item]):
                     refusals = self._refusals.get(key, 0)
                 # The publisher decides about the authority of the publisher, so it must not delay other publishers.
                 permanent = error.reason in PERMANENT or (mapped.authority and error.reason == cmqc.MQRC_NOT_AUTHORIZED)
+                if error.reason == cmqc.MQRC_Q_FULL and index and self._never_fits(mapped.destination, messages):
+                    permanent, why = (
+                        True,
+                        f"{why}; the queue has fewer messages (MAXDEPTH) than the message has parts for it",
+                    )
                 if not permanent:
                     # A unit of work with several messages is backed out once before the rejection of a message counts.
                     if error.reason in PASSING or refusals <= self._config.backouts:
@@ -487,6 +492,8 @@ class PuttingRunner(Runner, Generic[Item]):
                 if index or mapped.kept is not None:
                     # Other parts, or the information kept about the request, have been put in this unit of work.
                     raise MessageRefused(key, tally.taken, error, mapped.destination, why, final=True) from error
+                if self.rates is not None:
+                    self.rates.undo()
                 self.dead_letter(item, tally, error.reason, why, mapped.destination)
                 return
         if messages:
@@ -496,6 +503,20 @@ class PuttingRunner(Runner, Generic[Item]):
                 tally.most_parts = max(tally.most_parts, len(messages))
             for destination in dict.fromkeys(mapped.destination.name for mapped in messages):
                 self.note(tally, item, Outcome.PUT, None, destination)
+
+    def _never_fits(self, destination: Destination, messages: Sequence[MappedMessage]) -> bool:
+        """Return whether the parts of a message for a queue are more than its MAXDEPTH.
+
+        Without the authority to inquire it, they are not.
+        """
+        assert self.connection is not None
+        options = cmqc.MQOO_INQUIRE | cmqc.MQOO_FAIL_IF_QUIESCING
+        try:
+            (maximum,), _ = inquire(self.connection, descriptor_of(destination), (cmqc.MQIA_MAX_Q_DEPTH,), options)
+        except MQError as error:
+            raise_if_lost(error)
+            return False
+        return sum(mapped.destination == destination for mapped in messages) > maximum
 
     def _comes_round(self, item: Item, mapped: MappedMessage, tally: Tally) -> bool:
         destination = mapped.destination

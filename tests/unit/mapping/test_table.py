@@ -317,7 +317,6 @@ def test_expressions_without_a_value(tables: Tables, text: str, sentence: str) -
         ("devices.d7.site", 1, "table devices is used as"),
         ("devices[payload.id].sit", 21, "table devices has no column 'sit', only id, site, factor, in words"),
         ("devices[payload.id]['sit']", 21, "table devices has no column 'sit'"),
-        ("devices[more[payload.id].x].site", 26, "table more has no column 'x'"),
         ("devices[payload.id].site + nothing", 28, "undeclared reference to 'nothing'"),
         ("devices[1 + nothing].site", 13, "undeclared reference to 'nothing'"),
         ("devices[payload.id", 8, "the bracket is not closed"),

@@ -121,6 +121,12 @@ def test_the_mapping_forgets_the_oldest_of_too_many_keys(clock: Clock) -> None:
     assert rule.rates.commit() == 0
 
 
+def test_a_message_without_parts_has_not_been_reported() -> None:
+    rule = to_mq(split="$.p", changes={"per": "all", "of": "{$.v}"})
+    assert rule.messages(publication(payload=b'{"v": 1, "p": []}')) is LeftOut.NO_PARTS
+    assert passes(rule, '{"v": 1, "p": [1]}') and not passes(rule, '{"v": 1, "p": [1]}')
+
+
 def test_long_keys_and_values_are_compared_by_their_digest() -> None:
     rule = to_mq(changes={"per": "{$.id}", "of": "{$.v}"})
     long = "x" * 100_000

@@ -64,18 +64,46 @@ def test_a_part_that_is_too_long_dead_letters_the_message(scene: Scene) -> None:
 
 
 def test_a_full_queue_delays_a_message_with_all_its_parts(scene: Scene) -> None:
-    scene.mqsc("DEFINE QLOCAL(FULL) MAXDEPTH(1)")
+    scene.mqsc("DEFINE QLOCAL(FULL) MAXDEPTH(2)")
+    scene.put("FULL", b"in the way")
     config = mapping_config({"mqtt": "t/#"}, {"queue": "{@.to}"}, **SPLIT)
     scene.run(config, scene.settled)
     send(scene, "local", array((1, "OUT"), (2, "FULL"), (3, "FULL"), (4, "OUT")), array((5, "OUT")))
     runner = scene.runner(config)
     until(lambda: runner.status.state is RunnerState.RETRYING and runner.status.backouts > 2)
-    assert (scene.depth("OUT"), scene.depth("FULL")) == (0, 0)
+    assert (scene.depth("OUT"), scene.depth("FULL")) == (0, 1)
     scene.mqsc("ALTER QLOCAL(FULL) MAXDEPTH(10)")
     until(lambda: scene.depth("OUT") == 3)
     scene.stop(runner)
-    assert scene.bodies("OUT") == [body(1), body(4), body(5)] and scene.bodies("FULL") == [body(2), body(3)]
+    assert scene.bodies("OUT") == [body(1), body(4), body(5)] and scene.bodies("FULL")[1:] == [body(2), body(3)]
     assert scene.depth(DEAD_LETTERS) == 0
+
+
+def test_more_parts_than_the_queue_can_have_dead_letter_the_message(scene: Scene) -> None:
+    scene.mqsc("DEFINE QLOCAL(SMALL) MAXDEPTH(2)")
+    config = mapping_config({"mqtt": "t/#"}, {"queue": "{@.to}"}, **SPLIT)
+    many = array((1, "SMALL"), (2, "SMALL"), (3, "SMALL"))
+    status = run(scene, config, "local", many, array((4, "SMALL"), (5, "SMALL")))
+    assert scene.bodies("SMALL") == [body(4), body(5)]
+    (letter,) = scene.letters()
+    assert letter.body == many and letter.header.Reason == cmqc.MQRC_Q_FULL
+    assert status.dead_lettered == 1 and "MAXDEPTH" in status.last_error
+
+
+def test_a_message_that_is_dead_lettered_has_not_been_reported(scene: Scene) -> None:
+    """Whether the mapping rejects it, or its destination."""
+    config = mapping_config(
+        {"mqtt": "t/{to}"},
+        {"queue": "{to}"},
+        payload={"transform": {"n": "{$.n}"}},
+        changes={"per": "{to}", "of": "{$.v}"},
+    )
+    status = run(scene, config, "local", b'{"v":1}', b'{"v":1,"n":2}', b'{"v":1,"n":3}')
+    assert (status.dead_lettered, status.left_out) == (3, {})  # there is no queue `a`
+    scene.mqsc("DEFINE QLOCAL('a')")
+    status = run(scene, config, "local", b'{"v":1}', b'{"v":1,"n":4}', b'{"v":1,"n":5}')
+    assert scene.bodies("a") == [body(4)]
+    assert (status.dead_lettered, status.left_out) == (1, {"unchanged": 1})
 
 
 def test_units_of_work_with_many_parts_stay_below_the_limit_of_the_queue_manager(scene: Scene) -> None:
