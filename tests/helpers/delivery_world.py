@@ -16,6 +16,7 @@ from bridge.mqtt.reader import Decoder
 from bridge.service.client import Turns
 from bridge.telemetry.identity import AS_IS
 from bridge.telemetry.record import ReceivedRecord, Side, StateKey, StateRecord
+from bridge.telemetry.shard import UNDIVIDED
 from bridge.telemetry.transmission import PublicationMessage
 from bridge.transport.stream import MakesOwner, StreamConnection
 
@@ -64,6 +65,8 @@ class AtOnce(Turns):
 
 class QueueManager:
     """The backend: units of work lie here until the machine commits the first of them, fails it, or the power goes."""
+
+    shard = UNDIVIDED
 
     removes_at_once = True
     client_names = AS_IS
