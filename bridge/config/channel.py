@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from contextlib import suppress
+from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, Field, PrivateAttr, ValidationInfo, field_validator, model_validator
@@ -136,6 +137,14 @@ class ChannelConfig(Section):
     max_packet_size: Annotated[int, values.size(64, 268_435_460)] = 4 * values.MIB
     """Maximum size of a packet from a client with its fixed header, in bytes. MQTT 5 clients learn it from CONNACK (Maximum
     Packet Size), and get reason code 0x95 for a larger packet."""
+
+    @field_validator("schemas")
+    @classmethod
+    def _of_topics(cls, schemas: dict[str, Path]) -> dict[str, Path]:
+        for topic_filter in schemas:
+            if topic_filter.startswith("$share/"):
+                raise values.refusal("a topic filter without $share/, which no publication has", topic_filter)
+        return schemas
 
     _schema_contents: dict[str, bytes] = PrivateAttr(default_factory=dict)
 

@@ -638,11 +638,12 @@ class BlockedQueues:
         queue.refusals = 0
         self.waiting -= 1
 
-    def unblock(self, destination: Destination) -> None:
-        """Remove a queue for which no messages wait."""
+    def unblock(self, destination: Destination, *, accepts: bool) -> None:
+        """Remove a queue for which no messages wait. `accepts`: it has accepted one."""
         del self._queues[destination]
         self._full_logged = self._full_logged and bool(self._queues)
-        log.info("MQB5008I mapping %s: %s accepts messages again", self._mapping, name_of(destination))
+        if accepts:
+            log.info("MQB5008I mapping %s: %s accepts messages again", self._mapping, name_of(destination))
 
     def forget_messages(self) -> None:
         """Forget the waiting messages: the source is browsed again from the front."""
@@ -802,18 +803,21 @@ class TransferRunner(PuttingRunner[Got]):
 
     def _retry(self, destination: Destination, tally: Tally, messages: int) -> None:
         """Move messages waiting for a blocked queue, in order, until the queue rejects one again."""
+        accepts = False
         while (first := self._blocked.first(destination)) is not None:
             if tally.taken >= messages:
                 return
             token, refusals = first
             got = self._consumer.browse_again(token)
             if got is not None:
-                if not self._put_browsed(got, self.mapped(got, tally), tally, refusals):
+                parts = self.mapped(got, tally)
+                if not self._put_browsed(got, parts, tally, refusals):
                     self.leave(got)
                     return
+                accepts = accepts or bool(parts)
                 self._take_browsed(tally)
             self._blocked.moved(destination)
-        self._blocked.unblock(destination)
+        self._blocked.unblock(destination, accepts=accepts)
 
     def _put_browsed(self, got: Got, messages: Sequence[MappedMessage], tally: Tally, refusals: int) -> bool:
         """Put a message and return False if its queue rejected it and is now blocked."""

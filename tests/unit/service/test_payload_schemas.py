@@ -193,3 +193,8 @@ def test_a_changed_file_is_a_changed_channel(channel: ChannelConfig, tmp_path: P
 def test_the_cost_of_deep_payloads_is_limited(schemas: PayloadSchemas) -> None:
     payloads: list[Any] = [b"[" * 100_000, b'{"t":' * 50_000 + b"1" + b"}" * 50_000, b"[" * 500 + b"]" * 500]
     assert len(schemas.refuse(unit_of(*payloads), session_of())) == 3
+
+
+def test_a_shared_subscription_is_not_a_filter_for_schemas() -> None:
+    with pytest.raises(ValueError, match=r"a topic filter without \$share/, which no publication has"):
+        ChannelConfig(name="A", port=0, schemas={"$share/g/a": "x.json"})
