@@ -74,6 +74,12 @@ class Peer:
             bodies.append(body)
         return bodies
 
+    def packet_after_pings(self) -> tuple[int, bytes]:
+        """The next packet other than PINGREQ, which a link sends if a busy machine takes long. It is answered."""
+        while (received := self.packet())[0] == PINGREQ:
+            self.send(packet(PINGRESP))
+        return received
+
     def packet_ids(self, first: int, number: int) -> list[int]:
         """The message ids of the next packets, answers of this kind."""
         return [int.from_bytes(body[:2], "big") for body in self.expect(*[first] * number)]
