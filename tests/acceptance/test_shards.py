@@ -109,9 +109,7 @@ def forwarding_site(site: Site) -> tuple[list[RemoteBridgeProcess], list[str], l
     bridges = [site.bridge(number).start() for number in range(OF)]
     bridges[0].mqsc("ALTER QMGR DEFXMITQ('SYSTEM.MQTT.TRANSMIT.QUEUE')\n")
     names = [client_of(number) for number in range(OF)]
-    clients = [
-        RawClient.connected(bridge.port, name, clean=False) for bridge, name in zip(bridges, names, strict=True)
-    ]
+    clients = [RawClient.connected(bridge.port, name, clean=False) for bridge, name in zip(bridges, names, strict=True)]
     return bridges, names, clients
 
 
