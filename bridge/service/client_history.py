@@ -34,8 +34,8 @@ PERIOD: Final = 60.0
 MAX_COUNTS: Final = 10_000
 #: Seconds between deletions of events that are too old.
 RETENTION_INTERVAL: Final = 600.0
-#: Maximum length of a client identifier and of a text, in characters.
-_NAME: Final = 1_000
+#: Maximum length of a client identifier and of a text, in characters. Only rejected clients have longer identifiers.
+_NAME: Final = 100
 _TEXT: Final = 300
 #: Kinds of events that a message causes. There may be thousands per second.
 _REPEATED: Final = frozenset({"publication_rejected", "dead_lettered", "dropped"})

@@ -75,6 +75,17 @@ async def test_rejections_displace_no_other_events(tmp_path: Path) -> None:
     await history.stop()
 
 
+async def test_long_identifiers_of_rejected_clients_do_not_fill_the_disk(tmp_path: Path) -> None:
+    """Two events differ in the first 100 characters of the identifier, which are kept."""
+    history = ClientEventHistory(ClientHistoryConfig(), tmp_path / "h.db")
+    identifiers = [f"{number}-{chr(0x1F600) * 16_000}" for number in range(MAX_REJECTIONS)]
+    for identifier in identifiers:
+        history.add(identifier, "rejected", f"rejected {identifier}")
+    assert len(await kept(history, identifiers[0])) == 1
+    await history.stop()
+    assert (tmp_path / "h.db").stat().st_size < MAX_REJECTIONS * 3_000
+
+
 async def test_repeated_events_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     now = 1_000_000.0
     monkeypatch.setattr(client_history, "time", type("Clock", (), {"time": lambda: now}))
