@@ -30,7 +30,7 @@ class TableFile(msgspec.Struct):
     failures: int = 0
     #: why the present content of the file is not used, or ""
     problem: str = ""
-    #: what the last look has found, or None before it
+    #: the file as it was when it was last examined, or None before that
     seen: Stamp | None = None
     #: the content that could not be used. None: the file could not be read
     failed: Stamp | None = None
@@ -77,7 +77,7 @@ class TableFiles:
                 log.exception("MQB5014E looking at the file of table %s failed", name)
 
     async def _review(self, name: str, config: TableConfig) -> None:
-        """Read the file of a table if it has changed and is no longer being written."""
+        """Read the file of a table if it has changed and the change is complete."""
         try:
             stamp = await asyncio.to_thread(stamp_of, config.file)
         except OSError as error:
