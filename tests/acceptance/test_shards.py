@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 from collections.abc import Callable
 from functools import partial
@@ -21,7 +22,7 @@ from tests.helpers.bridge_process import BridgeFailed
 from tests.helpers.certificates import make
 from tests.helpers.forked_process import MQBRIDGE
 from tests.helpers.installed import program
-from tests.helpers.line_process import LineProcess
+from tests.helpers.line_process import LineProcess, suspend
 from tests.helpers.patience import PATIENCE, until
 from tests.helpers.raw_client import RawClient
 from tests.helpers.remote_bridge import ROOT, RemoteBridgeProcess
@@ -101,6 +102,58 @@ def test_shard_0_forwards_messages_of_applications(site: Site) -> None:
     bridges[0].mq("put", "commands/reset", "waits", "--to", names[1], "--persistent")
     bridges[0].start()
     assert clients[1].take().payload == b"waits"
+
+
+def forwarding_site(site: Site) -> tuple[list[RemoteBridgeProcess], list[str], list[RawClient]]:
+    """Start the bridges of both shards, to which applications put messages, with a client of each."""
+    bridges = [site.bridge(number).start() for number in range(OF)]
+    bridges[0].mqsc("ALTER QMGR DEFXMITQ('SYSTEM.MQTT.TRANSMIT.QUEUE')\n")
+    names = [client_of(number) for number in range(OF)]
+    clients = [RawClient.connected(bridge.port, name, clean=False) for bridge, name in zip(bridges, names, strict=True)]
+    return bridges, names, clients
+
+
+def test_forwarding_continues_when_the_dead_letter_queue_accepts_messages_again(site: Site) -> None:
+    bridges, names, clients = forwarding_site(site)
+    assert clients[1].subscribe(("t", 1)) == (1,)
+    bridges[0].mqsc("ALTER QLOCAL('SYSTEM.DEAD.LETTER.QUEUE') PUT(DISABLED)\n")
+    bridges[0].mqsc("ALTER QLOCAL('SYSTEM.MQTT.TRANSMIT.QUEUE.1') MAXMSGL(1000)\n")
+    assert bridges[0].process is not None
+    suspend(bridges[0].process.pid)
+    # In one unit of work: a message in front of the one that cannot be forwarded, and one behind it.
+    bridges[0].mq("put", "commands/reset", "in front", "--to", names[0], "--persistent")
+    bridges[0].mq("put", "commands/reset", "x" * 2_000, "--to", names[1], "--persistent")
+    bridges[0].mq("put", "commands/reset", "behind", "--to", names[1], "--persistent")
+    bridges[0].process.send_signal(signal.SIGCONT)
+    assert clients[0].take().payload == b"in front"
+    until(lambda: bridges[0].log.count("MQB4216E") > 1, lambda: bridges[0].log)
+    # The other shard exchanges messages meanwhile.
+    clients[1].publish("t", b"1", 2)
+    assert clients[1].take().payload == b"1"
+    bridges[0].mqsc("ALTER QLOCAL('SYSTEM.DEAD.LETTER.QUEUE') PUT(ENABLED)\n")
+    publish = clients[1].take()
+    assert (publish.payload, publish.qos) == (b"behind", 2)
+    bridges[0].wait_for_depth("SYSTEM.DEAD.LETTER.QUEUE", 1)
+    bridges[0].wait_for_depth("SYSTEM.MQTT.TRANSMIT.QUEUE", 0)
+    bridges[0].mqsc("ALTER QLOCAL('SYSTEM.MQTT.TRANSMIT.QUEUE.1') MAXMSGL(4194304)\n")
+    command = [MQBRIDGE, "dlq", "retry", "--all", "--config", str(bridges[0].config)]
+    subprocess.run(command, env=bridges[0].env, check=True, timeout=PATIENCE)
+    assert clients[1].take().payload == b"x" * 2_000
+    for client in clients:
+        client.ping()
+        assert not client.inbox
+
+
+def test_forwarding_to_a_queue_continues_after_many_rejected_messages(site: Site) -> None:
+    bridges, names, clients = forwarding_site(site)
+    bridges[0].mqsc("ALTER QLOCAL('SYSTEM.MQTT.TRANSMIT.QUEUE.1') PUT(DISABLED)\n")
+    for number in range(300):  # more than MAXHANDS, 256
+        bridges[0].mq("put", "commands/reset", str(number), "--to", names[1])
+    bridges[0].wait_for_depth("SYSTEM.DEAD.LETTER.QUEUE", 300)
+    bridges[0].mqsc("ALTER QLOCAL('SYSTEM.MQTT.TRANSMIT.QUEUE.1') PUT(ENABLED)\n")
+    for name, client in zip(names, clients, strict=True):
+        bridges[0].mq("put", "commands/reset", "after", "--to", name)
+        assert client.take().payload == b"after"
 
 
 def test_a_client_of_another_shard_is_told_its_server(site: Site) -> None:

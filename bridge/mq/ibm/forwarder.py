@@ -7,18 +7,18 @@ queue, and the bridge of shard 0 moves them to the queue of the client's shard, 
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable
 from typing import Final, Never
 
 import msgspec
 
-from bridge.mq.dead_letter import DeadLetters
+from bridge.mq.dead_letter import DeadLetterRefused, DeadLetters
 from bridge.mq.ibm.coordination import BackendEvents
+from bridge.mq.message_producer import MessageProducer
 from bridge.mq.mqi import MQOD, Connection, GetOptions, Got, MQError, get_or_none
 from bridge.mq.worker import LOST, Worker, raise_if_lost
 from bridge.telemetry.identity import ClientNames
-from bridge.telemetry.message import Message
+from bridge.telemetry.message import Destination, MappedMessage, Message
 from bridge.telemetry.shard import Shard
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD, MalformedHeader, decode_mqxqh
@@ -32,7 +32,6 @@ _WAIT: Final = 1_000
 #: Seconds between attempts after a failure of the dead-letter queue.
 _RETRY: Final = 5.0
 _GET: Final = cmqc.MQGMO_SYNCPOINT | cmqc.MQGMO_FAIL_IF_QUIESCING | cmqc.MQGMO_PROPERTIES_FORCE_MQRFH2
-_PUT: Final = cmqc.MQPMO_SYNCPOINT | cmqc.MQPMO_FAIL_IF_QUIESCING
 
 
 class Forwarder(Worker[Never]):
@@ -56,18 +55,19 @@ class Forwarder(Worker[Never]):
         super().__init__("forwarder", connect, events=events)
         self._queue, self._shard, self._names = queue, shard, names
         self._dead_letter_queue = dead_letter_queue
-        #: handles of the transmission queues, by shard
-        self._outputs: dict[int, int] = {}
+        #: maximum number of messages in the next unit of work
+        self._limit = _BATCH
 
     def opened(self, connection: Connection) -> None:
-        self._outputs = {}
+        self._producer = MessageProducer(connection)
         self._input = connection.open(
             MQOD(ObjectName=self._queue), cmqc.MQOO_INPUT_SHARED | cmqc.MQOO_FAIL_IF_QUIESCING
         )
         self._dead_letters = DeadLetters(connection, self._dead_letter_queue, "forwarder", self._queue)
 
     def serve(self, connection: Connection) -> None:
-        for number in range(_BATCH):
+        limit, self._limit = self._limit, _BATCH
+        for number in range(limit):
             wait = 0 if number else _WAIT
             options = GetOptions(Options=_GET | (cmqc.MQGMO_WAIT if wait else 0), WaitInterval=wait)
             got = get_or_none(connection, self._input, options)
@@ -76,11 +76,19 @@ class Forwarder(Worker[Never]):
                 if not number:
                     return
                 break
-            self._forward(connection, got)
+            try:
+                self._forward(got)
+            except DeadLetterRefused:
+                if not number:
+                    raise
+                # The messages in front of this one do not wait for the dead-letter queue.
+                connection.backout()
+                self._limit = number
+                return
             self.answered()
         connection.commit()
 
-    def _forward(self, connection: Connection, got: Got) -> None:
+    def _forward(self, got: Got) -> None:
         """Put a message to the transmission queue of its shard, or to the dead-letter queue. Raises MQError."""
         try:
             if got.md.Format != cmqc.MQFMT_XMIT_Q_HEADER:
@@ -91,22 +99,16 @@ class Forwarder(Worker[Never]):
             log.warning("MQB4217W dead-lettered a message on %s that specifies no client: %s", self._queue, error)
             self._dead_letters.put(got.md, got.data, cmqc.MQRC_XQH_ERROR, str(error))
             return
-        queue = self._queue_of(number)
+        queue = f"{self._queue}.{number}"
         try:
-            if number not in self._outputs:
-                options = cmqc.MQOO_OUTPUT | cmqc.MQOO_FAIL_IF_QUIESCING
-                self._outputs[number] = connection.open(MQOD(ObjectName=queue), options)
-            connection.put(self._outputs[number], Message(_descriptor(got.md), got.data), _PUT)
+            message = Message(_descriptor(got.md), got.data)
+            self._producer.put(MappedMessage(destination=Destination(queue), message=message))
         except MQError as error:
             raise_if_lost(error)
             if error.reason == cmqc.MQRC_BACKED_OUT:
                 raise
-            self._outputs.pop(number, None)
             why = f"message for client {name!r} cannot be forwarded to {queue}: {error}"
             self._dead_letters.put(got.md, got.data, error.reason, why)
-
-    def _queue_of(self, number: int) -> str:
-        return f"{self._queue}.{number}"
 
     def failed(self, error: MQError) -> None:
         log.error(
@@ -121,9 +123,9 @@ class Forwarder(Worker[Never]):
         except MQError as failure:
             if failure.reason not in LOST:
                 raise
-        until = time.monotonic() + _RETRY
-        while not self.ending and time.monotonic() < until:
-            self.wait_for_jobs(0.5)
+        self.busy_since = 0.0
+        with self._changed:
+            self._changed.wait_for(lambda: self._ending, _RETRY)
 
 
 def _descriptor(md: MQMD) -> MQMD:
