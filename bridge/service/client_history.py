@@ -157,7 +157,7 @@ class ClientEventHistory:
         self._thread.shutdown(wait=False)
 
     def _flush(self, *, now: bool = False) -> None:
-        """Let the thread write the events that wait. If it is still writing the previous ones, they wait longer.
+        """Start writing the events that wait. If it is still writing the previous ones, they wait longer.
 
         `now`: they wait in the queue of the thread.
         """
