@@ -320,7 +320,7 @@ class TopicPublisher(msgspec.Struct, kw_only=True):
     #: the topic and time of its last publication, in seconds since the epoch
     topic: str
     last: float
-    #: publications since the counting began, and per second; None if they were not counted yet
+    #: publications since the counting began, and per second, or None before the counting
     count: int | None = None
     rate: float | None = None
 
@@ -385,7 +385,7 @@ class PasswordFileStatus(msgspec.Struct, kw_only=True):
 class AccessRule(msgspec.Struct, frozen=True):
     """A rule that permits or rejects a publication."""
 
-    #: what it concerns, such as `topic object`, `channel` or `authority`
+    #: the kind of the rule, such as `topic object`, `channel` or `authority`
     kind: str
     permits: bool
     text: str
@@ -401,7 +401,7 @@ class AccessDecision(msgspec.Struct, kw_only=True):
 
 
 class TopicRoute(msgspec.Struct, kw_only=True):
-    """Where a publication would go. Nothing is published."""
+    """The destinations of a publication. Nothing is published."""
 
     topic: str
     #: False: a rule rejects it

@@ -1,4 +1,4 @@
-"""The configuration of a running bridge, setting by setting, and what a check of an edited copy finds."""
+"""The configuration of a running bridge, setting by setting, and the result of a check of an edited copy."""
 
 from __future__ import annotations
 

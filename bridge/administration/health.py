@@ -46,9 +46,9 @@ class RateSeries(msgspec.Struct, frozen=True, kw_only=True):
 
     kind: RateKind
     name: str
-    #: messages per second: put to the queue; taken by the mapping; received from the broker
+    #: messages per second that were put to the queue, taken by the mapping, or received from the broker
     incoming: list[float | None]
-    #: messages per second: got from the queue; moved by the mapping; sent to the broker
+    #: messages per second that were got from the queue, moved by the mapping, or sent to the broker
     outgoing: list[float | None]
     #: messages on the queue
     depth: list[float | None]
@@ -76,7 +76,7 @@ class Remedy(msgspec.Struct, frozen=True):
 
 
 class RemediableProblem(Problem, frozen=True, kw_only=True):
-    """A problem, and what can be done about it at once."""
+    """A problem, and the actions against it."""
 
     remedies: list[Remedy]
 

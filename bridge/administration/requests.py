@@ -37,7 +37,7 @@ class Reload(Request[None], tag="reload"):
 
 
 class YieldToStandby(Request[None], tag="yield"):
-    """Let the standby serve the clients: finish work in progress, disconnect all clients, and stand by.
+    """Hand the clients over to the standby: finish work in progress, disconnect all clients, and stand by.
 
     Use it before an upgrade, and to return clients to a preferred host. Clients reconnect through the load balancer. Without
     a standby, this bridge serves the clients again after 10 seconds.
@@ -62,7 +62,7 @@ class Search(Request[searching.SearchResult], tag="search"):
 
 
 class ShowHealth(Request[health.HealthReport], tag="health"):
-    """Return resources and their limits, certificates, connections, rates, and problems with what can be done at once."""
+    """Return resources and their limits, certificates, connections, rates, and problems with the actions against them."""
 
     #: the range of the rates, at most 24 hours
     seconds: Annotated[int, Meta(ge=60, le=86_400)] = 600
@@ -202,7 +202,7 @@ class ClientSelection(Request[T_co]):
     patterns: list[str] = field(default_factory=list)
     #: only clients of this channel; a disconnected client belongs to the channel of its last connection
     channel: str | None = None
-    #: report what would happen, without doing it
+    #: report the effect without changing anything
     dry_run: bool = False
 
 
@@ -272,7 +272,7 @@ class ListPublishers(Request[answers.PublisherPage], tag="topic publishers"):
 
 
 class RouteTopic(Request[answers.TopicRoute], tag="topic route"):
-    """Return where a publication would go: rules, subscriptions, mappings and queues. Nothing is published."""
+    """Return the route of a publication: rules, subscriptions, mappings and queues. Nothing is published."""
 
     topic: str
     payload: bytes = b""

@@ -316,7 +316,7 @@ Clients = Annotated[
         "[CLIENT]...", "Client identifiers, or patterns, in which * matches any characters.", autocompletion=_clients
     ),
 ]
-DryRun = Annotated[bool, flag("Print what would happen.", "--dry-run")]
+DryRun = Annotated[bool, flag("Print the effect without changing anything.", "--dry-run")]
 
 
 @takes(BRIDGE | YES)
@@ -582,7 +582,7 @@ def list_publisher(
 ) -> None:
     """List the clients that publish to the topics of a filter, with the rate of each.
 
-    The bridge counts publications only while somebody asks. Before that, it knows the last publication of each connected
+    The bridge counts publications only while they are requested. Before that, it knows the last publication of each connected
     client.
     """
     request = requests.ListPublishers(topic_filter=topic_filter, rows=limit)
@@ -614,7 +614,7 @@ def route_topic(
         str, option("CLIENT", "The publisher, whose rules and authorities apply.", autocompletion=_clients)
     ] = "",
 ) -> None:
-    """Print where a publication would go: rules, subscriptions, mappings and queues. Nothing is published.
+    """Print the route of a publication: rules, subscriptions, mappings and queues. Nothing is published.
 
     Exit status 1 if a rule rejects it.
     """

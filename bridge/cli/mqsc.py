@@ -130,7 +130,8 @@ def _confirm(text: str) -> None:
 def run(
     script: Annotated[str, argument("SCRIPT", "File with MQSC commands. -: standard input.")],
     dry_run: Annotated[
-        bool, flag("Print what the commands would do to queues, topics and namelists.", "--dry-run")
+        bool,
+        flag("Print the effect of the commands on queues, topics and namelists, without running them.", "--dry-run"),
     ] = False,
 ) -> None:
     """Run a script of MQSC commands.
@@ -162,7 +163,7 @@ def run(
 
 
 def _preview(script: str, text: str) -> None:
-    """Print what the commands of a script would do. Raises Failure if some have mistakes."""
+    """Print the effect of a script without running it. Raises Failure if some have mistakes."""
     from bridge.mq.object_changes import TooManyCommands, effects
 
     try:

@@ -86,7 +86,7 @@ SECTIONS: Mapping[str, Mapping[str, Entry]] = {
         "channel": Group("List, start and stop the telemetry channels of a running bridge.", "administration:CHANNEL"),
         "client": Group("List, disconnect and purge the MQTT clients of a running bridge.", "administration:CLIENT"),
         "topic": Group(
-            "Show retained publications, subscriptions and publishers, and where a publication would go.",
+            "Show retained publications, subscriptions and publishers, and the route of a publication.",
             "administration:TOPIC",
         ),
         "user": Group("List and change users of password files, and explain what users may do.", "administration:USER"),

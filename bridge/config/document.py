@@ -490,7 +490,7 @@ def load(path: Path, examine: Examine | None = None, text: str | None = None) ->
 def new_files(path: Path, text: str) -> list[ConfigurationMistake]:
     """Return a mistake for each existing file that an edited copy of the file `path` names, and the file itself does not.
 
-    Messages about mistakes quote the files that they are in, so a copy from somebody else could read any file. Raises
+    Messages about mistakes quote the files that they are in, so a copy of unknown origin could read any file. Raises
     ConfigurationError if the copy is not YAML.
     """
     copy, directory = SourceFile(path, text=text), path.absolute().parent

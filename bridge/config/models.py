@@ -167,7 +167,7 @@ class PasswordCacheConfig(Section):
 
 
 class ConfigurationOrigin:
-    """Where the values of a configuration are from. All origins are equal, so that configurations compare by their values."""
+    """The origins of the values of a configuration. All origins are equal, so that configurations compare by their values."""
 
     def __init__(self, file: Path | None = None, places: Mapping[Location, str] = MappingProxyType({})) -> None:
         self.file = file

@@ -1,4 +1,4 @@
-"""The pages of the console: the groups of the navigation, and the pages of what a search finds."""
+"""The pages of the console: the groups of the navigation, and the pages of the objects that a search finds."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ _MATCH_PAGES: Final[dict[SearchKind, tuple[str, str]]] = {
 
 
 def match_page(match: SearchMatch) -> str:
-    """Return the address of the page that shows what a search has found."""
+    """Return the address of the page of an object that a search has found."""
     path, field = _MATCH_PAGES[match.kind]
     if match.kind == "setting":
         return link(path, show="all", search=match.name)

@@ -93,7 +93,7 @@ class CommandsForm(msgspec.Struct):
 
 
 class CommandsPage(msgspec.Struct, kw_only=True):
-    """MQSC commands and what they would do."""
+    """MQSC commands and their effects."""
 
     commands: str
     effects: list[CommandEffect]
@@ -125,7 +125,7 @@ routes.show("/objects/show", requests.ShowObject, "object.html")
 
 @routes.form("/objects/preview", "commands.html")
 async def preview(visit: Visit, form: ObjectForm) -> CommandsPage:
-    """Return the MQSC command that gives an object the attributes of a form, and what it would do."""
+    """Return the MQSC command that gives an object the attributes of a form, and its effect."""
     current = await visit.ask(requests.ShowObject(kind=form.kind, name=form.name if form.exists else ""))
     try:
         command = definition(form.kind, form.name, form.attributes, current)
@@ -153,13 +153,13 @@ async def preview_commands(visit: Visit, form: CommandsForm) -> CommandsPage:
 
 @routes.form("/objects/remove", "commands.html")
 async def preview_removal(visit: Visit, form: ObjectQuery) -> CommandsPage:
-    """Return the MQSC command that deletes an object, and what it would do. A queue with messages is not deleted."""
+    """Return the MQSC command that deletes an object, and its effect. A queue with messages is not deleted."""
     return await _preview(visit, f"DELETE {form.kind}({_quoted(form.name)})")
 
 
 @routes.form("/objects/empty", "commands.html")
 async def preview_clearing(visit: Visit, form: ObjectQuery) -> CommandsPage:
-    """Return the MQSC command that deletes all messages of a queue, and what it would do."""
+    """Return the MQSC command that deletes all messages of a queue, and its effect."""
     return await _preview(visit, f"CLEAR {form.kind}({_quoted(form.name)})")
 
 

@@ -163,7 +163,7 @@ class HealthPage(HealthReport):
 
 @routes.page("/health", "health.html")
 async def health(visit: Visit, query: HealthQuery) -> HealthPage:
-    """Return resources and their limits, certificates, connections, rates, and problems with what can be done at once."""
+    """Return resources and their limits, certificates, connections, rates, and problems with the actions against them."""
     seconds = RANGES[query.range]
     report = await visit.ask(requests.ShowHealth(seconds=seconds, search=query.search, rows=SERIES))
     return HealthPage(**msgspec.structs.asdict(report), seconds=seconds)

@@ -119,7 +119,7 @@ class RouteForm(msgspec.Struct):
 
 
 class RoutePage(msgspec.Struct, kw_only=True):
-    """Where a publication would go."""
+    """The route of a publication."""
 
     form: RouteForm
     #: None without a topic
@@ -128,13 +128,13 @@ class RoutePage(msgspec.Struct, kw_only=True):
 
 @routes.page("/topics/route", "route.html")
 async def route_form(visit: Visit, query: RouteForm) -> RoutePage:
-    """Return the form that asks where a publication would go."""
+    """Return the form that asks for the route of a publication."""
     return RoutePage(form=query)
 
 
 @routes.form("/topics/route", "route.html")
 async def route(visit: Visit, form: RouteForm) -> RoutePage:
-    """Return where a publication would go: rules, subscriptions, mappings and queues. Nothing is published."""
+    """Return the route of a publication: rules, subscriptions, mappings and queues. Nothing is published."""
     request = RouteTopic(
         topic=form.topic,
         payload=form.payload.encode("utf-8", "surrogateescape"),

@@ -37,7 +37,7 @@ class LeftOut(StrEnum):
 
 
 class _Keys(Generic[Value]):
-    """Values by key, as far as messages have passed: at most `max_keys`, without those that are no longer of use."""
+    """Values by key, as far as messages have passed: at most `max_keys`, without those of no effect on later ones."""
 
     def __init__(self, max_keys: int, is_of_use: Callable[[Value], bool]) -> None:
         self._max_keys, self._is_of_use = max_keys, is_of_use

@@ -198,7 +198,7 @@ class Placeholder(NamedTuple):
         return self.name if self.lookup is None else f"{self.lookup.table}[{self.name}].{self.lookup.column}"
 
     def lack(self, scope: Scope) -> str:
-        """Return what a message without a value lacks, in words. Raises Unmappable."""
+        """Return the reason why a message has no value for this placeholder. Raises Unmappable."""
         key = None if self.lookup is None else self._key(scope)
         if self.lookup is None or key is None:
             return f"the {'message' if self.path is None else 'payload'} has no {self.name}"

@@ -167,7 +167,7 @@ class AttributeChange(msgspec.Struct, frozen=True):
 
 
 class CommandEffect(msgspec.Struct, frozen=True, kw_only=True):
-    """What an MQSC command would do."""
+    """The effect of an MQSC command."""
 
     line: int
     command: str
@@ -175,6 +175,6 @@ class CommandEffect(msgspec.Struct, frozen=True, kw_only=True):
     #: the kind and name of the object, or blank
     kind: str = ""
     name: str = ""
-    #: why it fails or is left out, or what it deletes
+    #: why it fails or is left out, or the number of messages and objects that it deletes
     text: str = ""
     changes: list[AttributeChange] = []

@@ -41,7 +41,7 @@ KINDS: Final[tuple[ObjectKind, ...]] = get_args(ObjectKind)
 MAX_COMMANDS: Final = 1_000
 MAX_SCRIPT: Final = 500_000
 _SYSTEM: Final = "SYSTEM."
-#: The attribute of an object that says most about it.
+#: The most informative attribute of an object.
 _DETAILS: Final = {"QLOCAL": "USAGE", "QALIAS": "TARGET", "QREMOTE": "RNAME", "TOPIC": "TOPICSTR", "NAMELIST": "NAMES"}
 #: Keywords of the name in DISPLAY, by kind.
 _NAME: Final = {"TOPIC": "TOPIC", "NAMELIST": "NAMELIST"}
@@ -189,7 +189,7 @@ class _Preview:
         self._objects: dict[tuple[str, str], dict[str, Value] | None] = {}
 
     def effect(self, command: Command) -> CommandEffect:
-        """Return what a command would do."""
+        """Return the effect of a command."""
         kind, name, changes = command.noun, command.name or "", list[AttributeChange]()
         effect: Effect = "error"
         try:

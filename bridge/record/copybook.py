@@ -64,7 +64,7 @@ class CopybookFiles:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        #: content by file name. None: there is no such file
+        #: content by file name, or None if the file does not exist
         self.contents: dict[str, bytes | None] = {}
 
     def __eq__(self, other: object) -> bool:

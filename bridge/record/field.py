@@ -1,4 +1,4 @@
-"""Fields of records as JSON values: text in a CCSID, exact numbers, and what does not fit a PICTURE."""
+"""Fields of records as JSON values: text in a CCSID, exact numbers, and values that do not fit a PICTURE."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ class FieldCodecs:
         return lambda raw: decode(raw, "strict", page)[0].rstrip(" ")
 
     def filler(self, item: RecordItem, length: int) -> bytes:
-        """Return what is written for FILLER: blanks, or low-values for binary numbers."""
+        """Return the bytes of FILLER: blanks, or low-values for binary numbers."""
         return (self.blank if item.usage == "DISPLAY" else b"\0") * length
 
     def of(self, item: RecordItem) -> tuple[FieldReader, FieldWriter]:

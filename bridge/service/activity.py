@@ -9,6 +9,7 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from heapq import nlargest
 from itertools import pairwise
 from typing import Final
@@ -21,6 +22,7 @@ from bridge.clock import now_us
 from bridge.config.models import Configuration
 from bridge.mq.host import Host
 from bridge.service.events import Acknowledged, Finished, Published
+from bridge.service.periodic import repeated
 from bridge.service.queue_manager_watch import QueueManagerWatch
 from bridge.service.telemetry import TelemetryService
 from bridge.telemetry.session import Session
@@ -201,21 +203,13 @@ class HistoryRecorder:
         self._configuration = configuration
         self._fine: deque[Sample] = deque(maxlen=FINE + 1)
         self._coarse: deque[Sample] = deque(maxlen=COARSE + 1)
-        self._task: asyncio.Task[None] | None = None
 
-    def begin(self) -> None:
-        """Take samples until `stop`."""
-        self._task = asyncio.get_running_loop().create_task(self._run())
+    def recording(self) -> AbstractContextManager[None]:
+        """Take samples until the context ends."""
+        return repeated(self._add_sample, INTERVAL, "taking a sample of the activity")
 
-    def stop(self) -> None:
-        """Stop taking samples."""
-        if self._task is not None:
-            self._task.cancel()
-
-    async def _run(self) -> None:
-        while True:
-            self.add(self._sample())
-            await asyncio.sleep(INTERVAL)
+    async def _add_sample(self) -> None:
+        self.add(self._sample())
 
     def add(self, sample: Sample) -> None:
         """Keep a sample."""

@@ -34,8 +34,8 @@ PERIOD: Final = 60.0
 MAX_COUNTS: Final = 10_000
 #: Seconds between deletions of events that are too old.
 RETENTION_INTERVAL: Final = 600.0
-#: Maximum length of a client identifier and of a text, in characters.
-_NAME: Final = 1_000
+#: Maximum length of a client identifier and of a text, in characters. Only rejected clients have longer identifiers.
+_NAME: Final = 100
 _TEXT: Final = 300
 #: Kinds of events that a message causes. There may be thousands per second.
 _REPEATED: Final = frozenset({"publication_rejected", "dead_lettered", "dropped"})
@@ -90,6 +90,9 @@ class ClientEventHistory:
         self._config = config
         self._file = file
         self._database = _opened(file)
+        #: whether the file has to be opened again: it was found damaged
+        self._is_damaged = False
+        self._identity = _identity_of(file)
         #: number of rows by table
         self._rows = self._counted()
         self._thread = ThreadPoolExecutor(1, "client-history")
@@ -139,8 +142,7 @@ class ClientEventHistory:
         if file != self._file:
             database = await asyncio.to_thread(_opened, file)
             self._flush(now=True)
-            self._thread.submit(self._replace, database)
-            self._file = file
+            await asyncio.get_running_loop().run_in_executor(self._thread, self._replace, file, database)
         self._config = config
         self._retained_at = 0.0
 
@@ -155,7 +157,7 @@ class ClientEventHistory:
         self._thread.shutdown(wait=False)
 
     def _flush(self, *, now: bool = False) -> None:
-        """Let the thread write the events that wait. If it is still writing the previous ones, they wait longer.
+        """Start writing the events that wait. If it is still writing the previous ones, they wait longer.
 
         `now`: they wait in the queue of the thread.
         """
@@ -190,6 +192,7 @@ class ClientEventHistory:
     def _write(self, rows: list[Row], rejections: list[Row]) -> None:
         config, now = self._config, time.time()
         try:
+            self._open_again()
             with self._database:
                 for table, new, total in (
                     ("event", rows, config.events),
@@ -200,7 +203,9 @@ class ClientEventHistory:
                     for table in _TABLES:
                         self._delete(table, "time < ?", [(now - config.retention,)])
                     self._retained_at = now
-        except sqlite3.Error as error:
+        except (sqlite3.Error, HistoryUnavailable) as error:
+            # Other errors of the database, such as a full disk, are OperationalErrors.
+            self._is_damaged = self._file is not None and type(error) is sqlite3.DatabaseError
             with contextlib.suppress(sqlite3.Error):
                 self._rows = self._counted()
             self.loss.failed(len(rows) + len(rejections), str(error))
@@ -211,6 +216,19 @@ class ClientEventHistory:
             if self._is_failing:
                 log.info("MQB2018I writing to the history of clients %s succeeds again", self._file)
             self._is_failing = False
+
+    def _open_again(self) -> None:
+        """Open a file that was removed, replaced or damaged. Raises HistoryUnavailable, and then keeps the previous one.
+
+        SQLite would write to the removed file without an error, and all events would be lost at the end.
+        """
+        is_same = _identity_of(self._file) == self._identity
+        if self._file is None or (is_same and not self._is_damaged):
+            return
+        if not is_same:
+            _remove_wal(self._file)
+        self._replace(self._file, _opened(self._file))
+        log.warning("MQB2020W the history of clients %s was removed, replaced or damaged; opened it again", self._file)
 
     def _insert(self, table: str, rows: list[Row], total: int) -> None:
         values = "(client, time, kind, text) VALUES (?, ?, ?, ?)"
@@ -237,9 +255,10 @@ class ClientEventHistory:
         found = self._database.execute(f"{both} ORDER BY time DESC, number DESC LIMIT ?2", (client_id, rows))
         return [ClientEvent(*row[:3]) for row in found]
 
-    def _replace(self, database: sqlite3.Connection) -> None:
-        self._database.close()
-        self._database = database
+    def _replace(self, file: Path | None, database: sqlite3.Connection) -> None:
+        self._close()
+        self._file, self._database, self._is_damaged = file, database, False
+        self._identity = _identity_of(file)
         self._rows = self._counted()
 
     def _close(self) -> None:
@@ -256,15 +275,37 @@ def _opened(file: Path | None) -> sqlite3.Connection:
         if file is None or isinstance(error, sqlite3.OperationalError):
             raise HistoryUnavailable(f"the history of clients {file} cannot be opened: {error}") from error
         damaged = file.with_name(f"{file.name}.damaged")
-        # SQLite would apply the write-ahead log of the damaged file to the new one.
-        for suffix in ("-wal", "-shm"):
-            file.with_name(f"{file.name}{suffix}").unlink(missing_ok=True)
-        file.replace(damaged)
+        _remove_wal(file)
+        try:
+            file.replace(damaged)
+        except OSError as fault:
+            why = f"is damaged and cannot be renamed to {damaged}: {fault.strerror}"
+            raise HistoryUnavailable(f"the history of clients {file} {why}") from fault
         log.warning("MQB2019W the history of clients %s is damaged and begins again; renamed it to %s", file, damaged)
     try:
         return _connected(file)
     except sqlite3.DatabaseError as error:
         raise HistoryUnavailable(f"the history of clients {file} cannot be opened: {error}") from error
+
+
+def _remove_wal(file: Path) -> None:
+    """Remove the write-ahead log of a former file: SQLite would apply it to the new one. Raises HistoryUnavailable."""
+    for suffix in ("-wal", "-shm"):
+        path = file.with_name(f"{file.name}{suffix}")
+        try:
+            path.unlink(missing_ok=True)
+        except OSError as error:
+            why = f"{path} cannot be removed: {error.strerror}"
+            raise HistoryUnavailable(f"the history of clients {file} cannot be opened: {why}") from error
+
+
+def _identity_of(file: Path | None) -> tuple[int, int] | None:
+    """Return what distinguishes a file from others that have its name later, or None if there is no file."""
+    try:
+        status = None if file is None else file.stat()
+    except OSError:
+        return None
+    return None if status is None else (status.st_dev, status.st_ino)
 
 
 def _connected(file: Path | None) -> sqlite3.Connection:

@@ -228,8 +228,7 @@ class Bridge:
         """Open the queue manager and prepare authentication, which may use it. Raises HostError or UnknownPlugin."""
         self.host = host = await stack.enter_async_context(_opened(self.configuration, self._standby_delay))
         self.problems = ProblemList(host, self.configuration)
-        self.problems.begin()
-        stack.callback(self.problems.stop)
+        stack.enter_context(self.problems.evaluating())
         # In these threads, a queue manager checks passwords.
         passwords = ThreadPoolExecutor(THREADS, "queue-manager-passwords")
         stack.callback(passwords.shutdown, wait=False)
@@ -297,8 +296,7 @@ class Bridge:
         if self.metrics is not None:
             totals = self.metrics.traffic.totals
             history = HistoryRecorder(service, totals, watch, host, lambda: self.configuration)
-            history.begin()
-            serving.callback(history.stop)
+            stack.enter_context(history.recording())
         for line in await host.listen():
             self.announce(line)
 
@@ -334,8 +332,7 @@ class Bridge:
         serving.callback(parts.activity.end)
         serving.callback(parts.publishers.end)
         await parts.table_files.refresh()
-        parts.table_files.begin()
-        stack.callback(parts.table_files.stop)
+        stack.enter_context(parts.table_files.watched())
         self.administration = Administration(parts)
         self._reload = ConfigurationReload(self._source, ConfigurationChange(parts, authenticators))
         serving.push_async_callback(self._end_clients, parts)
@@ -348,8 +345,7 @@ class Bridge:
         await parts.mappings.start(configuration.mappings, configuration.links)
         if self.metrics is not None:
             parts.rates = RateHistory(watch, parts.mappings)
-            parts.rates.begin()
-            serving.callback(parts.rates.stop)
+            stack.enter_context(parts.rates.recording())
         for line in map(started, configuration.mappings.items()):
             self.announce(line)
         if self._control is not None:
@@ -502,10 +498,6 @@ class Bridge:
         await parts.mappings.stop()
         parts.activity.end()
         parts.publishers.end()
-        if parts.history is not None:
-            parts.history.stop()
-        if parts.rates is not None:
-            parts.rates.stop()
         await parts.queue_manager_connection.stop()
         await parts.service.backend.abandon()
 

@@ -12,6 +12,7 @@ import math
 import time
 from collections import Counter, deque
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from shlex import quote
 from typing import Any, Final, Literal, NamedTuple
@@ -34,6 +35,7 @@ from bridge.service.limit_hits import CALM
 from bridge.service.limit_problems import LARGEST_BACKLOGS, STAGES, limit_problems
 from bridge.service.mappings.environment import LOOK_AHEAD
 from bridge.service.payload_schemas import INVALID_PERIOD
+from bridge.service.periodic import repeated
 from bridge.service.process_problems import Clock, Descriptors
 
 log = logging.getLogger(__name__)
@@ -139,29 +141,18 @@ class ProblemList:
         #: the problems of the last evaluation
         self._known: dict[Key, Problem] = {}
         self._evaluating = asyncio.Lock()
-        self._task: asyncio.Task[None] | None = None
         self.clock = Clock()
 
     def serve(self, parts: Parts) -> None:
         """List the problems of all parts from now on."""
         self._serving = _Serving(parts)
 
-    def begin(self) -> None:
-        """Start evaluating the list at regular intervals."""
-        self._task = asyncio.get_running_loop().create_task(self._run())
+    def evaluating(self) -> AbstractContextManager[None]:
+        """Evaluate the list at regular intervals until the context ends."""
+        return repeated(self._evaluate_latest, INTERVAL, "evaluating the list of problems")
 
-    def stop(self) -> None:
-        """Stop evaluating the list."""
-        if self._task is not None:
-            self._task.cancel()
-
-    async def _run(self) -> None:
-        while True:
-            try:
-                await self._evaluate(None if self._serving is None else self._serving.parts.queue_manager_watch.latest)
-            except Exception:
-                log.exception("MQB0304E the list of problems could not be computed")
-            await asyncio.sleep(INTERVAL)
+    async def _evaluate_latest(self) -> None:
+        await self._evaluate(None if self._serving is None else self._serving.parts.queue_manager_watch.latest)
 
     async def current(self) -> list[Problem]:
         """Return all current problems after inspecting the queues again, the most severe first."""

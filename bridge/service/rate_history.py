@@ -6,18 +6,19 @@ about 13 kB for each queue, mapping or link.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import math
 import time
 from array import array
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
 from itertools import pairwise
 from typing import Final, NamedTuple, get_args
 
 from bridge.administration.health import RateKind, RatePage, RateSeries, mean
 from bridge.mq.host import QueueManagerStatus
 from bridge.service.mappings.registry import Mappings
+from bridge.service.periodic import repeated
 from bridge.service.queue_manager_watch import QueueManagerWatch
 
 log = logging.getLogger(__name__)
@@ -112,22 +113,14 @@ class RateHistory:
         self._mappings = mappings
         self._fine, self._coarse = _Ring(FINE), _Ring(COARSE)
         self._left_out = 0
-        self._task: asyncio.Task[None] | None = None
 
-    def begin(self) -> None:
-        """Take samples until `stop`."""
-        self._task = asyncio.get_running_loop().create_task(self._run())
+    def recording(self) -> AbstractContextManager[None]:
+        """Take samples until the context ends."""
+        # At the start, the first scrape inspects the queue manager.
+        return repeated(self._sample, INTERVAL, "taking samples of rates", delay=INTERVAL)
 
-    def stop(self) -> None:
-        """Stop taking samples."""
-        if self._task is not None:
-            self._task.cancel()
-
-    async def _run(self) -> None:
-        while True:
-            # At the start, the first scrape inspects the queue manager.
-            await asyncio.sleep(INTERVAL)
-            self.add(time.time(), self._samples(await self._watch.status()))
+    async def _sample(self) -> None:
+        self.add(time.time(), self._samples(await self._watch.status()))
 
     def add(self, now: float, samples: dict[Key, Reading]) -> None:
         """Keep samples, up to the maximum number of objects of each kind."""

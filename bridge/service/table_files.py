@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from typing import Final
 
 import msgspec
@@ -13,6 +14,7 @@ import msgspec
 from bridge.administration.answers import counted
 from bridge.config.table import TableConfig
 from bridge.mapping.table import Stamp, TableError, read_table, stamp_of, table_of
+from bridge.service.periodic import repeated
 
 log = logging.getLogger(__name__)
 
@@ -28,7 +30,7 @@ class TableFile(msgspec.Struct):
     failures: int = 0
     #: why the present content of the file is not used, or ""
     problem: str = ""
-    #: what the last look has found, or None before it
+    #: the file as it was when it was last examined, or None before that
     seen: Stamp | None = None
     #: the content that could not be used. None: the file could not be read
     failed: Stamp | None = None
@@ -40,11 +42,10 @@ class TableFiles:
     def __init__(self, tables: Mapping[str, TableConfig]) -> None:
         self._tables = dict(tables)
         self._files = {name: TableFile() for name in tables}
-        self._task: asyncio.Task[None] | None = None
 
-    def begin(self) -> None:
-        """Start looking at the files."""
-        self._task = asyncio.get_running_loop().create_task(self._run())
+    def watched(self) -> AbstractContextManager[None]:
+        """Look at the files until the context ends."""
+        return repeated(self._review_all, INTERVAL, "looking at the files of tables", delay=INTERVAL)
 
     async def refresh(self) -> None:
         """Read the files that have changed since the configuration was read, for example while the bridge stood by."""
@@ -52,11 +53,6 @@ class TableFiles:
             with contextlib.suppress(OSError):  # `_review` reports it
                 self._files[name].seen = await asyncio.to_thread(stamp_of, config.file)
             await self._review(name, config)
-
-    def stop(self) -> None:
-        """Stop looking at the files."""
-        if self._task is not None:
-            self._task.cancel()
 
     @property
     def tables(self) -> Mapping[str, TableConfig]:
@@ -73,17 +69,15 @@ class TableFiles:
         self._tables = dict(tables)
         self._files = {name: TableFile(self._files[name].failures if name in self._files else 0) for name in tables}
 
-    async def _run(self) -> None:
-        while True:
-            await asyncio.sleep(INTERVAL)
-            for name, config in list(self._tables.items()):
-                try:
-                    await self._review(name, config)
-                except Exception:
-                    log.exception("MQB5014E looking at the file of table %s failed", name)
+    async def _review_all(self) -> None:
+        for name, config in list(self._tables.items()):
+            try:
+                await self._review(name, config)
+            except Exception:
+                log.exception("MQB5014E looking at the file of table %s failed", name)
 
     async def _review(self, name: str, config: TableConfig) -> None:
-        """Read the file of a table if it has changed and is no longer being written."""
+        """Read the file of a table if it has changed and the change is complete."""
         try:
             stamp = await asyncio.to_thread(stamp_of, config.file)
         except OSError as error:

@@ -74,7 +74,7 @@ class CountedFilter:
 
 
 class TopicPublishers:
-    """Counts the publishers of the topic filters that somebody asks for. Methods are called on the event loop."""
+    """Counts the publishers of the topic filters of recent requests. Methods are called on the event loop."""
 
     def __init__(self, events: EventBus) -> None:
         self._events = events

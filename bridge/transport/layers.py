@@ -12,7 +12,7 @@ import logging
 import ssl
 import struct
 from collections.abc import Callable, Sequence
-from typing import Protocol, Self
+from typing import Final, Protocol, Self
 
 import msgspec
 from websockets.frames import CloseCode, Frame, Opcode
@@ -83,8 +83,15 @@ class Stack:
         return last
 
 
+#: Maximum number of characters of a client identifier in texts. MQ accepts 48 bytes, and rejected ones may have 65,535.
+_MAX_SHOWN: Final = 100
+
+
 class Peer(str):
-    """An address and, if known, a client identifier: `'dev-1' at 10.0.0.7:52311`. Both are also attributes."""
+    """An address and, if known, a client identifier: `'dev-1' at 10.0.0.7:52311`. Both are also attributes.
+
+    Texts with it are kept, so it contains only the beginning of a long identifier.
+    """
 
     __slots__ = ("address", "client_id")
 
@@ -92,7 +99,8 @@ class Peer(str):
     client_id: str
 
     def __new__(cls, address: str, client_id: str = "") -> Self:
-        made = super().__new__(cls, f"{client_id!r} at {address}" if client_id else f"at {address}")
+        shown = repr(client_id) if len(client_id) <= _MAX_SHOWN else f"{client_id[:_MAX_SHOWN]!r}..."
+        made = super().__new__(cls, f"{shown} at {address}" if client_id else f"at {address}")
         made.address, made.client_id = address, client_id
         return made
 

@@ -1,4 +1,4 @@
-"""Topics: who publishes to them, where a publication would go, and clearing retained publications."""
+"""Topics: their publishers, the route of a publication, and clearing retained publications."""
 
 from __future__ import annotations
 

@@ -78,7 +78,7 @@ async def delete_user_of_file(parts: Parts, request: DeleteUser) -> Answer:
 
 
 def _hints(used_by: list[str]) -> list[str]:
-    """Return what an administrator does to end connections with former passwords."""
+    """Return the hints for an administrator who wants to end connections with former passwords."""
     hints = []
     if any(user.startswith("channel ") for user in used_by):
         hints.append("clients that are connected stay connected; disconnect them to make them log in again")
@@ -88,7 +88,7 @@ def _hints(used_by: list[str]) -> list[str]:
 
 
 def _file(parts: Parts, request: UserChange) -> tuple[Path, list[str]]:
-    """Return the password file of a request, and what uses it. Raises NotFound or Invalid."""
+    """Return the password file of a request, and its users: channels, console or applications. Raises NotFound or Invalid."""
     files = password_files(parts)
     if request.file:
         file = Path(request.file)

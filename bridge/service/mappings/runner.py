@@ -440,7 +440,8 @@ class PuttingRunner(Runner, Generic[Item]):
 
     def move(self, item: Item, tally: Tally) -> None:
         """Map and put a message within the unit of work. Raises MessageRefused if the message must be retried."""
-        if self._given_up and (refusal := self._given_up.get(self.key(item))) is not None:
+        # The messages before the rejected one may have the same identifier.
+        if self._given_up and not self._before and (refusal := self._given_up.get(self.key(item))) is not None:
             self.dead_letter(item, tally, refusal.reason, str(refusal), refusal.destination)
         else:
             self.put(item, self.mapped(item, tally), tally)
@@ -532,7 +533,7 @@ class PuttingRunner(Runner, Generic[Item]):
     def settled(self, tally: Tally) -> None:
         """Update the state after the commit of a unit of work."""
         if self._before:
-            self._before = 0
+            self._before = max(self._before - tally.taken, 0)
         else:
             self._refusals.clear()
             self._given_up.clear()

@@ -75,6 +75,17 @@ async def test_rejections_displace_no_other_events(tmp_path: Path) -> None:
     await history.stop()
 
 
+async def test_long_identifiers_of_rejected_clients_do_not_fill_the_disk(tmp_path: Path) -> None:
+    """Two events differ in the first 100 characters of the identifier, which are kept."""
+    history = ClientEventHistory(ClientHistoryConfig(), tmp_path / "h.db")
+    identifiers = [f"{number}-{chr(0x1F600) * 16_000}" for number in range(MAX_REJECTIONS)]
+    for identifier in identifiers:
+        history.add(identifier, "rejected", f"rejected {identifier}")
+    assert len(await kept(history, identifiers[0])) == 1
+    await history.stop()
+    assert (tmp_path / "h.db").stat().st_size < MAX_REJECTIONS * 3_000
+
+
 async def test_repeated_events_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     now = 1_000_000.0
     monkeypatch.setattr(client_history, "time", type("Clock", (), {"time": lambda: now}))
@@ -130,6 +141,74 @@ async def test_a_damaged_file_begins_again(tmp_path: Path, caplog: pytest.LogCap
     assert await kept(history, "pump") == ["again"]
     assert "MQB2019W" in caplog.text and (tmp_path / "h.db.damaged").read_bytes() == content
     await history.stop()
+
+
+@pytest.mark.parametrize("change", ["removed", "replaced", "directory removed for a while"])
+async def test_a_running_history_continues_in_the_file_that_has_its_name(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, change: str
+) -> None:
+    """SQLite would write to the removed file, and a restart would lose all events without a message."""
+    caplog.set_level("INFO")
+    file = tmp_path / "directory" / "h.db"
+    file.parent.mkdir()
+    if change == "replaced":
+        backup = ClientEventHistory(ClientHistoryConfig(), tmp_path / "backup.db")
+        backup.add("pump", "connected", "backup")
+        await backup.stop()
+    history = ClientEventHistory(ClientHistoryConfig(), file)
+    history.add("pump", "connected", "before")
+    assert await kept(history, "pump") == ["before"]
+    for path in [*file.parent.iterdir()] if change != "replaced" else []:
+        path.unlink()
+    if change == "replaced":
+        (tmp_path / "backup.db").replace(file)
+    elif change.startswith("directory"):
+        file.parent.rmdir()
+        history.add("pump", "connected", "lost")
+        assert await kept(history, "pump") == ["before"]
+        assert history.loss.events == 1 and f"{file} cannot be opened" in history.loss.why
+        file.parent.mkdir()
+    history.add("pump", "connected", "after")
+    texts = await kept(history, "pump")
+    assert texts == (["after", "backup"] if change == "replaced" else ["after"])
+    assert f"MQB2020W the history of clients {file} was removed, replaced or damaged; opened it again" in caplog.text
+    assert ("MQB2018I" in caplog.text) == change.startswith("directory")
+    await history.stop()
+    again = ClientEventHistory(ClientHistoryConfig(), file)
+    assert await kept(again, "pump") == texts
+    await again.stop()
+    assert "MQB2019W" not in caplog.text
+
+
+async def test_a_file_that_is_damaged_while_the_bridge_runs_begins_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = tmp_path / "h.db"
+    history = ClientEventHistory(ClientHistoryConfig(), file)
+    history.add("pump", "connected", "before")
+    assert await kept(history, "pump") == ["before"]
+    with sqlite3.connect(file) as other:
+        other.execute("PRAGMA writable_schema = ON")
+        other.execute("UPDATE sqlite_schema SET rootpage = 9999 WHERE name = 'event'")
+        other.execute("PRAGMA schema_version = 9999")
+    other.close()
+    history.add("pump", "connected", "lost")
+    with pytest.raises(HistoryUnavailable, match="malformed"):
+        await kept(history, "pump")
+    assert history.loss.events == 1 and "malformed" in history.loss.why
+    history.add("pump", "connected", "after")
+    assert await kept(history, "pump") == ["after"]
+    assert "MQB2019W" in caplog.text and "MQB2020W" in caplog.text
+    await history.stop()
+
+
+def test_a_damaged_file_that_cannot_be_renamed(tmp_path: Path) -> None:
+    (tmp_path / "h.db").write_bytes(b"no database" * 1_000)
+    (tmp_path / "h.db.damaged").mkdir()
+    with pytest.raises(
+        HistoryUnavailable, match=r"h\.db is damaged and cannot be renamed to .*h\.db\.damaged: Is a dir"
+    ):
+        ClientEventHistory(ClientHistoryConfig(), tmp_path / "h.db")
 
 
 def test_a_file_that_cannot_be_created(tmp_path: Path) -> None:

@@ -603,6 +603,24 @@ async def test_rejected_clients_are_a_problem_of_their_channel(tmp_path: Path) -
         assert problem.remedy
 
 
+async def test_problems_keep_only_the_beginning_of_a_long_identifier(tmp_path: Path) -> None:
+    """Anyone can send one of 65,535 bytes, and the texts of the last 1,000 rejections of each channel are in memory."""
+    async with running(configuration(tmp_path)) as bridge:
+        channel = bridge.parts.channels.get("A")
+        assert channel is not None and channel.endpoint is not None
+        port = channel.endpoint[1]
+
+        def connect() -> None:
+            for _ in range(MANY_REJECTIONS):
+                with RawClient(port, "pump-" + "x" * 60_000) as client:
+                    assert client.connect().return_code == 2
+
+        await asyncio.to_thread(connect)
+        (problem,) = await found(bridge)
+    assert f"client 'pump-{'x' * 95}'... at 127.0.0.1:" in problem.what and len(problem.what) < 500
+    assert "a client identifier has at most 48 bytes" in problem.what
+
+
 async def test_many_rejections_are_reported_with_their_most_common_cause(tmp_path: Path) -> None:
     """After a storm of wrong passwords, one client with another mistake is not taken for its cause."""
     async with running(settings_with_a_password(tmp_path)) as bridge:

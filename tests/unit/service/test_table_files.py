@@ -48,9 +48,8 @@ class Devices:
 async def devices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Devices]:
     monkeypatch.setattr(table_files, "INTERVAL", 0.01)
     devices = Devices(tmp_path)
-    devices.files.begin()
-    yield devices
-    devices.files.stop()
+    with devices.files.watched():
+        yield devices
 
 
 async def test_a_changed_file_is_read(devices: Devices, caplog: pytest.LogCaptureFixture) -> None:

@@ -153,3 +153,16 @@ def test_forgotten_keys_are_a_limit_that_names_the_mapping(scene: Scene) -> None
     scene.run(config, scene.settled)
     assert {(limit, mapping) for limit, mapping, _ in reached} == {("max_keys", "map")}
     assert sum(number for _, _, number in reached) == 3
+
+
+def test_a_rejected_part_concerns_no_message_with_the_same_identifier(scene: Scene) -> None:
+    scene.mqsc("ALTER QMGR MAXMSGL(32768)")
+    scene.mqsc("DEFINE SUB('S') TOPICSTR('t') DEST('OUT')")
+    long = "x" * 20_000  # fits once
+    wrong = f'[{{"text":"2"}},{{"text":"{long}"}}]'.encode()
+    scene.put("IN", b'[{"text":"1"}]', wrong, b'[{"text":"3"}]', MsgId=b"same".ljust(24, b"\0"))
+    config = mapping_config({"queue": "IN"}, {"mqtt": "t"}, split="$", payload={"transform": {"n": "{@.text}{@.text}"}})
+    status = scene.run(config, lambda: scene.depth("IN") == 0)
+    assert scene.bodies("OUT") == [b'{"n":"11"}', b'{"n":"33"}']
+    assert [letter.body for letter in scene.letters()] == [wrong]
+    assert (status.moved, status.dead_lettered) == (2, 1)
