@@ -20,6 +20,7 @@ from tests.helpers.administrator import Administrator
 from tests.helpers.administrator import program as program_
 from tests.helpers.bridge_process import BridgeFailed
 from tests.helpers.certificates import make
+from tests.helpers.exactly_once import DurableSubscriber
 from tests.helpers.forked_process import MQBRIDGE
 from tests.helpers.installed import program
 from tests.helpers.line_process import LineProcess, suspend
@@ -142,6 +143,37 @@ def test_forwarding_continues_when_the_dead_letter_queue_accepts_messages_again(
     for client in clients:
         client.ping()
         assert not client.inbox
+
+
+def test_a_kill_while_messages_are_forwarded_to_a_hanging_shard(site: Site) -> None:
+    """Each message arrives once, and in order."""
+    bridges, names, clients = forwarding_site(site)
+    for client in clients:
+        client.disconnect()
+    count = 150
+    for bridge in bridges:
+        assert bridge.process is not None
+        suspend(bridge.process.pid)
+    for number in range(count):
+        for name in names:
+            bridges[0].mq("put", "commands/reset", str(number), "--to", name, "--persistent")
+    assert bridges[0].process is not None and bridges[1].process is not None
+    bridges[0].process.send_signal(signal.SIGCONT)
+    until(partial(bridges[0].messages, "SYSTEM.MQTT.TRANSMIT.QUEUE.1"))
+    bridges[0].kill()
+    bridges[0].start()
+    # The hanging shard delays no message of shard 0.
+    for number in (0, 1):
+        subscriber = DurableSubscriber(names[number], "t", 2)
+        subscriber.connect(bridges[number].port)
+        while len(subscriber.received) < count:
+            subscriber.step()
+        assert [message for _, message in subscriber.received] == list(range(count))
+        subscriber.close()
+        bridges[1].process.send_signal(signal.SIGCONT)
+    for queue in ("", ".0", ".1"):
+        bridges[0].wait_for_depth(f"SYSTEM.MQTT.TRANSMIT.QUEUE{queue}", 0)
+    bridges[0].wait_for_depth("SYSTEM.DEAD.LETTER.QUEUE", 0)
 
 
 def test_forwarding_to_a_queue_continues_after_many_rejected_messages(site: Site) -> None:
