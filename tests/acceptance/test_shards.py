@@ -176,6 +176,23 @@ def test_a_kill_while_messages_are_forwarded_to_a_hanging_shard(site: Site) -> N
     bridges[0].wait_for_depth("SYSTEM.DEAD.LETTER.QUEUE", 0)
 
 
+def test_shard_0_forwards_when_it_alone_reads_the_common_transmission_queue(site: Site) -> None:
+    """The connection of a failed bridge may still have the first messages in its unit of work."""
+    bridge, name, queue = site.bridge(0), client_of(0), "SYSTEM.MQTT.TRANSMIT.QUEUE"
+    bridge.mqsc(f"ALTER QMGR DEFXMITQ('{queue}')\n")
+    with LineProcess(bridge.mq_command("get", queue, "--wait", "1000s", "--limit", "2", "--json")) as former:
+        until(lambda: bridge.mq_json("display", f"QSTATUS('{queue}')", "IPPROCS")[0]["IPPROCS"], lambda: former.seen)
+        bridge.start()
+        client = RawClient.connected(bridge.port, name)
+        bridge.mq("put", "commands/reset", "first", "--to", name)
+        former.line_where(lambda line: line.startswith("{"))
+        assert not status(bridge)["problems"]
+        former.kill()
+        bridge.mq("put", "commands/reset", "second", "--to", name)
+        assert client.take().payload == b"second"
+    assert "MQRC_OBJECT_IN_USE" in bridge.run_mq("get", queue).stderr.decode()
+
+
 def test_forwarding_to_a_queue_continues_after_many_rejected_messages(site: Site) -> None:
     bridges, names, clients = forwarding_site(site)
     bridges[0].mqsc("ALTER QLOCAL('SYSTEM.MQTT.TRANSMIT.QUEUE.1') PUT(DISABLED)\n")

@@ -7,6 +7,7 @@ queue, and the bridge of shard 0 moves them to the queue of the client's shard, 
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable
 from typing import Final, Never
 
@@ -31,6 +32,9 @@ _BATCH: Final = 100
 _WAIT: Final = 1_000
 #: Seconds between attempts after a failure of the dead-letter queue.
 _RETRY: Final = 5.0
+#: Seconds for which the connection of the former active bridge may still have the queue open, and between attempts.
+_HANDOVER: Final = 30.0
+_IN_USE_PAUSE: Final = 0.5
 _GET: Final = cmqc.MQGMO_SYNCPOINT | cmqc.MQGMO_FAIL_IF_QUIESCING | cmqc.MQGMO_PROPERTIES_FORCE_MQRFH2
 
 
@@ -55,17 +59,25 @@ class Forwarder(Worker[Never]):
         super().__init__("forwarder", connect, events=events)
         self._queue, self._shard, self._names = queue, shard, names
         self._dead_letter_queue = dead_letter_queue
+        #: handle of the common transmission queue
+        self._input: int | None = None
+        #: time.monotonic() until which that queue may be in use
+        self._in_use_until = 0.0
         #: maximum number of messages in the next unit of work
         self._limit = _BATCH
 
     def opened(self, connection: Connection) -> None:
         self._producer = MessageProducer(connection)
-        self._input = connection.open(
-            MQOD(ObjectName=self._queue), cmqc.MQOO_INPUT_SHARED | cmqc.MQOO_FAIL_IF_QUIESCING
-        )
+        self._input = None
+        self._in_use_until = time.monotonic() + _HANDOVER
         self._dead_letters = DeadLetters(connection, self._dead_letter_queue, "forwarder", self._queue)
 
     def serve(self, connection: Connection) -> None:
+        if self._input is None:
+            self._open(connection)
+        if self._input is None:
+            self._pause(_IN_USE_PAUSE)
+            return
         limit, self._limit = self._limit, _BATCH
         for number in range(limit):
             wait = 0 if number else _WAIT
@@ -87,6 +99,20 @@ class Forwarder(Worker[Never]):
                 return
             self.answered()
         connection.commit()
+
+    def _open(self, connection: Connection) -> None:
+        """Open the common transmission queue, unless the former active bridge still reads it. Raises MQError.
+
+        The connection of a bridge that has failed may still have messages in its unit of work. Later ones must not overtake
+        them, so only one bridge may read the queue.
+        """
+        options = cmqc.MQOO_INPUT_EXCLUSIVE | cmqc.MQOO_FAIL_IF_QUIESCING
+        try:
+            self._input = connection.open(MQOD(ObjectName=self._queue), options)
+        except MQError as error:
+            if error.reason != cmqc.MQRC_OBJECT_IN_USE or time.monotonic() > self._in_use_until:
+                raise
+        self.answered()
 
     def _forward(self, got: Got) -> None:
         """Put a message to the transmission queue of its shard, or to the dead-letter queue. Raises MQError."""
@@ -123,9 +149,12 @@ class Forwarder(Worker[Never]):
         except MQError as failure:
             if failure.reason not in LOST:
                 raise
+        self._pause(_RETRY)
+
+    def _pause(self, seconds: float) -> None:
         self.busy_since = 0.0
         with self._changed:
-            self._changed.wait_for(lambda: self._ending, _RETRY)
+            self._changed.wait_for(lambda: self._ending, seconds)
 
 
 def _descriptor(md: MQMD) -> MQMD:
