@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ import msgspec
 import pytest
 from typer.testing import CliRunner
 
-from bridge.mqtt.packets import Connack
+from bridge.mqtt.packets import Connack, Pubcomp, Publish, Pubrec, Pubrel
 from bridge.mqtt.reason_codes import ReasonCode
 from tests.helpers.administrator import Administrator
 from tests.helpers.administrator import program as program_
@@ -26,7 +26,7 @@ from tests.helpers.line_process import LineProcess, suspend
 from tests.helpers.patience import PATIENCE, until
 from tests.helpers.raw_client import RawClient
 from tests.helpers.remote_bridge import ROOT, RemoteBridgeProcess
-from tests.helpers.shards import OF, SHARDS, Site, balanced, client_of, free_port, reachable
+from tests.helpers.shards import OF, SHARDS, ShardProcess, Site, balanced, client_of, free_port, reachable
 
 
 @pytest.fixture
@@ -217,6 +217,63 @@ def test_a_bridge_that_yields_without_a_standby_serves_its_clients_again(site: S
     bridge = site.bridge(0).start()
     Administrator(bridge).does("yield", "--yes")
     until(lambda: bridge.log.count("MQB0012I ready") == 2, lambda: bridge.log)
+
+
+@pytest.fixture
+def pair(site: Site) -> Iterator[list[ShardProcess]]:
+    """The active bridge of shard 0, and its standby."""
+    limits = "limits: {shutdown_timeout: 1 s}\n"
+    processes = [ShardProcess(site, 0, name, behind_proxy=False, config=limits) for name in "ab"]
+    try:
+        for process in processes:
+            process.start()
+        yield processes
+    finally:
+        for process in processes:
+            process.discard()
+
+
+@pytest.mark.parametrize("fault", ["hangs", "dies"])
+def test_a_bridge_yields_while_the_queue_manager_does_not_answer(
+    site: Site, pair: list[ShardProcess], fault: str
+) -> None:
+    """When it answers again, exactly one bridge is active. A publication in progress arrives once."""
+    active, name = pair[0], client_of(0)
+    client = RawClient.connected(active.port, name, clean=False)
+    client.subscribe(("t", 2))
+    manager = site.queue_manager
+    assert manager is not None
+    if fault == "hangs":
+        manager.pause()
+    else:
+        manager.kill()
+    publish = Publish("t", b"1", 2, False, False, 100)
+    client.send(publish)
+    active.request_yield()
+    client.expect_closed()
+    if fault == "hangs":
+        manager.resume()
+    else:
+        manager.start()
+    until(lambda: any(process.ready for process in pair), lambda: [process.log for process in pair])
+    (served,) = [process for process in pair if process.ready]
+    client = RawClient(served.port, name, clean=False)
+    assert client.connect().session_present
+    client.send(msgspec.structs.replace(publish, dup=True))
+    assert client.wait_for(Pubrec).packet_id == 100
+    client.send(Pubrel(100))
+    assert client.wait_for(Pubcomp).packet_id == 100
+    assert client.take().payload == b"1"
+    client.ping()
+    assert not client.inbox
+    # The other one is a standby, and takes over.
+    other = pair[1 - pair.index(served)]
+    until(lambda: "MQB0017I" in other.log, lambda: other.log)
+    assert not other.ready
+    served.signal(signal.SIGKILL)
+    until(lambda: other.ready, lambda: other.log)
+    client = RawClient(other.port, name, clean=False)
+    assert client.connect().session_present
 
 
 def bridge_bit(port: int, client_id: str) -> int:

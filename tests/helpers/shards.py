@@ -77,10 +77,11 @@ class Site:
 class ShardProcess:
     """A bridge process of a shard, active or standby, with fixed ports. Its log is a file, which does not fill up."""
 
-    def __init__(self, site: Site, number: int, name: str) -> None:
+    def __init__(self, site: Site, number: int, name: str, *, behind_proxy: bool = True, config: str = "") -> None:
         self.port, self.admin = free_port(), free_port()
-        config = (
-            f"channels: [{{name: SHARD, port: {self.port}, address: 127.0.0.1, proxies: [127.0.0.1]}}]\n"
+        proxies = "[127.0.0.1]" if behind_proxy else "[]"
+        config += (
+            f"channels: [{{name: SHARD, port: {self.port}, address: 127.0.0.1, proxies: {proxies}}}]\n"
             f"admin: {{port: {self.admin}}}\n"
         )
         self._bridge = site.bridge(number, f"shard-{number}{name}", config=config)
@@ -123,12 +124,16 @@ class ShardProcess:
         """Run `mqbridge yield`, which a standby refuses, and wait until the process stands by, or is active again."""
         if self.ready:
             with self._logs_state():
-                Administrator(self._bridge).run("yield", "--yes")
+                self.request_yield()
+
+    def request_yield(self) -> None:
+        """Run `mqbridge yield`, and do not wait for its effect."""
+        Administrator(self._bridge).run("yield", "--yes")
 
     @property
     def ready(self) -> bool:
-        """Whether it is the active bridge."""
-        return ask(f"http://127.0.0.1:{self.admin}/readyz")[0] == 200
+        """Whether it is the active bridge. Between its work as active bridge and as standby, it does not listen."""
+        return reachable(self.admin) and ask(f"http://127.0.0.1:{self.admin}/readyz")[0] == 200
 
     def discard(self) -> None:
         if self._process is not None:
