@@ -14,6 +14,8 @@ from bridge.wire import cmqc
 
 #: Maximum number of payload bytes in an error message.
 _SHOWN: Final = 40
+#: The position in an error of the JSON parser.
+_BYTE: Final = re.compile(r"\(byte (\d+)\)")
 
 
 class ExactFloat(float):
@@ -34,6 +36,12 @@ class ExactFloat(float):
 
 _DECODER: Final = msgspec.json.Decoder(float_hook=ExactFloat)
 _PLAIN_DECODER: Final = msgspec.json.Decoder()
+
+
+def line_of(error: Exception, data: bytes) -> int | None:
+    """Return the line of a file that an error of its parser is about, or None if the error has no position."""
+    position = _BYTE.search(str(error))
+    return None if position is None else data.count(b"\n", 0, int(position[1])) + 1
 
 
 def document_of(data: bytes) -> Any:

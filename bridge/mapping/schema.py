@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from bridge.config.values import MAX_SCHEMA_SIZE
+from bridge.mapping.json_document import line_of
 from bridge.mapping.template import RuleError
 from bridge.telemetry.message import Unmappable
 from bridge.wire import cmqc
@@ -51,7 +52,8 @@ class Schema:
         try:
             schema = msgspec.json.decode(content)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise SchemaError(f"{name} is not JSON: {error}") from error
+            line = line_of(error, content)
+            raise SchemaError(f"{name} is not JSON: {'' if line is None else f'line {line}: '}{error}") from error
         try:
             self._validator = jsonschema_rs.Draft202012Validator(
                 schema, retriever=_refuse, pattern_options=jsonschema_rs.RegexOptions()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import re
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -14,7 +13,7 @@ from weakref import WeakValueDictionary
 
 from bridge.config.table import TableConfig
 from bridge.files import regular_content
-from bridge.mapping.json_document import MISSING, ExactFloat, document_of, encoded
+from bridge.mapping.json_document import MISSING, ExactFloat, document_of, encoded, line_of
 from bridge.telemetry.message import Unmappable
 
 #: Maximum size of a file in bytes, and of a table in rows and columns.
@@ -23,8 +22,6 @@ MAX_ROWS: Final = 1_000_000
 MAX_COLUMNS: Final = 1_000
 #: Maximum number of different values of CSV files that rows share.
 _MAX_SHARED: Final = 65_536
-#: Number of the position in an error of the JSON parser.
-_BYTE = re.compile(r"\(byte (\d+)\)")
 #: Integers that a floating-point number represents exactly.
 _MAX_EXACT: Final = 2**53
 
@@ -279,8 +276,7 @@ def _read_json(content: bytes, path: Path, key: str) -> tuple[tuple[str, ...], d
     try:
         document = document_of(content.removeprefix(b"\xef\xbb\xbf"))
     except Unmappable as error:
-        position = _BYTE.search(str(error))
-        line = content.count(b"\n", 0, int(position[1])) + 1 if position is not None else 1
+        line = line_of(error, content) or 1
         sentence = str(error).removeprefix("the payload ")
         raise TableError(f"{path}:{line}: the file {sentence}") from error
     by_key: Iterator[tuple[str, Any]]

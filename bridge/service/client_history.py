@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import logging
 import os
 import sqlite3
@@ -54,6 +55,10 @@ class HistoryUnavailable(Exception):
     """The history cannot be opened or read."""
 
 
+class HistoryDiskFull(HistoryUnavailable):
+    """The history cannot be opened until there is space on the disk."""
+
+
 class HistoryLoss(msgspec.Struct):
     """Events that are missing from the history."""
 
@@ -89,10 +94,17 @@ class ClientEventHistory:
         """Open the file, or keep the events in memory if it is None. Raises HistoryUnavailable."""
         self._config = config
         self._file = file
-        self._database = _opened(file)
-        #: whether the file has to be opened again: it was found damaged
-        self._is_damaged = False
-        self._identity = _identity_of(file)
+        #: whether the file has to be opened again: it was found damaged, or the disk was full at the start
+        self._is_unusable = False
+        self._is_failing = False
+        self.loss = HistoryLoss()
+        try:
+            self._database = _opened(file)
+        except HistoryDiskFull as error:  # clients are more important
+            self._database = _opened(None)
+            self._is_unusable = True
+            self._fail(0, str(error))
+        self._identity = None if self._is_unusable else _identity_of(file)
         #: number of rows by table
         self._rows = self._counted()
         self._thread = ThreadPoolExecutor(1, "client-history")
@@ -103,8 +115,6 @@ class ClientEventHistory:
         self._timer: asyncio.TimerHandle | None = None
         self._writing: asyncio.Future[None] | None = None
         self._retained_at = 0.0
-        self._is_failing = False
-        self.loss = HistoryLoss()
 
     def add(self, client_id: str, kind: ClientEventKind, text: str, number: int = 1) -> None:
         """Add an event. Repeated events are counted, and written with the text of the last one."""
@@ -205,17 +215,20 @@ class ClientEventHistory:
                     self._retained_at = now
         except (sqlite3.Error, HistoryUnavailable) as error:
             # Other errors of the database, such as a full disk, are OperationalErrors.
-            self._is_damaged = self._file is not None and type(error) is sqlite3.DatabaseError
+            self._is_unusable |= type(error) is sqlite3.DatabaseError
             with contextlib.suppress(sqlite3.Error):
                 self._rows = self._counted()
-            self.loss.failed(len(rows) + len(rejections), str(error))
-            if not self._is_failing:
-                log.warning("MQB2017W writing to the history of clients %s failed: %s", self._file, error)
-            self._is_failing = True
+            self._fail(len(rows) + len(rejections), str(error))
         else:
             if self._is_failing:
                 log.info("MQB2018I writing to the history of clients %s succeeds again", self._file)
             self._is_failing = False
+
+    def _fail(self, events: int, why: str) -> None:
+        self.loss.failed(events, why)
+        if not self._is_failing:
+            log.warning("MQB2017W writing to the history of clients %s failed: %s", self._file, why)
+        self._is_failing = True
 
     def _open_again(self) -> None:
         """Open a file that was removed, replaced or damaged. Raises HistoryUnavailable, and then keeps the previous one.
@@ -223,12 +236,16 @@ class ClientEventHistory:
         SQLite would write to the removed file without an error, and all events would be lost at the end.
         """
         is_same = _identity_of(self._file) == self._identity
-        if self._file is None or (is_same and not self._is_damaged):
+        if self._file is None or (is_same and not self._is_unusable):
             return
-        if not is_same:
+        was_open = self._identity is not None
+        if was_open and not is_same:
             _remove_wal(self._file)
         self._replace(self._file, _opened(self._file))
-        log.warning("MQB2020W the history of clients %s was removed, replaced or damaged; opened it again", self._file)
+        if was_open:
+            log.warning(
+                "MQB2020W the history of clients %s was removed, replaced or damaged; opened it again", self._file
+            )
 
     def _insert(self, table: str, rows: list[Row], total: int) -> None:
         values = "(client, time, kind, text) VALUES (?, ?, ?, ?)"
@@ -257,7 +274,7 @@ class ClientEventHistory:
 
     def _replace(self, file: Path | None, database: sqlite3.Connection) -> None:
         self._close()
-        self._file, self._database, self._is_damaged = file, database, False
+        self._file, self._database, self._is_unusable = file, database, False
         self._identity = _identity_of(file)
         self._rows = self._counted()
 
@@ -273,19 +290,27 @@ def _opened(file: Path | None) -> sqlite3.Connection:
     except sqlite3.DatabaseError as error:
         # A directory that does not exist is an OperationalError. Other faults mean that the file is not a usable database.
         if file is None or isinstance(error, sqlite3.OperationalError):
-            raise HistoryUnavailable(f"the history of clients {file} cannot be opened: {error}") from error
+            raise _unavailable(file, error) from error
         damaged = file.with_name(f"{file.name}.damaged")
         _remove_wal(file)
         try:
             file.replace(damaged)
         except OSError as fault:
-            why = f"is damaged and cannot be renamed to {damaged}: {fault.strerror}"
-            raise HistoryUnavailable(f"the history of clients {file} {why}") from fault
+            why = f"{file} is damaged and cannot be renamed to {damaged}: {fault.strerror}"
+            raise HistoryUnavailable(why) from fault
         log.warning("MQB2019W the history of clients %s is damaged and begins again; renamed it to %s", file, damaged)
     try:
         return _connected(file)
     except sqlite3.DatabaseError as error:
-        raise HistoryUnavailable(f"the history of clients {file} cannot be opened: {error}") from error
+        raise _unavailable(file, error) from error
+
+
+def _unavailable(file: Path | None, error: OSError | sqlite3.Error) -> HistoryUnavailable:
+    if isinstance(error, OSError):
+        is_full, why = error.errno in (errno.ENOSPC, errno.EDQUOT), error.strerror
+    else:
+        is_full, why = getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL, str(error)
+    return (HistoryDiskFull if is_full else HistoryUnavailable)(f"{file} cannot be opened: {why}")
 
 
 def _remove_wal(file: Path) -> None:
@@ -295,8 +320,8 @@ def _remove_wal(file: Path) -> None:
         try:
             path.unlink(missing_ok=True)
         except OSError as error:
-            why = f"{path} cannot be removed: {error.strerror}"
-            raise HistoryUnavailable(f"the history of clients {file} cannot be opened: {why}") from error
+            why = f"{file} cannot be opened: {path} cannot be removed: {error.strerror}"
+            raise HistoryUnavailable(why) from error
 
 
 def _identity_of(file: Path | None) -> tuple[int, int] | None:
@@ -313,7 +338,7 @@ def _connected(file: Path | None) -> sqlite3.Connection:
         try:
             os.close(os.open(file, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o640))
         except OSError as error:
-            raise HistoryUnavailable(f"the history of clients {file} cannot be opened: {error.strerror}") from error
+            raise _unavailable(file, error) from error
     database: Any = sqlite3.connect(file or ":memory:", check_same_thread=False, timeout=1.0)
     try:
         # Without fsync for each write: a power failure may lose the last seconds, and does not damage the file.

@@ -52,10 +52,15 @@ class ConfigurationChange:
             admin = self._authenticators.of_admin(after.admin)
             schemas = schemas_of(channels)
             history = parts.configuration.model_copy(update={"client_history": after.client_history})
-            if after.client_history != before.client_history and parts.service.journal.history is not None:
-                await parts.service.journal.history.reload(after.client_history, history.client_history_path)
+            if after.client_history != before.client_history:
+                await self._use_history(history)
             if after.audit_log != before.audit_log:
-                audit_log.begin(after.audit_log)
+                try:
+                    audit_log.begin(after.audit_log)
+                except OSError:
+                    if after.client_history != before.client_history:
+                        await self._use_history(parts.configuration)
+                    raise
         except (ChannelError, UnknownPlugin, SchemaError) as error:
             raise ReloadRefused(str(error)) from error
         except HistoryUnavailable as error:
@@ -108,6 +113,11 @@ class ConfigurationChange:
         lines += await parts.channels.apply(after.limits)
         lines += await parts.mappings.apply(after.mappings, after.links)
         return lines
+
+    async def _use_history(self, configuration: Configuration) -> None:
+        """Use the history of clients of a configuration. Raises HistoryUnavailable."""
+        if (history := self._parts.service.journal.history) is not None:
+            await history.reload(configuration.client_history, configuration.client_history_path)
 
     def _use_tables(self, after: Configuration) -> list[str]:
         """Use the tables of a configuration, and return lines that describe the changes."""

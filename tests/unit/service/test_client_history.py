@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 import sqlite3
 import time
 from pathlib import Path
@@ -178,6 +180,36 @@ async def test_a_running_history_continues_in_the_file_that_has_its_name(
     assert await kept(again, "pump") == texts
     await again.stop()
     assert "MQB2019W" not in caplog.text
+
+
+async def test_a_disk_that_is_full_at_the_start(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The bridge serves clients without their history until there is space."""
+    caplog.set_level("INFO")
+    file = tmp_path / "h.db"
+    is_full, opened = True, os.open
+
+    def opening(path: Any, *arguments: Any, **options: Any) -> int:
+        if is_full and path == file:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return opened(path, *arguments, **options)
+
+    monkeypatch.setattr(os, "open", opening)
+    history = ClientEventHistory(ClientHistoryConfig(), file)
+    assert (history.loss.events, history.loss.why) == (0, f"{file} cannot be opened: No space left on device")
+    assert history.loss.last, "it is a problem at once"
+    history.add("pump", "connected", "lost")
+    assert await kept(history, "pump") == []
+    assert history.loss.events == 1 and caplog.text.count("MQB2017W") == 1
+    is_full = False
+    history.add("pump", "connected", "kept")
+    assert await kept(history, "pump") == ["kept"]
+    assert "MQB2018I" in caplog.text
+    await history.stop()
+    again = ClientEventHistory(ClientHistoryConfig(), file)
+    assert await kept(again, "pump") == ["kept"]
+    await again.stop()
 
 
 async def test_a_file_that_is_damaged_while_the_bridge_runs_begins_again(

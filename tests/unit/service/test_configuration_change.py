@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,6 +14,7 @@ from bridge.config.operations import LogConfig
 from bridge.mq.telemetry_channels import Definition, TelemetryChannelRegister
 from bridge.security.authenticators import Authenticators
 from bridge.service import reload
+from bridge.service.client_history import ClientEventHistory
 from bridge.service.payload_schemas import PayloadSchemas
 from bridge.service.reload import ConfigurationChange, ReloadRefused, with_command_line
 from bridge.service.table_files import TableFiles
@@ -101,6 +103,25 @@ async def test_channels_of_commands_keep_how_their_clients_show_who_they_are(lev
     await applied.change(file, Configuration(channels=[ChannelConfig(name="D")]))
     asks = {name: one.asks for name, one in applied.parts.service.authentication.items()}
     assert asks == {"D": False, "E": True}
+
+
+async def test_a_refused_reload_leaves_the_history_in_its_file(levels: list[str], tmp_path: Path) -> None:
+    """The audit log of the new file cannot be opened. Then the reload of the corrected file would move nothing back."""
+    file = Configuration(client_history={"file": tmp_path / "h.db"})
+    applied = Applied(file)
+    history = applied.parts.service.journal.history = ClientEventHistory(file.client_history, tmp_path / "h.db")
+    after = Configuration(
+        client_history={"file": tmp_path / "moved.db"}, audit_log={"file": tmp_path / "nosuch" / "audit.json"}
+    )
+    for _ in range(2):
+        with pytest.raises(ReloadRefused, match="nosuch"):
+            await applied.change(file, after)
+    assert await applied.change(file, file) == []
+    history.add("pump", "connected", "x")
+    await history.stop()
+    again = ClientEventHistory(file.client_history, tmp_path / "h.db")
+    assert [event.text for event in await again.events_of("pump", 10)] == ["x"]
+    await again.stop()
 
 
 async def test_what_is_refused_is_refused_before_anything_changes(levels: list[str]) -> None:

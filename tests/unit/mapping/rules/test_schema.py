@@ -102,6 +102,7 @@ def test_an_empty_retained_publication_still_clears_the_topic(schema: Path) -> N
     ("content", "why"),
     [
         (b"{", "reading.json is not JSON"),
+        (b'{\n  "type": "object",\n  nonsense\n}', "reading.json is not JSON: line 3: "),
         (b'{"type": "nope"}', "reading.json is not a schema: "),
         (b'{"$ref": "file:///etc/passwd"}', "is another document"),
         (b'{"$ref": "http://127.0.0.1:1/x"}', "is another document"),
