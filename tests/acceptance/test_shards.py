@@ -268,6 +268,38 @@ def test_a_bridge_that_yields_without_a_standby_serves_its_clients_again(site: S
     until(lambda: bridge.log.count("MQB0012I ready") == 2, lambda: bridge.log)
 
 
+def test_a_bridge_yields_without_a_standby_and_the_queue_manager_restarts_meanwhile(site: Site) -> None:
+    """Messages of applications that are put meanwhile reach the session once."""
+    process, name = ShardProcess(site, 0, "a", behind_proxy=False), client_of(0)
+    manager = site.queue_manager
+    assert manager is not None
+    try:
+        process.start()
+        process.mqsc("ALTER QMGR DEFXMITQ('SYSTEM.MQTT.TRANSMIT.QUEUE')\n")
+        client = RawClient.connected(process.port, name, clean=False)
+        process.request_yield()
+        client.expect_closed()
+        until(lambda: "MQB0017I" in process.log, lambda: process.log)
+        process.mq("put", "commands/reset", "1", "--to", name, "--persistent")
+        assert "the bridge is standing by" in process.administrator.refused("yield", "--yes")
+        manager.kill()
+        manager.start()
+        process.mq("put", "commands/reset", "2", "--to", name, "--persistent")
+        until(lambda: process.ready, lambda: process.log)
+        client = RawClient(process.port, name, clean=False)
+        assert client.connect().session_present
+        assert [client.take().payload for _ in range(2)] == [b"1", b"2"]
+        client.ping()
+        assert not client.inbox
+        # A signal ends the bridge while it leaves the queue manager to a standby, too.
+        process.request_yield()
+        client.expect_closed()
+        until(lambda: process.log.count("MQB0017I") == 2, lambda: process.log)
+        process.restart(signal.SIGTERM)
+    finally:
+        process.discard()
+
+
 @pytest.fixture
 def pair(site: Site) -> Iterator[list[ShardProcess]]:
     """The active bridge of shard 0, and its standby."""

@@ -85,6 +85,7 @@ class ShardProcess:
             f"admin: {{port: {self.admin}}}\n"
         )
         self._bridge = site.bridge(number, f"shard-{number}{name}", config=config)
+        self.administrator, self.mq, self.mqsc = Administrator(self._bridge), self._bridge.mq, self._bridge.mqsc
         assert self._bridge.config is not None
         self._log = self._bridge.config.with_suffix(".log")
         self._log.touch()
@@ -128,7 +129,7 @@ class ShardProcess:
 
     def request_yield(self) -> None:
         """Run `mqbridge yield`, and do not wait for its effect."""
-        Administrator(self._bridge).run("yield", "--yes")
+        self.administrator.run("yield", "--yes")
 
     @property
     def ready(self) -> bool:
