@@ -373,7 +373,9 @@ def test_haproxy_leads_clients_to_their_shards(site: Site, tmp_path: Path) -> No
     listen, own, config = free_port(), free_port(), tmp_path / "haproxy.cfg"
     shipped = (ROOT / "deploy" / "haproxy-shards.cfg").read_text()
     config.write_text(
-        balanced(shipped, listen, own, [[(bridge.port, ports[index])] for index, bridge in enumerate(bridges)])
+        balanced(
+            shipped, listen, own, [[("127.0.0.1", bridge.port, ports[index])] for index, bridge in enumerate(bridges)]
+        )
     )
     with LineProcess([program("haproxy", installer="tests/system-packages.sh"), "-db", "-f", config]):
         until(lambda: reachable(listen), lambda: "HAProxy does not listen")
@@ -413,6 +415,27 @@ def test_one_command_shows_all_shards(site: Site) -> None:
     assert asked.stdout == "shard 1 of 2\n"
 
 
+def test_one_command_shows_the_shards_of_other_hosts_by_their_admin_ports(site: Site, tmp_path: Path) -> None:
+    tokens = tmp_path / "tokens"
+    tokens.write_text("monitor:read:s3cret-of-the-monitor\n")
+    tokens.chmod(0o600)
+    ports = [free_port() for _ in range(OF)]
+    for number, port in enumerate(ports):
+        site.bridge(number, config=f"admin: {{port: {port}, token_file: {tokens}}}\n").start()
+    token = tmp_path / "token"
+    token.write_text("s3cret-of-the-monitor\n")
+    words = ["group", "status", f"127.0.0.1:{ports[0]}", f"http://localhost:{ports[1]}", "-o", "json"]
+    shown = CliRunner().invoke(program_, [*words, "--token-file", str(token)], catch_exceptions=False)
+    assert shown.exit_code == 0, shown.output
+    assert [(one["bridge"], one["shard"], one["status"]["state"]) for one in json.loads(shown.stdout)] == [
+        (f"http://127.0.0.1:{ports[0]}/", "0 of 2", "running"),
+        (f"http://localhost:{ports[1]}", "1 of 2", "running"),
+    ]
+    shown = CliRunner().invoke(program_, words, catch_exceptions=False)
+    assert shown.exit_code == 1
+    assert all("requires a token" in one["failure"] for one in json.loads(shown.stdout))
+
+
 def running(bridge: RemoteBridgeProcess, name: str) -> bool:
     """Return whether a mapping, and no other one, runs."""
     return [(one["name"], one["state"]) for one in Administrator(bridge).json("mapping", "list")] == [(name, "running")]
@@ -444,7 +467,7 @@ def test_haproxy_ends_tls_and_passes_on_the_name_of_the_certificate(site: Site, 
     channel = "channels: [{name: SHARD, port: 0, proxies: [127.0.0.1], authentication: [{method: certificate}]}]\n"
     bridge = site.bridge(1, config=f"{channel}admin: {{port: {admin}}}\n").start()
     shipped = (ROOT / "deploy" / "haproxy-shards.cfg").read_text()
-    config.write_text(balanced(shipped, listen, free_port(), [[], [(bridge.port, admin)]], tls=tmp_path))
+    config.write_text(balanced(shipped, listen, free_port(), [[], [("127.0.0.1", bridge.port, admin)]], tls=tmp_path))
     options = ["-h", "localhost", "-p", str(listen), "--cafile", tmp_path / "ca.pem", "-i", client_of(1), "-q", "1"]
     options += ["-t", "t", "-m", "1", "--tls-version", "tlsv1.3"]
     with LineProcess([program("haproxy", installer="tests/system-packages.sh"), "-db", "-f", config]):

@@ -158,7 +158,7 @@ found['get'] = reason(queue.get)
     place = f"127.0.0.1({manager.port})"
     with ThreadPoolExecutor() as executor:
         program = executor.submit(manager.run, package, CONNECTED + text, connect=False, MQI_STANDIN=place)
-        until(lambda: file.exists() and file.read_text().endswith(" ") or program.done(), lambda: "it does not start")
+        until(lambda: (file.exists() and file.read_text().endswith(" ")) or program.done(), lambda: "it does not start")
         until(lambda: not manager.itself.objects.queues[queue].inputs or program.done(), lambda: "the queue is open")
         os.kill(int(file.read_text()), signal.SIGCONT)
         assert program.result() == {"get": 2009}
