@@ -48,7 +48,7 @@ SECONDS = float(os.environ.get("MQBRIDGE_TEST_SECONDS", "60"))
 #: Seconds between faults, at most.
 PAUSE = 3.0
 #: Seconds between publications of one client, on average.
-PACE = 4.0
+PACE = 15.0
 #: Seconds before a client connects again, at most, and for which it waits for CONNACK.
 RETRY, CONNACK_TIMEOUT = 1.0, 5.0
 
@@ -135,12 +135,15 @@ class PublisherThread(DeviceThread):
         super().__init__(*arguments)
         #: number of a message -> time.monotonic() when it was sent
         self.sent: dict[int, float] = {}
+        #: set to make it publish now
+        self.due = threading.Event()
 
     def step(self) -> None:
         client = self.client
         if client.finished:
             if not self._is_new:
-                self._ending.wait(PACE * (0.5 + self._chance.random()))
+                self.due.wait(PACE * (0.5 + self._chance.random()))
+            self.due.clear()
             if not self.publishes:
                 self._is_new = False
                 return
@@ -276,6 +279,8 @@ class Campaign:
         """End publishing, wait for all that was acknowledged, and verify what has arrived."""
         for device in self.devices:
             device.publishes = False
+            if isinstance(device, PublisherThread):
+                device.due.set()
         until_at_last(
             lambda: not any(self._missing()) or any(one.failure for one in self.devices),
             lambda: [sorted(missing)[:5] for missing in self._missing()],
@@ -315,7 +320,11 @@ class Campaign:
     def wait_for_progress(self, devices: Sequence[DeviceThread]) -> None:
         """Wait until each of these clients has sent or received a message that was not in progress before."""
         # What was in progress may still arrive.
-        since = time.monotonic() + 0.5
+        time.sleep(0.5)
+        since = time.monotonic()
+        for device in self.devices:
+            if isinstance(device, PublisherThread):
+                device.due.set()
         until_at_last(
             lambda: all(one.progress > since for one in devices) or any(one.failure for one in self.devices),
             lambda: [(one.client.client_id, one.away_since) for one in devices if one.progress <= since],

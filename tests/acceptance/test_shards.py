@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
 from collections.abc import Callable, Iterator
@@ -27,6 +28,7 @@ from tests.helpers.line_process import LineProcess, suspend
 from tests.helpers.patience import PATIENCE, until
 from tests.helpers.raw_client import RawClient
 from tests.helpers.remote_bridge import ROOT, RemoteBridgeProcess
+from tests.helpers.scrape import ask
 from tests.helpers.shards import OF, SHARDS, ShardProcess, Site, balanced, client_of, free_port, reachable
 
 
@@ -105,19 +107,31 @@ def test_shard_0_forwards_messages_of_applications(site: Site) -> None:
     assert clients[1].take().payload == b"waits"
 
 
-def forwarding_site(site: Site) -> tuple[list[RemoteBridgeProcess], list[str], list[RawClient]]:
-    """Start the bridges of both shards, to which applications put messages, with a client of each."""
-    bridges = [site.bridge(number).start() for number in range(OF)]
+def forwarding_site(site: Site, *, admin: int = 0) -> tuple[list[RemoteBridgeProcess], list[str], list[RawClient]]:
+    """Start the bridges of both shards, to which applications put messages, with a client of each.
+
+    `admin` is the admin port of shard 0.
+    """
+    configs = [f"admin: {{port: {admin}}}\n", ""]
+    bridges = [site.bridge(number, config=config).start() for number, config in enumerate(configs)]
     bridges[0].mqsc("ALTER QMGR DEFXMITQ('SYSTEM.MQTT.TRANSMIT.QUEUE')\n")
     names = [client_of(number) for number in range(OF)]
     clients = [RawClient.connected(bridge.port, name, clean=False) for bridge, name in zip(bridges, names, strict=True)]
     return bridges, names, clients
 
 
-def test_forwarding_continues_when_the_dead_letter_queue_accepts_messages_again(site: Site) -> None:
-    bridges, names, clients = forwarding_site(site)
+@pytest.mark.parametrize(
+    ("broken", "repaired"),
+    [("PUT(DISABLED)", "PUT(ENABLED)"), ("MAXDEPTH(0)", "MAXDEPTH(5000)")],
+    ids=["inhibited", "full"],
+)
+def test_forwarding_continues_when_the_dead_letter_queue_accepts_messages_again(
+    site: Site, broken: str, repaired: str
+) -> None:
+    admin = free_port()
+    bridges, names, clients = forwarding_site(site, admin=admin)
     assert clients[1].subscribe(("t", 1)) == (1,)
-    bridges[0].mqsc("ALTER QLOCAL('SYSTEM.DEAD.LETTER.QUEUE') PUT(DISABLED)\n")
+    bridges[0].mqsc(f"ALTER QLOCAL('SYSTEM.DEAD.LETTER.QUEUE') {broken}\n")
     bridges[0].mqsc("ALTER QLOCAL('SYSTEM.MQTT.TRANSMIT.QUEUE.1') MAXMSGL(1000)\n")
     assert bridges[0].process is not None
     suspend(bridges[0].process.pid)
@@ -128,10 +142,20 @@ def test_forwarding_continues_when_the_dead_letter_queue_accepts_messages_again(
     bridges[0].process.send_signal(signal.SIGCONT)
     assert clients[0].take().payload == b"in front"
     until(lambda: bridges[0].log.count("MQB4216E") > 1, lambda: bridges[0].log)
+    # A problem, and metrics for alerts, report it.
+    until(
+        lambda: any("forwarder:" in one["what"] for one in status(bridges[0])["problems"]), lambda: status(bridges[0])
+    )
+    metrics = ask(f"http://127.0.0.1:{admin}/metrics")[1].splitlines()
+    assert any(line.startswith('mqbridge_problem{kind="commits"') and not line.endswith(" 0.0") for line in metrics), (
+        metrics
+    )
+    depth = re.compile(r'ibmmq_queue_depth{[^}]*queue="SYSTEM.MQTT.TRANSMIT.QUEUE",[^}]*} 2.0')
+    until(lambda: depth.search(ask(f"http://127.0.0.1:{admin}/metrics")[1]) is not None)
     # The other shard exchanges messages meanwhile.
     clients[1].publish("t", b"1", 2)
     assert clients[1].take().payload == b"1"
-    bridges[0].mqsc("ALTER QLOCAL('SYSTEM.DEAD.LETTER.QUEUE') PUT(ENABLED)\n")
+    bridges[0].mqsc(f"ALTER QLOCAL('SYSTEM.DEAD.LETTER.QUEUE') {repaired}\n")
     publish = clients[1].take()
     assert (publish.payload, publish.qos) == (b"behind", 2)
     bridges[0].wait_for_depth("SYSTEM.DEAD.LETTER.QUEUE", 1)
