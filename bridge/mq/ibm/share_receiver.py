@@ -188,12 +188,7 @@ class ShareReceiver(Worker[ReturnJob]):
             moved = self._move(connection, name, number, wait)
         except MQError as error:
             raise_if_lost(error)
-            if error.reason not in _IN_USE:
-                log.warning("MQB4220W %s: %s: %s", self.name, self._written(name), error)
-                self.failure, self.failed_at = f"shared subscription {self._written(name)}: {error}", time.monotonic()
-                self._pauses[name] = time.monotonic() + _RETRY
-            self._back_out()
-            self._queues.pop(name, None)
+            self._fail(name, error)
             return False
         if not moved:
             return False
@@ -202,6 +197,15 @@ class ShareReceiver(Worker[ReturnJob]):
             self._arriving.add(name)
         self._events.received_share(name)
         return True
+
+    def _fail(self, name: str, error: MQError) -> None:
+        """Back out, and pause one subscription after a failure, unless another shard has it open for a moment."""
+        self._back_out()
+        self._queues.pop(name, None)
+        if error.reason not in _IN_USE:
+            log.warning("MQB4220W %s: %s: %s", self.name, self._written(name), error)
+            self.failure, self.failed_at = f"shared subscription {self._written(name)}: {error}", time.monotonic()
+            self._pauses[name] = time.monotonic() + _RETRY
 
     def _written(self, name: str) -> str:
         share = self._shares.get(name)
@@ -316,10 +320,7 @@ class ShareReceiver(Worker[ReturnJob]):
                 self._limit_depth(connection, name)
             except MQError as error:
                 raise_if_lost(error)
-                self._back_out()
-                self._queues.pop(name, None)
-                if error.reason not in _IN_USE:
-                    log.warning("MQB4220W %s: %s: %s", self.name, self._written(name), error)
+                self._fail(name, error)
 
     def _limit_depth(self, connection: Connection, name: str) -> None:
         queue = self._queue(connection, name)
