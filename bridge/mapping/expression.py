@@ -82,6 +82,8 @@ WORDS: Final[Mapping[str, str]] = {
 _DOCUMENTS: Final = ("payload", "part")
 #: Maximum length in characters.
 _LENGTH: Final = 4_096
+#: Maximum number of lookups inside each other. Later Pythons would otherwise recurse much deeper than earlier ones.
+_LOOKUP_DEPTH: Final = 16
 #: The macros that are loops.
 _LOOPS: Final = frozenset(("all", "exists", "exists_one", "existsOne", "filter", "map"))
 #: Functions of times. Their argument is a time zone, and the package opens the file of that name, also a named pipe.
@@ -161,6 +163,7 @@ class Expression:
         of_publication: bool = False,
         of_part: bool = False,
         tables: Tables = NO_TABLES,
+        depth: int = 0,
     ) -> None:
         self.text = text
         if len(text) > _LENGTH:
@@ -173,17 +176,16 @@ class Expression:
         if not tables:
             self._compile(text, words)
         else:
-            try:
-                self._compile_lookups(text, words, of_publication, of_part, tables)
-            except RecursionError as error:
-                raise ExpressionError("lookups are nested too deeply") from error
+            self._compile_lookups(text, words, of_publication, of_part, tables, depth)
         #: whether the expression uses the payload
         self.reads_payload: bool = self._uses_payload or any(key.reads_payload for key in self._keys)
 
     def _compile_lookups(
-        self, text: str, words: frozenset[str], of_publication: bool, of_part: bool, tables: Tables
+        self, text: str, words: frozenset[str], of_publication: bool, of_part: bool, tables: Tables, depth: int
     ) -> None:
         """Compile the expression with variables for its lookups, and their keys. Raises ExpressionError."""
+        if depth > _LOOKUP_DEPTH:
+            raise ExpressionError(f"lookups are nested too deeply: at most {_LOOKUP_DEPTH} are inside each other")
         try:
             variables = rewritten(text, _tokens_of(text), tables, words)
         except LookupMistake as error:
@@ -191,7 +193,9 @@ class Expression:
         self._lookups = variables.lookups
         for lookup in variables.lookups:
             try:
-                key = Expression(lookup.key, words, of_publication=of_publication, of_part=of_part, tables=tables)
+                key = Expression(
+                    lookup.key, words, of_publication=of_publication, of_part=of_part, tables=tables, depth=depth + 1
+                )
             except ExpressionError as error:
                 error.column = None if error.column is None else error.column + lookup.position
                 raise
