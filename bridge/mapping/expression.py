@@ -23,6 +23,7 @@ from functools import cache
 from typing import Any, Final, Protocol
 
 from bridge.mapping.json_document import MISSING, ExactFloat, PathError, PayloadPath, path_of
+from bridge.mapping.pattern_length import pattern_length
 from bridge.mapping.table import NO_TABLES, LookupScope, Tables, key_text, row_of
 from bridge.mapping.table_lookup import HAS, ROW, UNBOUND, LookupMistake, TableLookup, rewritten
 from bridge.mapping.template import RuleError
@@ -104,6 +105,8 @@ _OF_TIMES: Final = frozenset(
 _WITH_LITERALS: Final = _OF_TIMES | {"contains", "indexOf", "join", "lastIndexOf", "matches", "replace", "split"}
 #: Maximum factor by which the functions of an expression together can make a text longer.
 _GROWTH: Final = _LENGTH
+#: Maximum length of a pattern. Up to it, a byte of a text takes 2 µs at most (20 µs with counts of Unicode classes).
+_MAX_PATTERN: Final = 256
 #: Maximum number of integers in an expression that are examined separately.
 _MAX_INTEGERS: Final = 64
 #: Names of types, which cannot be names of variables.
@@ -407,7 +410,7 @@ def _length(literal: str) -> int:
 
 
 def _check_literals(environment: Any, tokens: Sequence[re.Match[str]]) -> None:
-    """Raise ExpressionError for an invalid pattern or time zone."""
+    """Raise ExpressionError for an invalid pattern or time zone, and a pattern that takes too long."""
     for name, bracket, literal in zip(tokens, tokens[1:], tokens[2:], strict=False):
         if bracket[0] != "(" or not literal["string"]:
             continue
@@ -420,6 +423,14 @@ def _check_literals(environment: Any, tokens: Sequence[re.Match[str]]) -> None:
         is_error, value = _run(environment.compile(call), {})
         if is_error:
             raise ExpressionError(f"{literal[0]} is not a {kind}: {_reason(value)}", literal.start() + 1)
+        if name["name"] == "matches":
+            _, pattern = _run(environment.compile(literal[0]), {})
+            if (length := pattern_length(pattern.value())) > _MAX_PATTERN:
+                why = (
+                    f"the pattern {literal[0][:100]} has {length:,} characters with its counts written out, of"
+                    f" {_MAX_PATTERN:,} at most (hint: size(text) <= 1000)"
+                )
+                raise ExpressionError(why, literal.start() + 1)
 
 
 def _integers_of(tokens: Sequence[re.Match[str]]) -> list[int]:
