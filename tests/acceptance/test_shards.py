@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 import signal
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -242,16 +243,167 @@ def test_a_client_of_another_shard_is_told_its_server(site: Site) -> None:
     # A client without an identifier gets one of this shard.
     connack = RawClient(bridge.port, "", level=5).connect()
     assert connack.return_code == 0 and connack.properties is not None
-    assert connack.properties.shared_subscription_available == 0
+    assert connack.properties.shared_subscription_available is None
     assigned = connack.properties.assigned_client_identifier
     assert assigned is not None and SHARDS[0].owns(assigned)
 
 
-def test_shared_subscriptions_are_rejected(site: Site) -> None:
+def members_of(bridges: Sequence[RemoteBridgeProcess], **keywords: Any) -> list[RawClient]:
+    """Connect a member of `$share/g/t` to each shard."""
+    members = [
+        RawClient.connected(bridge.port, client_of(number, "member"), **keywords)
+        for number, bridge in enumerate(bridges)
+    ]
+    for member in members:
+        assert member.subscribe(("$share/g/t", 1)) == (1,)
+    return members
+
+
+def reconnected(bridge: RemoteBridgeProcess, member: RawClient) -> RawClient:
+    """Connect a member with a durable session again."""
+    again = RawClient(bridge.port, member.packet.client_id, clean=False)
+    assert again.connect().session_present
+    return again
+
+
+def received(members: Sequence[RawClient], count: int) -> list[list[bytes]]:
+    """Receive this number of publications, in whatever way they are distributed. Return the payloads of each member."""
+    payloads: list[list[bytes]] = [[] for _ in members]
+
+    def complete() -> bool:
+        for member, own in zip(members, payloads, strict=True):
+            member.ping()
+            while member.inbox:
+                own.append(member.take().payload)
+        return sum(map(len, payloads)) >= count
+
+    until(complete, lambda: payloads)
+    return payloads
+
+
+def test_members_in_all_shards_compete_for_the_messages_of_a_shared_subscription(site: Site) -> None:
+    bridges = [site.bridge(number).start() for number in range(OF)]
+    members = members_of(bridges)
+    publisher = RawClient.connected(bridges[0].port, client_of(0, "publisher"))
+    payloads = [str(number).encode() for number in range(200)]
+    for payload in payloads:
+        publisher.publish("t", payload, 1)
+    shares = received(members, len(payloads))
+    assert sorted(itertools.chain(*shares), key=int) == payloads
+    assert all(share == sorted(share, key=int) for share in shares)
+    # A member of one shard is enough.
+    members[0].unsubscribe("$share/g/t")
+    publisher.publish("t", b"last", 1)
+    assert members[1].take().payload == b"last"
+    # The last member ends the subscription, with its messages.
+    members[1].unsubscribe("$share/g/t")
+    publisher.publish("t", b"nobody", 1)
+    assert "AMQ8147E" in bridges[0].run_mq("display", "SUB(*)").stderr.decode()
+    bridges[0].wait_for_depth("SYSTEM.MQTT.SHARE.MEMBERS", 0)
+    members[1].ping()
+    assert not members[1].inbox
+
+
+def test_unacknowledged_messages_of_a_shared_subscription_go_to_members_in_other_shards(site: Site) -> None:
+    bridges = [site.bridge(number).start() for number in range(OF)]
+    members = members_of(bridges, clean=False)
+    publisher = RawClient.connected(bridges[0].port, client_of(0, "publisher"))
+    # One member is away, and the other acknowledges nothing.
+    members[0].disconnect()
+    payloads = [str(number).encode() for number in range(50)]
+    for payload in payloads:
+        publisher.publish("t", payload, 1)
+    assert members[1].expect(Publish).qos == 1
+    members[1].socket.close()
+    members[0] = reconnected(bridges[0], members[0])
+    (share,) = received(members[:1], len(payloads))
+    assert sorted(share, key=int) == payloads
+
+
+def test_messages_of_a_shared_subscription_wait_while_all_members_are_away(site: Site) -> None:
+    """Also if the bridges are killed meanwhile. A member without a durable session is gone then."""
+    bridges = [site.bridge(number).start() for number in range(OF)]
+    members = members_of(bridges, clean=False)
+    temporary = RawClient.connected(bridges[1].port, client_of(1, "temporary"))
+    assert temporary.subscribe(("$share/g/u", 1)) == (1,)
+    publisher = RawClient.connected(bridges[0].port, client_of(0, "publisher"))
+    for member in members:
+        member.disconnect()
+    payloads = [str(number).encode() for number in range(20)]
+    for payload in payloads:
+        publisher.publish("t", payload, 1)
+    for bridge in bridges:
+        bridge.kill()
+    for bridge in bridges:
+        bridge.start()
+    # The first member to connect receives them, and the bridge of the other one restarts.
+    bridges[0].kill()
+    members[1] = reconnected(bridges[1], members[1])
+    (share,) = received(members[1:], len(payloads))
+    assert sorted(share, key=int) == payloads
+    bridges[0].start()
+    names = {row["SUB"] for row in bridges[0].mq_json("display", "SUB(*)", "SUB")}
+    assert names == {"$share/g:t"}
+    members[0] = reconnected(bridges[0], members[0])
+    members[1].unsubscribe("$share/g/t")
+    publisher = RawClient.connected(bridges[1].port, client_of(1, "publisher"))
+    publisher.publish("t", b"last", 1)
+    assert members[0].take().payload == b"last"
+
+
+def test_a_hanging_shard_does_not_delay_shared_subscriptions_of_others(site: Site) -> None:
+    bridges = [site.bridge(number).start() for number in range(OF)]
+    members = members_of(bridges)
+    publisher = RawClient.connected(bridges[0].port, client_of(0, "publisher"))
+    assert bridges[1].process is not None
+    suspend(bridges[1].process.pid)
+    # The hanging shard may have requested messages that its members could have taken.
+    for number in range(60):
+        publisher.publish("t", str(number).encode(), 1)
+    other = RawClient.connected(bridges[0].port, client_of(0, "other"))
+    assert other.subscribe(("$share/h/t", 1)) == (1,)
+    publisher.publish("t", b"60", 1)
+    assert other.take().payload == b"60"
+    other.unsubscribe("$share/h/t")
+    bridges[1].process.send_signal(signal.SIGCONT)
+    shares = received(members, 61)
+    assert sorted(map(int, itertools.chain(*shares))) == list(range(61))
+
+
+def test_the_oldest_messages_beyond_the_limit_of_a_shared_subscription_are_dead_lettered(site: Site) -> None:
+    bridges = [site.bridge(number, config="limits: {waiting_bytes: 6000}\n").start() for number in range(OF)]
+    members = members_of(bridges, clean=False)
+    for member in members:
+        member.disconnect()
+    publisher = RawClient.connected(bridges[0].port, client_of(0, "publisher"))
+    for number in range(25):
+        publisher.publish("t", str(number).encode(), 1)
+    bridges[0].wait_for_depth("SYSTEM.DEAD.LETTER.QUEUE", 15)
+    until(lambda: "MQB4221W" in "".join(bridge.log for bridge in bridges))
+    until(
+        lambda: [
+            problem
+            for bridge in bridges
+            for problem in status(bridge)["problems"]
+            if "waiting_bytes" in problem["what"]
+        ]
+    )
+    members[0] = reconnected(bridges[0], members[0])
+    assert received(members[:1], 10) == [[str(number).encode() for number in range(15, 25)]]
+
+
+def test_a_shared_subscription_whose_queue_is_inhibited_does_not_affect_others(site: Site) -> None:
     bridge = site.bridge(0).start()
-    client = RawClient.connected(bridge.port, client_of(0), level=5)
-    codes = client.subscribe(("$share/g/t", 1), ("t", 1))
-    assert codes == (ReasonCode.SHARED_SUBSCRIPTIONS_NOT_SUPPORTED, 1)
+    member = RawClient.connected(bridge.port, client_of(0))
+    assert member.subscribe(("$share/g/t", 1), ("$share/g/u", 1)) == (1, 1)
+    (queue,) = {row["DEST"] for row in bridge.mq_json("display", "SUB('$share/g:t')", "DEST")}
+    bridge.mqsc(f"ALTER QLOCAL('{queue}') GET(DISABLED)\n")
+    member.publish("t", b"t", 1)
+    member.publish("u", b"u", 1)
+    assert member.take().payload == b"u"
+    until(lambda: "MQB4220W" in bridge.log, lambda: bridge.log)
+    bridge.mqsc(f"ALTER QLOCAL('{queue}') GET(ENABLED)\n")
+    assert member.take().payload == b"t"
 
 
 def test_a_bridge_refuses_the_sessions_of_another_number_of_shards(site: Site) -> None:

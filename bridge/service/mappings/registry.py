@@ -145,7 +145,7 @@ class Mappings:
             config, link, old.status if old is not None else MappingStatus(name=name)
         )
         if config.enabled:
-            self._start(name, entry)
+            self._start(name, entry, old.runner if old is not None and _same_options(old, entry) else None)
         else:
             entry.status.state = RunnerState.DISABLED
         return lost
@@ -235,7 +235,7 @@ class Mappings:
             entry = self._entry(name)
             if entry.runner is None or not entry.runner.ended:
                 raise Refused(f"mapping {name} is not paused: it is {entry.status.state}")
-            self._start(name, entry)
+            self._start(name, entry, entry.runner)
             return f"mapping {name} goes on"
 
     def _entry(self, name: str) -> RegistryEntry:
@@ -244,9 +244,12 @@ class Mappings:
             raise NotFound(f"there is no mapping {name}")
         return entry
 
-    def _start(self, name: str, entry: RegistryEntry) -> None:
+    def _start(self, name: str, entry: RegistryEntry, former: Runner | None) -> None:
+        """Start the thread of a mapping. It replaces a `former` one of the same options, if there is one."""
         entry.status.state = RunnerState.STARTING
         entry.runner = self._runner(name, entry)
+        if former is not None and former.ended:
+            entry.runner.keep_rates(former)
         entry.runner.start()
 
     @staticmethod
@@ -340,6 +343,11 @@ def _session(link: LinkConfig | None) -> object:
 def _subscribes(config: AnyMapping, link: LinkConfig | None) -> bool:
     """Return whether a mapping has a subscription at the queue manager."""
     return link is None if isinstance(config, ToMqMapping) else config.source.topic is not None
+
+
+def _same_options(old: RegistryEntry, new: RegistryEntry) -> bool:
+    """Return whether a mapping has the same options as before: a file or the names of other mappings have changed."""
+    return vars(old.config) == vars(new.config) and old.link == new.link
 
 
 def _change(entry: RegistryEntry | None, config: AnyMapping) -> str:
