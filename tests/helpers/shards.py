@@ -71,12 +71,13 @@ class Site:
         *,
         queue_manager: QueueManagerProcess | None = None,
         settings: str = "",
+        library: str = "ibmmq",
     ) -> None:
         """`queue_manager` has a TCP listener, which its bridges use. None: the first bridge makes one.
 
         `settings` are options of the section `queue_manager` of all bridges.
         """
-        self._directory, self._remote, self._settings = directory, remote, settings
+        self._directory, self._remote, self._settings, self._library = directory, remote, settings, library
         self.queue_manager = queue_manager
         self._place = ""
         if queue_manager is not None:
@@ -89,6 +90,7 @@ class Site:
         text = f"  shard: {{number: {number}, of: {of}, server_reference: 'mqtt-{{shard}}.example.com'}}\n"
         bridge = self._remote(
             name,
+            library=self._library,
             settings=text + self._settings,
             config=f"control_socket: {self._directory / name}.control\n{config}",
             queue_manager=self.queue_manager,
