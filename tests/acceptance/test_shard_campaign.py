@@ -463,7 +463,9 @@ class Faults:
         after = [one.client.connections for one in others]
         assert after == before, f"{name} of shards {sorted(shards)} disconnected other clients"
         self.counts[name] += 1
-        self.affected[name] += [max(0.0, one.served_at - begin) for one in affected]
+        times = [max(0.0, one.served_at - begin) for one in affected]
+        print(f"{name}, shards {sorted(shards)}: at most {max(times, default=0.0):.1f} s", flush=True)
+        self.affected[name] += times
         for one in others:
             if isinstance(one, SubscriberThread) and not one.passes & shards:
                 self.latencies[name] += [seconds for when, seconds in one.latencies if when > begin]

@@ -634,6 +634,7 @@ def test_mappings_run_in_their_shards(site: Site) -> None:
     bridges[0].mqsc("DEFINE QLOCAL(HERE)\nDEFINE QLOCAL(THERE)\n")
     for bridge, name in zip(bridges, ("here", "there"), strict=True):
         until(partial(running, bridge, name), partial(Administrator(bridge).json, "mapping", "list"))
+    assert "mapping there runs in the bridge of shard 1" in bridges[0].log
     # Whatever the shard of the publisher.
     with RawClient.connected(bridges[0].port, client_of(0)) as client:
         client.publish("here/a", b"1", 1)

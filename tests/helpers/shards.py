@@ -134,6 +134,9 @@ class ShardProcess:
         config: str = "",
     ) -> None:
         self.host, self.port, self.admin = host, free_port(), free_port()
+        if host.namespace:
+            # There, connections of other processes could use a free port.
+            self.port, self.admin = 8880 + number, 9150 + number
         proxies = f"[{host.balancer}]" if behind_proxy else "[]"
         config += (
             f"channels: [{{name: SHARD, port: {self.port}, address: {host.address}, proxies: {proxies},"
