@@ -9,7 +9,7 @@ import msgspec
 from bridge.mqtt.packets import PublishProperties, UserProperty
 
 
-class Failure(StrEnum):
+class ApplicationFailure(StrEnum):
     """Why a request of an application failed."""
 
     INVALID = "invalid"
@@ -25,7 +25,7 @@ class Failure(StrEnum):
 class ApplicationFailed(Exception):
     """A request of an application failed. The text is for display. `pause` is when to try again, in seconds."""
 
-    def __init__(self, failure: Failure, why: str, pause: float = 1.0) -> None:
+    def __init__(self, failure: ApplicationFailure, why: str, pause: float = 1.0) -> None:
         super().__init__(why)
         self.failure = failure
         self.pause = pause

@@ -13,7 +13,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from bridge.administration.application import ApplicationCall, ApplicationFailed, ApplicationMessage, Failure
+from bridge.administration.application import ApplicationCall, ApplicationFailed, ApplicationFailure, ApplicationMessage
 from bridge.console.console import Routes, Visit
 from bridge.console.forms import FORM_TYPES, RequestProblem, body_of
 
@@ -24,15 +24,15 @@ routes = Routes()
 #: Header with the user properties of a reply, encoded like a query.
 USER_PROPERTIES: Final = "MQTT-User-Properties"
 _STATUSES: Final = {
-    Failure.INVALID: 422,
-    Failure.NOT_AUTHORIZED: 403,
-    Failure.NO_SUBSCRIBER: 404,
-    Failure.BUSY: 409,
-    Failure.LIMIT: 429,
-    Failure.TIMEOUT: 504,
-    Failure.UNAVAILABLE: 503,
+    ApplicationFailure.INVALID: 422,
+    ApplicationFailure.NOT_AUTHORIZED: 403,
+    ApplicationFailure.NO_SUBSCRIBER: 404,
+    ApplicationFailure.BUSY: 409,
+    ApplicationFailure.LIMIT: 429,
+    ApplicationFailure.TIMEOUT: 504,
+    ApplicationFailure.UNAVAILABLE: 503,
 }
-_TRY_AGAIN: Final = frozenset({Failure.BUSY, Failure.LIMIT, Failure.UNAVAILABLE})
+_TRY_AGAIN: Final = frozenset({ApplicationFailure.BUSY, ApplicationFailure.LIMIT, ApplicationFailure.UNAVAILABLE})
 #: Content types that a reply may have as a header.
 _CONTENT_TYPE: Final = re.compile(r"[!-~]+/[ -~]{1,200}")
 
@@ -44,7 +44,7 @@ def problem_of(error: ApplicationFailed) -> RequestProblem:
     return RequestProblem(_STATUSES[error.failure], why[:1].upper() + why[1:], headers=headers)
 
 
-class MessageQuery(msgspec.Struct, kw_only=True):
+class PayloadQuery(msgspec.Struct, kw_only=True):
     """The fields of a message."""
 
     topic: str
@@ -61,13 +61,13 @@ class MessageQuery(msgspec.Struct, kw_only=True):
         return fields | {"user_property": tuple((name, value) for name, _, value in pairs)}
 
 
-class PublishQuery(MessageQuery, kw_only=True):
+class PublishQuery(PayloadQuery, kw_only=True):
     """The fields of a message that is not a call."""
 
     retain: bool = False
 
 
-class CallQuery(MessageQuery, kw_only=True):
+class CallQuery(PayloadQuery, kw_only=True):
     """The fields of a call."""
 
     #: seconds to wait for the reply, at most `call_timeout` of the application, which is the default
@@ -76,7 +76,7 @@ class CallQuery(MessageQuery, kw_only=True):
     reply_topic: str = ""
 
 
-class Published(msgspec.Struct):
+class PublicationOutcome(msgspec.Struct):
     """The result of a publication."""
 
     #: whether the queue manager has accepted it. It is not asked with QoS 0
@@ -86,7 +86,7 @@ class Published(msgspec.Struct):
 
 
 @routes.application("/application/publish")
-async def publish(visit: Visit, query: PublishQuery) -> Published:
+async def publish(visit: Visit, query: PublishQuery) -> PublicationOutcome:
     """Publish a message as an application. The body is the payload.
 
     The header Content-Type is the content type, except `application/x-www-form-urlencoded`. With `text/...` and
@@ -94,7 +94,7 @@ async def publish(visit: Visit, query: PublishQuery) -> Published:
     """
     message = ApplicationMessage(**query.fields(), **await _payload(visit))
     matched = await _while_connected(visit.request, visit.console.bridge.publish(visit.who.application, message))
-    return Published(query.qos > 0, not matched)
+    return PublicationOutcome(query.qos > 0, not matched)
 
 
 @routes.application("/application/call")
@@ -121,7 +121,7 @@ async def _payload(visit: Visit) -> dict[str, Any]:
     config = visit.console.configuration.admin.applications.get(visit.who.application)
     if config is None:
         why = f"the configuration has no application {visit.who.application} (admin.applications)"
-        raise ApplicationFailed(Failure.NOT_AUTHORIZED, why)
+        raise ApplicationFailed(ApplicationFailure.NOT_AUTHORIZED, why)
     payload = await body_of(visit.request, config.max_payload)
     content_type = visit.request.headers.get("content-type")
     kind = (content_type or "").partition(";")[0].strip().lower()
@@ -132,7 +132,9 @@ async def _payload(visit: Visit) -> dict[str, Any]:
         try:
             payload.decode()
         except UnicodeDecodeError as error:
-            raise ApplicationFailed(Failure.INVALID, f"the payload is not UTF-8, as {kind} requires") from error
+            raise ApplicationFailed(
+                ApplicationFailure.INVALID, f"the payload is not UTF-8, as {kind} requires"
+            ) from error
     return {"payload": payload, "content_type": content_type, "text": is_text}
 
 

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import msgspec
 
-from bridge.administration.application import ApplicationCall, ApplicationFailed, ApplicationMessage, Failure
+from bridge.administration.application import ApplicationCall, ApplicationFailed, ApplicationFailure, ApplicationMessage
 from bridge.config.channel import ChannelConfig
 from bridge.config.operations import ApplicationConfig
 from bridge.mqtt.packets import (
@@ -53,18 +53,18 @@ _TIMEOUT: Final = 30.0
 
 
 _NAMES: Final = {int(code): code.name.lower().replace("_", " ") for code in ReasonCode}
-_FAILURES: Final[Mapping[int, Failure]] = {
-    ReasonCode.NOT_AUTHORIZED: Failure.NOT_AUTHORIZED,
-    ReasonCode.TOPIC_NAME_INVALID: Failure.INVALID,
-    ReasonCode.TOPIC_FILTER_INVALID: Failure.INVALID,
-    ReasonCode.PAYLOAD_FORMAT_INVALID: Failure.INVALID,
-    ReasonCode.PACKET_TOO_LARGE: Failure.INVALID,
+_FAILURES: Final[Mapping[int, ApplicationFailure]] = {
+    ReasonCode.NOT_AUTHORIZED: ApplicationFailure.NOT_AUTHORIZED,
+    ReasonCode.TOPIC_NAME_INVALID: ApplicationFailure.INVALID,
+    ReasonCode.TOPIC_FILTER_INVALID: ApplicationFailure.INVALID,
+    ReasonCode.PAYLOAD_FORMAT_INVALID: ApplicationFailure.INVALID,
+    ReasonCode.PACKET_TOO_LARGE: ApplicationFailure.INVALID,
 }
 
 
 def _failed(what: str, code: int, reason: str | None = None) -> ApplicationFailed:
     """Return the exception for an MQTT 5 reason code."""
-    failure = _FAILURES.get(code, Failure.UNAVAILABLE)
+    failure = _FAILURES.get(code, ApplicationFailure.UNAVAILABLE)
     return ApplicationFailed(failure, f"{what}: {reason or _NAMES.get(code, code)}")
 
 
@@ -233,7 +233,7 @@ class _Session:
         reply: asyncio.Future[Publish] = self._loop.create_future()
         topic = call.reply_topic
         if topic in self._topics:
-            raise ApplicationFailed(Failure.BUSY, f"another call waits for a reply to {topic!r}")
+            raise ApplicationFailed(ApplicationFailure.BUSY, f"another call waits for a reply to {topic!r}")
         if topic:
             self._topics[topic] = correlation
         self._calls[correlation] = reply
@@ -241,11 +241,13 @@ class _Session:
             async with asyncio.timeout(seconds):
                 await (self._subscribe(topic) if topic else self._subscribe_to_replies())
                 if not await self.publish(call, call.properties(topic or self._replies, correlation)):
-                    raise ApplicationFailed(Failure.NO_SUBSCRIBER, f"nobody has subscribed to {call.topic[:200]!r}")
+                    raise ApplicationFailed(
+                        ApplicationFailure.NO_SUBSCRIBER, f"nobody has subscribed to {call.topic[:200]!r}"
+                    )
                 return await reply
         except TimeoutError:
             why = f"no reply from a subscriber of {call.topic[:200]!r} within {seconds:g} s"
-            raise ApplicationFailed(Failure.TIMEOUT, why) from None
+            raise ApplicationFailed(ApplicationFailure.TIMEOUT, why) from None
         finally:
             del self._calls[correlation]
             if topic:
@@ -290,14 +292,14 @@ class _Session:
 
     def _unavailable(self) -> ApplicationFailed:
         why = self._connection.end_text or "the bridge stops"
-        return ApplicationFailed(Failure.UNAVAILABLE, f"the connection of the application was closed: {why}")
+        return ApplicationFailed(ApplicationFailure.UNAVAILABLE, f"the connection of the application was closed: {why}")
 
     def _send(self, packet: Packet) -> None:
         """Send a packet. Raises ApplicationFailed if a value does not fit it."""
         try:
             data = encode(packet, protocol_level=LEVEL_MQTT_5)
         except MalformedPacket as error:
-            raise ApplicationFailed(Failure.INVALID, str(error)) from error
+            raise ApplicationFailed(ApplicationFailure.INVALID, str(error)) from error
         self._transport.send(data)
 
     def _receive(self, data: bytes) -> None:
@@ -341,8 +343,8 @@ class Application:
     def __init__(self, name: str, config: ApplicationConfig, connect: Callable[[], _Session]) -> None:
         self.name = name
         self.config = config
-        #: number of requests by their outcome: `ok`, or a Failure
-        self.counts: dict[str, int] = dict.fromkeys(("ok", *Failure), 0)
+        #: number of requests by their outcome: `ok`, or a ApplicationFailure
+        self.counts: dict[str, int] = dict.fromkeys(("ok", *ApplicationFailure), 0)
         #: number of requests in progress
         self.in_progress = 0
         self._connect = connect
@@ -370,12 +372,12 @@ class Application:
         if self.in_progress > self.config.requests:
             note("application_requests", self.name)
             why = f"{self.config.requests} requests of application {self.name} are in progress (requests)"
-            raise ApplicationFailed(Failure.LIMIT, why)
+            raise ApplicationFailed(ApplicationFailure.LIMIT, why)
         if self._rate is not None and (pause := self._rate.spend(1.0, self._clock())):
             self._rate.spend(-1.0, self._clock())
             note("application_rate", self.name)
             why = f"application {self.name} sends more than {self.config.publish_rate:g} requests per second (publish_rate)"
-            raise ApplicationFailed(Failure.LIMIT, why, pause)
+            raise ApplicationFailed(ApplicationFailure.LIMIT, why, pause)
 
     async def publish(self, message: ApplicationMessage) -> bool:
         """Publish a message, and return False if it is known to have no subscriber. Raises ApplicationFailed."""
@@ -391,7 +393,7 @@ class Application:
             _check_topic(topic)
         if topic and not any(matches(one, topic) for one in self.config.reply_topics):
             why = f"reply_topic {topic[:200]!r} is not among the reply_topics of application {self.name}"
-            raise ApplicationFailed(Failure.NOT_AUTHORIZED, why)
+            raise ApplicationFailed(ApplicationFailure.NOT_AUTHORIZED, why)
         seconds = most if call.seconds is None else min(call.seconds, most)
         if call.expiry is None:
             # The device must not act after the application has given up.
@@ -413,7 +415,7 @@ class Application:
             async with asyncio.timeout(_TIMEOUT):
                 await session.connected()
         except TimeoutError:
-            raise ApplicationFailed(Failure.UNAVAILABLE, "the queue manager does not answer") from None
+            raise ApplicationFailed(ApplicationFailure.UNAVAILABLE, "the queue manager does not answer") from None
         return session
 
 
@@ -423,7 +425,7 @@ def _check_topic(topic: str) -> None:
     if why is None and is_wildcard(topic):
         why = "wildcards are for subscriptions"
     if why is not None:
-        raise ApplicationFailed(Failure.INVALID, f"topic {topic[:200]!r} is not valid: {why}")
+        raise ApplicationFailed(ApplicationFailure.INVALID, f"topic {topic[:200]!r} is not valid: {why}")
 
 
 class Applications:
@@ -484,8 +486,8 @@ class Applications:
 
     def _application(self, name: str) -> Application:
         if self._stopped:
-            raise ApplicationFailed(Failure.UNAVAILABLE, "the bridge stops")
+            raise ApplicationFailed(ApplicationFailure.UNAVAILABLE, "the bridge stops")
         if (application := self._applications.get(name)) is None:
             why = f"the configuration has no application {name} (admin.applications)"
-            raise ApplicationFailed(Failure.NOT_AUTHORIZED, why)
+            raise ApplicationFailed(ApplicationFailure.NOT_AUTHORIZED, why)
         return application
