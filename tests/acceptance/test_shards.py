@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 import signal
 import subprocess
 from collections.abc import Callable, Iterator, Sequence
@@ -28,6 +29,7 @@ from tests.helpers.line_process import LineProcess, suspend
 from tests.helpers.patience import PATIENCE, until
 from tests.helpers.raw_client import RawClient
 from tests.helpers.remote_bridge import ROOT, RemoteBridgeProcess
+from tests.helpers.scrape import ask
 from tests.helpers.shards import OF, SHARDS, ShardProcess, Site, balanced, client_of, free_port, reachable
 
 
@@ -106,19 +108,31 @@ def test_shard_0_forwards_messages_of_applications(site: Site) -> None:
     assert clients[1].take().payload == b"waits"
 
 
-def forwarding_site(site: Site) -> tuple[list[RemoteBridgeProcess], list[str], list[RawClient]]:
-    """Start the bridges of both shards, to which applications put messages, with a client of each."""
-    bridges = [site.bridge(number).start() for number in range(OF)]
+def forwarding_site(site: Site, *, admin: int = 0) -> tuple[list[RemoteBridgeProcess], list[str], list[RawClient]]:
+    """Start the bridges of both shards, to which applications put messages, with a client of each.
+
+    `admin` is the admin port of shard 0.
+    """
+    configs = [f"admin: {{port: {admin}}}\n", ""]
+    bridges = [site.bridge(number, config=config).start() for number, config in enumerate(configs)]
     bridges[0].mqsc("ALTER QMGR DEFXMITQ('SYSTEM.MQTT.TRANSMIT.QUEUE')\n")
     names = [client_of(number) for number in range(OF)]
     clients = [RawClient.connected(bridge.port, name, clean=False) for bridge, name in zip(bridges, names, strict=True)]
     return bridges, names, clients
 
 
-def test_forwarding_continues_when_the_dead_letter_queue_accepts_messages_again(site: Site) -> None:
-    bridges, names, clients = forwarding_site(site)
+@pytest.mark.parametrize(
+    ("broken", "repaired"),
+    [("PUT(DISABLED)", "PUT(ENABLED)"), ("MAXDEPTH(0)", "MAXDEPTH(5000)")],
+    ids=["inhibited", "full"],
+)
+def test_forwarding_continues_when_the_dead_letter_queue_accepts_messages_again(
+    site: Site, broken: str, repaired: str
+) -> None:
+    admin = free_port()
+    bridges, names, clients = forwarding_site(site, admin=admin)
     assert clients[1].subscribe(("t", 1)) == (1,)
-    bridges[0].mqsc("ALTER QLOCAL('SYSTEM.DEAD.LETTER.QUEUE') PUT(DISABLED)\n")
+    bridges[0].mqsc(f"ALTER QLOCAL('SYSTEM.DEAD.LETTER.QUEUE') {broken}\n")
     bridges[0].mqsc("ALTER QLOCAL('SYSTEM.MQTT.TRANSMIT.QUEUE.1') MAXMSGL(1000)\n")
     assert bridges[0].process is not None
     suspend(bridges[0].process.pid)
@@ -129,10 +143,20 @@ def test_forwarding_continues_when_the_dead_letter_queue_accepts_messages_again(
     bridges[0].process.send_signal(signal.SIGCONT)
     assert clients[0].take().payload == b"in front"
     until(lambda: bridges[0].log.count("MQB4216E") > 1, lambda: bridges[0].log)
+    # A problem, and metrics for alerts, report it.
+    until(
+        lambda: any("forwarder:" in one["what"] for one in status(bridges[0])["problems"]), lambda: status(bridges[0])
+    )
+    metrics = ask(f"http://127.0.0.1:{admin}/metrics")[1].splitlines()
+    assert any(line.startswith('mqbridge_problem{kind="commits"') and not line.endswith(" 0.0") for line in metrics), (
+        metrics
+    )
+    depth = re.compile(r'ibmmq_queue_depth{[^}]*queue="SYSTEM.MQTT.TRANSMIT.QUEUE",[^}]*} 2.0')
+    until(lambda: depth.search(ask(f"http://127.0.0.1:{admin}/metrics")[1]) is not None)
     # The other shard exchanges messages meanwhile.
     clients[1].publish("t", b"1", 2)
     assert clients[1].take().payload == b"1"
-    bridges[0].mqsc("ALTER QLOCAL('SYSTEM.DEAD.LETTER.QUEUE') PUT(ENABLED)\n")
+    bridges[0].mqsc(f"ALTER QLOCAL('SYSTEM.DEAD.LETTER.QUEUE') {repaired}\n")
     publish = clients[1].take()
     assert (publish.payload, publish.qos) == (b"behind", 2)
     bridges[0].wait_for_depth("SYSTEM.DEAD.LETTER.QUEUE", 1)
@@ -525,7 +549,9 @@ def test_haproxy_leads_clients_to_their_shards(site: Site, tmp_path: Path) -> No
     listen, own, config = free_port(), free_port(), tmp_path / "haproxy.cfg"
     shipped = (ROOT / "deploy" / "haproxy-shards.cfg").read_text()
     config.write_text(
-        balanced(shipped, listen, own, [[(bridge.port, ports[index])] for index, bridge in enumerate(bridges)])
+        balanced(
+            shipped, listen, own, [[("127.0.0.1", bridge.port, ports[index])] for index, bridge in enumerate(bridges)]
+        )
     )
     with LineProcess([program("haproxy", installer="tests/system-packages.sh"), "-db", "-f", config]):
         until(lambda: reachable(listen), lambda: "HAProxy does not listen")
@@ -565,6 +591,27 @@ def test_one_command_shows_all_shards(site: Site) -> None:
     assert asked.stdout == "shard 1 of 2\n"
 
 
+def test_one_command_shows_the_shards_of_other_hosts_by_their_admin_ports(site: Site, tmp_path: Path) -> None:
+    tokens = tmp_path / "tokens"
+    tokens.write_text("monitor:read:s3cret-of-the-monitor\n")
+    tokens.chmod(0o600)
+    ports = [free_port() for _ in range(OF)]
+    for number, port in enumerate(ports):
+        site.bridge(number, config=f"admin: {{port: {port}, token_file: {tokens}}}\n").start()
+    token = tmp_path / "token"
+    token.write_text("s3cret-of-the-monitor\n")
+    words = ["group", "status", f"127.0.0.1:{ports[0]}", f"http://localhost:{ports[1]}", "-o", "json"]
+    shown = CliRunner().invoke(program_, [*words, "--token-file", str(token)], catch_exceptions=False)
+    assert shown.exit_code == 0, shown.output
+    assert [(one["bridge"], one["shard"], one["status"]["state"]) for one in json.loads(shown.stdout)] == [
+        (f"http://127.0.0.1:{ports[0]}/", "0 of 2", "running"),
+        (f"http://localhost:{ports[1]}", "1 of 2", "running"),
+    ]
+    shown = CliRunner().invoke(program_, words, catch_exceptions=False)
+    assert shown.exit_code == 1
+    assert all("requires a token" in one["failure"] for one in json.loads(shown.stdout))
+
+
 def running(bridge: RemoteBridgeProcess, name: str) -> bool:
     """Return whether a mapping, and no other one, runs."""
     return [(one["name"], one["state"]) for one in Administrator(bridge).json("mapping", "list")] == [(name, "running")]
@@ -596,7 +643,7 @@ def test_haproxy_ends_tls_and_passes_on_the_name_of_the_certificate(site: Site, 
     channel = "channels: [{name: SHARD, port: 0, proxies: [127.0.0.1], authentication: [{method: certificate}]}]\n"
     bridge = site.bridge(1, config=f"{channel}admin: {{port: {admin}}}\n").start()
     shipped = (ROOT / "deploy" / "haproxy-shards.cfg").read_text()
-    config.write_text(balanced(shipped, listen, free_port(), [[], [(bridge.port, admin)]], tls=tmp_path))
+    config.write_text(balanced(shipped, listen, free_port(), [[], [("127.0.0.1", bridge.port, admin)]], tls=tmp_path))
     options = ["-h", "localhost", "-p", str(listen), "--cafile", tmp_path / "ca.pem", "-i", client_of(1), "-q", "1"]
     options += ["-t", "t", "-m", "1", "--tls-version", "tlsv1.3"]
     with LineProcess([program("haproxy", installer="tests/system-packages.sh"), "-db", "-f", config]):

@@ -11,7 +11,6 @@ import itertools
 import logging
 import threading
 import time
-import zlib
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
 from functools import partial
@@ -313,7 +312,7 @@ class IbmBackend(BackendEvents):
             publisher.names_users = wanted
 
     def _publisher_of(self, client_id: str) -> Publisher:
-        return self._publishers[zlib.crc32(client_id.encode()) % len(self._publishers)]
+        return self._publishers[self.shard.part_of(client_id, len(self._publishers))]
 
     def _remove(self, messages: Iterable[QueuedMessage], what: str) -> None:
         """Remove messages that no client gets, from any thread. `what` describes them in the log if that fails."""
