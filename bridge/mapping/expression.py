@@ -23,6 +23,7 @@ from functools import cache
 from typing import Any, Final, Protocol
 
 from bridge.mapping.json_document import MISSING, ExactFloat, PathError, PayloadPath, path_of
+from bridge.mapping.pattern_length import pattern_length
 from bridge.mapping.table import NO_TABLES, LookupScope, Tables, key_text, row_of
 from bridge.mapping.table_lookup import HAS, ROW, UNBOUND, LookupMistake, TableLookup, rewritten
 from bridge.mapping.template import RuleError
@@ -81,6 +82,8 @@ WORDS: Final[Mapping[str, str]] = {
 _DOCUMENTS: Final = ("payload", "part")
 #: Maximum length in characters.
 _LENGTH: Final = 4_096
+#: Maximum number of lookups inside each other. Later Pythons would otherwise recurse much deeper than earlier ones.
+_LOOKUP_DEPTH: Final = 16
 #: The macros that are loops.
 _LOOPS: Final = frozenset(("all", "exists", "exists_one", "existsOne", "filter", "map"))
 #: Functions of times. Their argument is a time zone, and the package opens the file of that name, also a named pipe.
@@ -102,6 +105,8 @@ _OF_TIMES: Final = frozenset(
 _WITH_LITERALS: Final = _OF_TIMES | {"contains", "indexOf", "join", "lastIndexOf", "matches", "replace", "split"}
 #: Maximum factor by which the functions of an expression together can make a text longer.
 _GROWTH: Final = _LENGTH
+#: Maximum length of a pattern. Up to it, a byte of a text takes 2 µs at most (20 µs with counts of Unicode classes).
+_MAX_PATTERN: Final = 256
 #: Maximum number of integers in an expression that are examined separately.
 _MAX_INTEGERS: Final = 64
 #: Names of types, which cannot be names of variables.
@@ -158,6 +163,7 @@ class Expression:
         of_publication: bool = False,
         of_part: bool = False,
         tables: Tables = NO_TABLES,
+        depth: int = 0,
     ) -> None:
         self.text = text
         if len(text) > _LENGTH:
@@ -170,17 +176,16 @@ class Expression:
         if not tables:
             self._compile(text, words)
         else:
-            try:
-                self._compile_lookups(text, words, of_publication, of_part, tables)
-            except RecursionError as error:
-                raise ExpressionError("lookups are nested too deeply") from error
+            self._compile_lookups(text, words, of_publication, of_part, tables, depth)
         #: whether the expression uses the payload
         self.reads_payload: bool = self._uses_payload or any(key.reads_payload for key in self._keys)
 
     def _compile_lookups(
-        self, text: str, words: frozenset[str], of_publication: bool, of_part: bool, tables: Tables
+        self, text: str, words: frozenset[str], of_publication: bool, of_part: bool, tables: Tables, depth: int
     ) -> None:
         """Compile the expression with variables for its lookups, and their keys. Raises ExpressionError."""
+        if depth > _LOOKUP_DEPTH:
+            raise ExpressionError(f"lookups are nested too deeply: at most {_LOOKUP_DEPTH} are inside each other")
         try:
             variables = rewritten(text, _tokens_of(text), tables, words)
         except LookupMistake as error:
@@ -188,7 +193,9 @@ class Expression:
         self._lookups = variables.lookups
         for lookup in variables.lookups:
             try:
-                key = Expression(lookup.key, words, of_publication=of_publication, of_part=of_part, tables=tables)
+                key = Expression(
+                    lookup.key, words, of_publication=of_publication, of_part=of_part, tables=tables, depth=depth + 1
+                )
             except ExpressionError as error:
                 error.column = None if error.column is None else error.column + lookup.position
                 raise
@@ -403,7 +410,7 @@ def _length(literal: str) -> int:
 
 
 def _check_literals(environment: Any, tokens: Sequence[re.Match[str]]) -> None:
-    """Raise ExpressionError for an invalid pattern or time zone."""
+    """Raise ExpressionError for an invalid pattern or time zone, and a pattern that takes too long."""
     for name, bracket, literal in zip(tokens, tokens[1:], tokens[2:], strict=False):
         if bracket[0] != "(" or not literal["string"]:
             continue
@@ -416,6 +423,14 @@ def _check_literals(environment: Any, tokens: Sequence[re.Match[str]]) -> None:
         is_error, value = _run(environment.compile(call), {})
         if is_error:
             raise ExpressionError(f"{literal[0]} is not a {kind}: {_reason(value)}", literal.start() + 1)
+        if name["name"] == "matches":
+            _, pattern = _run(environment.compile(literal[0]), {})
+            if (length := pattern_length(pattern.value())) > _MAX_PATTERN:
+                why = (
+                    f"the pattern {literal[0][:100]} has {length:,} characters with its counts written out, of"
+                    f" {_MAX_PATTERN:,} at most (hint: size(text) <= 1000)"
+                )
+                raise ExpressionError(why, literal.start() + 1)
 
 
 def _integers_of(tokens: Sequence[re.Match[str]]) -> list[int]:

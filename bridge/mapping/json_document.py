@@ -16,6 +16,8 @@ from bridge.wire import cmqc
 _SHOWN: Final = 40
 #: The position in an error of the JSON parser.
 _BYTE: Final = re.compile(r"\(byte (\d+)\)")
+#: An error of the JSON parser at the end of the data.
+_TRUNCATED: Final = "truncated"
 
 
 class ExactFloat(float):
@@ -38,10 +40,23 @@ _DECODER: Final = msgspec.json.Decoder(float_hook=ExactFloat)
 _PLAIN_DECODER: Final = msgspec.json.Decoder()
 
 
-def line_of(error: Exception, data: bytes) -> int | None:
+def line_of(error: BaseException, data: bytes) -> int | None:
     """Return the line of a file that an error of its parser is about, or None if the error has no position."""
-    position = _BYTE.search(str(error))
-    return None if position is None else data.count(b"\n", 0, int(position[1])) + 1
+    position = _position_of(error, data)
+    return None if position is None else data.count(b"\n", 0, position) + 1
+
+
+def _position_of(error: BaseException, data: bytes) -> int | None:
+    if (found := _BYTE.search(str(error))) is not None:
+        return int(found[1])
+    if _TRUNCATED in str(error):
+        return len(data.rstrip())
+    if isinstance(error, UnicodeDecodeError):  # its position is that in a text
+        try:
+            data.decode()
+        except UnicodeDecodeError as first:
+            return first.start
+    return None
 
 
 def document_of(data: bytes) -> Any:
@@ -117,7 +132,7 @@ _SEGMENT = re.compile(
 _SHORTHAND = re.compile(r"\.([^\s.\[\]{}|'\"]+)")
 #: Characters that end a query in a template, and one that is the key of a table.
 _ENDS = frozenset(" \t}|")
-KEY_ENDS: Final = frozenset(" \t]")
+KEY_ENDS: Final = frozenset(" \t]}|")
 
 
 class PayloadPath:

@@ -25,13 +25,22 @@ MATCH_TIMEOUT = 0.25
 
 Some expressions take time exponential in the length of the text.
 """
+MAX_SECONDS = 2.0
+"""Time limit for the filter expressions on the elements of arrays and objects, per message, in seconds of the processor."""
 _DOT = re.compile(r"\\.|\[(?:\\.|[^\]\\])*\]|(\.)", re.DOTALL)
 
 
 class _Deadline(threading.local):
-    """Per-thread deadline for the regular expressions of the filter under evaluation, as time.monotonic()."""
+    """Per-thread deadlines of the filter under evaluation."""
 
+    #: for regular expressions, from time.monotonic()
     value = 0.0
+    #: from time.thread_time()
+    of_processor = 0.0
+
+
+class _TooLong(Exception):
+    """The elements of a document took longer than MAX_SECONDS."""
 
 
 _deadline = _Deadline()
@@ -59,22 +68,38 @@ def _compiled_expression(pattern: str) -> Any:
     return regex.compile(_DOT.sub(lambda found: r"[^\n\r]" if found[1] else found[0], pattern), regex.VERSION0)
 
 
-def _environment() -> Any:
+class _Clock:
+    """A function that is true, with the time limit of a filter. Raises _TooLong."""
+
+    def __init__(self, match: Any, length: Any) -> None:
+        self.arg_types, self.return_type = length.arg_types, match.return_type
+
+    def __call__(self, _: object) -> bool:
+        if time.thread_time() > _deadline.of_processor:
+            raise _TooLong
+        return True
+
+
+def _environment(*, limited: bool) -> Any:
+    """Return the functions of filters, with a function that limits the time if `limited`."""
     environment: Any = JSONPathEnvironment()
     # Release 2 uses another name for the same dictionary.
     functions = environment.functions if hasattr(environment, "functions") else environment.function_extensions
     for name, method in (("match", "fullmatch"), ("search", "search")):
         functions[name] = _Match(functions[name], method)
+    if limited:
+        functions[_CLOCK] = _Clock(functions["match"], functions["length"])
     return environment
 
 
-_ENVIRONMENT = _environment()
+_CLOCK = "mqbridge_clock"
+_ENVIRONMENT, _LIMITED_ENVIRONMENT = _environment(limited=False), _environment(limited=True)
 #: Prefix that turns a filter expression into a query (RFC 9535, section 2.3.5).
 _BEFORE = "$[?"
 #: Maximum length of a filter in characters, and maximum nesting depth. The parser is recursive.
 _LENGTH, _DEPTH = 4_096, 64
 _TOKEN = re.compile(
-    r"""(?P<string>'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")|(?P<root>\$)|(?P<number>-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)
+    r"""(?P<string>'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")|(?P<root>\$)|(?P<filter>\?)|(?P<number>-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)
     |(?P<name>[A-Za-z_][A-Za-z0-9_]*)""",
     re.DOTALL | re.VERBOSE,
 )
@@ -101,12 +126,16 @@ def json_test(text: str) -> Callable[[WithDocument], bool]:
         except Unmappable:
             return False  # not JSON, so the filter does not match
         _deadline.value = time.monotonic() + MATCH_TIMEOUT
+        _deadline.of_processor = time.thread_time() + MAX_SECONDS
         try:
             return query.find_one([document]) is not None
         except (JSONPathError, RecursionError) as error:
             raise Unmappable(
                 cmqc.MQRC_FORMAT_ERROR, f"the filter {text!r} cannot tell of the payload: {error}"
             ) from error
+        except _TooLong as error:
+            why = f"the filter {text!r} takes longer than {MAX_SECONDS:g} s of the processor for the payload"
+            raise Unmappable(cmqc.MQRC_DATA_LENGTH_ERROR, why) from error
         except TimeoutError as error:
             why = f"the regular expressions of the filter {text!r} take longer than {MATCH_TIMEOUT:g} s for the payload"
             raise Unmappable(cmqc.MQRC_FORMAT_ERROR, why) from error
@@ -123,11 +152,12 @@ def _query(text: str) -> Any:
         raise FilterError(f"a filter has at most {_DEPTH} parentheses, brackets or signs of a kind, not {depth}")
     _check_literals(text)
     _compiled(f"{_BEFORE}{text}]", text)
-    # In the list, `@` is the payload, so `$` must be replaced by `$[0]`.
-    rooted = _TOKEN.sub(lambda found: "$[0]" if found["root"] else found[0], text)
+    # In the list, `@` is the payload, so `$` must be replaced by `$[0]`. Each filter in a query asks the clock first.
+    replaced = {"$": "$[0]", "?": f"?{_CLOCK}(@) && "}
+    rooted = _TOKEN.sub(lambda found: replaced.get(found[0], found[0]), text)
     try:
         # The parentheses reject text that contains more than one expression.
-        return _ENVIRONMENT.compile(f"{_BEFORE}({rooted})]")
+        return _LIMITED_ENVIRONMENT.compile(f"{_BEFORE}({rooted})]")
     except (JSONPathError, RecursionError, OverflowError, ValueError) as error:
         raise FilterError(
             f"{text!r} is more than one filter expression of RFC 9535, such as $.temp > 30 && $.unit == 'C'"

@@ -7,10 +7,11 @@ mapping remembers keys in memory only.
 from __future__ import annotations
 
 import hashlib
+import re
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Collection
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from enum import StrEnum
 from typing import Final, Generic, TypeVar
 
@@ -24,6 +25,8 @@ from bridge.wire import cmqc
 _LONG: Final = 64
 #: Maximum number of characters of a number.
 _MAX_DIGITS: Final = 400
+#: A number of JSON (RFC 8259, section 6).
+_NUMBER: Final = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]{1,4})?")
 
 Value = TypeVar("Value")
 
@@ -214,10 +217,8 @@ def _shortened(text: str) -> str:
 
 def _number(text: str) -> Decimal:
     """Return the number in a text. Raises Unmappable."""
-    try:
-        number = Decimal(text) if len(text) <= _MAX_DIGITS else Decimal("NaN")
-    except InvalidOperation:
-        number = Decimal("NaN")
+    is_number = len(text) <= _MAX_DIGITS and _NUMBER.fullmatch(text) is not None
+    number = Decimal(text if is_number else "NaN")
     if not number.is_finite() or abs(number.adjusted()) > _MAX_DIGITS:
         raise Unmappable(cmqc.MQRC_FORMAT_ERROR, f"{text[:_LONG]!r} is not a number, which changes.deadband compares")
     return number

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from bridge.config.values import MAX_SCHEMA_SIZE
 from bridge.mapping.json_document import line_of
+from bridge.mapping.json_positions import RepeatedName, elements, line_of_index, line_of_path
+from bridge.mapping.pattern_length import pattern_length
 from bridge.mapping.template import RuleError
 from bridge.telemetry.message import Unmappable
 from bridge.wire import cmqc
@@ -23,6 +25,8 @@ _MAX_WORDS: Final = 300
 _ALTERNATIVES: Final = frozenset(("anyOf", "oneOf"))
 #: Keywords that apply another schema.
 _REFERENCES: Final = frozenset(("$ref", "$dynamicRef"))
+#: Maximum length of a pattern. Up to it, a byte of a text takes 1 µs at most, and beyond it up to 80 µs.
+MAX_PATTERN: Final = 1_000
 #: Maximum number of subschemas, with those of references, that the package describes violations of.
 _MAX_SUBSCHEMAS: Final = 10_000
 
@@ -51,6 +55,7 @@ class Schema:
             raise SchemaError(f"{name} has {len(content):,} bytes, of {MAX_SCHEMA_SIZE:,} at most")
         try:
             schema = msgspec.json.decode(content)
+            _check_names(content.decode(), name)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             line = line_of(error, content)
             raise SchemaError(f"{name} is not JSON: {'' if line is None else f'line {line}: '}{error}") from error
@@ -60,7 +65,14 @@ class Schema:
             )
         except (jsonschema_rs.ValidationError, jsonschema_rs.ReferencingError, ValueError) as error:
             words = getattr(error, "message", str(error)).partition("\n")[0]
-            raise SchemaError(f"{name} is not a schema: {words[:_MAX_WORDS]}") from error
+            place = _place(content, getattr(error, "instance_path", ()))
+            raise SchemaError(f"{name} is not a schema: {place}{words[:_MAX_WORDS]}") from error
+        for path, pattern in _patterns(schema, ()):
+            if (length := pattern_length(pattern)) > MAX_PATTERN:
+                raise SchemaError(
+                    f"{name}: {_place(content, path)}with its counts written out, the pattern has {length:,} characters, of"
+                    f" {MAX_PATTERN:,} at most (hint: maxLength)"
+                )
         try:
             limited = not _uses(schema, _ALTERNATIVES) or _subschemas(schema, schema, ()) <= _MAX_SUBSCHEMAS
         except RecursionError:
@@ -97,10 +109,39 @@ def schema_of_channel(channel: ChannelConfig, topic_filter: str) -> Schema:
         raise SchemaError(f"{file} cannot be read: {error.strerror}") from error
 
 
+def _check_names(text: str, name: str) -> None:
+    """Raise SchemaError if two members of an object have the same name: only the last one would apply."""
+    try:
+        for _ in elements(text):
+            pass
+    except RepeatedName as error:
+        raise SchemaError(f"{name} is not a schema: line {line_of_index(text, error.position)}: {error}") from error
+
+
+def _place(content: bytes, path: Sequence[int | str]) -> str:
+    """Return the line and the JSON pointer (RFC 6901) of a part of a schema, or "" for the whole schema."""
+    if not path:
+        return ""
+    pointer = "".join(f"/{str(key).replace('~', '~0').replace('/', '~1')}" for key in path)
+    return f"line {line_of_path(content.decode(), path)}, #{pointer}: "
+
+
 def _shortened(words: str) -> str:
     """Return the beginning and the end of a long text: a violation begins with the value, and ends with the rule."""
     half = _MAX_WORDS // 2 - 2
     return words if len(words) <= _MAX_WORDS else f"{words[:half]} … {words[-half:]}"
+
+
+def _patterns(schema: Any, path: tuple[int | str, ...]) -> Iterator[tuple[tuple[int | str, ...], str]]:
+    """Yield the patterns of a schema and the paths that lead to them."""
+    if not isinstance(schema, dict | list):
+        return
+    for key, part in schema.items() if isinstance(schema, dict) else enumerate(schema):
+        if key == "pattern" and isinstance(part, str):
+            yield (*path, key), part
+        elif key == "patternProperties" and isinstance(part, dict):
+            yield from (((*path, key, pattern), pattern) for pattern in part)
+        yield from _patterns(part, (*path, key))
 
 
 def _uses(schema: Any, keywords: Collection[str]) -> bool:

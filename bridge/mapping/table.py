@@ -14,6 +14,7 @@ from weakref import WeakValueDictionary
 from bridge.config.table import TableConfig
 from bridge.files import regular_content
 from bridge.mapping.json_document import MISSING, ExactFloat, document_of, encoded, line_of
+from bridge.mapping.json_positions import RepeatedName, elements, line_of_index
 from bridge.telemetry.message import Unmappable
 
 #: Maximum size of a file in bytes, and of a table in rows and columns.
@@ -186,7 +187,7 @@ def _read_csv(content: bytes, path: Path, key: str) -> tuple[tuple[str, ...], di
         line = content.count(b"\n", 0, error.start) + 1
         raise TableError(f"{path}:{line}: the byte 0x{content[error.start]:02X} is not UTF-8") from error
     if (index := text.find("\0")) >= 0:
-        raise TableError(f"{path}:{_line_of(text, index)}: U+0000 in a text")
+        raise TableError(f"{path}:{line_of_index(text, index)}: U+0000 in a text")
     records = _records(text, path)
     line, header = next(records, (1, ()))
     columns = tuple(header)
@@ -264,10 +265,6 @@ def _position_of(key: str, columns: tuple[str, ...], place: str) -> int:
     return columns.index(key)
 
 
-def _line_of(text: str, index: int) -> int:
-    return text.count("\n", 0, index) + 1
-
-
 # JSON -----------------------------------------------------------------------------------------------------------------
 
 
@@ -276,32 +273,33 @@ def _read_json(content: bytes, path: Path, key: str) -> tuple[tuple[str, ...], d
     try:
         document = document_of(content.removeprefix(b"\xef\xbb\xbf"))
     except Unmappable as error:
-        line = line_of(error, content) or 1
+        line = line_of(error.__cause__ or error, content) or 1
         sentence = str(error).removeprefix("the payload ")
         raise TableError(f"{path}:{line}: the file {sentence}") from error
-    by_key: Iterator[tuple[str, Any]]
+    by_key: Iterable[tuple[str, Any]]
     if isinstance(document, list):
         by_key = ((f"element {index}", element) for index, element in enumerate(document))
     elif isinstance(document, dict):
-        by_key = ((f"member {name[:100]!r}", _with_key(element, key, name)) for name, element in document.items())
+        by_key = [(f"member {name[:100]!r}", _with_key(element, key, name)) for name, element in document.items()]
     else:
         raise TableError(f"{path}:1: expected an array of objects, or an object of objects by key")
     columns: dict[str, None] = {}
     objects: dict[str, dict[str, Any]] = {}
-    for place, members in by_key:
+    lines = _lines_of(content.decode("utf-8-sig"), path)
+    for line, (place, members) in zip(lines, by_key, strict=True):
         if not isinstance(members, dict):
-            raise TableError(f"{path}:1: {place} is not an object")
+            raise TableError(f"{path}:{line}: {place} is not an object")
         name = key_text(members.get(key, MISSING))
         if not name:
-            raise TableError(f"{path}:1: {place} has no text or number {key!r}, the key")
+            raise TableError(f"{path}:{line}: {place} has no text or number {key!r}, the key")
         if name in objects:
-            raise TableError(f"{path}:1: {place} has the key {name[:100]!r} again")
+            raise TableError(f"{path}:{line}: {place} has the key {name[:100]!r} again")
         objects[name] = members
         columns.update(dict.fromkeys(members))
         if len(objects) > MAX_ROWS:
-            raise TableError(f"{path}:1: more than {MAX_ROWS:,} rows")
+            raise TableError(f"{path}:{line}: more than {MAX_ROWS:,} rows")
         if len(columns) > MAX_COLUMNS:
-            raise TableError(f"{path}:1: more than {MAX_COLUMNS:,} columns")
+            raise TableError(f"{path}:{line}: more than {MAX_COLUMNS:,} columns")
     names = tuple(columns) or (key,)
     rows = {name: tuple([members.get(column, MISSING) for column in names]) for name, members in objects.items()}
     return names, rows
@@ -310,3 +308,16 @@ def _read_json(content: bytes, path: Path, key: str) -> tuple[tuple[str, ...], d
 def _with_key(element: Any, key: str, name: str) -> Any:
     """Return an object with the name of the member that it is as its key, unless it has one."""
     return {key: name, **element} if isinstance(element, dict) else element
+
+
+def _lines_of(text: str, path: Path) -> Iterator[int]:
+    """Yield the first line of each element of a JSON array, or of each member of an object. Raises TableError."""
+    line, known = 1, 0
+    try:
+        for element in elements(text):
+            line, known = line + text.count("\n", known, element.position), element.position
+            yield line
+    except RepeatedName as error:
+        raise TableError(f"{path}:{line_of_index(text, error.position)}: {error}") from error
+    except RecursionError as error:
+        raise TableError(f"{path}:{line}: nested too deeply") from error

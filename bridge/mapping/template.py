@@ -125,6 +125,12 @@ _NAME = re.compile(r"\s*([^\s|{}':]+)\s*")
 _TABLE = re.compile(r"\s*([A-Za-z][A-Za-z0-9_]*)\[\s*")
 _KEY = re.compile(r"[^\s|{}':\[\]]+")
 _COLUMN = re.compile(r"""\s*\](?:\.(?P<plain>[^\s.|{}\[\]'":]+)|\[\s*(?P<quoted>'[^'{}]*'|"[^"{}]*")\s*\])\s*""")
+#: A text in quotes, a filter or a lookup where a lookup has its key.
+_WRONG_KEY = re.compile(r"""['"{]|[^\s|{}':\[\]]*\s*(?:\|[^}]*\]|\[)""")
+_LOOKUP_FORM = (
+    "a lookup is {TABLE[KEY].COLUMN|FILTER}, such as {devices[$.id].site|upper}; KEY is one name or field, without quotes"
+    " and filters"
+)
 _FILTER = re.compile(r"\|\s*([A-Za-z]*)\s*(?::\s*'([^']*)'\s*)?")
 _SURROGATE = re.compile(r"[\ud800-\udfff]")
 _NOT_OF_A_NAME = re.compile(r"[^A-Za-z0-9._%]")
@@ -350,6 +356,8 @@ def _lookup(text: str, start: int) -> tuple[str, PayloadPath | None, Lookup, int
             raise TemplateError(error.sentence, error.position + 1) from error
         name = path.text
     else:
+        if _WRONG_KEY.match(text, position) is not None:
+            raise TemplateError(_LOOKUP_FORM, position + 1)
         key = _KEY.match(text, position)
         if key is None:
             return None
@@ -358,7 +366,9 @@ def _lookup(text: str, start: int) -> tuple[str, PayloadPath | None, Lookup, int
     if column is None:
         if path is None:
             return None  # a property with brackets in its name
-        raise TemplateError(f"a lookup is {table[1]}[{name}].COLUMN", position + 1)
+        raise TemplateError(_LOOKUP_FORM, position + 1)
+    if text[column.end() : column.end() + 1] not in ("", "|", "}"):
+        raise TemplateError(_LOOKUP_FORM, column.end() + 1)
     if path is None:
         check_name(name, table.end() + 1)
     return name, path, Lookup(table[1], column["plain"] or column["quoted"][1:-1]), column.end()

@@ -7,6 +7,7 @@ whole numbers are int, and others are made of their digits by a function of the 
 from __future__ import annotations
 
 import codecs
+import itertools
 import struct
 from collections.abc import Callable, Iterator, Sequence
 from decimal import Decimal
@@ -190,6 +191,23 @@ class _Part(msgspec.Struct):
     fill: bytes = b""
 
 
+def _no_writer(_: Any) -> bytes:
+    raise AssertionError("FILLER has no value")
+
+
+class _Entry(msgspec.Struct):
+    """A field to write, or FILLER, which has no name."""
+
+    name: str | None
+    #: in bytes
+    length: int
+    writer: FieldWriter = _no_writer
+    #: the bytes if the document has no value, or None
+    default: bytes | None = None
+    #: `FieldCodecs.padding`
+    padding: str = ""
+
+
 class _Compiler:
     """Makes the steps that read and write groups."""
 
@@ -262,12 +280,12 @@ class _Compiler:
         readers: list[FieldReader] = []
         offsets: list[int] = []
         form = []
-        entries: list[tuple[str | None, FieldWriter, bytes | None]] = []
+        entries: list[_Entry] = []
         for part in parts:
             item = part.item
             if item is None:
                 form.append(f"{len(part.fill)}x")
-                entries.append((None, _no_writer, part.fill))
+                entries.append(_Entry(None, len(part.fill), default=part.fill))
                 continue
             assert isinstance(item, RecordItem) and item.name is not None
             reader, writer = self._fields.of(item)
@@ -275,7 +293,9 @@ class _Compiler:
             readers.append(reader)
             offsets.append(part.offset - base)
             form.append(f"{item.length}s")
-            entries.append((item.name, writer, self._default(item, writer)))
+            entries.append(
+                _Entry(item.name, item.length, writer, self._default(item, writer), self._fields.padding(item))
+            )
         unpack = struct.Struct("=" + "".join(form)).unpack_from
         read_fields = _compiled_reader(names, readers, self._fields)
         fields = list(zip(names, readers, offsets, strict=True))
@@ -292,25 +312,26 @@ class _Compiler:
                         raise RecordError(_reason(error), name, start + place, raw) from error
                 raise
 
-        write_fields = _compiled_writer(entries)
+        write_fields = _compiled_writer(entries, self._fields)
 
         def write(document: dict[str, Any], result: list[bytes], _: tuple[dict[str, Any], ...]) -> None:
             try:
-                result += write_fields(document)
+                result.append(write_fields(document))
                 return
-            except (KeyError, ValueError):
+            except (KeyError, ValueError, AttributeError):
                 pass
             name = None
             try:
                 # A value is missing or wrong.
-                for name, writer, default in entries:
+                for entry in entries:
+                    name = entry.name
                     value = None if name is None else document.get(name)
                     if value is not None:
-                        result.append(writer(value))
-                    elif default is None:
+                        result.append(entry.writer(value))
+                    elif entry.default is None:
                         raise ValueError("missing, and it has no default")
                     else:
-                        result.append(default)
+                        result.append(entry.default)
             except ValueError as error:
                 assert name is not None
                 raise RecordError(_reason(error), name, _length(result)) from error
@@ -502,22 +523,32 @@ def _compiled_reader(names: Sequence[str], readers: Sequence[FieldReader], field
     return read_fields
 
 
-def _compiled_writer(
-    entries: Sequence[tuple[str | None, FieldWriter, bytes | None]],
-) -> Callable[[dict[str, Any]], list[bytes]]:
-    """Return a function that makes bytes of an object that has all fields. Raises KeyError, ValueError."""
-    namespace: dict[str, Any] = {}
+def _compiled_writer(entries: Sequence[_Entry], fields: FieldCodecs) -> Callable[[dict[str, Any]], bytes]:
+    """Return a function that makes the bytes of an object that has all fields. Raises KeyError, ValueError, AttributeError.
+
+    Texts that follow each other are encoded together. One that is too long changes the length of the result.
+    """
+    namespace: dict[str, Any] = {"encode": codecs.charmap_encode, "encoding_map": fields.encoding_map, "join": b"".join}
     parts = []
-    for index, (name, writer, default) in enumerate(entries):
-        namespace[f"write{index}"] = writer if name is not None else default
-        parts.append(f"write{index}" if name is None else f"write{index}(document[{name!r}])")
-    exec(f"def write_fields(document):\n    return [{', '.join(parts)}]", namespace)
-    write_fields: Callable[[dict[str, Any]], list[bytes]] = namespace["write_fields"]
+    for is_text, group in itertools.groupby(enumerate(entries), lambda indexed: bool(indexed[1].padding)):
+        if is_text:
+            text = " + ".join(f"document[{entry.name!r}]{entry.padding}" for _, entry in group)
+            parts.append(f'encode({text}, "strict", encoding_map)[0]')
+            continue
+        for index, entry in group:
+            namespace[f"write{index}"] = entry.default if entry.name is None else entry.writer
+            parts.append(f"write{index}" if entry.name is None else f"write{index}(document[{entry.name!r}])")
+    length = sum(entry.length for entry in entries)
+    source = f"""
+def write_fields(document):
+    result = join(({", ".join(parts)},))
+    if len(result) != {length}:
+        raise ValueError
+    return result
+"""
+    exec(source, namespace)
+    write_fields: Callable[[dict[str, Any]], bytes] = namespace["write_fields"]
     return write_fields
-
-
-def _no_writer(_: Any) -> bytes:
-    raise AssertionError("FILLER has no value")
 
 
 def _length(parts: Sequence[bytes]) -> int:

@@ -32,6 +32,7 @@ SHOWN: Final = 32
 #: Whole numbers of more digits lose some in JavaScript.
 _SAFE_DIGITS: Final = 15
 _NUMBER: Final = re.compile(r"[+-]?[0-9]{1,60}(?:\.[0-9]{1,60})?(?:[eE][+-]?[0-9]{1,3})?")
+_MAX_DIGITS: Final = 60
 #: More digits than any number that fits has. Numbers with more are errors, not rounded.
 _CONTEXT: Final = Context(prec=200, Emax=1000, Emin=-1000, traps=[InvalidOperation, Overflow, Inexact])
 
@@ -111,6 +112,8 @@ class FieldCodecs:
         self.blank = bytes([self._zoned.blank])
         #: byte -> character, if the characters are bytes of a page of this bridge
         self.page = self.characters.characters
+        #: character -> byte, in such a page
+        self.encoding_map = codecs.charmap_build(self.page) if self.page else None
         #: the reader of text in such a page
         self.read_page = self._page_reader() if self.page else None
 
@@ -121,6 +124,11 @@ class FieldCodecs:
     def filler(self, item: RecordItem, length: int) -> bytes:
         """Return the bytes of FILLER: blanks, or low-values for binary numbers."""
         return (self.blank if item.usage == "DISPLAY" else b"\0") * length
+
+    def padding(self, item: RecordItem) -> str:
+        """Return the source of the method that pads text in such a page, or "" for another field."""
+        is_text = item.picture is not None and not item.picture.is_numeric and self.page
+        return f".{'rjust' if item.is_justified else 'ljust'}({item.length})" if is_text else ""
 
     def of(self, item: RecordItem) -> tuple[FieldReader, FieldWriter]:
         """Return the reader and the writer of an elementary item. Raises CodecError."""
@@ -302,6 +310,16 @@ def _number_writer(
 
     def unscaled(value: Any) -> int:
         decimal = value if type(value) is Decimal else _decimal_of(value)
+        if scale > 0 and decimal is not None:
+            # Most numbers have at most as many decimals as the field. Their digits take half the time of `scaleb`.
+            whole, _, decimals = str(decimal).partition(".")
+            if (
+                decimals.isdigit()
+                and len(decimals) <= scale
+                and whole.lstrip("-").isdigit()
+                and len(whole) <= _MAX_DIGITS
+            ):
+                return int(whole + decimals.ljust(scale, "0"))
         if decimal is None:
             decimal = Decimal(value)
         try:

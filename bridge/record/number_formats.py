@@ -151,11 +151,11 @@ def packed_reader(digits: int, *, signed: bool, order: ByteOrder) -> Reader:
 
 def packed_writer(digits: int, *, signed: bool, order: ByteOrder) -> Writer:
     """Return the writer of a packed number."""
-    width = digits // 2 * 2 + 1
-    positive, negative = f"%0{width}d{'c' if signed else 'f'}", f"%0{width}dd"
+    width, plus, from_hexadecimal = digits // 2 * 2 + 1, "c" if signed else "f", bytes.fromhex
 
     def write(number: int) -> bytes:
-        return bytes.fromhex(positive % number if number >= 0 else negative % -number)
+        # `%` would take half as long again.
+        return from_hexadecimal(str(number).zfill(width) + plus if number >= 0 else str(-number).zfill(width) + "d")
 
     return write if order == "big" else lambda number: write(number)[::-1]
 

@@ -211,7 +211,7 @@ class ClientEventHistory:
                     self._insert(table, new, total)
                 if not 0 <= now - self._retained_at < RETENTION_INTERVAL:
                     for table in _TABLES:
-                        self._delete(table, "time < ?", [(now - config.retention,)])
+                        self._delete(table, "time < :oldest", [{"oldest": now - config.retention}])
                     self._retained_at = now
         except (sqlite3.Error, HistoryUnavailable) as error:
             # Other errors of the database, such as a full disk, are OperationalErrors.
@@ -251,14 +251,20 @@ class ClientEventHistory:
         values = "(client, time, kind, text) VALUES (?, ?, ?, ?)"
         self._rows[table] += self._database.executemany(f"INSERT INTO {table} {values}", rows).rowcount if rows else 0
         # For most clients, the subquery ends early, without a row.
-        excess = f"SELECT number FROM {table} WHERE client = ?1 ORDER BY number DESC LIMIT 1 OFFSET ?2"
+        excess = f"SELECT number FROM {table} WHERE client = :client ORDER BY number DESC LIMIT 1 OFFSET :most"
         most = self._config.events_per_client
         clients = {row[0] for row in rows}
-        self._delete(table, f"client = ?1 AND number <= ({excess})", [(client, most) for client in clients])
+        self._delete(
+            table,
+            f"client = :client AND number <= ({excess})",
+            [{"client": client, "most": most} for client in clients],
+        )
         if (surplus := self._rows[table] - total) > 0:
-            self._delete(table, f"number IN (SELECT number FROM {table} ORDER BY number LIMIT ?)", [(surplus,)])
+            self._delete(
+                table, f"number IN (SELECT number FROM {table} ORDER BY number LIMIT :surplus)", [{"surplus": surplus}]
+            )
 
-    def _delete(self, table: str, condition: str, values: list[tuple[Any, ...]]) -> None:
+    def _delete(self, table: str, condition: str, values: list[dict[str, Any]]) -> None:
         if values:
             self._rows[table] -= self._database.executemany(f"DELETE FROM {table} WHERE {condition}", values).rowcount
 
@@ -267,9 +273,11 @@ class ClientEventHistory:
 
     def _read(self, client_id: str, rows: int) -> list[ClientEvent]:
         both = " UNION ALL ".join(
-            f"SELECT time, kind, text, number FROM {table} WHERE client = ?1" for table in _TABLES
+            f"SELECT time, kind, text, number FROM {table} WHERE client = :client" for table in _TABLES
         )
-        found = self._database.execute(f"{both} ORDER BY time DESC, number DESC LIMIT ?2", (client_id, rows))
+        found = self._database.execute(
+            f"{both} ORDER BY time DESC, number DESC LIMIT :rows", {"client": client_id, "rows": rows}
+        )
         return [ClientEvent(*row[:3]) for row in found]
 
     def _replace(self, file: Path | None, database: sqlite3.Connection) -> None:

@@ -631,7 +631,6 @@ def connack_properties(
         maximum_packet_size=client.channel.max_packet_size,
         assigned_client_identifier=None if packet.client_id else client_id,
         topic_alias_maximum=TOPIC_ALIAS_MAXIMUM,
-        shared_subscription_available=None if shard.of == 1 else 0,
         authentication_method=client.protocol.authentication_method,
         authentication_data=authentication_data,
     )

@@ -353,8 +353,9 @@ class Bridge:
         if self.metrics is not None:
             parts.rates = RateHistory(watch, parts.mappings)
             stack.enter_context(parts.rates.recording())
-        for line in map(started, configuration.mappings.items()):
-            self.announce(line)
+        shard = None if configuration.shard is None else configuration.shard.number
+        for name, config in configuration.mappings.items():
+            self.announce(started(name, config, shard))
         if self._control is not None:
             serving.push_async_callback(self._control.stop)
             await self._listen_for_control(self._control)

@@ -1,7 +1,8 @@
-"""CPU time of the steps of a mapping to MQ, without a queue manager: fields, expressions, new documents, validation, records.
+"""CPU time of the steps of a mapping, without a queue manager: fields, expressions, new documents, validation, records.
 
-All mappings convert the same publications, in turn; the best of several rounds counts. The ratio is that to the mapping
-without payload steps. A second table has COBOL records of 50 bytes with ten fields. Its ratio is that to the JSON document.
+All mappings convert the same payloads, in turn; the best of several rounds counts. The ratio is that to the mapping without
+payload steps: from a topic to a queue, from a link, whose publications have neither client identifier nor user, and from a
+queue to a topic or link. A second table has COBOL records of 50 bytes with ten fields, compared with the JSON document.
 
     python -m tests.benchmarks.mapping_steps [--publications 10000] [--rounds 5]
 """
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import tempfile
 import time
 from collections.abc import Callable
@@ -25,8 +27,9 @@ from bridge.config.mapping import TextPayload, ToMqMapping, ToMqttMapping
 from bridge.config.table import TableConfig
 from bridge.mapping.json_document import document_of
 from bridge.mapping.record_payload import RecordPayload
-from bridge.mapping.rule import rule_of
+from bridge.mapping.rule import ToMqRule, rule_of
 from bridge.telemetry.message import Message, Publication
+from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 
 SCHEMA = {
@@ -56,7 +59,7 @@ def steps(directory: Path) -> dict[str, dict[str, Any]]:
         "transform with an expression": queue | {"payload": {"transform": {"f": {"expr": "payload.temp * 1.8 + 32"}}}},
         "drop": queue | {"payload": {"drop": ["$.device.fw"]}},
         "split of an array of ten, for each message": queue | {"split": "$.list"},
-        "limit, nearly all left out": queue | {"limit": {"per": "{clientId}", "every": "1 h"}},
+        "limit, nearly all left out": queue | {"limit": {"per": "{line}", "every": "1 h"}},
         "changes, nearly all left out": queue | {"changes": {"per": "{$.device.id}", "of": "{$.unit}"}},
         "a table by a capture in the destination": {"to": {"queue": "PLANT.{devices[line].site}"}},
         "a table by a field in the destination": {"to": {"queue": "PLANT.{devices[$.device.id].site}"}},
@@ -65,6 +68,25 @@ def steps(directory: Path) -> dict[str, dict[str, Any]]:
         | {"payload": {"transform": {"site": {"expr": "devices[payload.device.id].site"}}}},
         "filter: expr with a table": queue | {"filter": {"expr": "payload.device.id in devices"}},
     }
+
+
+def sources(config: dict[str, Any]) -> dict[str, ToMqMapping | ToMqttMapping]:
+    """Return the mapping by its kind of source. Messages of a queue have the line in a field of the MQMD."""
+    text = re.sub(r"\bline(?=[}\]])", "md.ApplIdentityData", json.dumps(config))
+    from_queue = json.loads(text.replace('"to": {"queue"', '"to": {"mqtt"'))
+    mappings: dict[str, ToMqMapping | ToMqttMapping] = {
+        "topic": ToMqMapping.model_validate({"from": {"mqtt": "plant/{line}/temp"}} | config),
+        "link": ToMqMapping.model_validate({"from": {"mqtt": "plant/{line}/temp", "link": "L"}} | config),
+    }
+    if not has_typed_property(config):
+        mappings["queue"] = ToMqttMapping.model_validate({"from": {"queue": "Q"}} | from_queue)
+    return mappings
+
+
+def has_typed_property(config: dict[str, Any]) -> bool:
+    """Return whether a mapping sets a property with a type, which MQTT does not have."""
+    properties = config.get("attributes", {}).get("properties", {})
+    return any(isinstance(value, dict) for value in properties.values())
 
 
 def devices_in(directory: Path) -> TableConfig:
@@ -156,36 +178,58 @@ def main() -> None:
         devices = {"devices": devices_in(Path(directory))}
         rules = {}
         for name, config in steps(Path(directory)).items():
-            mapping = ToMqMapping.model_validate({"from": {"mqtt": "plant/{line}/temp"}} | config)
-            mapping.use_tables_of(devices)
-            rules[name] = rule_of("m", mapping, "QM1")
+            for source, mapping in sources(config).items():
+                mapping.use_tables_of(devices)
+                rules[name, source] = rule_of("m", mapping, "QM1")
+    inputs: dict[str, list[Any]] = {
+        "topic": publications,
+        "link": [msgspec.structs.replace(publication, client_id="", user=b"") for publication in publications],
+        "queue": [
+            Message(
+                MQMD(
+                    Format=cmqc.MQFMT_STRING,
+                    CodedCharSetId=1208,
+                    ApplIdentityData=publication.topic.split("/")[1].encode(),
+                ),
+                publication.payload,
+            )
+            for publication in publications
+        ],
+    }
     best = dict.fromkeys(rules, float("inf"))
     for _ in range(options.rounds):
-        for name, rule in rules.items():
+        for (name, source), rule in rules.items():
+            convert = rule.messages if isinstance(rule, ToMqRule) else rule.publications
             begun = time.process_time()
-            for publication in publications:
-                rule.messages(publication)  # type: ignore[union-attr]
+            for message in inputs[source]:
+                convert(message)
             messages = len(publications) * (10 if rule.config.split is not None else 1)
-            best[name] = min(best[name], (time.process_time() - begun) / messages * 1e6)
-    table = Table(title=f"{options.publications:,} publications, best of {options.rounds} rounds")
-    for heading in ("mapping", "µs", "ratio"):
-        table.add_column(heading, justify="left" if heading == "mapping" else "right")
-    base = best["copied byte for byte"]
-    for name, cost in best.items():
-        table.add_row(name, f"{cost:.1f}", f"{cost / base:.1f}")
-    Console(width=100).print(table)
+            best[name, source] = min(best[name, source], (time.process_time() - begun) / messages * 1e6)
+    table = Table(title=f"{options.publications:,} messages, best of {options.rounds} rounds: µs, ratio")
+    table.add_column("mapping")
+    for source in inputs:
+        table.add_column(f"from a {source}", justify="right")
+    for name in dict.fromkeys(name for name, _ in rules):
+        costs = [
+            f"{cost:.1f}  {cost / best['copied byte for byte', source]:4.1f}"
+            if (cost := best.get((name, source))) is not None
+            else ""
+            for source in inputs
+        ]
+        table.add_row(name, *costs)
+    Console(width=110).print(table)
     with tempfile.TemporaryDirectory() as directory:
         conversions = record_steps(Path(directory))
-    best = dict.fromkeys(conversions, float("inf"))
+    least = dict.fromkeys(conversions, float("inf"))
     for _ in range(options.rounds):
-        for name, conversion in conversions.items():
-            best[name] = min(best[name], measured(conversion, options.publications))
+        for kind, conversion in conversions.items():
+            least[kind] = min(least[kind], measured(conversion, options.publications))
     table = Table(title=f"records of 50 bytes and ten fields, {options.publications:,} each")
     for heading in ("conversion", "µs", "ratio"):
         table.add_column(heading, justify="left" if heading == "conversion" else "right")
-    for name, cost in best.items():
-        base = best["JSON document parsed" if "mapping" not in name else f"{name.rpartition(' ')[0]} json"]
-        table.add_row(name, f"{cost:.1f}", f"{cost / base:.1f}")
+    for kind, cost in least.items():
+        base = least["JSON document parsed" if "mapping" not in kind else f"{kind.rpartition(' ')[0]} json"]
+        table.add_row(kind, f"{cost:.1f}", f"{cost / base:.1f}")
     Console(width=100).print(table)
 
 

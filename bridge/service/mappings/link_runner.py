@@ -18,7 +18,7 @@ from bridge.config.values import endpoint
 from bridge.link import connection as links
 from bridge.link.connection import LinkConnection
 from bridge.link.state import LinkLost, LinkPhase, LinkState, PublicationRefusal
-from bridge.mapping.rates import LeftOut, MessageRates
+from bridge.mapping.rates import LeftOut
 from bridge.mapping.rule import GUARANTEED_QOS, ToMqRule, ToMqttRule, published_qos
 from bridge.mq.link_sessions import ExchangeRecord, Exchanges, FormerSession, LinkSession, LinkSessions
 from bridge.mq.message_consumer import MessageConsumer
@@ -258,7 +258,7 @@ class FromLinkRunner(LinkRunner, PuttingRunner[Received]):
         self, name: str, config: ToMqMapping, link: LinkConfig, environment: MappingEnvironment, status: MappingStatus
     ) -> None:
         super().__init__(name, config, environment, status)
-        self._rule = ToMqRule(name, config, environment.origin)
+        self._rule: ToMqRule = ToMqRule(name, config, environment.origin)
         self._exactly = config.guarantee == "exactly-once"
         self._link_name = config.source.link
         self._source = f"{self._link_name}: {self._rule.source_filter}"
@@ -362,10 +362,6 @@ class FromLinkRunner(LinkRunner, PuttingRunner[Received]):
 
     def key(self, item: Received) -> bytes:
         return b"%d/%d/%d" % (item.generation, item.packet_id, id(item))
-
-    @property
-    def rates(self) -> MessageRates | None:
-        return self._rule.rates
 
     def map(self, item: Received) -> Sequence[MappedMessage] | LeftOut | None:
         return self._rule.messages(self.traced(item, item.publication))
@@ -481,7 +477,7 @@ class ToLinkRunner(LinkRunner):
         self, name: str, config: ToMqttMapping, link: LinkConfig, environment: MappingEnvironment, status: MappingStatus
     ) -> None:
         super().__init__(name, config, environment, status)
-        self._rule = ToMqttRule(name, config, environment.origin)
+        self._rule: ToMqttRule = ToMqttRule(name, config, environment.origin)
         self._consumer_source = consumer_source(name, self._rule, environment.owner)
         self._queue = self._consumer_source.queue
         self._source = self._queue or self._consumer_source.topic_filter
@@ -509,10 +505,6 @@ class ToLinkRunner(LinkRunner):
     def _count_session(self, present: bool) -> None:
         if not present:
             self._lives[self._link.connected_address] += 1
-
-    @property
-    def rates(self) -> MessageRates | None:
-        return self._rule.rates
 
     def leave_source(self) -> int:
         return self._environment.remove_subscription(self.mapping)

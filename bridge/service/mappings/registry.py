@@ -145,7 +145,7 @@ class Mappings:
             config, link, old.status if old is not None else MappingStatus(name=name)
         )
         if config.enabled:
-            self._start(name, entry)
+            self._start(name, entry, old.runner if old is not None and _same_options(old, entry) else None)
         else:
             entry.status.state = RunnerState.DISABLED
         return lost
@@ -235,7 +235,7 @@ class Mappings:
             entry = self._entry(name)
             if entry.runner is None or not entry.runner.ended:
                 raise Refused(f"mapping {name} is not paused: it is {entry.status.state}")
-            self._start(name, entry)
+            self._start(name, entry, entry.runner)
             return f"mapping {name} goes on"
 
     def _entry(self, name: str) -> RegistryEntry:
@@ -244,9 +244,12 @@ class Mappings:
             raise NotFound(f"there is no mapping {name}")
         return entry
 
-    def _start(self, name: str, entry: RegistryEntry) -> None:
+    def _start(self, name: str, entry: RegistryEntry, former: Runner | None) -> None:
+        """Start the thread of a mapping. It replaces a `former` one of the same options, if there is one."""
         entry.status.state = RunnerState.STARTING
         entry.runner = self._runner(name, entry)
+        if former is not None and former.ended:
+            entry.runner.keep_rates(former)
         entry.runner.start()
 
     @staticmethod
@@ -342,6 +345,11 @@ def _subscribes(config: AnyMapping, link: LinkConfig | None) -> bool:
     return link is None if isinstance(config, ToMqMapping) else config.source.topic is not None
 
 
+def _same_options(old: RegistryEntry, new: RegistryEntry) -> bool:
+    """Return whether a mapping has the same options as before: a file or the names of other mappings have changed."""
+    return vars(old.config) == vars(new.config) and old.link == new.link
+
+
 def _change(entry: RegistryEntry | None, config: AnyMapping) -> str:
     if entry is None:
         return "added" if config.enabled else "added, disabled"
@@ -354,7 +362,8 @@ def _with(lost: int) -> str:
     return f", and {lost} messages that waited for it" if lost else ""
 
 
-def started(mapping: tuple[str, AnyMapping]) -> str:
-    """Return a line for display about a configured mapping."""
-    name, config = mapping
+def started(name: str, config: AnyMapping, shard: int | None) -> str:
+    """Return a line for display about a configured mapping. `shard` is that of this bridge, or None."""
+    if config.enabled and shard not in (None, config.shard):
+        return f"mapping {name} runs in the bridge of shard {config.shard}"
     return f"mapping {name} runs, {config.guarantee}" if config.enabled else f"mapping {name} is disabled"

@@ -131,6 +131,8 @@ class Discards:
 class Runner(Worker[Never], WorkerEvents):
     """The common part of all mapping threads: connection, status and waiting."""
 
+    _rule: ToMqRule | ToMqttRule
+
     @property
     def link(self) -> LinkConnection | None:
         """The connection to the broker of the mapping's link, or None without a link."""
@@ -185,7 +187,13 @@ class Runner(Worker[Never], WorkerEvents):
     @property
     def rates(self) -> MessageRates | None:
         """Decides which messages to leave out, or None."""
-        return None
+        return self._rule.rates
+
+    def keep_rates(self, former: Runner) -> None:
+        """Continue with the keys that a former runner of the same options remembers. Neither thread runs."""
+        if former.rates is not None:
+            former.rates.back_out()
+            self._rule.rates = former.rates
 
     def opened(self, connection: Connection) -> None:
         if self._traces is not None:
@@ -681,7 +689,7 @@ class TransferRunner(PuttingRunner[Got]):
         self, name: str, config: ToMqMapping | ToMqttMapping, environment: MappingEnvironment, status: MappingStatus
     ) -> None:
         super().__init__(name, config, environment, status)
-        self._rule: ToMqRule | ToMqttRule = rule_of(name, config, environment.origin)
+        self._rule = rule_of(name, config, environment.origin)
         self._consumer_source = consumer_source(name, self._rule, environment.owner)
         self._queue = self._consumer_source.queue
         self._source = self._queue or self._consumer_source.topic_filter
@@ -704,10 +712,6 @@ class TransferRunner(PuttingRunner[Got]):
 
     def key(self, item: Got) -> bytes:
         return item.md.MsgId
-
-    @property
-    def rates(self) -> MessageRates | None:
-        return self._rule.rates
 
     def map(self, item: Got) -> Sequence[MappedMessage] | LeftOut | None:
         message = Message(item.md, item.data)

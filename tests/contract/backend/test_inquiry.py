@@ -18,13 +18,14 @@ from tests.helpers.mq_applications import Application, Workplace
 @pytest.mark.smoke
 def test_a_look(mq: Workplace, app: Application, monkeypatch: pytest.MonkeyPatch) -> None:
     """Depth, limits, handles and ages, also of the dead-letter queue. Missing and non-local queues are left out."""
-    monkeypatch.setattr(administration, "REPLY_WAIT", 100)
     queue, empty = mq.queue("MAXDEPTH(7)"), mq.queue("USAGE(XMITQ)")
     alias = mq.alias(f"TARGET('{queue}')")
     app.put(queue)
     app.put(queue)
     app.open_queue(queue, cmqc.MQOO_OUTPUT)
     mq.alter(DEADQ=(dead := mq.queue()))
+    # After the commands above, which a busy machine answers late.
+    monkeypatch.setattr(administration, "REPLY_WAIT", 100)
     looking = IbmInquiry(mq.connect, "")
     found = {one.name: one for one in looking.look([queue, empty, alias, "NO.SUCH.QUEUE", queue]).queues}
     looking.close()

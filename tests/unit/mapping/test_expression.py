@@ -158,6 +158,8 @@ def test_an_expression_without_a_value_is_an_error_of_the_message(text: str, rea
         ("payload.s.split(payload.a)", 11, "split() needs literals"),
         ("payload.s.matches(payload.a)", 11, "matches() needs literals"),
         ("matches(payload.s, payload.a)", 1, "matches() follows a text, such as topic.matches('…')"),
+        ("payload.s.matches('[a-z]{200}-[0-9]{60}')", 19, "the pattern '[a-z]{200}-[0-9]{60}' has 261 characters"),
+        (r"payload.s.matches('a\x7b300}')", 19, "has 300 characters with its counts written out, of 256 at most"),
         ("payload.s.matches('(a')", 19, "'(a' is not a pattern: invalid regular expression: missing )"),
         ("payload.s.replace('a',", 23, "Syntax error"),
         ("time.getHours(payload.zone) < 6", 6, "getHours() needs literals"),

@@ -26,6 +26,7 @@ from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 
 CSV = 'id,site,factor,"in words"\r\nd7,Berlin,1.50,"one, ""half"""\r\n8,,2,"a\r\nb"\r\n'
+FORM = r"a lookup is \{TABLE\[KEY\]\.COLUMN\|FILTER\}, such as .*; KEY is one name or field, without quotes and filters"
 JSON: list[Any] = [{"id": "d7", "n": 7, "list": [1, 2], "none": None, "to": "8"}, {"id": 8, "n": 2**60, "yes": True}]
 
 
@@ -127,7 +128,12 @@ def test_json(tmp_path: Path, document: Any, expected: dict[str, Any]) -> None:
         ('{"a": 1}', 1, "member 'a' is not an object"),
         ('[{"a": 1}]', 1, "element 0 has no text or number 'id', the key"),
         ('[{"id": null}]', 1, "element 0 has no text or number 'id', the key"),
-        ('[{"id": 1}, {"id": 1.0}]', 1, "element 1 has the key '1' again"),
+        ('[{"id": 1},\n{"id": 1.0}]', 2, "element 1 has the key '1' again"),
+        ('[\n{"id": 1},\n\n [],\n{"id": 2}]', 4, "element 1 is not an object"),
+        ('[\n{"id": 1},\n{"id":\n', 3, "the file is not JSON"),
+        ('{"d7": {},\n"d8": {},\n\n"d7" : {}}', 4, "the name 'd7' again in the same object"),
+        ('{"d7": {},\n"d\\u0037": {}}', 2, "the name 'd7' again in the same object"),
+        ('[{"id": 1},\n{"id": 2, "n": {"x": 1, "x": 2}}]', 2, "the name 'x' again in the same object"),
         ("[" * 100_000, 1, "the file is not JSON"),
     ],
 )
@@ -238,8 +244,14 @@ def test_templates_without_a_value(tables: Tables, text: str, reason: int, sente
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("{devices[$.id]}", r"a lookup is devices\[\$.id\].COLUMN \(column 14\)"),
-        ("{devices[$.id.site}", "'site' is not a name without quotes"),
+        ("{devices[$.id]}", rf"{FORM} \(column 14\)"),
+        ("{devices[$.id|upper].site}", rf"{FORM} \(column 14\)"),
+        ("{devices[id | upper].site}", rf"{FORM} \(column 10\)"),
+        ("{devices['d7'].site}", rf"{FORM} \(column 10\)"),
+        ("{devices[{id}].site}", rf"{FORM} \(column 10\)"),
+        ("{devices[other[$.id].site].site}", rf"{FORM} \(column 10\)"),
+        ("{devices[$.id].site.city}", rf"{FORM} \(column 20\)"),
+        ("{devices[$.id.site}", rf"{FORM} \(column 19\)"),
         ("{devices[$.a-b].site}", "'a-b' is not a name without quotes"),
     ],
 )
@@ -334,8 +346,10 @@ def test_invalid_expressions(tables: Tables, text: str, column: int, sentence: s
 
 
 def test_deep_lookups_are_rejected(tables: Tables) -> None:
-    with pytest.raises(ExpressionError, match="nested too deeply"):
-        Expression("more[" * 400 + "'x'" + "].to" * 400, tables=tables)
+    Expression("more[" * 16 + "'x'" + "].to" * 16, tables=tables)
+    for depth in 17, 400:
+        with pytest.raises(ExpressionError, match="nested too deeply: at most 16 are inside each other"):
+            Expression("more[" * depth + "'x'" + "].to" * depth, tables=tables)
 
 
 # Mappings -----------------------------------------------------------------------------------------------------------------

@@ -153,6 +153,19 @@ def test_the_time_for_regular_expressions_is_limited_for_a_message_as_a_whole(mo
         takes({"json": "$[?search(@, 'y')]"}, payload=b'["x", "x"]')
 
 
+@pytest.mark.parametrize("text", ["$[?@.x > 1]", "!$[?@.x, ?@.y == '?']", "count($..[?@.x]) == 1", "$[0][?@.x]"])
+def test_the_time_for_the_elements_of_a_payload_is_limited(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    assert takes({"json": text}, payload=b'[{"x": 2}]') is (text[0] == "c" or ">" in text)
+    monkeypatch.setattr(json_filter, "MAX_SECONDS", -1.0)
+    with pytest.raises(Unmappable, match="takes longer than -1 s of the processor for the payload"):
+        takes({"json": text}, payload=b'[{"x": 2}]')
+
+
+def test_the_clock_of_filters_is_not_a_function_for_users() -> None:
+    with pytest.raises(RuleError, match="function 'mqbridge_clock' is not defined"):
+        takes({"json": "mqbridge_clock(@)"})
+
+
 def test_a_json_filter_that_would_not_say_what_it_seems_to_is_refused(subtests: pytest.Subtests) -> None:
     for text, column, part in [
         ("$.id == 9007199254740993", 9, "beyond 2^53"),

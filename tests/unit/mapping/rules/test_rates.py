@@ -141,7 +141,22 @@ def test_an_empty_retained_publication_passes(clock: Clock) -> None:
     assert not passes(rule, "2")
 
 
-@pytest.mark.parametrize("value", ['"x"', '"NaN"', '"1e999999999"', '"' + "1" * 1_000 + '"'])
+@pytest.mark.parametrize(
+    "value",
+    [
+        '"x"',
+        '"1_0"',
+        '" 1"',
+        '"+1"',
+        '"01"',
+        '"1."',
+        '"1e99999999999999999999"',
+        '"\u0661"',
+        '"NaN"',
+        '"1e999999999"',
+        '"' + "1" * 1_000 + '"',
+    ],
+)
 def test_a_deadband_compares_numbers(value: str) -> None:
     rule = to_mq(changes={**CHANGES["changes"], "deadband": 1})
     with pytest.raises(Unmappable, match=r"changes.of: .* is not a number, which changes.deadband compares"):

@@ -103,7 +103,16 @@ def test_an_empty_retained_publication_still_clears_the_topic(schema: Path) -> N
     [
         (b"{", "reading.json is not JSON"),
         (b'{\n  "type": "object",\n  nonsense\n}', "reading.json is not JSON: line 3: "),
-        (b'{"type": "nope"}', "reading.json is not a schema: "),
+        (b'{\n  "type": "object",\n  "required":\n', "reading.json is not JSON: line 3: "),
+        (b'{\n  "title": "\xff"}', "reading.json is not JSON: line 2: "),
+        (b'{"type": "nope"}', "reading.json is not a schema: line 1, #/type: "),
+        (b'{"allOf": [{},\n{"$defs": {"a/~": {\n"type": 5}}}]}', "line 3, #/allOf/1/$defs/a~1~0/type: 5 is not"),
+        (b'{"type": "object",\n"type": "array"}', "is not a schema: line 2: the name 'type' again in the same object"),
+        (
+            b'{"properties": {"a": {"pattern": "(ab){501}"}}}',
+            "#/properties/a/pattern: with its counts written out, the",
+        ),
+        (b'{"patternProperties": {"^a{2000}": {}}}', "#/patternProperties/^a{2000}: with its counts written out, the"),
         (b'{"$ref": "file:///etc/passwd"}', "is another document"),
         (b'{"$ref": "http://127.0.0.1:1/x"}', "is another document"),
         (b'{"$ref": "other.json"}', "reading.json is not a schema: "),

@@ -174,6 +174,40 @@ async def test_a_changed_mapping_goes_on_where_it_was(scene: Scene) -> None:
     assert scene.bodies("OUT") == numbers
 
 
+CHANGES_ONLY = mapping_config({"mqtt": "a/#"}, {"queue": "OUT"}, changes={"per": "{topic}", "of": "{$.v}"})
+
+
+def with_other_names(config: Any) -> Any:
+    """Return the mapping in a configuration with another queue that its templates must not choose."""
+    config = config.model_copy()
+    config._names = config.names._replace(queues=frozenset(["REQUESTS"]))
+    return config
+
+
+async def test_a_mapping_with_the_same_options_still_knows_the_values_that_have_passed(scene: Scene) -> None:
+    """Also after a pause. A mapping with other options reports each value again."""
+    mappings = Mappings(scene.environment)
+    await mappings.start({"a": CHANGES_ONLY}, {})
+    await happens(lambda: running(mappings, "a"))
+
+    async def publish(value: int, passed: int) -> None:
+        taken = mappings.statuses()[0].taken
+        scene.publish("a/1", b'{"v": %d}' % value, Persistence=1)
+        await happens(lambda: mappings.statuses()[0].taken == taken + 1)
+        assert scene.depth("OUT") == passed
+
+    await publish(1, 1)
+    assert await mappings.apply({"a": with_other_names(CHANGES_ONLY)}, {}) == ["mapping a changed"]
+    await publish(1, 1)
+    await publish(2, 2)
+    await mappings.pause("a")
+    await mappings.resume("a")
+    await publish(2, 2)
+    await mappings.apply({"a": CHANGES_ONLY.model_copy(update={"backouts": 9})}, {})
+    await publish(2, 3)
+    await mappings.stop()
+
+
 @pytest.mark.parametrize("at_once", [True, False], ids=["while it runs", "while the bridge is down"])
 async def test_nothing_is_left_of_a_mapping_that_is_removed(scene: Scene, at_once: bool) -> None:
     mappings = Mappings(scene.environment)
