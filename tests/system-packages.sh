@@ -1,5 +1,5 @@
 #!/bin/sh
-# Installs what the tests need of the system: a C compiler; mosquitto and its clients; HAProxy for shards; GnuCOBOL for records; openssl for certificates;
+# Installs what the tests need of the system: a C compiler; mosquitto and its clients; HAProxy for shards, and `ip` for hosts in namespaces; GnuCOBOL for records; openssl for certificates;
 # curl for documented commands; slapd for LDAP and promtool, which are only unpacked; systemd, of which only the programs that check
 # units are used; man, zsh and fish for the manual page and the completion of the commands. "slow" adds Chromium, RabbitMQ, strace,
 # D-Bus (for systemd) and debootstrap (for the Debian package).
@@ -12,6 +12,7 @@ slow=${2:-}
 [ -x /usr/sbin/mosquitto ] || command -v mosquitto >/dev/null 2>&1 || missing="$missing mosquitto"
 command -v mosquitto_pub >/dev/null 2>&1 || missing="$missing mosquitto-clients"
 command -v haproxy >/dev/null 2>&1 || [ -x /usr/sbin/haproxy ] || missing="$missing haproxy"
+command -v ip >/dev/null 2>&1 || [ -x /usr/sbin/ip ] || missing="$missing iproute2"
 command -v cobc >/dev/null 2>&1 || missing="$missing gnucobol3"
 for program in curl openssl; do
     command -v $program >/dev/null 2>&1 || missing="$missing $program"

@@ -48,7 +48,10 @@ EXAMPLES = {
     "config show": ("mqbridge config show",),
     "config check": ("mqbridge config check edited.yaml",),
     "reload": ("mqbridge reload --config /etc/mqbridge/bridge.yaml",),
-    "group status": ("mqbridge group status /etc/mqbridge/shard-0.yaml /etc/mqbridge/shard-1.yaml",),
+    "group status": (
+        "mqbridge group status /etc/mqbridge/shard-0.yaml /etc/mqbridge/shard-1.yaml",
+        "mqbridge group status --token-file admin.token 10.0.0.11:9150 10.0.0.11:9151 10.0.0.12:9150 10.0.0.12:9151",
+    ),
     "group shard": ("mqbridge group shard pump-7 --config /etc/mqbridge/shard-0.yaml",),
     "explain": ("mqbridge explain MQB1201W", "mqbridge explain MQRC_Q_FULL"),
     "mq put": ("mqbridge mq put ORDERS hello --persistent", "mqbridge mq put commands/reset now --to dev-1"),

@@ -30,6 +30,8 @@ STATE_QUEUE = "SYSTEM.MQTT.PERSISTENT.STATE"
 LOCK_QUEUE = "SYSTEM.MQTT.BRIDGE.LOCK"
 #: Progress of mappings and pipelines.
 MAPPING_STATE_QUEUE = "SYSTEM.MQTT.MAPPING.STATE"
+#: The shards that have members of each shared subscription.
+SHARE_MEMBERS_QUEUE = "SYSTEM.MQTT.SHARE.MEMBERS"
 #: Dead letters that a mapping from the dead-letter queue could not process.
 SET_ASIDE_QUEUE = "SYSTEM.MQTT.SET.ASIDE"
 #: Queue for PCF commands to IBM MQ.

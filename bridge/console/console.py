@@ -35,6 +35,7 @@ from bridge.console.live_views import LiveViews
 from bridge.console.navigation import GROUPS, match_page
 from bridge.log_messages.printable import LINE_LENGTH, printable
 from bridge.security import audit_log
+from bridge.security.tokens import Right
 from bridge.telemetry.subscription import user_data_in_words
 
 T = TypeVar("T")
@@ -93,11 +94,12 @@ class Console:
         """Whether message contents are shown."""
         return self.configuration.admin.payloads
 
-    async def visit(self, request: Request) -> Visit:
-        """Authenticate a request. Raises LoginNeeded or Problem."""
+    async def visit(self, request: Request, right: Right = Right.READ) -> Visit:
+        """Authenticate a request, which needs a right. Raises LoginNeeded or Problem."""
         who = await self.access.who(request)
         if who is None:
             raise LoginNeeded
+        who.check(right)
         request.state.who = who
         return Visit(self, request, who)
 
@@ -186,6 +188,8 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     template: str = ""
     #: a change, which needs the right `change`
     changes: bool = False
+    #: a request of an application: its fields are in the query, and its body is a payload
+    of_application: bool = False
     #: the question to ask before a change; `{}` stands for the selected names
     question: str = ""
 
@@ -197,8 +201,9 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
 
     async def answer(self, request: Request) -> Response:
         """Answer a request. Raises the exceptions for which the application has handlers."""
-        visit = await request.app.state.console.visit(request)
-        if self.method == "GET":
+        right = Right.APPLICATION if self.of_application else Right.READ
+        visit = await request.app.state.console.visit(request, right)
+        if self.method == "GET" or self.of_application:
             return await self._page(visit, request.query_params.multi_items())
         form = await form_of(request)
         fields = dict(form)
@@ -222,7 +227,7 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
         result = await self.handler(visit, query)
         if isinstance(result, Response):
             return result
-        if wants_json(visit.request):
+        if wants_json(visit.request) or not self.template:
             return json_of(result)
         return visit.console.render(self.template, visit.request, visit.who, page=result, query=query)
 
@@ -258,6 +263,10 @@ class Routes:
     def change(self, path: str, question: str = "") -> Callable[[T], T]:
         """Add a change. If there is a question, the change must be confirmed."""
         return partial(self._add, method="POST", path=path, changes=True, question=question)
+
+    def application(self, path: str) -> Callable[[T], T]:
+        """Add a request of applications. Its function reads the payload from the body."""
+        return partial(self._add, method="POST", path=path, of_application=True)
 
     def show(self, path: str, request: type[protocol.Request[Any]], template: str) -> None:
         """Add a page with the result of an administration request. Its fields are those of the query."""

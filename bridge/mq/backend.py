@@ -19,7 +19,7 @@ from bridge.telemetry.identity import ClientNames
 from bridge.telemetry.message import Message
 from bridge.telemetry.record import MessageKey, ReceivedRecord, StateKey, StateRecord
 from bridge.telemetry.shard import Shard
-from bridge.telemetry.subscription import SubscriptionData
+from bridge.telemetry.subscription import SharedSubscription, SubscriptionData
 from bridge.telemetry.transmission import AnyMessage, PublicationMessage, Transmission
 from bridge.wire import cmqc
 from bridge.wire.mq import MQXQH, MalformedHeader, byte_order_of, decode_rfh2, encode_mqxqh
@@ -173,6 +173,15 @@ def reject(future: asyncio.Future[Any], error: BaseException) -> None:
         future.set_exception(error)
 
 
+class ShareLimit(msgspec.Struct, frozen=True):
+    """The limit of the messages that wait for a shared subscription."""
+
+    #: maximum number of messages
+    messages: int
+    #: the oldest messages beyond it are dead-lettered if there is room, otherwise discarded
+    dead_letters: bool
+
+
 class Silence(NamedTuple):
     """A queue manager does not answer."""
 
@@ -180,6 +189,24 @@ class Silence(NamedTuple):
     since: float
     #: the reason code of the last attempt to connect, or that there is no reply
     why: str
+
+
+class DividedShares(Protocol):
+    """Shared subscriptions whose members several bridges serve. Their messages arrive only if this bridge requests them."""
+
+    #: the limit of messages that wait for a shared subscription outside of the bridges
+    share_limit: ShareLimit
+    #: called on the event loop with the remote queue manager of a shared subscription: the requested messages have arrived
+    on_share_received: Callable[[str], None]
+
+    def request_share(self, share: SharedSubscription, messages: int) -> None:
+        """Deliver at most this number of messages of a shared subscription, once. Replaces the previous request."""
+
+    def return_to_share(self, share: SharedSubscription, waiting: Sequence[Transmission]) -> asyncio.Future[int]:
+        """Return messages that no member here can take, for members at other bridges. Return a reason code."""
+
+    def leave_share(self, share: SharedSubscription, waiting: Sequence[Transmission]) -> asyncio.Future[list[int]]:
+        """Return messages, and remove a shared subscription unless members at other bridges remain. Return a reason code."""
 
 
 class Backend(Protocol):
@@ -195,6 +222,8 @@ class Backend(Protocol):
     transmission_queue: str
     shard: Shard
     """The clients that this bridge serves."""
+    #: None if no other bridge serves members of the same shared subscriptions
+    divided_shares: DividedShares | None
     #: called on the event loop with client identifier, filter and reason code when a clean session's subscription is lost
     on_dropped: Callable[[str, str, int], None]
     #: called with an option of `limits`, who reached it, and the number of publications that were rejected for that

@@ -7,14 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 
-import msgspec
-
 from bridge.config.models import LimitsConfig
-from bridge.mq.backend import Backend, Completion, UnitOfWork
+from bridge.mq.backend import Backend, Completion, ShareLimit, UnitOfWork
 from bridge.mq.dead_letter_room import CLIENT, DeadLetterRoom
 from bridge.mq.host import QueueManagerStatus
 from bridge.mq.memory import in_bytes
@@ -23,199 +20,18 @@ from bridge.security import audit_log
 from bridge.service.client import Client, Turns, Units
 from bridge.service.events import DeadLettered, EventBus, Finished, MessagesAbandoned, MessagesDropped, Unclaimed
 from bridge.service.limit_hits import LimitHits
-from bridge.telemetry.backlog import Backlog, BacklogLimits, NotAdmitted
+from bridge.service.shares import Share, ShareRequests, Shares
+from bridge.telemetry.backlog import MESSAGE_OVERHEAD, Backlog, BacklogLimits, NotAdmitted
 from bridge.telemetry.conversion import reason_code_of
 from bridge.telemetry.outbox import SendEffects
 from bridge.telemetry.packet_identifiers import Chunk
 from bridge.telemetry.record import StateKey, StateRecord
 from bridge.telemetry.removal_limit import RemovalLimit
 from bridge.telemetry.session import Session
-from bridge.telemetry.subscription import FOREIGN, SharedSubscription, shared_subscription, subscription_data
+from bridge.telemetry.subscription import FOREIGN, subscription_data
 from bridge.telemetry.transmission import Transmission
 from bridge.telemetry.undelivered import FULL, SLOW, UNDELIVERABLE, Refusal
 from bridge.wire import cmqc
-
-#: Messages to send in one batch, by session.
-Grouped = dict[Session, list[Transmission]]
-
-
-class Member(msgspec.Struct, eq=False):
-    """A session that is a member of a share."""
-
-    session: Session
-    #: user data of the subscription that its client requested
-    user_data: str
-    #: numbers of waiting messages that may have been sent to this member before, with their packet identifiers, 0 if unknown:
-    #: sent again with DUP
-    sent: dict[int, int]
-
-    @property
-    def qos(self) -> int:
-        """The requested QoS."""
-        return subscription_data(self.user_data).qos
-
-
-class Share:
-    """The members of a shared subscription, and their waiting messages in order."""
-
-    def __init__(self, subscription: SharedSubscription, waiting: Backlog) -> None:
-        self.subscription = subscription
-        #: by client identifier
-        self.members: dict[str, Member] = {}
-        #: number of unanswered SUBSCRIBEs
-        self.joining = 0
-        self.waiting = waiting
-        #: the members; the first one is next
-        self._turns: deque[Member] = deque()
-        #: former members that may have unacknowledged messages of this share
-        self._left: list[Session] = []
-
-    def add(self, session: Session, user_data: str) -> None:
-        """Add a member, or update the user data of an existing one."""
-        member = self.members.get(session.client_id)
-        if member is None:
-            member = self.members[session.client_id] = Member(session, user_data, {})
-            self._turns.append(member)
-        member.user_data = user_data
-
-    def remove(self, session: Session) -> None:
-        """Remove a member."""
-        member = self.members.pop(session.client_id, None)
-        if member is not None:
-            self._turns.remove(member)
-            self._left.append(session)
-
-    def take_back(self, session: Session, taken: Sequence[Transmission], sent: dict[int, int]) -> None:
-        """Return a session's messages to the backlog in their original order.
-
-        `sent` has the packet identifiers of those sent before, by number.
-        """
-        waiting = self.waiting
-        front = sorted(taken, key=_number)
-        last = front[-1].msg_number
-        while waiting and waiting.messages[0].msg_number < last:
-            front.append(waiting.popleft())
-        front.sort(key=_number)
-        waiting.extendleft(reversed(front))
-        member = self.members.get(session.client_id)
-        if member is not None:
-            if member.sent:
-                unacknowledged = self._unacknowledged()
-                sent = {number: at for number, at in member.sent.items() if number in unacknowledged} | sent
-            member.sent = sent
-
-    def _unacknowledged(self) -> set[int]:
-        """Return the message numbers of all its messages, waiting or held by sessions."""
-        name = self.subscription.remote_queue_manager
-        self._left = [one for one in self._left if any(held.client_id == name for held in one.outbox.pending())]
-        sessions = [*(member.session for member in self.members.values()), *self._left]
-        held = [one for session in sessions for one in session.outbox.pending()]
-        return {one.msg_number for one in [*self.waiting, *held]}
-
-    def uncertain(self) -> None:
-        """After a crash, note that waiting messages may have been sent to members that were connected before."""
-        for member in self.members.values():
-            if member.session.outbox.uncertain:
-                member.sent = {one.msg_number: 0 for one in self.waiting}
-
-    def give_out(self, grouped: Grouped) -> bool:
-        """Assign the first waiting message to a member by adding it to `grouped`. Return False if no member can take it."""
-        waiting = self.waiting
-        member = self._next(waiting.messages[0], grouped) if waiting else None
-        if member is None:
-            return False
-        transmission = waiting.popleft()
-        transmission.user_data = member.user_data
-        packet_id = member.sent.pop(transmission.msg_number, None)
-        if packet_id is not None:
-            member.session.outbox.keep_identifier(packet_id, transmission)
-        grouped.setdefault(member.session, []).append(transmission)
-        return True
-
-    def _next(self, transmission: Transmission, grouped: Mapping[Session, Sequence[Transmission]]) -> Member | None:
-        """Return the member that gets a message, or None if the message must wait.
-
-        QoS 0 messages need no room in a window. If all connected members are too slow, one of them is chosen and the message
-        is dropped.
-        """
-        turns = self._turns
-        reliable = getattr(transmission.message, "qos", None) != 0
-        slow: Member | None = None
-        for _ in range(len(turns)):
-            member = turns[0]
-            turns.rotate(-1)
-            session = member.session
-            outbox = session.outbox
-            unacknowledged = reliable and member.qos > 0
-            if not outbox.open:
-                if session.connected and not unacknowledged:
-                    slow = member
-            elif unacknowledged:
-                if outbox.room > len(grouped.get(session, ())):
-                    return member
-            elif not outbox.backlog:
-                return member
-        return slow
-
-
-class Shares(dict[str, Share]):
-    """All shares, by remote queue manager."""
-
-    def __init__(self, new_backlog: Callable[[str], Backlog] = Backlog) -> None:
-        super().__init__()
-        self._new_backlog = new_backlog
-
-    def share(self, topic_filter: str) -> Share:
-        """Return the share for `$share/NAME/FILTER`. Create it if necessary."""
-        subscription = shared_subscription(topic_filter)
-        name = subscription.remote_queue_manager
-        found = self.get(name)
-        if found is None:
-            found = self[name] = Share(subscription, self._new_backlog(name))
-        return found
-
-    def of(self, session: Session) -> list[Share]:
-        """Return the shares that a session is a member of."""
-        return [share for name in session.shares if (share := self.get(name)) is not None]
-
-    def waiting_for(self, session: Session) -> list[Share]:
-        """Return a session's shares that have waiting messages, beginning with a different share each time."""
-        found = [share for share in self.of(session) if share.waiting]
-        if len(found) > 1:
-            first = found[0].subscription.remote_queue_manager
-            session.shares[first] = session.shares.pop(first)
-        return found
-
-    def take_back(self, session: Session, *, sent: bool) -> list[Share]:
-        """Return unsent (with `sent`, also unacknowledged) messages of a session to its shares' backlogs.
-
-        Returns the shares concerned.
-        """
-        outbox = session.outbox
-
-        def shared(transmission: Transmission) -> bool:
-            return transmission.client_id in self
-
-        in_flight = outbox.withdraw_sent(shared) if sent else []
-        taken: dict[str, list[Transmission]] = {}
-        for _, transmission in in_flight + outbox.withdraw_waiting(shared):
-            taken.setdefault(transmission.client_id, []).append(transmission)
-        sent_before = {one.msg_number: packet_id for packet_id, one in in_flight}
-        for name, transmissions in taken.items():
-            numbers = [one.msg_number for one in transmissions if one.msg_number in sent_before]
-            self[name].take_back(session, transmissions, {number: sent_before[number] for number in numbers})
-        return [self[name] for name in taken]
-
-    def drop(self, share: Share) -> bool:
-        """Remove a share without members and return whether it was removed."""
-        if share.members or share.joining:
-            return False
-        return self.pop(share.subscription.remote_queue_manager, None) is not None
-
-
-def _number(transmission: Transmission) -> int:
-    return transmission.msg_number
-
 
 log = logging.getLogger(__name__)
 
@@ -256,6 +72,8 @@ class DeliveryService:
         #: messages that were accepted by an earlier run are being recovered
         self.recovering = False
         self.shares = Shares(self.new_backlog)
+        divided = backend.divided_shares
+        self._requests = None if divided is None else ShareRequests(divided, self.shares)
         #: during the start: sessions that left a share with unacknowledged messages, by the share's remote queue manager
         self.former: dict[str, list[Session]] = {}
         self.backlog_limits = BacklogLimits()
@@ -345,6 +163,7 @@ class DeliveryService:
             while share.give_out(grouped):
                 pass
             self._admit(share, arriving, removals)
+        self.review_shares(filled)
         if len(batch) <= SENT_AT_ONCE and not self._turns.waiting:
             self._send(grouped, removals, recovered=self.recovering)
         else:
@@ -399,6 +218,13 @@ class DeliveryService:
             self.review(share.waiting)
             if not share.waiting:
                 self.on_given_out(share)
+        self.review_shares(shares)
+
+    def review_shares(self, shares: Iterable[Share]) -> None:
+        """Request messages for the members of shares, or return messages, if other bridges serve members, too."""
+        if self._requests is not None and not self.retired and not self.recovering:
+            for share in shares:
+                self._requests.review(share)
 
     def _send_in_turns(self, grouped: dict[Session, list[Transmission]], removals: list[Transmission]) -> None:
         """Send messages to a few sessions per turn. `removals` need no sending, only the commit."""
@@ -535,8 +361,10 @@ class DeliveryService:
             outbox.finishing += len(finished)
             if outbox.recording is not None:
                 self._record(session)
-        if session.shares and (waiting := self.shares.waiting_for(session)):
-            self.give_out(waiting)
+        if session.shares:
+            if waiting := self.shares.waiting_for(session):
+                self.give_out(waiting)
+            self.review_shares(self.shares.of(session))
         return finished
 
     def _sent(self, session: Session, client: Client | None, effects: SendEffects) -> None:
@@ -556,6 +384,8 @@ class DeliveryService:
     def take_back(self, session: Session, *, sent: bool) -> None:
         """Redistribute a session's messages of shares that were not sent or, with `sent`, not acknowledged."""
         shares = self.shares.take_back(session, sent=sent)
+        if self._requests is not None:
+            shares = self.shares.of(session)
         if shares:
             # Not immediately: a batch may be on its way to the members.
             asyncio.get_running_loop().call_soon(self.give_out, shares)
@@ -569,6 +399,9 @@ class DeliveryService:
         backlogs = self.backlog_limits
         backlogs.owner_bytes, backlogs.when_full = limits.waiting_bytes, limits.waiting_full
         backlogs.total_bytes = in_bytes(limits.waiting_total)
+        if self._backend.divided_shares is not None:
+            messages = limits.waiting_bytes // MESSAGE_OVERHEAD
+            self._backend.divided_shares.share_limit = ShareLimit(messages, limits.waiting_full == "dead-letter")
         for backlog in list(self._refusing):
             self.review(backlog)
 

@@ -470,7 +470,7 @@ def _of_queues(status: QueueManagerStatus, parts: Parts, known: Collection[Key],
     configuration = parts.configuration
     dead_letter_queue = parts.host.dead_letter_queue or status.dead_letter_queue
     transmission_queue = configuration.transmission_queue
-    read_by_bridge = {transmission_queue, *_sources(configuration)}
+    read_by_bridge = {transmission_queue, configuration.queues.common_transmission, *_sources(configuration)}
     diverted = parts.queue_manager_watch.diverted
     waiting: dict[str, list[str]] = {}
     for mapping in parts.mappings.statuses():

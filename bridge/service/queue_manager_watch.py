@@ -182,6 +182,8 @@ class QueueManagerWatch:
 def queues_of(configuration: Configuration, dead_letter_queue: str) -> list[str]:
     """Return the queues that a bridge uses: its own, and the literal queue names of its mappings."""
     found = [configuration.transmission_queue, configuration.queues.state, dead_letter_queue]
+    if configuration.shard is not None and configuration.shard.number == 0:
+        found.append(configuration.queues.common_transmission)
     if configuration.mappings or configuration.pipelines:
         found += [MAPPING_STATE_QUEUE, SET_ASIDE_QUEUE]
     for mapping in configuration.mappings.values():

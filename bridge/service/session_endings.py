@@ -16,7 +16,8 @@ from bridge.mq.backend import Backend
 from bridge.mqtt.reason_codes import ReasonCode
 from bridge.security import audit_log
 from bridge.service.client import Turns
-from bridge.service.delivery import DeliveryService, Share
+from bridge.service.delivery import DeliveryService
+from bridge.service.shares import Share
 from bridge.telemetry.session import Session
 
 log = logging.getLogger(__name__)

@@ -28,7 +28,6 @@ from bridge.service.telemetry import LEVELS_PER_SUBSCRIPTION, Excess, Quotas, Te
 from bridge.telemetry.conversion import reason_code_of
 from bridge.telemetry.identity import ClientIdentity, TopicAccess
 from bridge.telemetry.session import Session
-from bridge.telemetry.shard import UNDIVIDED, Shard
 from bridge.telemetry.subscription import (
     DEFAULT_QOS_TOPIC,
     DIRECT_MESSAGE_QOS,
@@ -95,9 +94,8 @@ class RequestedFilter(msgspec.Struct, eq=False):
 class FilterRules:
     """The rules for the topic filters of one SUBSCRIBE."""
 
-    def __init__(self, session: Session, limits: LimitsConfig, quotas: Quotas, shard: Shard = UNDIVIDED) -> None:
+    def __init__(self, session: Session, limits: LimitsConfig, quotas: Quotas) -> None:
         self._session = session
-        self._shard = shard
         self._limits = limits
         self._known = {*session.filters, *(topic_filter for topic_filter, _ in session.shares.values())}
         #: numbers of subscriptions and of topic levels that the session may add
@@ -123,9 +121,6 @@ class FilterRules:
             return Rejection(ReasonCode.TOPIC_FILTER_INVALID, _NO_QUEUE)
         if (fault := _fault(topic_filter)) is not None:
             return Rejection(ReasonCode.TOPIC_FILTER_INVALID, fault)
-        if self._shard.of > 1 and is_shared(topic_filter):
-            why = "the members of a shared subscription would be served by several bridges (queue_manager.shard)"
-            return Rejection(ReasonCode.SHARED_SUBSCRIPTIONS_NOT_SUPPORTED, why)
         if (excess := self._excess(topic_filter)) is not None:
             return Rejection(ReasonCode.QUOTA_EXCEEDED, str(excess), excess)
         if session.topics is not None and not session.topics.may_subscribe(topics_of(topic_filter)):
@@ -196,7 +191,7 @@ async def subscribe(service: TelemetryService, client: Client, session: Session,
 
 def _judge(service: TelemetryService, client: Client, session: Session, packet: Subscribe) -> list[RequestedFilter]:
     """Return the filters of a SUBSCRIBE with the requests to the queue manager, and log those that the bridge rejects."""
-    rules = FilterRules(session, service.limits, service.quotas, service.backend.shard)
+    rules = FilterRules(session, service.limits, service.quotas)
     identifier = packet.properties.subscription_identifier if packet.properties is not None else None
     identifiers = () if identifier is None else (identifier,)
     implied = itertools.repeat(_BRIDGE_OPTIONS if client.protocol.bridge else _NO_OPTIONS)

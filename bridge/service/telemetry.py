@@ -27,7 +27,7 @@ from bridge.security.channel_authentication import ChannelAuthenticationRegister
 from bridge.security.privileged import PrivilegedUsers
 from bridge.service.client import Client, Timers, Turns, Units
 from bridge.service.client_journal import ClientJournal, LockedOut
-from bridge.service.delivery import DeliveryService, Share
+from bridge.service.delivery import DeliveryService
 from bridge.service.events import (
     ClientDisconnected,
     EventBus,
@@ -38,6 +38,7 @@ from bridge.service.events import (
 )
 from bridge.service.payload_schemas import PayloadSchemas
 from bridge.service.session_endings import SessionEndings
+from bridge.service.shares import Share
 from bridge.service.wills import Wills
 from bridge.telemetry.identity import ClientIdentity, Principal
 from bridge.telemetry.outbox import SENT_AT_A_TURN
@@ -341,6 +342,7 @@ class TelemetryService:
         for share in list(self.delivery.shares.values()):
             share.uncertain()
             self.end_share(share)
+        self.delivery.review_shares(list(self.delivery.shares.values()))
         # New messages have not been sent to any client before.
         self.delivery.former = {}
         for session in self.sessions.values():
@@ -541,9 +543,11 @@ class TelemetryService:
         if not self.delivery.shares.drop(share):
             return None
         name, written = share.subscription.remote_queue_manager, share.subscription.written
-        answer = self.backend.unsubscribe(name, [written], ended=True)
         removals = self.delivery.give_to_former(list(share.waiting))
         self.delivery.end(share.waiting)
+        if self.backend.divided_shares is not None:
+            return self.backend.divided_shares.leave_share(share.subscription, removals)
+        answer = self.backend.unsubscribe(name, [written], ended=True)
         for transmission in removals:
             self.events.publish(Unclaimed(transmission))
         if removals:

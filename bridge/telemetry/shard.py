@@ -27,6 +27,11 @@ class Shard(msgspec.Struct, frozen=True):
         """Return the number of the shard of a client: the remainder of its CRC-32, which load balancers compute, too."""
         return zlib.crc32(client_id.encode()) % self.of
 
+    def part_of(self, client_id: str, parts: int) -> int:
+        """Return which of equal parts of a shard's clients, from 0, a client belongs to."""
+        # The remainder of the CRC-32 is the same for all clients of a shard.
+        return zlib.crc32(client_id.encode()) // self.of % parts
+
     def reference_for(self, client_id: str) -> str | None:
         """Return the Server Reference for a client of another shard, or None if none is configured."""
         if self.server_reference is None:

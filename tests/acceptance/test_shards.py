@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import re
 import signal
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -27,6 +29,7 @@ from tests.helpers.line_process import LineProcess, suspend
 from tests.helpers.patience import PATIENCE, until
 from tests.helpers.raw_client import RawClient
 from tests.helpers.remote_bridge import ROOT, RemoteBridgeProcess
+from tests.helpers.scrape import ask
 from tests.helpers.shards import OF, SHARDS, ShardProcess, Site, balanced, client_of, free_port, reachable
 
 
@@ -105,19 +108,31 @@ def test_shard_0_forwards_messages_of_applications(site: Site) -> None:
     assert clients[1].take().payload == b"waits"
 
 
-def forwarding_site(site: Site) -> tuple[list[RemoteBridgeProcess], list[str], list[RawClient]]:
-    """Start the bridges of both shards, to which applications put messages, with a client of each."""
-    bridges = [site.bridge(number).start() for number in range(OF)]
+def forwarding_site(site: Site, *, admin: int = 0) -> tuple[list[RemoteBridgeProcess], list[str], list[RawClient]]:
+    """Start the bridges of both shards, to which applications put messages, with a client of each.
+
+    `admin` is the admin port of shard 0.
+    """
+    configs = [f"admin: {{port: {admin}}}\n", ""]
+    bridges = [site.bridge(number, config=config).start() for number, config in enumerate(configs)]
     bridges[0].mqsc("ALTER QMGR DEFXMITQ('SYSTEM.MQTT.TRANSMIT.QUEUE')\n")
     names = [client_of(number) for number in range(OF)]
     clients = [RawClient.connected(bridge.port, name, clean=False) for bridge, name in zip(bridges, names, strict=True)]
     return bridges, names, clients
 
 
-def test_forwarding_continues_when_the_dead_letter_queue_accepts_messages_again(site: Site) -> None:
-    bridges, names, clients = forwarding_site(site)
+@pytest.mark.parametrize(
+    ("broken", "repaired"),
+    [("PUT(DISABLED)", "PUT(ENABLED)"), ("MAXDEPTH(0)", "MAXDEPTH(5000)")],
+    ids=["inhibited", "full"],
+)
+def test_forwarding_continues_when_the_dead_letter_queue_accepts_messages_again(
+    site: Site, broken: str, repaired: str
+) -> None:
+    admin = free_port()
+    bridges, names, clients = forwarding_site(site, admin=admin)
     assert clients[1].subscribe(("t", 1)) == (1,)
-    bridges[0].mqsc("ALTER QLOCAL('SYSTEM.DEAD.LETTER.QUEUE') PUT(DISABLED)\n")
+    bridges[0].mqsc(f"ALTER QLOCAL('SYSTEM.DEAD.LETTER.QUEUE') {broken}\n")
     bridges[0].mqsc("ALTER QLOCAL('SYSTEM.MQTT.TRANSMIT.QUEUE.1') MAXMSGL(1000)\n")
     assert bridges[0].process is not None
     suspend(bridges[0].process.pid)
@@ -128,10 +143,20 @@ def test_forwarding_continues_when_the_dead_letter_queue_accepts_messages_again(
     bridges[0].process.send_signal(signal.SIGCONT)
     assert clients[0].take().payload == b"in front"
     until(lambda: bridges[0].log.count("MQB4216E") > 1, lambda: bridges[0].log)
+    # A problem, and metrics for alerts, report it.
+    until(
+        lambda: any("forwarder:" in one["what"] for one in status(bridges[0])["problems"]), lambda: status(bridges[0])
+    )
+    metrics = ask(f"http://127.0.0.1:{admin}/metrics")[1].splitlines()
+    assert any(line.startswith('mqbridge_problem{kind="commits"') and not line.endswith(" 0.0") for line in metrics), (
+        metrics
+    )
+    depth = re.compile(r'ibmmq_queue_depth{[^}]*queue="SYSTEM.MQTT.TRANSMIT.QUEUE",[^}]*} 2.0')
+    until(lambda: depth.search(ask(f"http://127.0.0.1:{admin}/metrics")[1]) is not None)
     # The other shard exchanges messages meanwhile.
     clients[1].publish("t", b"1", 2)
     assert clients[1].take().payload == b"1"
-    bridges[0].mqsc("ALTER QLOCAL('SYSTEM.DEAD.LETTER.QUEUE') PUT(ENABLED)\n")
+    bridges[0].mqsc(f"ALTER QLOCAL('SYSTEM.DEAD.LETTER.QUEUE') {repaired}\n")
     publish = clients[1].take()
     assert (publish.payload, publish.qos) == (b"behind", 2)
     bridges[0].wait_for_depth("SYSTEM.DEAD.LETTER.QUEUE", 1)
@@ -218,16 +243,167 @@ def test_a_client_of_another_shard_is_told_its_server(site: Site) -> None:
     # A client without an identifier gets one of this shard.
     connack = RawClient(bridge.port, "", level=5).connect()
     assert connack.return_code == 0 and connack.properties is not None
-    assert connack.properties.shared_subscription_available == 0
+    assert connack.properties.shared_subscription_available is None
     assigned = connack.properties.assigned_client_identifier
     assert assigned is not None and SHARDS[0].owns(assigned)
 
 
-def test_shared_subscriptions_are_rejected(site: Site) -> None:
+def members_of(bridges: Sequence[RemoteBridgeProcess], **keywords: Any) -> list[RawClient]:
+    """Connect a member of `$share/g/t` to each shard."""
+    members = [
+        RawClient.connected(bridge.port, client_of(number, "member"), **keywords)
+        for number, bridge in enumerate(bridges)
+    ]
+    for member in members:
+        assert member.subscribe(("$share/g/t", 1)) == (1,)
+    return members
+
+
+def reconnected(bridge: RemoteBridgeProcess, member: RawClient) -> RawClient:
+    """Connect a member with a durable session again."""
+    again = RawClient(bridge.port, member.packet.client_id, clean=False)
+    assert again.connect().session_present
+    return again
+
+
+def received(members: Sequence[RawClient], count: int) -> list[list[bytes]]:
+    """Receive this number of publications, in whatever way they are distributed. Return the payloads of each member."""
+    payloads: list[list[bytes]] = [[] for _ in members]
+
+    def complete() -> bool:
+        for member, own in zip(members, payloads, strict=True):
+            member.ping()
+            while member.inbox:
+                own.append(member.take().payload)
+        return sum(map(len, payloads)) >= count
+
+    until(complete, lambda: payloads)
+    return payloads
+
+
+def test_members_in_all_shards_compete_for_the_messages_of_a_shared_subscription(site: Site) -> None:
+    bridges = [site.bridge(number).start() for number in range(OF)]
+    members = members_of(bridges)
+    publisher = RawClient.connected(bridges[0].port, client_of(0, "publisher"))
+    payloads = [str(number).encode() for number in range(200)]
+    for payload in payloads:
+        publisher.publish("t", payload, 1)
+    shares = received(members, len(payloads))
+    assert sorted(itertools.chain(*shares), key=int) == payloads
+    assert all(share == sorted(share, key=int) for share in shares)
+    # A member of one shard is enough.
+    members[0].unsubscribe("$share/g/t")
+    publisher.publish("t", b"last", 1)
+    assert members[1].take().payload == b"last"
+    # The last member ends the subscription, with its messages.
+    members[1].unsubscribe("$share/g/t")
+    publisher.publish("t", b"nobody", 1)
+    assert "AMQ8147E" in bridges[0].run_mq("display", "SUB(*)").stderr.decode()
+    bridges[0].wait_for_depth("SYSTEM.MQTT.SHARE.MEMBERS", 0)
+    members[1].ping()
+    assert not members[1].inbox
+
+
+def test_unacknowledged_messages_of_a_shared_subscription_go_to_members_in_other_shards(site: Site) -> None:
+    bridges = [site.bridge(number).start() for number in range(OF)]
+    members = members_of(bridges, clean=False)
+    publisher = RawClient.connected(bridges[0].port, client_of(0, "publisher"))
+    # One member is away, and the other acknowledges nothing.
+    members[0].disconnect()
+    payloads = [str(number).encode() for number in range(50)]
+    for payload in payloads:
+        publisher.publish("t", payload, 1)
+    assert members[1].expect(Publish).qos == 1
+    members[1].socket.close()
+    members[0] = reconnected(bridges[0], members[0])
+    (share,) = received(members[:1], len(payloads))
+    assert sorted(share, key=int) == payloads
+
+
+def test_messages_of_a_shared_subscription_wait_while_all_members_are_away(site: Site) -> None:
+    """Also if the bridges are killed meanwhile. A member without a durable session is gone then."""
+    bridges = [site.bridge(number).start() for number in range(OF)]
+    members = members_of(bridges, clean=False)
+    temporary = RawClient.connected(bridges[1].port, client_of(1, "temporary"))
+    assert temporary.subscribe(("$share/g/u", 1)) == (1,)
+    publisher = RawClient.connected(bridges[0].port, client_of(0, "publisher"))
+    for member in members:
+        member.disconnect()
+    payloads = [str(number).encode() for number in range(20)]
+    for payload in payloads:
+        publisher.publish("t", payload, 1)
+    for bridge in bridges:
+        bridge.kill()
+    for bridge in bridges:
+        bridge.start()
+    # The first member to connect receives them, and the bridge of the other one restarts.
+    bridges[0].kill()
+    members[1] = reconnected(bridges[1], members[1])
+    (share,) = received(members[1:], len(payloads))
+    assert sorted(share, key=int) == payloads
+    bridges[0].start()
+    names = {row["SUB"] for row in bridges[0].mq_json("display", "SUB(*)", "SUB")}
+    assert names == {"$share/g:t"}
+    members[0] = reconnected(bridges[0], members[0])
+    members[1].unsubscribe("$share/g/t")
+    publisher = RawClient.connected(bridges[1].port, client_of(1, "publisher"))
+    publisher.publish("t", b"last", 1)
+    assert members[0].take().payload == b"last"
+
+
+def test_a_hanging_shard_does_not_delay_shared_subscriptions_of_others(site: Site) -> None:
+    bridges = [site.bridge(number).start() for number in range(OF)]
+    members = members_of(bridges)
+    publisher = RawClient.connected(bridges[0].port, client_of(0, "publisher"))
+    assert bridges[1].process is not None
+    suspend(bridges[1].process.pid)
+    # The hanging shard may have requested messages that its members could have taken.
+    for number in range(60):
+        publisher.publish("t", str(number).encode(), 1)
+    other = RawClient.connected(bridges[0].port, client_of(0, "other"))
+    assert other.subscribe(("$share/h/t", 1)) == (1,)
+    publisher.publish("t", b"60", 1)
+    assert other.take().payload == b"60"
+    other.unsubscribe("$share/h/t")
+    bridges[1].process.send_signal(signal.SIGCONT)
+    shares = received(members, 61)
+    assert sorted(map(int, itertools.chain(*shares))) == list(range(61))
+
+
+def test_the_oldest_messages_beyond_the_limit_of_a_shared_subscription_are_dead_lettered(site: Site) -> None:
+    bridges = [site.bridge(number, config="limits: {waiting_bytes: 6000}\n").start() for number in range(OF)]
+    members = members_of(bridges, clean=False)
+    for member in members:
+        member.disconnect()
+    publisher = RawClient.connected(bridges[0].port, client_of(0, "publisher"))
+    for number in range(25):
+        publisher.publish("t", str(number).encode(), 1)
+    bridges[0].wait_for_depth("SYSTEM.DEAD.LETTER.QUEUE", 15)
+    until(lambda: "MQB4221W" in "".join(bridge.log for bridge in bridges))
+    until(
+        lambda: [
+            problem
+            for bridge in bridges
+            for problem in status(bridge)["problems"]
+            if "waiting_bytes" in problem["what"]
+        ]
+    )
+    members[0] = reconnected(bridges[0], members[0])
+    assert received(members[:1], 10) == [[str(number).encode() for number in range(15, 25)]]
+
+
+def test_a_shared_subscription_whose_queue_is_inhibited_does_not_affect_others(site: Site) -> None:
     bridge = site.bridge(0).start()
-    client = RawClient.connected(bridge.port, client_of(0), level=5)
-    codes = client.subscribe(("$share/g/t", 1), ("t", 1))
-    assert codes == (ReasonCode.SHARED_SUBSCRIPTIONS_NOT_SUPPORTED, 1)
+    member = RawClient.connected(bridge.port, client_of(0))
+    assert member.subscribe(("$share/g/t", 1), ("$share/g/u", 1)) == (1, 1)
+    (queue,) = {row["DEST"] for row in bridge.mq_json("display", "SUB('$share/g:t')", "DEST")}
+    bridge.mqsc(f"ALTER QLOCAL('{queue}') GET(DISABLED)\n")
+    member.publish("t", b"t", 1)
+    member.publish("u", b"u", 1)
+    assert member.take().payload == b"u"
+    until(lambda: "MQB4220W" in bridge.log, lambda: bridge.log)
+    bridge.mqsc(f"ALTER QLOCAL('{queue}') GET(ENABLED)\n")
+    assert member.take().payload == b"t"
 
 
 def test_a_bridge_refuses_the_sessions_of_another_number_of_shards(site: Site) -> None:
@@ -373,7 +549,9 @@ def test_haproxy_leads_clients_to_their_shards(site: Site, tmp_path: Path) -> No
     listen, own, config = free_port(), free_port(), tmp_path / "haproxy.cfg"
     shipped = (ROOT / "deploy" / "haproxy-shards.cfg").read_text()
     config.write_text(
-        balanced(shipped, listen, own, [[(bridge.port, ports[index])] for index, bridge in enumerate(bridges)])
+        balanced(
+            shipped, listen, own, [[("127.0.0.1", bridge.port, ports[index])] for index, bridge in enumerate(bridges)]
+        )
     )
     with LineProcess([program("haproxy", installer="tests/system-packages.sh"), "-db", "-f", config]):
         until(lambda: reachable(listen), lambda: "HAProxy does not listen")
@@ -413,6 +591,27 @@ def test_one_command_shows_all_shards(site: Site) -> None:
     assert asked.stdout == "shard 1 of 2\n"
 
 
+def test_one_command_shows_the_shards_of_other_hosts_by_their_admin_ports(site: Site, tmp_path: Path) -> None:
+    tokens = tmp_path / "tokens"
+    tokens.write_text("monitor:read:s3cret-of-the-monitor\n")
+    tokens.chmod(0o600)
+    ports = [free_port() for _ in range(OF)]
+    for number, port in enumerate(ports):
+        site.bridge(number, config=f"admin: {{port: {port}, token_file: {tokens}}}\n").start()
+    token = tmp_path / "token"
+    token.write_text("s3cret-of-the-monitor\n")
+    words = ["group", "status", f"127.0.0.1:{ports[0]}", f"http://localhost:{ports[1]}", "-o", "json"]
+    shown = CliRunner().invoke(program_, [*words, "--token-file", str(token)], catch_exceptions=False)
+    assert shown.exit_code == 0, shown.output
+    assert [(one["bridge"], one["shard"], one["status"]["state"]) for one in json.loads(shown.stdout)] == [
+        (f"http://127.0.0.1:{ports[0]}/", "0 of 2", "running"),
+        (f"http://localhost:{ports[1]}", "1 of 2", "running"),
+    ]
+    shown = CliRunner().invoke(program_, words, catch_exceptions=False)
+    assert shown.exit_code == 1
+    assert all("requires a token" in one["failure"] for one in json.loads(shown.stdout))
+
+
 def running(bridge: RemoteBridgeProcess, name: str) -> bool:
     """Return whether a mapping, and no other one, runs."""
     return [(one["name"], one["state"]) for one in Administrator(bridge).json("mapping", "list")] == [(name, "running")]
@@ -444,7 +643,7 @@ def test_haproxy_ends_tls_and_passes_on_the_name_of_the_certificate(site: Site, 
     channel = "channels: [{name: SHARD, port: 0, proxies: [127.0.0.1], authentication: [{method: certificate}]}]\n"
     bridge = site.bridge(1, config=f"{channel}admin: {{port: {admin}}}\n").start()
     shipped = (ROOT / "deploy" / "haproxy-shards.cfg").read_text()
-    config.write_text(balanced(shipped, listen, free_port(), [[], [(bridge.port, admin)]], tls=tmp_path))
+    config.write_text(balanced(shipped, listen, free_port(), [[], [("127.0.0.1", bridge.port, admin)]], tls=tmp_path))
     options = ["-h", "localhost", "-p", str(listen), "--cafile", tmp_path / "ca.pem", "-i", client_of(1), "-q", "1"]
     options += ["-t", "t", "-m", "1", "--tls-version", "tlsv1.3"]
     with LineProcess([program("haproxy", installer="tests/system-packages.sh"), "-db", "-f", config]):

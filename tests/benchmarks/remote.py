@@ -140,10 +140,9 @@ def started(
         process.wait(60)
 
 
-def load(port: int, options: argparse.Namespace, window: int, topics: int) -> tuple[int, float]:
+def load(channels: Sequence[Channel], seconds: float, payload: int, window: int, topics: int) -> tuple[int, float]:
     """QoS 1 publications of many clients, each with a window; returns (acknowledged, seconds)."""
-    clients, seconds, payload = options.clients, options.seconds, options.payload
-    channels = [Channel(port, f"bench-{number}") for number in range(clients)]
+    clients = len(channels)
     for channel in channels:
         channel.socket.setblocking(False)
     body = b"x" * payload
@@ -237,27 +236,34 @@ class Publishing(threading.Thread):
             self._connection.put(topic, Message(self._md, self._body), options)
             self.published += self._clients
 
-    def wait_until_removed(self) -> None:
-        """Return when the transmission queue is empty; then disconnect."""
-        queue = self._connection.open(MQOD(ObjectName="SYSTEM.MQTT.TRANSMIT.QUEUE"), cmqc.MQOO_INQUIRE)
-        while self._connection.inquire(queue, (cmqc.MQIA_CURRENT_Q_DEPTH,))[0][0]:
-            time.sleep(0.01)
+    def wait_until_removed(self, queues: Sequence[str]) -> None:
+        """Return when the transmission queues are empty; then disconnect."""
+        for name in queues:
+            queue = self._connection.open(MQOD(ObjectName=name), cmqc.MQOO_INQUIRE)
+            while self._connection.inquire(queue, (cmqc.MQIA_CURRENT_Q_DEPTH,))[0][0]:
+                time.sleep(0.01)
         self._connection.disconnect()
 
 
-def receive(running: Running, options: argparse.Namespace, clients: int, qos: int) -> tuple[int, float, float, float]:
+def receive(
+    channels: Sequence[Channel],
+    directory: Path,
+    options: argparse.Namespace,
+    qos: int,
+    cpu: Callable[[], float],
+    queues: Sequence[str] = ("SYSTEM.MQTT.TRANSMIT.QUEUE",),
+) -> tuple[int, float, float, float]:
     """Subscribe with many clients. Return messages received, seconds until the last one, and until MQ had removed all.
 
-    The last value is the CPU time of the bridge meanwhile.
+    The last value is the CPU time meanwhile, by `cpu`. `directory` is that of the queue manager.
     """
-    channels = [Channel(running.port, f"bench-{number}") for number in range(clients)]
     decoders = {}
     for channel in channels:
         channel.subscribe("deliver", qos)
         channel.socket.setblocking(False)
         decoders[channel.socket] = Decoder(server=False)
-    application = Publishing(running.directory, clients, options.payload, qos)
-    before = running.cpu()
+    application = Publishing(directory, len(channels), options.payload, qos)
+    before = cpu()
     application.start()
     begun = time.perf_counter()
     until = begun + options.seconds
@@ -282,12 +288,12 @@ def receive(running: Running, options: argparse.Namespace, clients: int, qos: in
                 one.sendall(answers)
     application.join()
     delivered = time.perf_counter() - begun
-    application.wait_until_removed()
+    application.wait_until_removed(queues)
     removed = time.perf_counter() - begun
-    cpu = running.cpu() - before
+    used = cpu() - before
     for channel in channels:
         channel.socket.close()
-    return application.received, delivered, removed, cpu
+    return application.received, delivered, removed, used
 
 
 def deliver(
@@ -295,7 +301,8 @@ def deliver(
 ) -> Result:
     """Measure deliveries. They count when the client has the message and MQ has no longer."""
     with bridge(options, code, "batched", delay_us, removers) as running:
-        count, delivered, removed, cpu = receive(running, options, clients, qos)
+        channels = [Channel(running.port, f"bench-{number}") for number in range(clients)]
+        count, delivered, removed, cpu = receive(channels, running.directory, options, qos, running.cpu)
     label = f"QoS {qos}, {clients} clients, {removers} removers"
     return Result(name, label, delay_us, count / removed, cpu / count * 1e6, f"{removed - delivered:.2f} s")
 
@@ -304,7 +311,8 @@ def publish(options: argparse.Namespace, delay_us: int, topics: int, mode: str, 
     """Measure publications. All that are acknowledged must be on the other queue manager."""
     with bridge(options, code, mode, delay_us, 1) as running:
         before, queue_manager = running.cpu(), running.queue_manager_cpu()
-        count, seconds = load(running.port, options, MODES[mode][1], topics)
+        channels = [Channel(running.port, f"bench-{number}") for number in range(options.clients)]
+        count, seconds = load(channels, options.seconds, options.payload, MODES[mode][1], topics)
         cpu, queue_manager = running.cpu() - before, running.queue_manager_cpu() - queue_manager
         command = [MQBRIDGE, "mqsc", "display", "QLOCAL(KEPT)", "CURDEPTH", "--json"]
         command += ["--config", str(running.directory / "host.yaml")]

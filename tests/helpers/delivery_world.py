@@ -69,6 +69,7 @@ class QueueManager:
     shard = UNDIVIDED
 
     removes_at_once = True
+    divided_shares = None
     client_names = AS_IS
     outage = False
     depth = 0

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 from collections import Counter, defaultdict, deque
 
-from bridge.mqtt.packets import Disconnect, Packet, Puback, Pubcomp, Publish, Pubrec, Pubrel
+from bridge.mqtt.packets import Connack, Disconnect, Packet, Puback, Pubcomp, Publish, Pubrec, Pubrel
 from tests.helpers.patience import PATIENCE
 from tests.helpers.raw_client import ConnectionClosed, RawClient
 
@@ -19,6 +19,19 @@ MESSAGE_IDS = 1_000
 
 class NotAccepted(ConnectionError):
     """The bridge has refused the CONNECT."""
+
+
+def _accepted(client: RawClient, timeout: float) -> bool:
+    """Send CONNECT. Return whether there was a session. Raises NotAccepted, or TimeoutError."""
+    client.send(client.packet)
+    try:
+        connack = client.expect(Connack, timeout)
+    except TimeoutError:
+        client.vanish()
+        raise
+    if connack.return_code:
+        raise NotAccepted(f"CONNACK with return code {connack.return_code}")
+    return connack.session_present
 
 
 class Publisher:
@@ -40,6 +53,8 @@ class Publisher:
         self.connections = 0
         #: protocol level
         self.level = 4
+        #: seconds to wait for CONNACK
+        self.timeout = PATIENCE
         #: message id -> number, in the order sent: PUBLISH to send again
         self._unacknowledged: dict[int, int] = {}
         #: message ids whose PUBREC came: PUBREL to send again
@@ -55,10 +70,8 @@ class Publisher:
     def connect(self, port: int) -> None:
         """Connect, and send again what is not acknowledged, in the old order (MQTT-4.4.0-1)."""
         self._client = client = RawClient(port, self.client_id, clean=False, level=self.level)
-        connack = client.connect()
-        if connack.return_code:
-            raise NotAccepted(f"CONNACK with return code {connack.return_code}")
-        assert connack.session_present or not self.connections, "the session must have survived"
+        session_present = _accepted(client, self.timeout)
+        assert session_present or not self.connections, "the session must have survived"
         self.connections += 1
         again: list[Packet] = [
             self._packet(packet_id, number, self.connections - 1) for packet_id, number in self._unacknowledged.items()
@@ -146,6 +159,8 @@ class DurableSubscriber:
         self.connections = 0
         #: protocol level
         self.level = 4
+        #: seconds to wait for CONNACK
+        self.timeout = PATIENCE
         #: method A: message ids received and not released
         self._not_released: set[int] = set()
         #: message id -> its last payload
@@ -161,10 +176,8 @@ class DurableSubscriber:
 
     def connect(self, port: int) -> None:
         self._client = client = RawClient(port, self.client_id, clean=False, level=self.level)
-        connack = client.connect()
-        if connack.return_code:
-            raise NotAccepted(f"CONNACK with return code {connack.return_code}")
-        assert connack.session_present or not self.connections, "the session must have survived"
+        session_present = _accepted(client, self.timeout)
+        assert session_present or not self.connections, "the session must have survived"
         self.connections += 1
         if self.connections == 1:
             assert client.subscribe((self.topic_filter, self.qos)) == (self.qos,)

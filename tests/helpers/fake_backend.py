@@ -53,6 +53,7 @@ class FakeBackend:
     hands_over_at_once = True
     outage = False
     removes_at_once = True
+    divided_shares = None
     client_names = AS_IS
     shard = UNDIVIDED
     subscriptions: Sized = ()

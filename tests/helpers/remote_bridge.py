@@ -61,7 +61,7 @@ class QueueManagerProcess:
         self._authorities = authorities
         self._listener = "null"
         #: of its TCP listener
-        self.port = 0
+        self.address, self.port = "127.0.0.1", 0
         self._write()
         #: where the stand-in finds it
         self.place = f"unix:{data_directory / 'mqi.sock'}"
@@ -71,9 +71,10 @@ class QueueManagerProcess:
         values = {"script": self.script, "authorities": self._authorities, "listener": self._listener}
         self.config.write_text(_HOST.format(name=self.name, data=self.data_directory, **values))
 
-    def listen(self, *options: str, port: int = 0) -> Self:
+    def listen(self, *options: str, port: int = 0, address: str = "127.0.0.1") -> Self:
         """Have a TCP listener, with these options of its section, from the next start on."""
-        self._listener = f"{{{', '.join((f'port: {port}', *options))}}}"
+        self._listener = f"{{{', '.join((*options, f'address: {address}', f'port: {port}'))}}}"
+        self.address = address
         self._write()
         return self
 
@@ -87,7 +88,7 @@ class QueueManagerProcess:
         self.process = LineProcess([*STAND_IN, "run", self.config], cwd=ROOT)
         line = self.process.line_where(lambda line: "mqi.sock" in line)
         if self._listener != "null":
-            tcp = self.process.line_where(lambda line: "connect at 127.0.0.1:" in line)
+            tcp = self.process.line_where(lambda line: f"connect at {self.address}:" in line)
             self.port = int(tcp.rpartition(":")[2].partition(" ")[0])
         self.place = f"unix:{next(word for word in line.split() if word.endswith('mqi.sock'))}"
         return self

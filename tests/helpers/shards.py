@@ -1,4 +1,4 @@
-"""Bridges of two shards of one queue manager, and HAProxy in front of them."""
+"""Bridges of the shards of one queue manager, on one or more hosts, and HAProxy in front of them."""
 
 from __future__ import annotations
 
@@ -7,23 +7,46 @@ import signal
 import socket
 import subprocess
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from bridge.telemetry.shard import Shard
 from tests.helpers.administrator import Administrator
 from tests.helpers.forked_process import MQBRIDGE
-from tests.helpers.patience import until
+from tests.helpers.patience import PATIENCE, until
 from tests.helpers.remote_bridge import QueueManagerProcess, RemoteBridgeProcess
 from tests.helpers.scrape import ask
 
 OF = 2
+#: Times of the health checks in the shipped configuration of HAProxy.
+CHECKS = "inter 2s fall 2"
 SHARDS = [Shard(number, OF) for number in range(OF)]
 
 
-def client_of(number: int, name: str = "client") -> str:
+@dataclass(frozen=True)
+class Host:
+    """Where processes of bridges run: this machine, or a network namespace."""
+
+    address: str = "127.0.0.1"
+    namespace: str = ""
+    #: the address from which HAProxy connects
+    balancer: str = "127.0.0.1"
+
+    @property
+    def wrapper(self) -> list[str]:
+        """Words before a command that runs on this host."""
+        return ["ip", "netns", "exec", self.namespace] if self.namespace else []
+
+
+LOCAL = Host()
+
+
+def client_of(number: int, name: str = "client", of: int = OF) -> str:
     """A client identifier that belongs to a shard."""
-    return next(one for one in (f"{name}{count}" for count in range(1_000)) if SHARDS[number].owns(one))
+    shard = Shard(number, of)
+    return next(one for one in (f"{name}{count}" for count in range(1_000)) if shard.owns(one))
 
 
 def free_port() -> int:
@@ -32,17 +55,33 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def reachable(port: int) -> bool:
+def reachable(port: int, address: str = "127.0.0.1") -> bool:
     with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) == 0
+        probe.settimeout(PATIENCE)
+        return probe.connect_ex((address, port)) == 0
 
 
 class Site:
     """A queue manager, and the bridges of its shards."""
 
-    def __init__(self, directory: Path, remote: Callable[..., RemoteBridgeProcess]) -> None:
-        self._directory, self._remote = directory, remote
-        self.queue_manager: QueueManagerProcess | None = None
+    def __init__(
+        self,
+        directory: Path,
+        remote: Callable[..., RemoteBridgeProcess],
+        *,
+        queue_manager: QueueManagerProcess | None = None,
+        settings: str = "",
+    ) -> None:
+        """`queue_manager` has a TCP listener, which its bridges use. None: the first bridge makes one.
+
+        `settings` are options of the section `queue_manager` of all bridges.
+        """
+        self._directory, self._remote, self._settings = directory, remote, settings
+        self.queue_manager = queue_manager
+        self._place = ""
+        if queue_manager is not None:
+            queue_manager.start()
+            self._place = f"{queue_manager.address}({queue_manager.port})"
 
     def bridge(self, number: int, name: str = "", *, of: int = OF, config: str = "") -> RemoteBridgeProcess:
         """Make a bridge of a shard, and its queues. The first one makes the queue manager."""
@@ -50,41 +89,56 @@ class Site:
         text = f"  shard: {{number: {number}, of: {of}, server_reference: 'mqtt-{{shard}}.example.com'}}\n"
         bridge = self._remote(
             name,
-            settings=text,
+            settings=text + self._settings,
             config=f"control_socket: {self._directory / name}.control\n{config}",
             queue_manager=self.queue_manager,
         )
         if self.queue_manager is None:
             self.queue_manager = bridge.queue_manager
             bridge.queue_manager.start()
-            bridge.env["MQI_STANDIN"] = bridge.queue_manager.place
-        assert bridge.config is not None
-        script = subprocess.run(
-            [MQBRIDGE, "mqsc-script", "--config", bridge.config],
-            capture_output=True,
-            text=True,
-            check=True,
-            env=bridge.env,
-        ).stdout
-        done = bridge.run_mq("run", "-", stdin=script.encode())
+        bridge.env["MQI_STANDIN"] = self._place or self.queue_manager.place
+        done = bridge.run_mq("run", "-", stdin=Administrator(bridge).does("mqsc-script").encode())
         failed = [
             line for line in done.stdout.decode().splitlines() if ": AMQ" in line and "already exists" not in line
         ]
         assert not failed, failed
+        if self._place:
+            # The script permits addresses that an administrator fills in.
+            bridge.mqsc(
+                "SET CHLAUTH(DEV.APP.SVRCONN) TYPE(ADDRESSMAP) ADDRESS('*') USERSRC(MAP) MCAUSER('mqbridge')"
+                " ACTION(REPLACE)\n"
+            )
         return bridge
+
+
+def start_all(processes: Sequence[ShardProcess]) -> None:
+    """Start processes at the same time, and return when each is active or stands by."""
+    with ThreadPoolExecutor() as executor:
+        list(executor.map(ShardProcess.start, processes))
 
 
 class ShardProcess:
     """A bridge process of a shard, active or standby, with fixed ports. Its log is a file, which does not fill up."""
 
-    def __init__(self, site: Site, number: int, name: str, *, behind_proxy: bool = True, config: str = "") -> None:
-        self.port, self.admin = free_port(), free_port()
-        proxies = "[127.0.0.1]" if behind_proxy else "[]"
+    def __init__(
+        self,
+        site: Site,
+        number: int,
+        name: str,
+        *,
+        of: int = OF,
+        host: Host = LOCAL,
+        behind_proxy: bool = True,
+        config: str = "",
+    ) -> None:
+        self.host, self.port, self.admin = host, free_port(), free_port()
+        proxies = f"[{host.balancer}]" if behind_proxy else "[]"
         config += (
-            f"channels: [{{name: SHARD, port: {self.port}, address: 127.0.0.1, proxies: {proxies}}}]\n"
-            f"admin: {{port: {self.admin}}}\n"
+            f"channels: [{{name: SHARD, port: {self.port}, address: {host.address}, proxies: {proxies},"
+            " allow_anonymous_remote: true}]\n"
+            f"admin: {{port: {self.admin}, address: {host.address}, allow_plain_remote: true}}\n"
         )
-        self._bridge = site.bridge(number, f"shard-{number}{name}", config=config)
+        self._bridge = site.bridge(number, f"shard-{number}{name}", of=of, config=config)
         self.administrator, self.mq, self.mqsc = Administrator(self._bridge), self._bridge.mq, self._bridge.mqsc
         assert self._bridge.config is not None
         self._log = self._bridge.config.with_suffix(".log")
@@ -99,7 +153,7 @@ class ShardProcess:
     def start(self) -> None:
         """Start the process, and return when it is active or stands by."""
         with self._logs_state(), self._log.open("ab") as log:
-            command = [MQBRIDGE, "run", str(self._bridge.config)]
+            command = [*self.host.wrapper, MQBRIDGE, "run", str(self._bridge.config)]
             self._process = subprocess.Popen(command, env=self._bridge.env, stdout=log, stderr=log)
 
     @contextmanager
@@ -107,18 +161,23 @@ class ShardProcess:
         """Wait at the end of the block until the process has logged that it is active or stands by."""
         before = len(self.log)
         yield
-        until(lambda: re.search("MQB0012I|MQB0017I", self.log[before:]) is not None, lambda: self.log[before:])
+        until(lambda: re.search("MQB001[267][IS]", self.log[before:]) is not None, lambda: self.log[before:])
+        assert "MQB0016S" not in self.log[before:], self.log[before:]
 
     def signal(self, number: int) -> None:
         assert self._process is not None
         self._process.send_signal(number)
 
-    def restart(self, number: int) -> None:
-        """End the process with a signal, and start it again."""
+    def end(self, number: int) -> None:
+        """End the process with a signal."""
         assert self._process is not None
         self.signal(number)
         self._process.wait()
         assert number != signal.SIGTERM or self._process.returncode == 0, self.log
+
+    def restart(self, number: int) -> None:
+        """End the process with a signal, and start it again."""
+        self.end(number)
         self.start()
 
     def hand_over(self) -> None:
@@ -133,8 +192,24 @@ class ShardProcess:
 
     @property
     def ready(self) -> bool:
-        """Whether it is the active bridge. Between its work as active bridge and as standby, it does not listen."""
-        return reachable(self.admin) and ask(f"http://127.0.0.1:{self.admin}/readyz")[0] == 200
+        """Whether it is the active bridge."""
+        return self.readiness[0] == 200
+
+    @property
+    def stands_by(self) -> bool:
+        """Whether it is the standby."""
+        return self.readiness[1].startswith("standing by")
+
+    @property
+    def readiness(self) -> tuple[int, str]:
+        """The answer to the health check. Between its work as active bridge and as standby, it does not listen."""
+        address = self.host.address
+        if not reachable(self.admin, address):
+            return 0, ""
+        try:
+            return ask(f"http://{address}:{self.admin}/readyz")
+        except OSError:  # it has stopped to listen
+            return 0, ""
 
     def discard(self) -> None:
         if self._process is not None:
@@ -144,12 +219,18 @@ class ShardProcess:
 
 
 def balanced(
-    text: str, listen: int, own: int, servers: Sequence[Sequence[tuple[int, int]]], *, tls: Path | None = None
+    text: str,
+    listen: int,
+    own: int,
+    servers: Sequence[Sequence[tuple[str, int, int]]],
+    *,
+    tls: Path | None = None,
+    checks: str = "inter 100ms fall 2",
 ) -> str:
-    """Return the shipped configuration of HAProxy for bridges on this machine.
+    """Return the shipped configuration of HAProxy for other bridges and more shards.
 
-    `listen` and `own` are the ports of its listeners, and `servers` the port and admin port of each bridge of each shard.
-    `tls` is a directory with certificates (`tests.helpers.certificates`).
+    `listen` and `own` are the ports of its listeners, and `servers` the address, port and admin port of each bridge of each
+    shard. `tls` is a directory with certificates (`tests.helpers.certificates`). `checks` are the times of health checks.
     """
     proxy = "send-proxy-v2"
     if tls is not None:
@@ -160,13 +241,21 @@ def balanced(
         )
     text = re.sub(r"bind :8883 .*", f"bind 127.0.0.1:{listen}", text)
     text = re.sub(r"bind :8891 .*", f"bind 127.0.0.1:{own}", text)
-    # However long a busy machine takes to answer.
-    text = text.replace("timeout connect 5s", "timeout connect 5s\n  timeout check 20s")
-    text = re.sub(r"inter 2s fall 2", "inter 100ms fall 2", text).replace("send-proxy-v2-ssl-cn", proxy)
+    text = text.replace("send-proxy-v2-ssl-cn", proxy).replace("mod(2)", f"mod({max(len(servers), OF)})")
+    if checks != CHECKS:
+        # However long a busy machine takes to answer.
+        text = text.replace("timeout connect 5s", "timeout connect 5s\n  timeout check 20s").replace(CHECKS, checks)
+    last = text[text.index("\nbackend shard-1\n") :]
+    for number in range(OF, len(servers)):
+        text += (
+            last.replace("shard-1", f"shard-{number}")
+            .replace(":8881", f":888{number}")
+            .replace("port 9151", f"port 915{number}")
+        )
     for number, pair in enumerate(servers):
-        for host, (port, admin) in enumerate(pair, 11):
+        for host, (address, port, admin) in enumerate(pair, 11):
             text = text.replace(
-                f"10.0.0.{host}:888{number} check port 915{number}", f"127.0.0.1:{port} check port {admin}"
+                f"10.0.0.{host}:888{number} check port 915{number}", f"{address}:{port} check port {admin}"
             )
         if len(pair) == 1:
             text = re.sub(rf" *server host2 10\.0\.0\.12:888{number} .*\n", "", text)

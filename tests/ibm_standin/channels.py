@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -28,6 +30,56 @@ class ChannelInstance:
     conversations: list[Conversation]
 
 
+class Heartbeats:
+    """Ends the conversations of clients that have sent nothing for twice the heartbeat interval of their channel.
+
+    IBM's client sends a heartbeat on each of its channels. Here, a request on any channel counts as one on all channels of
+    its process. Source: IBM MQ documentation, "Heartbeat interval (HBINT)".
+    """
+
+    #: seconds between looks
+    INTERVAL = 0.5
+
+    def __init__(self) -> None:
+        #: conversations by client: its address and its process
+        self._conversations: dict[tuple[str, int], dict[Conversation, float]] = {}
+        #: time.monotonic() of the last request of each client, and of the last look
+        self._heard: dict[tuple[str, int], float] = {}
+        self._looked = 0.0
+
+    def expect(self, conversation: Conversation, client: tuple[str, int], interval: int) -> None:
+        """Watch a conversation, whose channel and client have agreed on a heartbeat interval in seconds."""
+        self._conversations.setdefault(client, {})[conversation] = 2.0 * interval
+        if not self._looked:
+            self._look()
+
+    def heard(self, client: tuple[str, int]) -> None:
+        """Note that a client has sent something."""
+        self._heard[client] = time.monotonic()
+
+    def forget(self, conversation: Conversation, client: tuple[str, int]) -> None:
+        """Stop watching a conversation."""
+        conversations = self._conversations[client]
+        del conversations[conversation]
+        if not conversations:
+            del self._conversations[client], self._heard[client]
+
+    def _look(self) -> None:
+        now = time.monotonic()
+        # What has arrived while this process was busy or suspended is not read yet.
+        late = self._looked and now - self._looked > 3 * self.INTERVAL
+        for client, conversations in self._conversations.items():
+            if late:
+                self._heard[client] = now
+            silent = now - self._heard[client]
+            for conversation, limit in list(conversations.items()):
+                if silent > limit:
+                    conversation.abort()
+        self._looked = now if self._conversations else 0.0
+        if self._conversations:
+            asyncio.get_running_loop().call_later(self.INTERVAL, self._look)
+
+
 class ChannelInstances:
     """The running instances of server-connection channels, and their limits.
 
@@ -39,6 +91,7 @@ class ChannelInstances:
         #: MaxChannels of qm.ini; None for no limit
         self.max_channels: int | None = None
         self._running: list[ChannelInstance] = []
+        self.heartbeats = Heartbeats()
         #: names of channels that STOP CHANNEL has stopped
         self._stopped: set[str] = set()
 

@@ -94,8 +94,12 @@ class MqiConversation(Conversation):
         self._ccsid = 0
         #: that the conversation is part of
         self._instance: ChannelInstance | None = None
+        #: the client's address and process, whose heartbeats are expected
+        self._client: tuple[str, int] | None = None
 
     def data_received(self, data: bytes) -> None:
+        if self._client is not None:
+            instances_of(self._queue_manager).heartbeats.heard(self._client)
         if self._greeted:
             super().data_received(data)
             return
@@ -163,9 +167,14 @@ class MqiConversation(Conversation):
         if client:
             sharing = 0 if options & cmqc.MQCNO_NO_CONV_SHARING else found.sharing_conversations
             self._leave_channel()
-            self._instance = instances_of(self._queue_manager).join(
+            instances = instances_of(self._queue_manager)
+            self._instance = instances.join(
                 self, channel, attributes, self.address, (process, wanted, connection_name), sharing
             )
+            if self.place is not None and attributes is not None and found.heartbeat_interval:
+                self._client = self.address, process
+                instances.heartbeats.heard(self._client)
+                instances.heartbeats.expect(self, self._client, found.heartbeat_interval)
         # A name that begins with an asterisk is a group of queue managers: any will do.
         if queue_manager.startswith("*"):
             queue_manager = ""
@@ -214,9 +223,14 @@ class MqiConversation(Conversation):
         self._loop.call_soon_threadsafe(self._loop.call_later, _QUIESCE_TIMEOUT, self.abort)
 
     def _leave_channel(self) -> None:
-        if self._instance is not None:
-            instances_of(self._queue_manager).leave(self._instance, self)
-            self._instance = None
+        if self._instance is None:
+            return
+        instances = instances_of(self._queue_manager)
+        instances.leave(self._instance, self)
+        self._instance = None
+        if self._client is not None:
+            instances.heartbeats.forget(self, self._client)
+            self._client = None
 
     def _mqdisc(self, hconn: MqiHconn, reader: Reader) -> None:
         self._leave_channel()

@@ -10,7 +10,6 @@ import os
 import subprocess
 import sys
 from collections.abc import Sequence
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
 
@@ -18,6 +17,7 @@ import psutil
 import pyspark
 
 from bridge.spark.session import LAUNCHER_HOME, QUICK_JAVA, java_variables
+from tests.helpers.network import Network
 
 ROOT = str(Path(__file__).resolve().parents[2])
 _SPARK = Path(pyspark.__file__).parent
@@ -38,43 +38,6 @@ _OPENED: Final = (
 )
 #: `sh -c _HIDE sh DIRECTORY... -- COMMAND` runs COMMAND with an empty file system mounted on each DIRECTORY.
 _HIDE: Final = 'while [ "$1" != -- ]; do mount -t tmpfs none "$1" || exit 1; shift; done; shift; exec "$@"'
-
-
-class Network:
-    """An Ethernet bridge of this machine, to which network namespaces are connected. Only root can create one."""
-
-    def __init__(self, stack: ExitStack) -> None:
-        number = os.getpid() % 65_536
-        self._stack = stack
-        self._prefix = f"10.{number // 256}.{number % 256}"
-        self._device = f"mqb{number}"
-        self._namespaces: list[str] = []
-        #: The address of this machine.
-        self.address = f"{self._prefix}.1"
-        self._add("link", self._device, "type", "bridge")
-        _ip("addr", "add", f"{self.address}/24", "dev", self._device)
-        _ip("link", "set", self._device, "up")
-
-    def namespace(self) -> tuple[str, str]:
-        """Create a namespace. Return its name and its address."""
-        number = len(self._namespaces) + 2
-        name, address = f"{self._device}-{number}", f"{self._prefix}.{number}"
-        self._namespaces.append(name)
-        self._add("netns", name)
-        _ip("link", "add", name, "type", "veth", "peer", "name", "eth0", "netns", name)
-        _ip("link", "set", name, "master", self._device, "up")
-        _ip("-n", name, "addr", "add", f"{address}/24", "dev", "eth0")
-        for device in ("lo", "eth0"):
-            _ip("-n", name, "link", "set", device, "up")
-        return name, address
-
-    def _add(self, kind: str, name: str, *words: str) -> None:
-        _ip(kind, "add", name, *words)
-        self._stack.callback(_ip, kind, "delete", name)
-
-
-def _ip(*words: str) -> None:
-    subprocess.run(["ip", *words], check=True)
 
 
 def start_worker(master: str, directory: Path, hidden: Sequence[Path], network: Network) -> subprocess.Popen[bytes]:

@@ -22,6 +22,7 @@ from bridge.mq.backend import (
     Commits,
     Completion,
     Consumer,
+    DividedShares,
     RecoveredState,
     SegmentJoiner,
     SubscriptionRequest,
@@ -422,6 +423,7 @@ class EmbeddedBackend:
     outage = False
     unread = 0
     removes_at_once = True
+    divided_shares: DividedShares | None = None
 
     def __init__(
         self,

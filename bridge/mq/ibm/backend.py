@@ -11,7 +11,6 @@ import itertools
 import logging
 import threading
 import time
-import zlib
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
 from functools import partial
@@ -26,8 +25,10 @@ from bridge.mq.backend import (
     Commits,
     Completion,
     Consumer,
+    DividedShares,
     RecoveredState,
     SegmentJoiner,
+    ShareLimit,
     Silence,
     SubscriptionRequest,
     UnitOfWork,
@@ -42,6 +43,7 @@ from bridge.mq.ibm.forwarder import Forwarder
 from bridge.mq.ibm.persistent_state import Identifiers
 from bridge.mq.ibm.publisher import DividedUnit, Part, Publisher, UnitsUnderWay
 from bridge.mq.ibm.remover import FirstRemover, Removal, RemovalDispatch, Remover, Undeliverable
+from bridge.mq.ibm.share_receiver import ReturnJob, ShareReceiver
 from bridge.mq.ibm.subscriber import Admit, InquireJob, SubscribeJob, Subscriber, UnsubscribeJob
 from bridge.mq.ibm.transmission import QueuedMessage
 from bridge.mq.inquiries import QueueManagerConnectionStatus
@@ -51,6 +53,7 @@ from bridge.mq.worker import FAILURE_KEPT, Worker
 from bridge.telemetry.identity import ClientNames
 from bridge.telemetry.record import VERSION, SentRecord, Side, StateKey, StateRecord
 from bridge.telemetry.shard import UNDIVIDED, Shard
+from bridge.telemetry.subscription import SharedSubscription, is_remote_queue_manager
 from bridge.telemetry.transmission import Transmission
 from bridge.wire import cmqc
 
@@ -141,6 +144,7 @@ class IbmBackend(BackendEvents):
             self,
             max_connections=settings.subscription_connections,
             transmission_queue=queues.transmission if shard.of > 1 else "",
+            shard=shard,
         )
         self._workers: list[Worker[Any]] = [self._browser, self._subscriber, *self._publishers, *self._removers]
         #: forwards messages of applications to all shards
@@ -155,6 +159,22 @@ class IbmBackend(BackendEvents):
                 dead_letter_queue=settings.dead_letter_queue,
             )
             self._workers.append(self._forwarder)
+        self.divided_shares: DividedShares | None = self if shard.of > 1 else None
+        self.share_limit = ShareLimit(0, False)
+        self.on_share_received: Callable[[str], None] = lambda _share: None
+        #: moves the messages of shared subscriptions that other bridges serve, too
+        self._receiver: ShareReceiver | None = None
+        #: shared subscriptions without members, by remote queue manager, while messages may be on the way
+        self._left_shares: dict[str, SharedSubscription] = {}
+        if self.divided_shares is not None:
+            self._receiver = ShareReceiver(
+                partial(connect, "shares"),
+                queues.transmission,
+                events=self,
+                dead_letter_queue=settings.dead_letter_queue,
+                limit=lambda: self.share_limit,
+            )
+            self._workers.append(self._receiver)
         for worker in self._workers:
             worker.probe_interval = settings.probe_interval
         self._watch = AnswerWatch(
@@ -273,14 +293,16 @@ class IbmBackend(BackendEvents):
         for worker, receipt in zip(others, self._first_remover.receipts, strict=True):
             worker.take_receipt(receipt)
             worker.start()
-        if self._forwarder is not None:
-            self._forwarder.start()
+        for optional in (self._forwarder, self._receiver):
+            if optional is not None:
+                optional.start()
         for client_id, removing in list(self._removing.items()):
             self._finish_removal(client_id, list(removing))
         recovered = RecoveredState(found, [])
         for subscription in await subscriptions:
             subscription.client_id = self.client_names.client_of(subscription.client_id)
-            if subscription.client_id and self.shard.owns(subscription.client_id):
+            is_share = is_remote_queue_manager(subscription.client_id)
+            if subscription.client_id and (is_share or self.shard.owns(subscription.client_id)):
                 recovered.subscriptions.append(subscription)
         return recovered
 
@@ -290,7 +312,7 @@ class IbmBackend(BackendEvents):
             publisher.names_users = wanted
 
     def _publisher_of(self, client_id: str) -> Publisher:
-        return self._publishers[zlib.crc32(client_id.encode()) % len(self._publishers)]
+        return self._publishers[self.shard.part_of(client_id, len(self._publishers))]
 
     def _remove(self, messages: Iterable[QueuedMessage], what: str) -> None:
         """Remove messages that no client gets, from any thread. `what` describes them in the log if that fails."""
@@ -536,6 +558,12 @@ class IbmBackend(BackendEvents):
         for request in self._fenced.pop(client_id, []):
             request.done([cmqc.MQRC_NO_SUBSCRIPTION] * len(request.requests))
 
+        self._end_subscriptions(client_id, filters, answer)
+        return answer
+
+    def _end_subscriptions(self, client_id: str, filters: Sequence[str], answer: asyncio.Future[list[int]]) -> None:
+        """Remove the subscriptions of a session that has ended, and then its fence."""
+
         def lift() -> None:
             self._browser.when_passed(lambda: self._call(self._lift, client_id))
 
@@ -545,8 +573,8 @@ class IbmBackend(BackendEvents):
             self._under_way.when_published(lift)
             resolve(answer, reasons)
 
+        name = self.client_names.name_of(client_id)
         self._subscriber.submit(UnsubscribeJob(name, filters, partial(self._call, removed), ended=True))
-        return answer
 
     def _lift(self, client_id: str) -> None:
         """Remove a fence: the queue contains no more messages for the subscriptions of an ended session."""
@@ -554,8 +582,61 @@ class IbmBackend(BackendEvents):
         if self._fences[client_id]:
             return
         del self._fences[client_id]
+        self._left_shares.pop(client_id, None)
         for request in self._fenced.pop(client_id, []):
             self._subscriber.submit(request)
+
+    # Shared subscriptions that other bridges serve, too ----------------------------------------------------------------
+
+    def request_share(self, share: SharedSubscription, messages: int) -> None:
+        assert self._receiver is not None
+        self._receiver.request(share, messages)
+
+    def return_to_share(self, share: SharedSubscription, waiting: Sequence[Transmission]) -> asyncio.Future[int]:
+        answer: asyncio.Future[int] = self._loop.create_future()
+        self._return(share, waiting, lambda reason: self._call(resolve, answer, reason))
+        return answer
+
+    def _return(
+        self,
+        share: SharedSubscription,
+        waiting: Sequence[Transmission],
+        done: Callable[[int], None],
+        *,
+        leaves: bool = False,
+    ) -> None:
+        assert self._receiver is not None
+        messages = cast("list[QueuedMessage]", separate(waiting))
+        self._receiver.submit(ReturnJob(share, [message.msg_id for message in messages], done, leaves))
+
+    def leave_share(self, share: SharedSubscription, waiting: Sequence[Transmission]) -> asyncio.Future[list[int]]:
+        assert self._receiver is not None
+        answer: asyncio.Future[list[int]] = self._loop.create_future()
+        name = share.remote_queue_manager
+        self._fences[name] = self._fences.get(name, 0) + 1
+        self._left_shares[name] = share
+        self._receiver.forget(share)
+
+        def returned(reason: int) -> None:
+            if reason:
+                self._remove(
+                    cast("list[QueuedMessage]", separate(waiting)), "removing messages of a shared subscription"
+                )
+            self._end_subscriptions(name, [share.written], answer)
+
+        self._return(share, waiting, partial(self._call, returned), leaves=True)
+        return answer
+
+    def received_share(self, share: str) -> None:
+        self._browser.when_passed(partial(self._call, self._share_received, share))
+
+    def _share_received(self, share: str) -> None:
+        assert self._receiver is not None
+        self.on_share_received(share)
+        self._receiver.arrived(share)
+
+    def limited_share(self, share: str, number: int) -> None:
+        self._call(self.on_limit, "waiting_bytes", share, number)
 
     # Dead letters and the end ----------------------------------------------------------------------------------------
 
@@ -672,10 +753,25 @@ class IbmBackend(BackendEvents):
                 for message in batch
                 if message.user_data is not None and message.client_id in fences
             }
-            self._remove(late.values(), "removing messages of a session that has ended")
+            self._discard_late(late.values())
             batch = [message for message in batch if message.msg_id not in late]
         if self._consumer is not None and batch:
             self._call(self._consumer, batch)
+
+    def _discard_late(self, late: Iterable[QueuedMessage]) -> None:
+        """Remove messages of sessions that have ended. Messages of a shared subscription go to members at other bridges."""
+        what = "removing messages of a session that has ended"
+        for share in list(self._left_shares.values()):
+            late_of_share = [message for message in late if message.client_id == share.remote_queue_manager]
+            late = [message for message in late if message.client_id != share.remote_queue_manager]
+
+            def returned(reason: int, messages: list[QueuedMessage] = late_of_share) -> None:
+                if reason:
+                    self._remove(messages, what)
+
+            if late_of_share:
+                self._return(share, late_of_share, returned, leaves=True)
+        self._remove(late, what)
 
     def may_dead_letter(self, client_id: str, length: int) -> bool:
         return self.reserve_dead_letter(client_id, length)

@@ -54,6 +54,12 @@ class BackendEvents(WorkerEvents):
     def dropped(self, client: str, topic_filter: str, reason: int) -> None:
         """Handle the loss of a subscription of a client, given by its queue manager name."""
 
+    def received_share(self, share: str) -> None:
+        """Note that messages of a shared subscription were moved to the transmission queue, as requested."""
+
+    def limited_share(self, share: str, number: int) -> None:
+        """Note that messages of a shared subscription were removed, because too many waited."""
+
     def unreachable(self) -> None:
         """Handle an outage of the queue manager. Called on the event loop."""
 

@@ -127,7 +127,7 @@ class Forwarder(Worker[Never]):
             return
         queue = f"{self._queue}.{number}"
         try:
-            message = Message(_descriptor(got.md), got.data)
+            message = Message(forwarded_descriptor(got.md), got.data)
             self._producer.put(MappedMessage(destination=Destination(queue), message=message))
         except MQError as error:
             raise_if_lost(error)
@@ -157,7 +157,7 @@ class Forwarder(Worker[Never]):
             self._changed.wait_for(lambda: self._ending, seconds)
 
 
-def _descriptor(md: MQMD) -> MQMD:
+def forwarded_descriptor(md: MQMD) -> MQMD:
     """Return the MQMD of a forwarded message. The queue manager sets its context."""
     return msgspec.structs.replace(
         md,

@@ -69,6 +69,10 @@ the bridge reports in its metrics.""",
 Messages that applications put to MQTT clients by their identifiers, on
 the way by DEFXMITQ. The bridge of shard 0 forwards them to the queues
 of the shards.""",
+    "members queue": """\
+The shards that have members of each shared subscription, one message
+for each shard and subscription. Never clear this queue while clients
+have shared subscriptions. All shards use it. SHARE is not needed.""",
     "state queue": """\
 Session state that must survive a restart: in-flight identifiers and
 exactly-once state. Never clear this queue while clients have messages

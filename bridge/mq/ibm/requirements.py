@@ -22,6 +22,7 @@ from bridge.config.queue_manager import (
     COMMAND_QUEUE,
     MAPPING_STATE_QUEUE,
     SET_ASIDE_QUEUE,
+    SHARE_MEMBERS_QUEUE,
     BridgeQueues,
     IbmQueueManagerConfig,
 )
@@ -36,6 +37,8 @@ from bridge.wire import cmqc
 #: A client identifier that no client has. Opening a queue at it shows whether messages can be put to clients.
 PROBE_CLIENT = "mqbridge.check"
 BASE_TOPIC = "SYSTEM.BASE.TOPIC"
+#: The profile of the queues of managed subscriptions.
+MANAGED_QUEUES = "SYSTEM.MANAGED.DURABLE.**"
 DEFAULT_DEAD_LETTER_QUEUE = "SYSTEM.DEAD.LETTER.QUEUE"
 #: Handles of one connection: the cached topics of a publisher, or the subscriptions held by a subscriber, and a few more.
 HANDLES = 256
@@ -318,6 +321,12 @@ class Requirements(msgspec.Struct, kw_only=True, frozen=True):
                     "Messages of applications for the clients of all shards",
                 )
             )  # fmt: skip
+        if self.is_shard:
+            recommended = "MAXDEPTH(100000) DEFPSIST(YES)"
+            description = "Shards with members of shared subscriptions"
+            rows.append(
+                QueueRequirement("members queue", SHARE_MEMBERS_QUEUE, (_NORMAL, _PUT, _GET), recommended, description)
+            )
         if self.mapping_state:
             recommended = f"DEFSOPT(SHARED) MAXDEPTH(100000) {length} DEFPSIST(YES)"
             purpose = "state queue of exactly-once mappings"
@@ -389,6 +398,15 @@ class Requirements(msgspec.Struct, kw_only=True, frozen=True):
             for name in self.shard_queues:
                 output = Open(_OUTPUT, MQOD(ObjectName=name))
                 yield Authority("QUEUE", name, "PUT", "forward messages of applications", output, needed=False)
+        if self.is_shard:
+            yield _queue(SHARE_MEMBERS_QUEUE, "INQ", "inquire its attributes", _INQUIRE)
+            yield _queue(SHARE_MEMBERS_QUEUE, "GET", "change the members of shared subscriptions", _SHARED)
+            yield _queue(SHARE_MEMBERS_QUEUE, "BROWSE", "read the members of shared subscriptions", _BROWSE)
+            yield _queue(SHARE_MEMBERS_QUEUE, "PUT", "write the members of shared subscriptions", _OUTPUT)
+            for word in ("GET", "PUT", "INQ"):
+                # No dry run: the queue manager creates these queues with the subscriptions.
+                purpose = "exchange the messages of shared subscriptions with other shards"
+                yield Authority("QUEUE", MANAGED_QUEUES, word, purpose, DryRun.CONNECT, needed=False)
         lock = self.bridge_queues.lock
         yield _queue(lock, "INQ", "inquire its attributes", _INQUIRE)
         yield _queue(lock, "GET", "be the only active bridge", _EXCLUSIVE)

@@ -10,11 +10,19 @@ import msgspec
 
 from bridge.mq.backend import ClientSubscription, SubscriptionRequest
 from bridge.mq.ibm.coordination import BackendEvents, SubscriptionBarrier
+from bridge.mq.ibm.share_members import remove_share, share_members
 from bridge.mq.ibm.transmission import REPLAY, subscription_destination
 from bridge.mq.mqi import MQOD, MQSD, Connection, MQError, inquire
 from bridge.mq.worker import Stopped, Worker, probe, raise_if_lost
 from bridge.mqtt.topics import topic_string_error
-from bridge.telemetry.subscription import subscriber_of, subscription_name, topic_string
+from bridge.telemetry.shard import UNDIVIDED, Shard
+from bridge.telemetry.subscription import (
+    is_remote_queue_manager,
+    shared_subscription,
+    subscriber_of,
+    subscription_name,
+    topic_string,
+)
 from bridge.wire import cmqc
 
 
@@ -75,6 +83,8 @@ PASSING = frozenset(
         cmqc.MQRC_RESOURCE_PROBLEM,
     )
 )
+#: Reason codes while another shard changes a shared subscription, or opens its queue.
+SHARE_IN_USE = frozenset((cmqc.MQRC_OBJECT_IN_USE, cmqc.MQRC_SUBSCRIPTION_IN_USE))
 #: Interval between retries in seconds, and the maximum number of attempts to list the subscriptions.
 MAKE_INTERVAL, MAX_INQUIRIES = 1.0, 30
 #: The maximum delay of publications while subscriptions cannot be created again, in seconds. The queue manager detects the
@@ -84,6 +94,12 @@ MAX_PUBLICATION_DELAY = 30.0
 ANSWER_KEPT = 1.0
 #: Seconds between attempts to make one more connection after one was rejected.
 CONNECTION_RETRY = 1.0
+#: Seconds between attempts to change a shared subscription that another shard is changing.
+SHARE_RETRY = 0.05
+
+
+class ShareInUse(Exception):
+    """Another shard is changing a shared subscription."""
 
 
 class HeldSubscription(msgspec.Struct, eq=False):
@@ -106,10 +122,16 @@ class Subscriber(Worker[Request]):
         *,
         max_connections: int = 50,
         transmission_queue: str = "",
+        shard: Shard = UNDIVIDED,
     ) -> None:
         """`transmission_queue` is that of a shard, and blank if the clients are not divided."""
         super().__init__("subscriptions", connect, events=events)
         self._transmission_queue = transmission_queue
+        self._shard = shard
+        #: requests for shared subscriptions that wait until another shard has changed one, in their order
+        self._waiting_for_share: list[SubscribeJob | UnsubscribeJob] = []
+        #: time.monotonic() of their next attempt
+        self._share_at = 0.0
         self._events = events
         self._max_connections = max_connections
         self._assurance = barrier
@@ -195,7 +217,11 @@ class Subscriber(Worker[Request]):
             probe(one)
         self._assure(losses)
         for name, (client_id, topic_filter) in list(self._leftover.items()):
-            if not self._unsubscribe_one(connection, client_id, topic_filter):
+            try:
+                reason = self._unsubscribe_one(connection, client_id, topic_filter)
+            except ShareInUse:
+                continue
+            if not reason:
                 del self._leftover[name]
                 log.info("MQB4308I removed subscription %s after an earlier failure", name)
 
@@ -206,6 +232,7 @@ class Subscriber(Worker[Request]):
         if self._request is not None:
             self.give_back([self._request])
             self._request = None
+        self._resume_waiting()
 
     def failed(self, error: MQError) -> None:
         log.error("MQB4303E %s: %s", self.name, error)
@@ -226,11 +253,52 @@ class Subscriber(Worker[Request]):
             with self._changed:
                 self._changed.wait_for(lambda: self._ending, MAKE_INTERVAL)
 
+    def _resume_waiting(self) -> None:
+        """Submit the requests that wait for another shard again, in front of all others."""
+        waiting, self._waiting_for_share = self._waiting_for_share, []
+        self.give_back(list(waiting))
+
+    @property
+    def ending(self) -> bool:
+        return super().ending and not self._waiting_for_share
+
+    def abandon(self) -> None:
+        self._waiting_for_share = []
+        super().abandon()
+
     def serve(self, connection: Connection) -> None:
         self._make_again()
-        if not self.wait_for_jobs(MAKE_INTERVAL if self._to_make else self.probe_interval):
+        if self._waiting_for_share and (self._ending or time.monotonic() >= self._share_at):
+            self._resume_waiting()
+        timeout = MAKE_INTERVAL if self._to_make else self.probe_interval
+        if not self.wait_for_jobs(SHARE_RETRY if self._waiting_for_share else timeout):
             return
         request = self._request = self.next_job()
+        try:
+            if self._waits_for_share(request):
+                raise ShareInUse
+            self._execute(connection, request)
+        except ShareInUse:
+            assert isinstance(request, SubscribeJob | UnsubscribeJob)
+            self._request = None
+            if self._ending:
+                request.done([cmqc.MQRC_OBJECT_IN_USE])
+                return
+            # The requests of other clients go on.
+            self._waiting_for_share.append(request)
+            self._share_at = time.monotonic() + SHARE_RETRY
+
+    def _waits_for_share(self, request: Request | None) -> bool:
+        """Return whether an earlier request for the same shared subscription waits."""
+        return isinstance(request, SubscribeJob | UnsubscribeJob) and any(
+            request.client_id == waiting.client_id for waiting in self._waiting_for_share
+        )
+
+    def _is_divided_share(self, client_id: str) -> bool:
+        """Return whether this is a shared subscription whose members several bridges serve."""
+        return self._shard.of > 1 and is_remote_queue_manager(client_id)
+
+    def _execute(self, connection: Connection, request: Request | None) -> None:
         match request:
             case SubscribeJob():
                 reasons = [self._subscribe(request, subscription) for subscription in request.requests]
@@ -361,9 +429,12 @@ class Subscriber(Worker[Request]):
             return error.reason  # keep the existing connections, and report the reason to the client
         connection = self._connections[index]
         try:
+            if self._is_divided_share(request.client_id):
+                self._join(connection, request, wanted)
+                return cmqc.MQRC_NONE
             destination = self._destination(connection, request.client_id, request.user)
             try:
-                handle = self._create(connection, request, wanted, destination)
+                handle, _ = self._create(connection, request, wanted, destination)
             finally:
                 connection.close(destination)
         except MQError as error:
@@ -377,14 +448,44 @@ class Subscriber(Worker[Request]):
             self._load[index] = self._load.get(index, 0) + 1
         return cmqc.MQRC_NONE
 
+    def _join(self, connection: Connection, request: SubscribeJob, wanted: SubscriptionRequest) -> None:
+        """Make this shard one of those that have members of a shared subscription. Raises MQError or ShareInUse."""
+        try:
+            with share_members(connection, self._shard.number) as members:
+                handle, queue = self._create(connection, request, wanted, None)
+                connection.close(handle)
+                connection.close(queue)
+                members.add(shared_subscription(wanted.topic_filter))
+        except MQError as error:
+            if error.reason in SHARE_IN_USE:
+                raise ShareInUse from error
+            raise
+
+    def _leave_share(self, connection: Connection, topic_filter: str) -> None:
+        """Remove a shared subscription if no other shard has members. Raises MQError or ShareInUse."""
+        share = shared_subscription(topic_filter)
+        try:
+            with share_members(connection, self._shard.number) as members:
+                if not members.remove(share):
+                    remove_share(connection, share)
+        except MQError as error:
+            if error.reason in SHARE_IN_USE:
+                raise ShareInUse from error
+            raise
+
     def _create(
-        self, connection: Connection, request: SubscribeJob, wanted: SubscriptionRequest, destination: int
-    ) -> int:
-        """Alter the subscription if it exists, otherwise create it. Return its handle."""
+        self, connection: Connection, request: SubscribeJob, wanted: SubscriptionRequest, destination: int | None
+    ) -> tuple[int, int]:
+        """Alter the subscription if it exists, otherwise create it. Return the handles of it and its destination.
+
+        Without a destination, the queue manager makes a queue for the subscription.
+        """
 
         def descriptor(options: int) -> MQSD:
             options |= cmqc.MQSO_WILDCARD_TOPIC | cmqc.MQSO_FAIL_IF_QUIESCING | cmqc.MQSO_ANY_USERID
             options |= cmqc.MQSO_SET_CORREL_ID  # zeros: messages keep the CorrelId of the publication
+            if destination is None:
+                options |= cmqc.MQSO_MANAGED
             if request.user:
                 options |= cmqc.MQSO_ALTERNATE_USER_AUTHORITY
             if not wanted.retained and options & cmqc.MQSO_CREATE:
@@ -399,18 +500,18 @@ class Subscriber(Worker[Request]):
             )
 
         if not request.durable:
-            return connection.subscribe(descriptor(cmqc.MQSO_CREATE | cmqc.MQSO_NON_DURABLE), destination)[0]
+            return connection.subscribe(descriptor(cmqc.MQSO_CREATE | cmqc.MQSO_NON_DURABLE), destination)
         try:
-            handle, _ = connection.subscribe(descriptor(cmqc.MQSO_ALTER | cmqc.MQSO_DURABLE), destination)
+            handles = connection.subscribe(descriptor(cmqc.MQSO_ALTER | cmqc.MQSO_DURABLE), destination)
         except MQError as error:
             if error.reason != cmqc.MQRC_NO_SUBSCRIPTION:
                 raise
-            return connection.subscribe(descriptor(cmqc.MQSO_CREATE | cmqc.MQSO_DURABLE), destination)[0]
-        if wanted.retained:
+            return connection.subscribe(descriptor(cmqc.MQSO_CREATE | cmqc.MQSO_DURABLE), destination)
+        if wanted.retained and destination is not None:
             replay = descriptor(cmqc.MQSO_CREATE | cmqc.MQSO_NON_DURABLE)
             replay.SubName, replay.SubUserData = "", wanted.data.user_data + REPLAY
             self._replay_retained(connection, replay, destination)
-        return handle
+        return handles
 
     @staticmethod
     def _replay_retained(connection: Connection, replay: MQSD, destination: int) -> None:
@@ -438,6 +539,8 @@ class Subscriber(Worker[Request]):
         try:
             if held is not None:
                 self._close_held(held)
+            elif self._is_divided_share(client_id):
+                self._leave_share(connection, topic_filter)
             else:
                 self._remove(connection, client_id, topic_filter)
         except MQError as error:

@@ -362,7 +362,8 @@ def _with(lost: int) -> str:
     return f", and {lost} messages that waited for it" if lost else ""
 
 
-def started(mapping: tuple[str, AnyMapping]) -> str:
-    """Return a line for display about a configured mapping."""
-    name, config = mapping
+def started(name: str, config: AnyMapping, shard: int | None) -> str:
+    """Return a line for display about a configured mapping. `shard` is that of this bridge, or None."""
+    if config.enabled and shard not in (None, config.shard):
+        return f"mapping {name} runs in the bridge of shard {config.shard}"
     return f"mapping {name} runs, {config.guarantee}" if config.enabled else f"mapping {name} is disabled"

@@ -99,6 +99,16 @@ def test_metrics_of_the_dashboard_exist() -> None:
         assert not unknown(expression), expression
 
 
+def test_the_variable_for_shards_selects_their_bridges() -> None:
+    """All panels ask for the selected bridges."""
+    variables = {one["name"]: one for one in DASHBOARD["templating"]["list"]}
+    assert list(variables).index("shard") < list(variables).index("instance")
+    assert 'number=~"$shard"' in variables["instance"]["query"]["query"]
+    # Otherwise, "All" would mean those of other shards, too.
+    assert "allValue" not in variables["instance"]
+    assert all('instance=~"$instance"' in expression for expression in expressions() if "mqbridge_" in expression)
+
+
 def test_prometheus_takes_the_expressions_of_the_dashboard(tmp_path: Path) -> None:
     """Each expression of the dashboard is one that Prometheus understands."""
     rules = [

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import signal
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -135,6 +138,30 @@ found['get'] = reason(queue.get, None, mq.MD(), wait)
             )
     assert found == {"get": 2009}
     until(lambda: not manager.itself.objects.queues[queue].inputs)
+
+
+def test_a_queue_manager_ends_the_channels_of_a_client_that_hangs(
+    tmp_path: Path, manager: Manager, package: str, queue: str
+) -> None:
+    """After twice the heartbeat interval, queues that the client has open are free ("Heartbeat interval (HBINT)")."""
+    manager.command("DEFINE CHANNEL(BEATS) CHLTYPE(SVRCONN) HBINT(1) REPLACE")
+    file = tmp_path / "process"
+    text = f"""
+import os, signal
+qmgr, other = connected(b'BEATS', HeartbeatInterval=1), connected(b'BEATS', HeartbeatInterval=1)
+queue = mq.Queue(qmgr, {queue!r}, CMQC.MQOO_INPUT_EXCLUSIVE)
+with open({str(file)!r}, 'w') as process:
+    process.write(f'{{os.getpid()}} ')
+os.kill(os.getpid(), signal.SIGSTOP)
+found['get'] = reason(queue.get)
+"""
+    place = f"127.0.0.1({manager.port})"
+    with ThreadPoolExecutor() as executor:
+        program = executor.submit(manager.run, package, CONNECTED + text, connect=False, MQI_STANDIN=place)
+        until(lambda: (file.exists() and file.read_text().endswith(" ")) or program.done(), lambda: "it does not start")
+        until(lambda: not manager.itself.objects.queues[queue].inputs or program.done(), lambda: "the queue is open")
+        os.kill(int(file.read_text()), signal.SIGCONT)
+        assert program.result() == {"get": 2009}
 
 
 def test_a_channel_that_is_stopped(manager: Manager, package: str, queue: str) -> None:

@@ -38,8 +38,9 @@ from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 from tests.helpers.bridge_process import BridgeProcess
 from tests.helpers.mosquitto import Mosquitto, free_port
+from tests.helpers.network import Network
 from tests.helpers.patience import until, until_at_last
-from tests.spark.cluster import Network, executors, start_master, start_worker
+from tests.spark.cluster import executors, start_master, start_worker
 
 KILLS = int(os.environ.get("MQBRIDGE_TEST_KILLS", "4"))
 ROWS = int(os.environ.get("MQBRIDGE_TEST_ROWS", "2000"))

@@ -23,8 +23,9 @@ from pyspark.sql import SparkSession
 from bridge.spark.mq.queue_manager import APPLICATION_NAME
 from bridge.spark.options import UNIT_ROWS
 from tests.helpers.mosquitto import free_port
+from tests.helpers.network import Network
 from tests.helpers.patience import until, until_at_last
-from tests.spark.cluster import Network, executors, start_master, start_worker
+from tests.spark.cluster import executors, start_master, start_worker
 from tests.spark.conftest import ROOT, Queues
 from tests.spark.faults import Fault, fault, kill_driver
 from tests.spark.mq.driver import Write, run

@@ -16,11 +16,9 @@ from bridge.console.access import (
     MAX_LOGINS,
     MAX_LOGINS_PER_NAME,
     Logins,
-    Right,
-    TokenFile,
-    make_token_file,
 )
 from bridge.console.app import HEADERS
+from bridge.security.tokens import Right, TokenFile, make_token_file
 from tests.helpers.bridge_process import BridgeProcess
 from tests.helpers.console import Console
 from tests.helpers.patience import PATIENCE

@@ -34,6 +34,14 @@ def test_the_shard_is_the_remainder_of_the_crc_32_of_the_client_identifier_in_ut
     assert Shard(0, 16).shard_of(client_id) == crc % 16
 
 
+def test_the_clients_of_a_shard_are_divided_into_equal_parts() -> None:
+    """Threads that put publications get one part each, also if their number divides that of the shards."""
+    shard = Shard(1, 8)
+    parts = [shard.part_of(client_id, 4) for client_id in map(str, range(8_000)) if shard.owns(client_id)]
+    assert all(abs(parts.count(part) - len(parts) / 4) < len(parts) / 10 for part in range(4)), parts
+    assert UNDIVIDED.part_of("dev-1", 4) == 2_279_632_790 % 4
+
+
 def test_an_assigned_client_identifier_belongs_to_the_shard() -> None:
     shard = Shard(3, 16)
     assert len({shard.assigned_client_id() for _ in range(20)}) == 20

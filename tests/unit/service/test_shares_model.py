@@ -9,7 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from bridge.mqtt.packets import Publish
 from bridge.mqtt.reader import Decoder
-from bridge.service.delivery import Share, Shares
+from bridge.service.shares import Share, Shares
 from bridge.telemetry.conversion import to_mq
 from bridge.telemetry.identity import ClientIdentity
 from bridge.telemetry.session import NEVER, Session

@@ -1,0 +1,374 @@
+"""The thread that gets the messages of shared subscriptions for the members that this shard serves.
+
+The publications of such a subscription wait on its queue, which all shards with members have open for shared input. Each one
+moves as many messages as its members can take now to its own transmission queue, with an MQXQH that names the subscription.
+Messages that its members can no longer take return to the queue of the subscription, and go to members in any shard.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import msgspec
+
+from bridge.mq.backend import ShareLimit
+from bridge.mq.dead_letter import DeadLetterRefused, DeadLetters
+from bridge.mq.ibm.coordination import BackendEvents
+from bridge.mq.ibm.forwarder import forwarded_descriptor
+from bridge.mq.ibm.share_members import resume_share
+from bridge.mq.ibm.transmission import MQXQH_LENGTH
+from bridge.mq.mqi import MQOD, Connection, GetOptions, Got, MQError, get_or_none
+from bridge.mq.worker import LOST, Worker, raise_if_lost
+from bridge.telemetry.message import Message
+from bridge.telemetry.subscription import SharedSubscription
+from bridge.wire import cmqc
+from bridge.wire.mq import MQMD, MQXQH, MalformedHeader, decode_mqxqh, encode_mqxqh, fitted_mqmd
+
+log = logging.getLogger(__name__)
+
+#: Maximum number of messages in a unit of work.
+_BATCH: Final = 100
+#: Milliseconds of an MQGET that waits, with one and with several subscriptions whose messages are requested.
+_WAIT_FOR_ONE, _WAIT_FOR_SEVERAL = 250, 50
+#: Seconds between attempts after a failure of one subscription, and of the thread.
+_RETRY: Final = 2.0
+#: Seconds between looks at the depths of the queues.
+_DEPTH_INTERVAL: Final = 5.0
+#: The oldest messages are removed from a queue that is fuller than this part of MAXDEPTH.
+_NEARLY_FULL: Final = 0.85
+#: Reason codes of MQSUB while another shard resumes the same subscription.
+_IN_USE: Final = frozenset((cmqc.MQRC_SUBSCRIPTION_IN_USE, cmqc.MQRC_OBJECT_IN_USE))
+_TOO_BIG: Final = frozenset((cmqc.MQRC_MSG_TOO_BIG_FOR_Q, cmqc.MQRC_MSG_TOO_BIG_FOR_Q_MGR))
+_GET: Final = cmqc.MQGMO_SYNCPOINT | cmqc.MQGMO_FAIL_IF_QUIESCING | cmqc.MQGMO_PROPERTIES_FORCE_MQRFH2
+_PUT: Final = cmqc.MQPMO_SYNCPOINT | cmqc.MQPMO_FAIL_IF_QUIESCING | cmqc.MQPMO_NEW_MSG_ID
+_SHARED: Final = cmqc.MQOO_INPUT_SHARED | cmqc.MQOO_OUTPUT | cmqc.MQOO_INQUIRE | cmqc.MQOO_FAIL_IF_QUIESCING
+
+
+class ReturnJob(msgspec.Struct, eq=False):
+    """Messages that move from the transmission queue to the queue of their shared subscription."""
+
+    share: SharedSubscription
+    #: on the transmission queue
+    msg_ids: Sequence[bytes]
+    #: called on the thread with MQRC_NONE, or with the reason code of a failure
+    done: Callable[[int], None]
+    #: the shard has no members any longer
+    leaves: bool = False
+
+
+class ShareReceiver(Worker[ReturnJob]):
+    """Moves messages between the queues of shared subscriptions and the transmission queue."""
+
+    def __init__(
+        self,
+        connect: Callable[[], Connection],
+        transmission_queue: str,
+        *,
+        events: BackendEvents,
+        dead_letter_queue: str,
+        limit: Callable[[], ShareLimit],
+    ) -> None:
+        """`limit` returns the present limit, on the thread."""
+        super().__init__("shared subscriptions", connect, events=events)
+        self._events = events
+        self._transmission_queue, self._dead_letter_queue = transmission_queue, dead_letter_queue
+        self._limit = limit
+        #: how many messages may be moved, by remote queue manager, and the subscriptions with members
+        self._wanted: dict[str, int] = {}
+        self._shares: dict[str, SharedSubscription] = {}
+        self._is_requested = False
+        #: subscriptions whose messages were moved, and have not arrived yet
+        self._arriving: set[str] = set()
+        self._job: ReturnJob | None = None
+        #: handles of the queues, by remote queue manager
+        self._queues: dict[str, int] = {}
+        #: time.monotonic() until which a subscription pauses after a failure
+        self._pauses: dict[str, float] = {}
+        self._depths_at = 0.0
+        #: the subscription whose queue is waited for next
+        self._turn = 0
+
+    def request(self, share: SharedSubscription, messages: int) -> None:
+        """Move at most this number of messages, once, as soon as there are any. Callable on any thread.
+
+        Replaces the previous request. `BackendEvents.received_share` reports that messages were moved. The next ones are
+        moved after `arrived`.
+        """
+        name = share.remote_queue_manager
+        with self._changed:
+            self._shares[name] = share
+            if messages:
+                self._wanted[name] = messages
+                self._is_requested = True
+                self._changed.notify_all()
+            else:
+                self._wanted.pop(name, None)
+
+    def arrived(self, name: str) -> None:
+        """Note that the messages that were moved have arrived. Callable on any thread."""
+        with self._changed:
+            self._arriving.discard(name)
+            self._is_requested = True
+            self._changed.notify_all()
+
+    def forget(self, share: SharedSubscription) -> None:
+        """Request no messages of a subscription any longer. Callable on any thread."""
+        with self._changed:
+            self._wanted.pop(share.remote_queue_manager, None)
+            self._shares.pop(share.remote_queue_manager, None)
+
+    # On the thread ---------------------------------------------------------------------------------------------------
+
+    def opened(self, connection: Connection) -> None:
+        self._queues = {}
+        self._pauses = {}
+        options = cmqc.MQOO_INPUT_SHARED | cmqc.MQOO_OUTPUT | cmqc.MQOO_FAIL_IF_QUIESCING
+        self._transmission = connection.open(MQOD(ObjectName=self._transmission_queue), options)
+        self._dead_letters = DeadLetters(connection, self._dead_letter_queue, "shared subscriptions")
+
+    def lost(self) -> None:
+        if self._job is not None:
+            self.give_back([self._job])
+            self._job = None
+
+    def failed(self, error: MQError) -> None:
+        log.error("MQB4219E %s: %s", self.name, error)
+        self._back_out()
+        job, self._job = self._job, None
+        if job is not None:
+            job.done(error.reason)
+        self._pause(_RETRY)
+
+    def serve(self, connection: Connection) -> None:
+        if (job := self.next_job()) is not None:
+            self._job = job
+            self._return(connection, job)
+            self._job = None
+            job.done(cmqc.MQRC_NONE)
+            return
+        self._look_at_depths(connection)
+        with self._changed:
+            self._is_requested = False
+            wanted = {name: number for name, number in self._wanted.items() if name not in self._arriving}
+        now = time.monotonic()
+        wanted = {name: number for name, number in wanted.items() if self._pauses.get(name, 0.0) <= now}
+        received = [self._receive(connection, name, number) for name, number in wanted.items()]
+        if any(received):
+            return
+        if not wanted:
+            self._pause(min(1.0, self.probe_interval))
+            return
+        self._turn += 1
+        name = list(wanted)[self._turn % len(wanted)]
+        self._receive(connection, name, wanted[name], _WAIT_FOR_ONE if len(wanted) == 1 else _WAIT_FOR_SEVERAL)
+
+    def _pause(self, seconds: float) -> None:
+        self.busy_since = 0.0
+        with self._changed:
+            self._changed.wait_for(lambda: self._jobs or self._ending or self._look or self._is_requested, seconds)
+        self.busy_since = time.monotonic()
+
+    def _back_out(self) -> None:
+        assert self.connection is not None
+        try:
+            self.connection.backout()
+        except MQError as failure:
+            if failure.reason not in LOST:
+                raise
+
+    def _receive(self, connection: Connection, name: str, number: int, wait: int = 0) -> bool:
+        """Move at most `number` messages of a subscription. Return whether there were any. Raises MQError if all fail.
+
+        `wait`: milliseconds to wait for the first one. A failure of one subscription does not affect others.
+        """
+        try:
+            moved = self._move(connection, name, number, wait)
+        except MQError as error:
+            raise_if_lost(error)
+            self._fail(name, error)
+            return False
+        if not moved:
+            return False
+        with self._changed:
+            self._wanted.pop(name, None)
+            self._arriving.add(name)
+        self._events.received_share(name)
+        return True
+
+    def _fail(self, name: str, error: MQError) -> None:
+        """Back out, and pause one subscription after a failure, unless another shard has it open for a moment."""
+        self._back_out()
+        self._queues.pop(name, None)
+        if error.reason not in _IN_USE:
+            log.warning("MQB4220W %s: %s: %s", self.name, self._written(name), error)
+            self.failure, self.failed_at = f"shared subscription {self._written(name)}: {error}", time.monotonic()
+            self._pauses[name] = time.monotonic() + _RETRY
+
+    def _written(self, name: str) -> str:
+        share = self._shares.get(name)
+        return name if share is None else share.written
+
+    def _move(self, connection: Connection, name: str, number: int, wait: int) -> int:
+        queue = self._queue(connection, name)
+        if queue is None:
+            return 0
+        count = 0
+        for _ in range(min(number, _BATCH)):
+            waits = cmqc.MQGMO_WAIT if wait and not count else 0
+            got = get_or_none(connection, queue, GetOptions(Options=_GET | waits, WaitInterval=wait if waits else 0))
+            self.answered()
+            if got is None:
+                break
+            if wait and not count and name not in self._wanted:
+                # The request ended during the wait. The message keeps its place.
+                connection.backout()
+                return 0
+            count += 1
+            try:
+                connection.put(self._transmission, self._transmission_message(got, name), _PUT)
+            except MalformedHeader as error:  # an application has put it there
+                self._dead_letters.put(got.md, got.data, cmqc.MQRC_XQH_ERROR, str(error))
+            except MQError as error:
+                raise_if_lost(error)
+                if error.reason not in _TOO_BIG:
+                    raise
+                self._dead_letters.put(got.md, got.data, error.reason, f"{self._transmission_queue}: {error}")
+            self.answered()
+        if count:
+            connection.commit()
+        return count
+
+    def _transmission_message(self, got: Got, name: str) -> Message:
+        """Return a message of a subscription as it is on the transmission queue. Raises MalformedHeader.
+
+        A returned message has an MQXQH already, which names the transmission queue of another shard.
+        """
+        if got.md.Format == cmqc.MQFMT_XMIT_Q_HEADER:
+            embedded, data = decode_mqxqh(got.data).MsgDesc, got.data[MQXQH_LENGTH:]
+            md = forwarded_descriptor(got.md)
+        else:
+            embedded = msgspec.structs.replace(fitted_mqmd(got.md), Version=cmqc.MQMD_VERSION_1)
+            data = got.data
+            md = MQMD(
+                Format=cmqc.MQFMT_XMIT_Q_HEADER,
+                CorrelId=got.md.MsgId,
+                Persistence=got.md.Persistence,
+                Priority=got.md.Priority,
+                Expiry=got.md.Expiry,
+            )
+        header = MQXQH(RemoteQName=name.encode(), RemoteQMgrName=self._transmission_queue.encode(), MsgDesc=embedded)
+        return Message(md, encode_mqxqh(header) + data)
+
+    def _queue(self, connection: Connection, name: str) -> int | None:
+        """Return the handle of the queue of a subscription. None if the shard has no members any longer. Raises MQError.
+
+        The handle that MQSUB returns ends with that of the subscription, which only one shard may have open.
+        """
+        queue = self._queues.get(name)
+        share = self._shares.get(name)
+        if queue is not None or share is None:
+            return queue
+        self._queues[name] = opened_queue(connection, share)
+        self.answered()
+        return self._queues[name]
+
+    def _return(self, connection: Connection, job: ReturnJob) -> None:
+        """Move messages back to the queue of their subscription, in units of work. Raises MQError."""
+        name = job.share.remote_queue_manager
+        if job.msg_ids:
+            queue = self._queues.get(name)
+            if queue is None:
+                queue = self._queues[name] = self._opened_soon(connection, job.share)
+            for start in range(0, len(job.msg_ids), _BATCH):
+                batch = job.msg_ids[start : start + _BATCH]
+                self._return_batch(connection, queue, batch)
+        if job.leaves and (handle := self._queues.pop(name, None)) is not None:
+            connection.close(handle)
+
+    def _return_batch(self, connection: Connection, queue: int, msg_ids: Sequence[bytes]) -> None:
+        for msg_id in msg_ids:
+            wanted = GetOptions(Options=_GET, MatchOptions=cmqc.MQMO_MATCH_MSG_ID, MsgId=msg_id)
+            # It may have expired.
+            if (got := get_or_none(connection, self._transmission, wanted)) is not None:
+                connection.put(queue, Message(forwarded_descriptor(got.md), got.data), _PUT)
+            self.answered()
+        connection.commit()
+        self._events.removed(msg_ids)
+
+    def _opened_soon(self, connection: Connection, share: SharedSubscription) -> int:
+        """Open the queue of a subscription, if necessary after another shard has done so. Raises MQError."""
+        until = time.monotonic() + _RETRY
+        while True:
+            try:
+                return opened_queue(connection, share)
+            except MQError as error:
+                if error.reason not in _IN_USE or time.monotonic() > until:
+                    raise
+                self._pause(0.05)
+
+    def _look_at_depths(self, connection: Connection) -> None:
+        """Remove the oldest messages of queues that are longer than the limit."""
+        now = time.monotonic()
+        if now < self._depths_at:
+            return
+        self._depths_at = now + _DEPTH_INTERVAL
+        for name in list(self._shares):
+            try:
+                self._limit_depth(connection, name)
+            except MQError as error:
+                raise_if_lost(error)
+                self._fail(name, error)
+
+    def _limit_depth(self, connection: Connection, name: str) -> None:
+        queue = self._queue(connection, name)
+        if queue is None:
+            return
+        (depth, most), _ = connection.inquire(queue, (cmqc.MQIA_CURRENT_Q_DEPTH, cmqc.MQIA_MAX_Q_DEPTH))
+        self.answered()
+        limit = self._limit()
+        most = min(limit.messages, int(most * _NEARLY_FULL))
+        removed = 0
+        while removed < depth - most:
+            count = self._remove_oldest(connection, queue, name, min(_BATCH, depth - most - removed), limit)
+            if not count:
+                break
+            removed += count
+        if removed:
+            log.warning(
+                "MQB4221W removed the %d oldest messages of shared subscription %s: more than %d messages wait",
+                removed,
+                self._written(name),
+                most,
+            )
+            self._events.limited_share(name, removed)
+
+    def _remove_oldest(self, connection: Connection, queue: int, name: str, number: int, limit: ShareLimit) -> int:
+        count = 0
+        for _ in range(number):
+            got = get_or_none(connection, queue, GetOptions(Options=_GET))
+            self.answered()
+            if got is None:
+                break
+            count += 1
+            persistent = got.md.Persistence == cmqc.MQPER_PERSISTENT
+            if limit.dead_letters and persistent and self._events.may_dead_letter(name, len(got.data)):
+                why = f"too many messages wait for shared subscription {self._written(name)}"
+                try:
+                    self._dead_letters.put(got.md, got.data, cmqc.MQRC_Q_FULL, why)
+                except DeadLetterRefused:
+                    # Without the message, which is discarded like those for which there is no room.
+                    log.warning("MQB4222W discarded a message of shared subscription %s: %s", self._written(name), why)
+        connection.commit()
+        return count
+
+
+def opened_queue(connection: Connection, share: SharedSubscription) -> int:
+    """Open the queue of a shared subscription, apart from the subscription. Raises MQError."""
+    handle, destination = resume_share(connection, share)
+    _, (queue,) = connection.inquire(destination, (cmqc.MQCA_Q_NAME,))
+    connection.close(destination)
+    connection.close(handle)
+    return connection.open(MQOD(ObjectName=queue.strip()), _SHARED)
