@@ -13,13 +13,14 @@ from typing import TypeVar
 import pytest
 
 from bridge.config.queue_manager import SHARE_MEMBERS_QUEUE
-from bridge.mq.backend import SubscriptionRequest, UnitOfWork
+from bridge.mq.backend import ShareLimit, SubscriptionRequest, UnitOfWork
 from bridge.mq.embedded.queuemanager import QueueManager
+from bridge.mq.ibm import share_receiver
 from bridge.mq.ibm.backend import IbmBackend
 from bridge.mq.mqi import MQOD
 from bridge.telemetry.message import Message
 from bridge.telemetry.shard import Shard
-from bridge.telemetry.subscription import SHARED, shared_subscription
+from bridge.telemetry.subscription import SHARED, SharedSubscription, shared_subscription
 from bridge.telemetry.transmission import Transmission
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
@@ -44,6 +45,7 @@ class ShardBackend:
         made: list[tuple[str, BreakableConnection]] | None = None,
     ) -> None:
         self.backend: IbmBackend = backend_of(manager, fault, shard=Shard(number, 2), made=made, probe_interval=0.1)
+        self.backend.share_limit = ShareLimit(1_000, False)
         self.delivered: list[Transmission] = []
         self._changed = asyncio.Event()
 
@@ -56,9 +58,10 @@ class ShardBackend:
         self.delivered += batch
         self._changed.set()
 
-    async def join(self) -> None:
-        request = SubscriptionRequest(SHARE.written, SHARED, retained=False)
-        assert await self.soon(self.backend.subscribe(NAME, [request], durable=True, user="", member="m")) == [0]
+    async def join(self, share: SharedSubscription = SHARE) -> None:
+        request = SubscriptionRequest(share.written, SHARED, retained=False)
+        joining = self.backend.subscribe(share.remote_queue_manager, [request], durable=True, user="", member="m")
+        assert await self.soon(joining) == [0]
 
     async def leave(self, waiting: Sequence[Transmission] = ()) -> None:
         assert await self.soon(self.backend.leave_share(SHARE, waiting)) == [0]
@@ -158,6 +161,25 @@ async def test_messages_reach_a_shard_wherever_the_connection_breaks(
         await exchange(queue_manager, fault)
         struck.add(fault.struck)
     assert {"open", "put", "get"} <= struck
+
+
+async def test_few_queues_are_open_at_a_time(queue_manager: QueueManager, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(share_receiver, "_MAX_QUEUES", 2)
+    define(queue_manager)
+    shard = ShardBackend(queue_manager, 0)
+    await shard.start()
+    shares = [shared_subscription(f"$share/{number}/t") for number in range(4)]
+    for share in shares:
+        await shard.join(share)
+    publish(queue_manager, 2)
+    for share in shares:
+        shard.backend.request_share(share, 10)
+    await shard.until_delivered(8)
+    for share in shares:
+        returned = [message for message in shard.delivered if message.client_id == share.remote_queue_manager]
+        assert len(returned) == 2
+        assert await shard.soon(shard.backend.return_to_share(share, returned)) == cmqc.MQRC_NONE
+    await stop(shard.backend)
 
 
 async def test_a_shard_that_hangs_while_it_changes_the_members_delays_no_other_requests(
