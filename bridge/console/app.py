@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from functools import partial
 from http import HTTPStatus
 from pathlib import Path
@@ -82,7 +82,7 @@ def application(console: Console) -> ASGIApp:
             Route("/login", _login_page),
             Route("/login", _log_in, methods=["POST"]),
             Route("/logout", _log_out, methods=["POST"]),
-            *(Route(one.path, one.answer, methods=[one.method]) for one in ENDPOINTS),
+            *_routes(),
         ],
         exception_handlers={
             LoginNeeded: _to_login,
@@ -97,6 +97,19 @@ def application(console: Console) -> ASGIApp:
     )
     app.state.console = console
     return PacedRequests(SecurityHeaders(app, console.configuration.admin.address), console.access, pace)
+
+
+def _routes() -> Iterator[Route]:
+    """Yield one route for each path, so that the header Allow of status 405 has all of its methods."""
+    paths: dict[str, dict[str, Endpoint]] = {}
+    for endpoint in ENDPOINTS:
+        paths.setdefault(endpoint.path, {})[endpoint.method] = endpoint
+    for path, methods in paths.items():
+        yield Route(path, partial(_answer, methods), methods=list(methods))
+
+
+async def _answer(methods: Mapping[str, Endpoint], request: Request) -> Response:
+    return await methods["GET" if request.method == "HEAD" else request.method].answer(request)
 
 
 # Exception handlers --------------------------------------------------------------------------------------------------
