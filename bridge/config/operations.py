@@ -66,15 +66,18 @@ class AdminConfig(Section):
     port: Port | None = None
     """TCP port. 0: any free port. None: no admin port."""
     token_file: SecretPath | None = None
-    """File with the access tokens of people and programs: lines `NAME:RIGHT:TOKEN`, where RIGHT is `read`, `change` or
-    `application`. None: `admin.tokens` in the data directory of an embedded queue manager, which the bridge creates with one
-    token, and no file for a queue manager of IBM MQ."""
+    """File with the access tokens of people and programs: lines `NAME:RIGHT:TOKEN`, where RIGHT is `read`, `operate`,
+    `change` or `application`. None: `admin.tokens` in the data directory of an embedded queue manager, which the bridge
+    creates with one token, and no file for a queue manager of IBM MQ."""
     applications: dict[ApplicationName, ApplicationConfig] = Field(default_factory=dict)
     """Applications that publish and call devices over HTTP, by the name of their token."""
     authentication: list[AuthenticationConfig] = Field(default_factory=list)
     """Further authentication methods for the console: the methods of a channel that check a user name and password."""
     administrators: list[Annotated[str, values.text(r"[!-~]{1,64}", "a user name without blanks")]] = Field(default=[])
-    """Users of `authentication` with the right to change. All others can only read."""
+    """Users of `authentication` with the right `change`."""
+    operators: list[Annotated[str, values.text(r"[!-~]{1,64}", "a user name without blanks")]] = Field(default=[])
+    """Users of `authentication` with the right `operate`: they disconnect clients, pause and resume mappings, start channels,
+    test and connect links, and retry dead letters. All others can only read."""
     open_metrics: Truth = True
     """Whether `/metrics` is available without a token. The metrics contain no client identifiers and no topics."""
     payloads: Truth = True

@@ -228,12 +228,10 @@ class Access:
             return None
         return self._tokens.holder(shown.strip())
 
-    def check_change(self, request: Request, who: Who, form: Mapping[str, str | bytes]) -> None:
+    def check_change(self, request: Request, who: Who, form: Mapping[str, str | bytes], right: Right) -> None:
         """Check that a change comes from a page of this console and is permitted. Raises Problem."""
         self.check_form(request, who, form)
-        if not who.may_change:
-            advice = ["Log in with a token that has the right `change`."]
-            raise RequestProblem(403, f"{who.name} may read, but not change anything", advice)
+        who.check(right)
 
     def check_form(self, request: Request, who: Who, form: Mapping[str, str | bytes]) -> None:
         """Check that a form comes from a page of this console and of the same login. Raises Problem."""
@@ -263,7 +261,9 @@ class Access:
             authentication = self._bridge.authentication
             user, seconds = await self._authenticated(str(form.get("user", "")), str(form.get("password", "")), address)
             name = f"user {user}"
-            right = Right.CHANGE if user in self._config.administrators else Right.READ
+            config = self._config
+            right = Right.OPERATE if user in config.operators else Right.READ
+            right = Right.CHANGE if user in config.administrators else right
             identifier = self._logins.begin(name, right, seconds=seconds, authentication=authentication)
         audit_log.note("console login", user=name, address=address, right=right)
         return identifier

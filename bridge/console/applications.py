@@ -47,7 +47,7 @@ def problem_of(error: ApplicationFailed) -> RequestProblem:
 class PayloadQuery(msgspec.Struct, kw_only=True):
     """The fields of a message."""
 
-    topic: str
+    topic: Annotated[str, msgspec.Meta(min_length=1, max_length=10_240)]
     qos: Annotated[int, msgspec.Meta(ge=0, le=2)] = 1
     #: seconds after which the message expires
     expiry: Annotated[int, msgspec.Meta(ge=1, le=0xFFFF_FFFF)] | None = None

@@ -25,6 +25,8 @@ class Right(StrEnum):
     """A right at the admin port."""
 
     READ = "read"
+    #: to read, disconnect clients, pause, resume and start, test and connect links, and retry dead letters
+    OPERATE = "operate"
     CHANGE = "change"
     #: to publish and to call devices as an application of the configuration, and nothing else
     APPLICATION = "application"
@@ -37,7 +39,8 @@ class Right(StrEnum):
 
 _INCLUDED: Final = {
     Right.READ: frozenset({Right.READ}),
-    Right.CHANGE: frozenset({Right.READ, Right.CHANGE}),
+    Right.OPERATE: frozenset({Right.READ, Right.OPERATE}),
+    Right.CHANGE: frozenset({Right.READ, Right.OPERATE, Right.CHANGE}),
     Right.APPLICATION: frozenset({Right.APPLICATION}),
 }
 _EXPECTED: Final = f"NAME:RIGHT:TOKEN, with RIGHT {', '.join(Right)} and a TOKEN of {SHORTEST} characters or more"
