@@ -380,8 +380,8 @@ def _unknown_names(mapping: AnyMapping, source: str | None, destination: str | N
     captures = names_of(mapping, pattern_of(source).names if source is not None else ())
     texts = {"its destination": destination}
     for section in ("limit", "changes"):
-        options = getattr(mapping, section)
-        texts |= {f"{section}.{key}": getattr(options, key, None) for key in ("per", "of")}
+        if (options := getattr(mapping, section)) is not None:
+            texts |= {f"{section}.{key}": getattr(options, key, None) for key in ("per", "of")}
     for place, text in texts.items():
         for name in _names_without_default(text):
             if "." not in name and not name.startswith(("$", "@")) and name not in WORDS and name not in captures:
