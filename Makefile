@@ -45,7 +45,7 @@ $(VENV)/.unit: $(VENV)/.ready-test
 	    $(patsubst %,--ignore=tests/unit/%.py,$(CAMPAIGNS))
 
 CAMPAIGNS := $(addprefix service/mappings/test_,guarantees blocked_queues session_changes) \
-    $(addprefix mq/ibm/test_,backend acceptance) mqtt/test_delivery_model
+    $(addprefix mq/ibm/test_,backend acceptance share_receiver) mqtt/test_delivery_model
 
 # Campaigns that take too long for every change. The bridge compiled. More examples of each property. The newest packages.
 test-slow: $(VENV)/.ready-test

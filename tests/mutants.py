@@ -138,7 +138,7 @@ MUTANTS = (
         UNIT + "service/test_quotas.py",
     ),
     Mutant(
-        "service/delivery.py",
+        "service/shares.py",
         "transmission.user_data = member.user_data",
         "pass",
         UNIT + "service/test_sharing.py " + UNIT + "service/test_shares_model.py",

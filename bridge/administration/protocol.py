@@ -32,6 +32,8 @@ class Request(msgspec.Struct, Generic[T_co], kw_only=True, tag_field="command"):
 
     #: whether the request changes something
     CHANGES: ClassVar[bool] = False
+    #: whether users with the right `operate` may perform the change
+    OPERATES: ClassVar[bool] = False
     #: whether the audit log records the request although it changes nothing
     AUDITED: ClassVar[bool] = False
     #: the fields that neither the log nor the audit log may contain

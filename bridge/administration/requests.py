@@ -102,6 +102,7 @@ class StartChannel(Request[None], tag="channel start"):
     """Start a stopped channel."""
 
     CHANGES = True
+    OPERATES = True
 
     name: ChannelName
 
@@ -210,6 +211,7 @@ class DisconnectClients(ClientSelection[None], tag="client disconnect"):
     """Disconnect clients. Their sessions and their backlogs are kept."""
 
     CHANGES = True
+    OPERATES = True
 
 
 class PurgeClients(ClientSelection[None], tag="client purge"):
@@ -479,6 +481,7 @@ class RetryDeadLetters(DeadLetterRequest[None], tag="dlq retry"):
     """Put dead-lettered messages to their destinations again."""
 
     CHANGES = True
+    OPERATES = True
 
     #: a queue for all messages, or blank for their original destinations
     to: str = ""
@@ -550,6 +553,7 @@ class TestLink(Request[None], tag="link test"):
     """Test a new connection to a link's broker. The lines of the answer describe the result."""
 
     AUDITED = True
+    OPERATES = True
 
     name: LinkName
 
@@ -558,6 +562,7 @@ class ConnectLink(Request[None], tag="link connect"):
     """Connect a link now, instead of after the pause between two attempts."""
 
     CHANGES = True
+    OPERATES = True
 
     name: LinkName
 
@@ -573,6 +578,7 @@ class PauseMapping(Request[None], tag="mapping pause"):
     """
 
     CHANGES = True
+    OPERATES = True
 
     name: MappingName
 
@@ -581,6 +587,7 @@ class ResumeMapping(Request[None], tag="mapping resume"):
     """Resume a paused mapping, starting with the messages that have arrived meanwhile."""
 
     CHANGES = True
+    OPERATES = True
 
     name: MappingName
 

@@ -28,7 +28,9 @@ LIVE: Final = frozenset(
     )
 )
 #: Settings of the section `admin` that a running bridge can apply.
-LIVE_OF_ADMIN: Final = frozenset({"authentication", "administrators", "open_metrics", "payloads"})
+LIVE_OF_ADMIN: Final = frozenset(
+    {"applications", "authentication", "administrators", "operators", "open_metrics", "payloads"}
+)
 
 
 def settings_of(configuration: Configuration) -> Iterator[Setting]:

@@ -282,6 +282,7 @@ def lacking(configuration: Configuration) -> Iterator[str]:
     yield from _of_traces(configuration.traces)
     if any(pipeline.enabled for pipeline in configuration.pipelines.values()) and find_spec("pyspark") is None:
         yield f"pipelines: pyspark is not installed; `{install('spark')}` installs it"
+    yield from _of_applications(configuration)
     yield from _readable_by_others(configuration)
     yield from _expired(configuration)
     settings = configuration.queue_manager
@@ -294,6 +295,25 @@ def lacking(configuration: Configuration) -> Iterator[str]:
         yield from _unreadable("queue_manager", password_file=settings.password_file, token_file=settings.token_file)
         if settings.tls is not None:
             yield from _unreadable("queue_manager.tls", **settings.tls.files)
+
+
+def _of_applications(configuration: Configuration) -> Iterator[str]:
+    """Yield a line for each application that cannot send requests."""
+    if not configuration.admin.applications:
+        return
+    if configuration.admin.port is None:
+        yield "admin.applications: no application can connect without admin.port"
+        return
+    from bridge.security.tokens import Right, TokenFile
+
+    path = configuration.token_file_path
+    if path is not None and path.exists() and not os.access(path, os.R_OK):
+        return  # only the user of the bridge can read it
+    names = set() if path is None else TokenFile(path).names(Right.APPLICATION)
+    for name in configuration.admin.applications:
+        if name not in names:
+            where = "there is no token file (admin.token_file)" if path is None else f"{path} has no line"
+            yield f"admin.applications.{name}: {where} `{name}:{Right.APPLICATION}:TOKEN`"
 
 
 def _readable_by_others(configuration: Configuration) -> Iterator[str]:

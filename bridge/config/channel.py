@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import AfterValidator, Field, PrivateAttr, ValidationInfo, field_validator, model_validator
 
@@ -50,6 +50,9 @@ class WebSocketConfig(Section):
 
 class ChannelConfig(Section):
     """A telemetry channel: a listener for MQTT clients and its rules (MQ: `DEFINE CHANNEL CHLTYPE(MQTT)`)."""
+
+    #: whether clients are authenticated before CONNECT, by other means
+    AUTHENTICATED: ClassVar[bool] = False
 
     name: ChannelName = "PLAIN.MQTT"
     """Name of the channel. Must be unique."""

@@ -8,7 +8,7 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 from bridge.config import values
 from bridge.config.authentication import AuthenticationConfig, each_kind_once
 from bridge.config.tls import ListenerTlsConfig
-from bridge.config.values import Address, FilePath, Port, SecretPath, Section, Truth
+from bridge.config.values import Address, FilePath, Port, SecretPath, Section, Truth, UserName
 
 LogLevel = Literal["debug", "info", "warning", "error"]
 LogFormat = Literal["text", "json"]
@@ -19,6 +19,38 @@ TOKEN_FILE = "admin.tokens"
 
 CLIENT_HISTORY = "client-history.db"
 """Name of the history of clients in the data directory of an embedded queue manager."""
+
+MAX_REQUESTS = 100
+"""Maximum number of requests of all applications in progress. Each has a connection to the admin port."""
+
+ApplicationName = Annotated[
+    str,
+    values.text(
+        r"[A-Za-z0-9][A-Za-z0-9._-]{0,19}", "the name of an application: 1 to 20 letters, digits, '.', '_' or '-'"
+    ),
+]
+
+
+class ApplicationConfig(Section):
+    """An application that publishes and calls devices over HTTP, with the token of its name (right `application`)."""
+
+    mq_user: UserName
+    """MQ user of the application. The queue manager checks its authorities, as for an MQTT client."""
+    publish_topics: list[Annotated[str, values.topic_filter]] | None = None
+    """Topic filters that the application may publish to. None: no restriction."""
+    reply_topics: list[Annotated[str, values.topic_filter]] = Field(default=[])
+    """Topic filters of the topics that the application may specify as `reply_topic` of a call, for devices that do not know
+    Response Topic. Replies to the Response Topic need no entry: it is below `replies/NAME`."""
+    publish_rate: Annotated[float, values.number(1)] | None = 100.0
+    """Maximum average number of requests per second, with a burst of two seconds. Further requests get status 429. None: no
+    limit."""
+    requests: Annotated[int, values.integer(1, MAX_REQUESTS)] = 20
+    """Maximum number of requests in progress, above all calls that wait for a reply. Further requests get status 429. All
+    applications together have at most 100."""
+    call_timeout: Annotated[float, values.duration(0.1, 600)] = 30.0
+    """Seconds that a call waits for its reply, unless it asks for less. Then it gets status 504."""
+    max_payload: Annotated[int, values.size(1, 64 * values.MIB)] = values.MIB
+    """Maximum size of a payload in bytes. A request with a larger one gets status 413."""
 
 
 class AdminConfig(Section):
@@ -34,18 +66,33 @@ class AdminConfig(Section):
     port: Port | None = None
     """TCP port. 0: any free port. None: no admin port."""
     token_file: SecretPath | None = None
-    """File with the access tokens of people and programs: lines `NAME:RIGHT:TOKEN`, where RIGHT is `read` or `change`. None:
-    `admin.tokens` in the data directory of an embedded queue manager, which the bridge creates with one token, and no file
-    for a queue manager of IBM MQ."""
+    """File with the access tokens of people and programs: lines `NAME:RIGHT:TOKEN`, where RIGHT is `read`, `operate`,
+    `change` or `application`. None: `admin.tokens` in the data directory of an embedded queue manager, which the bridge
+    creates with one token, and no file for a queue manager of IBM MQ."""
+    applications: dict[ApplicationName, ApplicationConfig] = Field(default_factory=dict)
+    """Applications that publish and call devices over HTTP, by the name of their token."""
     authentication: list[AuthenticationConfig] = Field(default_factory=list)
     """Further authentication methods for the console: the methods of a channel that check a user name and password."""
     administrators: list[Annotated[str, values.text(r"[!-~]{1,64}", "a user name without blanks")]] = Field(default=[])
-    """Users of `authentication` with the right to change. All others can only read."""
+    """Users of `authentication` with the right `change`."""
+    operators: list[Annotated[str, values.text(r"[!-~]{1,64}", "a user name without blanks")]] = Field(default=[])
+    """Users of `authentication` with the right `operate`: they disconnect clients, pause and resume mappings, start channels,
+    test and connect links, and retry dead letters. All others can only read."""
     open_metrics: Truth = True
     """Whether `/metrics` is available without a token. The metrics contain no client identifiers and no topics."""
     payloads: Truth = True
     """Whether the console shows message contents to users with the right to read. If false, it shows sizes and headers
     only."""
+
+    @field_validator("applications")
+    @classmethod
+    def _requests_together(cls, applications: dict[str, ApplicationConfig]) -> dict[str, ApplicationConfig]:
+        together = sum(application.requests for application in applications.values())
+        if together > MAX_REQUESTS:
+            raise values.refusal(
+                f"applications with at most {MAX_REQUESTS} `requests` together, not {together} (`requests` is 20 by default)"
+            )
+        return applications
 
     @field_validator("authentication")
     @classmethod

@@ -1,4 +1,4 @@
-"""Authentication and authorization at the admin port: bearer tokens and their file, logins and their cookies.
+"""Authentication and authorization at the admin port: bearer tokens, logins and their cookies.
 
 Programs send `Authorization: Bearer TOKEN`. People log in with a token, or as a user of `admin.authentication`. A cookie
 identifies their login, and each form carries the CSRF token of the login (OWASP: Session Management, Cross-Site Request
@@ -8,15 +8,11 @@ Forgery Prevention).
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import hmac
 import logging
-import os
 import secrets
 import time
 from collections.abc import Callable, Mapping
-from enum import StrEnum
-from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -31,7 +27,7 @@ from bridge.console.bridge_access import BridgeAccess, NotRunning
 from bridge.console.forms import RequestProblem
 from bridge.security import audit_log, authenticator
 from bridge.security.authenticators import ChannelAuthentication
-from bridge.security.secret_file import readable_by_others
+from bridge.security.tokens import Right, Token, TokenFile, digest_of
 
 log = logging.getLogger(__name__)
 
@@ -49,109 +45,6 @@ _FREE, _MAX_DELAY, _MAX_DELAYED = 5, 30.0, 8
 AUTHENTICATION_TIMEOUT: Final = 30.0
 #: The name of the admin port for authenticators.
 _CHANNEL: Final = "admin"
-
-
-# Tokens --------------------------------------------------------------------------------------------------------------
-
-#: Maximum size of a token file in bytes, and minimum length of a token: a shorter one could be guessed.
-FILE_SIZE, SHORTEST = 65_536, 16
-_EXPECTED = f"NAME:RIGHT:TOKEN, with RIGHT read or change and a TOKEN of {SHORTEST} characters or more"
-
-
-class Right(StrEnum):
-    """A right at the admin port."""
-
-    READ = "read"
-    CHANGE = "change"
-
-
-class Token(msgspec.Struct, frozen=True):
-    """A token, of which only a digest is kept."""
-
-    name: str
-    right: Right
-    digest: bytes
-
-
-class TokenFile:
-    """The tokens of a file, which is read again after changes. An unreadable file contains no tokens."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._seen: tuple[int, int, int] | None = None
-        self._tokens: list[Token] = []
-
-    def holder(self, shown: str) -> Token | None:
-        """Return the matching token, or None. All comparisons take the same time."""
-        self._look()
-        digest = _digest(shown)
-        found = None
-        for token in self._tokens:
-            if hmac.compare_digest(token.digest, digest):
-                found = token
-        return found
-
-    def has(self, token: Token) -> bool:
-        """Return whether the file still contains a token. Otherwise its logins end."""
-        self._look()
-        return token in self._tokens
-
-    def _look(self) -> None:
-        try:
-            with self.path.open("rb") as file:
-                state = os.fstat(file.fileno())
-                seen = state.st_ino, state.st_mtime_ns, state.st_size
-                if seen == self._seen:
-                    return
-                data = file.read(FILE_SIZE + 1)
-        except OSError as error:
-            if self._seen is not None or self._tokens:
-                log.error("MQB9206E reading token file %s failed, rejecting all tokens: %s", self.path, error)
-            self._seen, self._tokens = None, []
-            return
-        self._seen = seen
-        self._tokens = list(self._read(data))
-        for line in readable_by_others(self.path):
-            log.warning("MQB9207W token file: %s", line)
-
-    def _read(self, data: bytes) -> list[Token]:
-        if len(data) > FILE_SIZE:
-            log.error("MQB9208E token file %s is longer than %d bytes: rejecting all tokens", self.path, FILE_SIZE)
-            return []
-        found = []
-        for number, line in enumerate(data.decode("utf-8", "replace").splitlines(), 1):
-            text = line.strip()
-            if not text or text.startswith("#"):
-                continue
-            # The content of the line must not be disclosed.
-            name, _, rest = text.partition(":")
-            right, _, token = rest.partition(":")
-            if not name or right not in tuple(Right) or len(token) < SHORTEST:
-                log.error(
-                    "MQB9209E token file %s, line %d: expected %s; ignoring the line", self.path, number, _EXPECTED
-                )
-                continue
-            found.append(Token(name, Right(right), _digest(token)))
-        return found
-
-
-def make_token_file(path: Path) -> None:
-    """Create a token file with one token, `admin`, with the right `change`, unless the file exists. Raises OSError."""
-    # With the same mode as the queue manager uses for its data directory, which may not exist yet.
-    path.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
-    try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    except FileExistsError:
-        return
-    with os.fdopen(descriptor, "w", encoding="ascii") as file:
-        file.write(
-            f"# NAME:RIGHT:TOKEN, where RIGHT is read or change\nadmin:{Right.CHANGE}:{secrets.token_urlsafe(32)}\n"
-        )
-
-
-def _digest(token: str) -> bytes:
-    # The time of a look-up by a digest reveals nothing about the token.
-    return hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest()
 
 
 # Logins --------------------------------------------------------------------------------------------------------------
@@ -211,7 +104,7 @@ class Logins:
                 del self._logins[min(keys, key=lambda key: self._logins[key].seen)]
         identifier = secrets.token_urlsafe(32)
         until = None if seconds is None else now + seconds
-        self._logins[_digest(identifier)] = Login(
+        self._logins[digest_of(identifier)] = Login(
             name, right, secrets.token_urlsafe(32), now, now, until, token, authentication
         )
         return identifier
@@ -221,12 +114,12 @@ class Logins:
 
         Only requests with user interaction (`by_hand`) extend a login.
         """
-        login = self._logins.get(_digest(identifier))
+        login = self._logins.get(digest_of(identifier))
         if login is None:
             return None
         now = self._clock()
         if self._is_over(login, now):
-            del self._logins[_digest(identifier)]
+            del self._logins[digest_of(identifier)]
             return None
         if by_hand:
             login.seen = now
@@ -234,7 +127,7 @@ class Logins:
 
     def end(self, identifier: str) -> None:
         """End a login."""
-        self._logins.pop(_digest(identifier), None)
+        self._logins.pop(digest_of(identifier), None)
 
     @staticmethod
     def _is_over(login: Login, now: float) -> bool:
@@ -244,6 +137,10 @@ class Logins:
 
 class AuthenticationUnavailable(Exception):
     """The credentials cannot be checked now. The text is for the log."""
+
+
+#: Begins the names of tokens.
+_TOKEN: Final = "token "
 
 
 class Who(msgspec.Struct, frozen=True, eq=False):
@@ -256,10 +153,25 @@ class Who(msgspec.Struct, frozen=True, eq=False):
     #: None for a program with a bearer token
     login: Login | None = None
 
+    def may(self, right: Right) -> bool:
+        """Return whether the user has a right."""
+        return right in self.right.included
+
     @property
     def may_change(self) -> bool:
-        """Whether the right is `change`."""
-        return self.right is Right.CHANGE
+        """Whether the user may change everything."""
+        return self.may(Right.CHANGE)
+
+    @property
+    def application(self) -> str:
+        """The name of the application whose token it is."""
+        return self.name.removeprefix(_TOKEN)
+
+    def check(self, right: Right) -> None:
+        """Raise RequestProblem if the user does not have a right."""
+        if not self.may(right):
+            text = f"{self.name} has the right `{self.right}`, and this needs `{right}`"
+            raise RequestProblem(403, text, ["Use a token that has this right."])
 
 
 class Access:
@@ -296,7 +208,7 @@ class Access:
             if token is None:
                 await self._no_token(address)
                 raise RequestProblem(401, "Unknown token", headers={"WWW-Authenticate": "Bearer"})
-            return Who(f"token {token.name}", token.right, address)
+            return Who(f"{_TOKEN}{token.name}", token.right, address)
         login = self._login(request, by_hand=REFRESH_HEADER not in request.headers)
         if login is None:
             return None
@@ -316,12 +228,10 @@ class Access:
             return None
         return self._tokens.holder(shown.strip())
 
-    def check_change(self, request: Request, who: Who, form: Mapping[str, str | bytes]) -> None:
+    def check_change(self, request: Request, who: Who, form: Mapping[str, str | bytes], right: Right) -> None:
         """Check that a change comes from a page of this console and is permitted. Raises Problem."""
         self.check_form(request, who, form)
-        if not who.may_change:
-            advice = ["Log in with a token that has the right `change`."]
-            raise RequestProblem(403, f"{who.name} may read, but not change anything", advice)
+        who.check(right)
 
     def check_form(self, request: Request, who: Who, form: Mapping[str, str | bytes]) -> None:
         """Check that a form comes from a page of this console and of the same login. Raises Problem."""
@@ -343,13 +253,17 @@ class Access:
             if token is None:
                 await self._no_token(address)
                 raise RequestProblem(403, "Unknown token")
-            name, right = f"token {token.name}", token.right
+            if token.right is Right.APPLICATION:
+                raise RequestProblem(403, "This is the token of an application", ["It cannot log in."])
+            name, right = f"{_TOKEN}{token.name}", token.right
             identifier = self._logins.begin(name, right, token=token)
         else:
             authentication = self._bridge.authentication
             user, seconds = await self._authenticated(str(form.get("user", "")), str(form.get("password", "")), address)
             name = f"user {user}"
-            right = Right.CHANGE if user in self._config.administrators else Right.READ
+            config = self._config
+            right = Right.OPERATE if user in config.operators else Right.READ
+            right = Right.CHANGE if user in config.administrators else right
             identifier = self._logins.begin(name, right, seconds=seconds, authentication=authentication)
         audit_log.note("console login", user=name, address=address, right=right)
         return identifier

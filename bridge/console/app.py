@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from functools import partial
 from http import HTTPStatus
 from pathlib import Path
@@ -21,21 +22,35 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 import bridge
+from bridge.administration.application import ApplicationFailed
 from bridge.administration.protocol import Request as AdministrationRequest
 from bridge.config.values import is_loopback
-from bridge.console import archive, clients, dead_letters, mappings, objects, operation, queues, topics, users
+from bridge.console import (
+    applications,
+    archive,
+    clients,
+    dead_letters,
+    mappings,
+    objects,
+    operation,
+    queues,
+    topics,
+    users,
+)
 from bridge.console.access import delete_cookies, set_cookie
+from bridge.console.applications import problem_of
 from bridge.console.bridge_access import NotRunning
 from bridge.console.console import Console, Done, Endpoint, ErrorReport, LoginNeeded, json_of, wants_json
 from bridge.console.forms import ANONYMOUS_SIZE, FORM_TYPES, RequestProblem, form_of, here, link, local
 from bridge.console.metrics import MetricsPage, health, readiness
 from bridge.console.pace import Pace, PacedRequests
+from bridge.security.tokens import Right
 
 log = logging.getLogger(__name__)
 
 ENDPOINTS: Final[list[Endpoint]] = [
     endpoint
-    for module in (operation, clients, topics, queues, objects, dead_letters, users, mappings, archive)
+    for module in (operation, clients, topics, queues, objects, dead_letters, users, mappings, archive, applications)
     for endpoint in module.routes.endpoints
 ]
 
@@ -52,7 +67,10 @@ def application(console: Console) -> ASGIApp:
             await console.live_views.stop()
 
     async def may_scrape(request: Request) -> bool:
-        return console.configuration.admin.open_metrics or await console.access.who(request) is not None
+        if console.configuration.admin.open_metrics:
+            return True
+        who = await console.access.who(request)
+        return who is not None and who.may(Right.READ)
 
     app = Starlette(
         routes=[
@@ -64,12 +82,13 @@ def application(console: Console) -> ASGIApp:
             Route("/login", _login_page),
             Route("/login", _log_in, methods=["POST"]),
             Route("/logout", _log_out, methods=["POST"]),
-            *(Route(one.path, one.answer, methods=[one.method]) for one in ENDPOINTS),
+            *_routes(),
         ],
         exception_handlers={
             LoginNeeded: _to_login,
             NotRunning: _report(lambda error: RequestProblem(503, f"The bridge is not available: {error}")),
             TimeoutError: _report(lambda error: RequestProblem(504, "The bridge did not answer in time")),
+            ApplicationFailed: _report(problem_of),
             RequestProblem: _report(lambda error: error),
             HTTPException: _report(_http_problem),
             Exception: _failed,
@@ -78,6 +97,19 @@ def application(console: Console) -> ASGIApp:
     )
     app.state.console = console
     return PacedRequests(SecurityHeaders(app, console.configuration.admin.address), console.access, pace)
+
+
+def _routes() -> Iterator[Route]:
+    """Yield one route for each path, so that the header Allow of status 405 has all of its methods."""
+    paths: dict[str, dict[str, Endpoint]] = {}
+    for endpoint in ENDPOINTS:
+        paths.setdefault(endpoint.path, {})[endpoint.method] = endpoint
+    for path, methods in paths.items():
+        yield Route(path, partial(_answer, methods), methods=list(methods))
+
+
+async def _answer(methods: Mapping[str, Endpoint], request: Request) -> Response:
+    return await methods["GET" if request.method == "HEAD" else request.method].answer(request)
 
 
 # Exception handlers --------------------------------------------------------------------------------------------------
@@ -184,12 +216,15 @@ def openapi() -> dict[str, Any]:
         content: dict[str, Any] = (
             {"*/*": {}} if _is_response(endpoint) else {"application/json": {"schema": next(outputs)}}
         )
-        if endpoint.method == "GET":
+        if endpoint.method == "GET" or endpoint.of_application:
             operation["parameters"] = [
                 {"name": name, "in": "query", "required": name in fields.get("required", ()), "schema": schema}
                 for name, schema in fields["properties"].items()
             ]
-        else:
+        if endpoint.of_application:
+            operation["description"] = inspect.cleandoc(endpoint.handler.__doc__ or "")
+            operation["requestBody"] = {"content": {"*/*": {}}}
+        elif endpoint.method == "POST":
             reference = {"$ref": f"#/components/schemas/{endpoint.input.__name__}"}
             forms = {kind: {"schema": reference} for kind in FORM_TYPES}
             operation["requestBody"] = {"content": forms}
@@ -210,7 +245,7 @@ def openapi() -> dict[str, Any]:
 _STATUSES: Final = {
     400: "A field is missing, or has a value that its schema does not permit.",
     401: "The token is missing or unknown.",
-    403: "The right `change` is missing, or the form was sent by a page of another site.",
+    403: "The token does not have the right, or the form was sent by a page of another site.",
     404: "What the request names does not exist.",
     408: "The form did not arrive in time.",
     409: "The bridge refused the request, it was performed only in part, or it must be confirmed.",
@@ -222,15 +257,27 @@ _STATUSES: Final = {
     503: "The bridge is starting, standing by or stopping, or does not keep up.",
     504: "The bridge did not answer in time.",
 }
+#: What they mean for requests of applications.
+_STATUSES_OF_APPLICATIONS: Final = {
+    403: "The token is not that of an application, or the application may not publish to the topic or receive replies.",
+    404: "Nobody has subscribed to the topic of a call.",
+    408: "The body did not arrive in time.",
+    409: "Another call waits for a reply to the same topic (`reply_topic`).",
+    413: "The payload is larger than `max_payload` of the application.",
+    422: "The topic, a property or the payload is not valid.",
+    429: "The application has too many requests in progress, or sends them too fast. Retry-After has the number of seconds.",
+    504: "No reply arrived in time. The device may still have acted.",
+}
 _FORM_ONLY: Final = frozenset({408, 413, 415})
 
 
 def _errors(endpoint: Endpoint) -> dict[str, Any]:
     """Return the responses of an endpoint other than success."""
     report = {"application/json": {"schema": {"$ref": f"#/components/schemas/{ErrorReport.__name__}"}}}
+    statuses = _STATUSES | (_STATUSES_OF_APPLICATIONS if endpoint.of_application else {})
     errors: dict[str, Any] = {
         str(status): {"description": text, "content": report}
-        for status, text in _STATUSES.items()
+        for status, text in statuses.items()
         if endpoint.method == "POST" or status not in _FORM_ONLY
     }
     if endpoint.changes:

@@ -6,13 +6,16 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from bridge.administration.application import ApplicationCall, ApplicationMessage
 from bridge.administration.protocol import Answer, Request
 from bridge.mq.mqi import Connection
+from bridge.mqtt.packets import Publish
 from bridge.security.authenticator import Authenticated, Presented
 from bridge.security.authenticators import ChannelAuthentication
 
 if TYPE_CHECKING:
     from bridge.config.models import Configuration
+    from bridge.service.applications import Applications
     from bridge.service.lifecycle import Bridge
 
 T = TypeVar("T")
@@ -60,6 +63,22 @@ class BridgeAccess:
         """The authentication of users, a new object after each reload. None until the bridge can check passwords."""
         authenticators = self.bridge.authenticators
         return None if authenticators is None else authenticators.admin
+
+    async def publish(self, application: str, message: ApplicationMessage) -> bool:
+        """Publish a message of an application, and return False if it is known to have no subscriber.
+
+        Raises NotRunning or ApplicationFailed.
+        """
+        return await self.run(lambda: self._applications().publish(application, message))
+
+    async def call(self, application: str, call: ApplicationCall) -> Publish:
+        """Publish a request of an application, and return its reply. Raises NotRunning or ApplicationFailed."""
+        return await self.run(lambda: self._applications().call(application, call))
+
+    def _applications(self) -> Applications:
+        if (refusal := self.bridge.refusal) is not None:
+            raise NotRunning(refusal)
+        return self.bridge.parts.applications
 
     def connect(self) -> Connection:
         """Return a new MQ connection for a thread of the console. Callable on any thread. Raises NotRunning or MQError."""

@@ -35,6 +35,7 @@ from bridge.console.live_views import LiveViews
 from bridge.console.navigation import GROUPS, match_page
 from bridge.log_messages.printable import LINE_LENGTH, printable
 from bridge.security import audit_log
+from bridge.security.tokens import Right
 from bridge.telemetry.subscription import user_data_in_words
 
 T = TypeVar("T")
@@ -93,11 +94,12 @@ class Console:
         """Whether message contents are shown."""
         return self.configuration.admin.payloads
 
-    async def visit(self, request: Request) -> Visit:
-        """Authenticate a request. Raises LoginNeeded or Problem."""
+    async def visit(self, request: Request, right: Right = Right.READ) -> Visit:
+        """Authenticate a request, which needs a right. Raises LoginNeeded or Problem."""
         who = await self.access.who(request)
         if who is None:
             raise LoginNeeded
+        who.check(right)
         request.state.who = who
         return Visit(self, request, who)
 
@@ -184,10 +186,22 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     output: Any
     #: blank for endpoints that return a response
     template: str = ""
-    #: a change, which needs the right `change`
     changes: bool = False
+    #: a change for which the right `operate` is sufficient
+    operates: bool = False
+    #: a request of an application: its fields are in the query, and its body is a payload
+    of_application: bool = False
     #: the question to ask before a change; `{}` stands for the selected names
     question: str = ""
+
+    @property
+    def right(self) -> Right:
+        """The right that a request needs."""
+        if self.of_application:
+            return Right.APPLICATION
+        if self.changes:
+            return Right.OPERATE if self.operates else Right.CHANGE
+        return Right.READ
 
     @property
     def summary(self) -> str:
@@ -197,15 +211,17 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
 
     async def answer(self, request: Request) -> Response:
         """Answer a request. Raises the exceptions for which the application has handlers."""
-        visit = await request.app.state.console.visit(request)
-        if self.method == "GET":
+        # A form of another site is reported before a missing right to change.
+        right = Right.READ if self.changes else self.right
+        visit = await request.app.state.console.visit(request, right)
+        if self.method == "GET" or self.of_application:
             return await self._page(visit, request.query_params.multi_items())
         form = await form_of(request)
         fields = dict(form)
         if not self.changes:
             visit.console.access.check_form(request, visit.who, fields)
             return await self._page(visit, [*request.query_params.multi_items(), *form])
-        visit.console.access.check_change(request, visit.who, fields)
+        visit.console.access.check_change(request, visit.who, fields, self.right)
         if self.question and not fields.get(CONFIRM_FIELD):
             return self._ask(visit, form)
         back = local(str(fields.get(BACK_FIELD) or "/"))
@@ -222,7 +238,7 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
         result = await self.handler(visit, query)
         if isinstance(result, Response):
             return result
-        if wants_json(visit.request):
+        if wants_json(visit.request) or not self.template:
             return json_of(result)
         return visit.console.render(self.template, visit.request, visit.who, page=result, query=query)
 
@@ -241,6 +257,10 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
+#: The rights that changes need, by their paths. Templates show only the buttons that a user may use.
+_RIGHTS: Final[dict[str, Right]] = {}
+
+
 class Routes:
     """The endpoints of a page module."""
 
@@ -255,20 +275,27 @@ class Routes:
         """Add a form that changes nothing."""
         return partial(self._add, method="POST", path=path, template=template)
 
-    def change(self, path: str, question: str = "") -> Callable[[T], T]:
-        """Add a change. If there is a question, the change must be confirmed."""
-        return partial(self._add, method="POST", path=path, changes=True, question=question)
+    def change(self, path: str, question: str = "", *, operates: bool = False) -> Callable[[T], T]:
+        """Add a change. If there is a question, the change must be confirmed.
+
+        `operates`: the right `operate` is sufficient.
+        """
+        return partial(self._add, method="POST", path=path, changes=True, question=question, operates=operates)
+
+    def application(self, path: str) -> Callable[[T], T]:
+        """Add a request of applications. Its function reads the payload from the body."""
+        return partial(self._add, method="POST", path=path, of_application=True)
 
     def show(self, path: str, request: type[protocol.Request[Any]], template: str) -> None:
         """Add a page with the result of an administration request. Its fields are those of the query."""
         output = result_type(request)
-        self.endpoints.append(
+        self._append(
             Endpoint(method="GET", path=path, handler=Visit.ask, input=request, output=output, template=template)
         )
 
     def request(self, path: str, request: type[protocol.Request[Any]], question: str = "") -> None:
         """Add a change that is an administration request. Its fields are those of the form."""
-        self.endpoints.append(
+        self._append(
             Endpoint(
                 method="POST",
                 path=path,
@@ -276,15 +303,21 @@ class Routes:
                 input=request,
                 output=Done,
                 changes=True,
+                operates=request.OPERATES,
                 question=question,
             )
         )
+
+    def _append(self, endpoint: Endpoint) -> None:
+        self.endpoints.append(endpoint)
+        if endpoint.changes:
+            _RIGHTS[endpoint.path] = endpoint.right
 
     def _add(self, handler: Any, **values: Any) -> Any:
         hints = get_type_hints(handler)
         output = hints.pop("return")
         _, given = hints.values()
-        self.endpoints.append(Endpoint(handler=handler, input=given, output=output, **values))
+        self._append(Endpoint(handler=handler, input=given, output=output, **values))
         return handler
 
 
@@ -324,7 +357,7 @@ def templates() -> Environment:
         "whole": partial(short, most=2 * LINE_LENGTH),
     }
     made = environment(Path(__file__).parent / "templates", filters)
-    made.globals |= {"link": link, "groups": GROUPS, "match_page": match_page}
+    made.globals |= {"link": link, "groups": GROUPS, "match_page": match_page, "right_of": _RIGHTS.__getitem__}
     return made
 
 

@@ -11,6 +11,7 @@ from bridge.administration import requests
 from bridge.administration.answers import DeadLetterContent, DeadLetterPage
 from bridge.console.console import Done, Routes, Visit
 from bridge.console.forms import RequestProblem
+from bridge.security.tokens import Right
 
 routes = Routes()
 
@@ -92,10 +93,12 @@ async def export(visit: Visit, query: DeadLetterSelection) -> Response:
     return Response(lines, media_type="application/x-ndjson", headers={"Content-Disposition": name})
 
 
-@routes.change("/dead-letters/retry")
+@routes.change("/dead-letters/retry", operates=True)
 async def retry(visit: Visit, form: RetryForm) -> Done:
-    """Put messages to their destinations again."""
+    """Put messages to their destinations again. Another queue needs the right `change`."""
     form.check()
+    if form.to:
+        visit.who.check(Right.CHANGE)
     return await visit.change(
         requests.RetryDeadLetters(to=form.to, **form.fields()), to="/dead-letters" if form.ids else ""
     )

@@ -96,6 +96,23 @@ def _kinds(struct: type) -> tuple[frozenset[str], frozenset[str]]:
     return lists, frozenset(name for name, hint in hints.items() if hint == str | None)
 
 
+async def body_of(request: Request, most: int) -> bytes:
+    """Return the body of a request of at most `most` bytes. Raises Problem."""
+    chunks, size = [], 0
+    try:
+        async with asyncio.timeout(TIMEOUT):
+            async for chunk in request.stream():
+                size += len(chunk)
+                if size > most:
+                    raise RequestProblem(413, f"The body has at most {most:,} bytes")
+                chunks.append(chunk)
+    except TimeoutError as error:
+        raise RequestProblem(408, f"The body did not arrive within {TIMEOUT:g} s") from error
+    except ClientDisconnect as error:
+        raise RequestProblem(400, "The body did not arrive") from error
+    return b"".join(chunks)
+
+
 async def form_of(request: Request, most: int = SIZE) -> list[tuple[str, str | bytes]]:
     """Return the fields of a form of at most `most` bytes. Raises Problem.
 

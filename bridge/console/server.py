@@ -14,21 +14,22 @@ from typing import Any, Final, TypeVar, cast
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from bridge.config.operations import MAX_REQUESTS
 from bridge.config.values import endpoint
-from bridge.console.access import make_token_file
 from bridge.console.app import application
 from bridge.console.bridge_access import BridgeAccess
 from bridge.console.console import Console
 from bridge.console.pace import TURN
 from bridge.security.authenticator import network_of
 from bridge.security.tls import ListenerTls, reason_of
+from bridge.security.tokens import make_token_file
 from bridge.service.lifecycle import Bridge
 
 log = logging.getLogger(__name__)
 
 #: Maximum time to receive the head of a request, from the connection or the previous answer, in seconds.
 HEAD_TIMEOUT: Final = 10.0
-#: Number of connections above which a new one replaces one that waits for a request.
+#: Number of connections that wait for a request above which a new one replaces one of them.
 MAX_CONNECTIONS: Final = 64
 
 
@@ -69,7 +70,7 @@ class HttpProtocol(H11Protocol):
         waiting = [
             one for one in self.connections if isinstance(one, HttpProtocol) and one is not self and one._is_waiting
         ]
-        if waiting:
+        if len(waiting) >= MAX_CONNECTIONS:  # others wait for the reply to a call
             waiting.sort(key=lambda one: one._awaited_since)
             oldest = to_replace({one: one._network for one in waiting})
             oldest._stop_waiting()
@@ -195,7 +196,7 @@ class TlsArrival(asyncio.Protocol):
 
 
 #: Maximum number of connections that wait to be accepted, and number of connections above which requests are rejected.
-BACKLOG, LIMIT_CONCURRENCY = 64, 2 * MAX_CONNECTIONS
+BACKLOG, LIMIT_CONCURRENCY = 64, 2 * MAX_CONNECTIONS + MAX_REQUESTS
 #: Seconds for requests in progress to end when the bridge stops.
 STOP_TIMEOUT = 2.0
 

@@ -378,13 +378,18 @@ def _names_without_default(text: str | None) -> Iterator[str]:
 def _unknown_names(mapping: AnyMapping, source: str | None, destination: str | None) -> Iterator[str]:
     """Yield a warning for each name that can only be a message property. Messages without it are dead-lettered."""
     captures = names_of(mapping, pattern_of(source).names if source is not None else ())
-    for name in _names_without_default(destination):
-        if "." not in name and not name.startswith(("$", "@")) and name not in WORDS and name not in captures:
-            known = f" (captures: {', '.join(captures)})" if captures else ""
-            yield (
-                f"{{{name}}} in its destination is not a capture{known}, so it is a message property: a message without"
-                " it goes to the dead-letter queue"
-            )
+    texts = {"its destination": destination}
+    for section in ("limit", "changes"):
+        if (options := getattr(mapping, section)) is not None:
+            texts |= {f"{section}.{key}": getattr(options, key, None) for key in ("per", "of")}
+    for place, text in texts.items():
+        for name in _names_without_default(text):
+            if "." not in name and not name.startswith(("$", "@")) and name not in WORDS and name not in captures:
+                known = f" (captures: {', '.join(captures)})" if captures else ""
+                yield (
+                    f"{{{name}}} in {place} is not a capture{known}, so it is a message property: a message without it goes"
+                    " to the dead-letter queue"
+                )
 
 
 def _received(mapping: ToMqMapping) -> Iterator[str]:

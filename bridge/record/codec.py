@@ -318,7 +318,7 @@ class _Compiler:
             try:
                 result.append(write_fields(document))
                 return
-            except (KeyError, ValueError, AttributeError):
+            except (KeyError, ValueError, AttributeError, TypeError):
                 pass
             name = None
             try:
@@ -524,7 +524,7 @@ def _compiled_reader(names: Sequence[str], readers: Sequence[FieldReader], field
 
 
 def _compiled_writer(entries: Sequence[_Entry], fields: FieldCodecs) -> Callable[[dict[str, Any]], bytes]:
-    """Return a function that makes the bytes of an object that has all fields. Raises KeyError, ValueError, AttributeError.
+    """Return a function that makes the bytes of an object that has all fields. It raises an error for any other object.
 
     Texts that follow each other are encoded together. One that is too long changes the length of the result.
     """

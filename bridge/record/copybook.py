@@ -13,6 +13,7 @@ from typing import Final, Literal
 
 import msgspec
 
+from bridge.files import regular_content
 from bridge.record.picture import Picture, PictureError, picture_of
 
 #: Limits of hostile copybooks: bytes of all files, words after COPY REPLACING, nested COPY statements.
@@ -78,7 +79,7 @@ class CopybookFiles:
         """Return the content of a file in the directory of the copybook, or None if it does not exist. Raises OSError."""
         if name not in self.contents:
             try:
-                self.contents[name] = (self.path.parent / name).read_bytes()
+                self.contents[name], _ = regular_content(self.path.parent / name, MAX_SIZE + 1)
             except FileNotFoundError:
                 self.contents[name] = None
         return self.contents[name]

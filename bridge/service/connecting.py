@@ -161,7 +161,7 @@ class Handshake:
         if blocked := service.channel_authentication.at_work.blocked_address(client.transport.address):
             raise Rejected(ConnackCode.NOT_AUTHORIZED, blocked)
         if client.protocol.authentication_method is None and not self._authentication.asks:
-            return self._admitted_identity(Authenticated(packet.user_name, verified=False))
+            return self._admitted_identity(Authenticated(packet.user_name, verified=client.channel.AUTHENTICATED))
         await asyncio.sleep(0)  # timeouts need a task
         address, user = client.transport.address, packet.user_name or ""
         attempt = service.failed_connects.begin(address, user, config.failed_connects, config.connect_timeout)

@@ -41,6 +41,7 @@ from bridge.service.activity import Activity, HistoryRecorder
 from bridge.service.administration.commanded_channels import CommandedChannels
 from bridge.service.administration.handlers import Administration, Wait, lines_of, waiting_status
 from bridge.service.administration.parts import Parts, QueueManagerConnection
+from bridge.service.applications import Applications
 from bridge.service.channels import ChannelError, Channels
 from bridge.service.client_handler import handlers_of
 from bridge.service.client_history import ClientEventHistory, HistoryUnavailable
@@ -310,6 +311,12 @@ class Bridge:
             host=host,
             service=service,
             channels=channels,
+            applications=Applications(
+                handlers_of(service),
+                configuration.admin.applications,
+                configuration.limits.pending_bytes,
+                service.limit_hits.note,
+            ),
             table_files=TableFiles(configuration.tables),
             mappings=Mappings(
                 _environment(host, configuration, service, archive, traces),
@@ -444,20 +451,29 @@ class Bridge:
 
     async def answer(self, request: Request[Any], user: str) -> Answer:
         """Answer an administration request of a user, in any state of the bridge."""
-        if self.administration is not None and self.state is not BridgeState.STANDING_BY:
+        refusal = self.refusal
+        if refusal is None:
+            assert self.administration is not None
             return await self.administration.answer(request, user)
         if isinstance(request, ShowLog) and self.log_tail is not None:
             return Answer(result=msgspec.Raw(msgspec.json.encode(lines_of(self.log_tail, request))))
         status = waiting_status(self.configuration, self.state, self.started_at, self._wait, self.host)
         if not isinstance(request, ShowStatus | ListProblems):
-            line = (
-                f"the bridge is {self.state} and waits for {self._wait.what}; queue manager {status.queue_manager} "
-                f"{status.queue_manager_state}"
-            )
-            return Answer(ok=False, lines=[line])
+            return Answer(ok=False, lines=[refusal])
         status.problems = await self._current_problems()
         result = status.problems if isinstance(request, ListProblems) else status
         return Answer(result=msgspec.Raw(msgspec.json.encode(result)))
+
+    @property
+    def refusal(self) -> str | None:
+        """Why the bridge cannot answer requests, or None if it can."""
+        if self.administration is not None and self.state is not BridgeState.STANDING_BY:
+            return None
+        status = waiting_status(self.configuration, self.state, self.started_at, self._wait, self.host)
+        return (
+            f"the bridge is {self.state} and waits for {self._wait.what}; queue manager {status.queue_manager} "
+            f"{status.queue_manager_state}"
+        )
 
     async def _current_problems(self) -> list[Problem]:
         return [] if self.problems is None else await self.problems.current()
@@ -496,6 +512,7 @@ class Bridge:
         parts.service.retire()
         parts.channels.stop_listening()
         parts.channels.abort()
+        await parts.applications.end()
         await parts.mappings.stop()
         parts.activity.end()
         parts.publishers.end()
@@ -506,11 +523,13 @@ class Bridge:
         """Take no more messages from clients."""
         parts.host.telemetry_channels.running = RunningChannels()
         parts.channels.stop_listening()
+        parts.applications.stop_input()
 
     async def _end_clients(self, parts: Parts) -> None:
         """Send the answers of all units of work in progress, and close the connections."""
         await parts.service.flush()
         parts.service.hold_wills()
+        await parts.applications.end()
         await parts.channels.end()
 
     async def _report_progress(self) -> None:

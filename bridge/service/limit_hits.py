@@ -13,8 +13,9 @@ import msgspec
 CALM: Final = 60.0
 #: The limits that are counted, so that their counters exist from the start: options of `limits` and of channels. MAXDEPTH is
 #: that of the transmission queue, `mapping_backlog` is `waiting_bytes` and `waiting_total` for a mapping that reads a topic,
-#: `max_keys` belongs to `limit` and `changes` of a mapping, `shard` counts clients of other shards, and `open_files` is the
-#: limit of the operating system.
+#: `max_keys` belongs to `limit` and `changes` of a mapping, `shard` counts clients of other shards, `application_requests`
+#: and `application_rate` are `requests` and `publish_rate` of an application, and `open_files` is the limit of the operating
+#: system.
 LIMITS: Final = (
     "waiting_bytes",
     "waiting_total",
@@ -42,6 +43,8 @@ LIMITS: Final = (
     "max_packet_size",
     "proxies",
     "shard",
+    "application_requests",
+    "application_rate",
     "open_files",
 )
 #: The maximum number of names kept for a limit.

@@ -136,6 +136,20 @@ DESCRIPTIONS: Final = {
         "Correct the rule of the load balancer, or give the client the address of its shard: `mqbridge group shard CLIENT`.",
         "connection",
     ),
+    "application_requests": Limit(
+        "application {} has too many requests in progress (requests of admin.applications)",
+        "mqbridge client list --channel HTTP.APPLICATIONS",
+        "See whether the devices that it calls answer, send fewer requests at a time, or raise `requests` of the application"
+        " and run `mqbridge reload`.",
+        "request",
+    ),
+    "application_rate": Limit(
+        "application {} sends requests too fast (publish_rate of admin.applications)",
+        "mqbridge client list --channel HTTP.APPLICATIONS",
+        "Correct the application, which must wait as Retry-After says, or raise `publish_rate` of the application and run"
+        " `mqbridge reload`.",
+        "request",
+    ),
     "proxies": Limit(
         "{} is not a proxy of its channel",
         _LOG,

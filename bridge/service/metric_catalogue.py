@@ -123,6 +123,11 @@ METRICS: Final = (
            "Messages, requests and connections that a limit has rejected: an option of `limits` or of channels, 80 % of "
            "MAXDEPTH of the transmission queue (MAXDEPTH), the backlog of a mapping that reads a topic (mapping_backlog), or "
            "the limit of open files (open_files)."),
+    Metric("mqbridge_application_requests_in_progress", "gauge", ("application",),
+           "Requests of an application over HTTP in progress, above all calls that wait for a reply."),
+    Metric("mqbridge_application_requests_total", "counter", ("application", "outcome"),
+           "Requests of an application over HTTP by outcome: ok, invalid, not_authorized, no_subscriber, busy, "
+           "limit, timeout or unavailable."),
     Metric("mqbridge_limit_bytes", "gauge", ("limit",), "Value of a limit for all clients together."),
     Metric("mqbridge_limit_used_bytes", "gauge", ("limit",), "Bytes that count for such a limit."),
     Metric("mqbridge_messages_resent_total", "counter", _CLIENTS, "PUBLISH packets sent again with DUP."),

@@ -537,6 +537,10 @@ def _gather_limits(samples: Samples, parts: Parts, status: QueueManagerStatus | 
         samples.add("mqbridge_invalid_publications_total", number, *labels)
     for limit, number in parts.service.limit_hits.totals().items():
         samples.add("mqbridge_limit_reached_total", number, limit)
+    for application in parts.applications:
+        samples.add("mqbridge_application_requests_in_progress", application.in_progress, application.name)
+        for outcome, number in application.counts.items():
+            samples.add("mqbridge_application_requests_total", number, application.name, outcome)
     backlogs, room = parts.service.delivery.backlog_limits, parts.host.dead_letter_room
     totals = [("waiting_total", backlogs.bytes, backlogs.total_bytes)]
     totals.append(("dead_letter_total", room.total, room.total_bytes))

@@ -103,7 +103,8 @@ class ConfigurationChange:
             lines.append("pipelines changed, for those that are started from now on: mqbridge pipeline stop, then run")
         admin_section = admin_of(parts.configuration, after)
         if admin_section != parts.configuration.admin:
-            lines.append("admin: authentication and displays changed")
+            lines.append("admin: authentication, applications and displays changed")
+            parts.applications.use(admin_section.applications)
         live = {name: getattr(after, name) for name in LIVE} | {
             "channels": channels,
             "log": log,

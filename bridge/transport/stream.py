@@ -198,6 +198,8 @@ class StreamConnection:
             self.peer = Peer(f"socket {listener.config.socket}")
         elif isinstance(peer, tuple):
             self.come_from(peer[0], peer[1])
+        elif isinstance(peer, str):  # a connection in memory
+            self.peer = Peer(peer)
         else:
             # The connection was reset before its address could be read. No address-based rule can be checked without it.
             self.closing = True

@@ -53,19 +53,19 @@ def bridge_authorities() -> str:
     return "".join(commands).replace("GROUP('mqbridge')", f"PRINCIPAL('{BRIDGE_USER}')")
 
 
-def enforcing(queue_manager: str, directory: Path, script: str = SCRIPT) -> BridgeProcess:
+def enforcing(queue_manager: str, directory: Path, script: str = SCRIPT, config: str = CHANNELS) -> BridgeProcess:
     """A bridge, not started, before a queue manager that asks for authorities."""
     data = directory / "data"
     if queue_manager == "embedded":
         path = directory / "authorities.mqsc"
         path.write_text(script)
         settings = f"queue_manager: {{authorities: enforced, scripts: [{path}]}}\n"
-        return BridgeProcess(data, config=settings + CHANNELS)
+        return BridgeProcess(data, config=settings + config)
     host = QueueManagerProcess(data, script + bridge_authorities(), authorities="enforced")
     environment = {"MQBRIDGE_PASSWORD": "none is asked for"}
     user = f"  user: {BRIDGE_USER}\n"
     return RemoteBridgeProcess(
-        data, library=queue_manager, queue_manager=host, settings=user, config=CHANNELS, env=environment
+        data, library=queue_manager, queue_manager=host, settings=user, config=config, env=environment
     )
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.helpers.administrator import Administrator
+from tests.helpers.applications import Application, tokens_of
 from tests.helpers.forked_process import MQBRIDGE
 from tests.helpers.line_process import LineProcess
 from tests.helpers.patience import eventually, until
@@ -29,7 +30,7 @@ class Observer:
     def __init__(self, bridge: RemoteBridgeProcess, process: LineProcess) -> None:
         self._administrator = Administrator(bridge)
         self._process = process
-        self._url = admin_url(process.seen)
+        self.url = admin_url(process.seen)
         self.state = ""
 
     def status(self) -> Any:
@@ -50,31 +51,30 @@ class Observer:
         assert shown.exit_code == 1
         assert what.search(shown.stdout) and f"it waits for {status['waits_for']}, since " in shown.stdout
         assert f"the bridge is {state} and waits for " in self._administrator.refused("client", "list")
-        code, body = ask(f"{self._url}/readyz")
+        code, body = ask(f"{self.url}/readyz")
         first, *problems = body.splitlines()
         assert (code, first, len(problems)) == (503, state, 1) and what.match(problems[0])
-        assert 'mqbridge_problem{kind="queue_manager"} 1.0' in ask(f"{self._url}/metrics")[1]
-        page = ask(f"{self._url}/", "text/html", TOKEN)[1]
+        assert 'mqbridge_problem{kind="queue_manager"} 1.0' in ask(f"{self.url}/metrics")[1]
+        page = ask(f"{self.url}/", "text/html", TOKEN)[1]
         assert what.search(page) and status["waits_for"] in page
-        assert what.search(
-            ask(f"{self._url}/log?level=error", "text/html", TOKEN)[1]
-        )  # the page that the problem names
+        assert what.search(ask(f"{self.url}/log?level=error", "text/html", TOKEN)[1])  # the page that the problem names
         assert self.status()["problems"][0]["since"] == problem["since"]
 
     def expect_none(self, state: str) -> None:
         eventually(lambda: (self.status()["state"], self.status()["problems"]), (state, []))
         self._process.line_where(lambda line: "MQB0303I problem ended: queue manager" in line)
         assert self._administrator.run("status").exit_code == 0
-        assert 'mqbridge_problem{kind="queue_manager"} 0.0' in ask(f"{self._url}/metrics")[1]
+        assert 'mqbridge_problem{kind="queue_manager"} 0.0' in ask(f"{self.url}/metrics")[1]
 
 
 @pytest.fixture
 def settings(tmp_path: Path) -> Callable[[str], str]:
     """Settings of a bridge that is observed."""
     tokens = tmp_path / "tokens"
-    tokens.write_text(f"reader:read:{TOKEN}\n")
+    tokens.write_text(f"reader:read:{TOKEN}\n{tokens_of('app')}")
     tokens.chmod(0o600)
-    return lambda name: f"control_socket: {tmp_path}/{name}.control\nadmin: {{port: 0, token_file: {tokens}}}\n"
+    admin = f"{{port: 0, token_file: {tokens}, applications: {{app: {{mq_user: app}}}}}}"
+    return lambda name: f"control_socket: {tmp_path}/{name}.control\nadmin: {admin}\n"
 
 
 def test_a_queue_manager_that_is_away_at_the_start(
@@ -103,6 +103,9 @@ def test_a_standby_whose_queue_manager_dies(
         status = observer.status()
         assert (status["state"], status["problems"], status["queue_manager_state"]) == ("standing by", [], "answers")
         assert "has SYSTEM.MQTT.BRIDGE.LOCK or SYSTEM.MQTT.TRANSMIT.QUEUE open" in status["waits_for"]
+        for answer in (Application(observer.url, "app").publish("t"), Application(observer.url, "app").call("t")):
+            assert answer.status == 503
+            assert status["waits_for"] in answer.text
         first.queue_manager.kill()
         observer.expect("standing by", AWAY)
         first.stop()

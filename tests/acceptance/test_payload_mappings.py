@@ -40,7 +40,7 @@ def batch(*parts: tuple[int, str]) -> bytes:
     return f'{{"device":"d","parts":[{listed}]}}'.encode()
 
 
-@pytest.mark.queue_managers("embedded", "ibmmq")
+@pytest.mark.queue_managers("embedded", "ibmmq", "pymqi")
 def test_a_full_queue_kills_and_a_reload_lose_and_duplicate_no_part(
     new_bridge: Callable[..., BridgeProcess], queue_manager: str, tmp_path: Path
 ) -> None:

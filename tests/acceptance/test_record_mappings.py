@@ -89,7 +89,7 @@ def test_records_in_both_directions(bridge: BridgeProcess, queue_manager: str, t
     assert why in status(bridge, "readings")["last_error"]
 
 
-@pytest.mark.queue_managers("embedded", "ibmmq")
+@pytest.mark.queue_managers("embedded", "ibmmq", "pymqi")
 def test_a_copybook_that_changes_while_the_queue_is_full(bridge: BridgeProcess, tmp_path: Path) -> None:
     client = RawClient.connected(bridge.port, "d")
     for number in range(3):

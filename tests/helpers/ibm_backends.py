@@ -14,6 +14,7 @@ from bridge.mq.mqi import MQOD, GetOptions, get_or_none
 from bridge.telemetry.identity import ClientIdentity
 from bridge.telemetry.message import Message
 from bridge.telemetry.record import StateRecord
+from bridge.telemetry.shard import UNDIVIDED, Shard
 from bridge.telemetry.transmission import PublicationMessage
 from bridge.wire import cmqc
 from tests.helpers.breakable_connection import BreakableConnection, Fault
@@ -36,6 +37,7 @@ def backend_of(
     made: list[tuple[str, BreakableConnection]] | None = None,
     probe_interval: float = 10.0,
     memory: MemoryWatermark | None = None,
+    shard: Shard = UNDIVIDED,
 ) -> IbmBackend:
     """`made` gets each connection with its purpose."""
 
@@ -55,7 +57,12 @@ def backend_of(
         batch=BatchConfig(messages=4),
         asynchronous_puts=asynchronous,
     )
-    return IbmBackend(connect, asyncio.get_running_loop(), settings, queues=BridgeQueues(), memory=memory)
+    queues = BridgeQueues()
+    if shard.of > 1:
+        queues = BridgeQueues(
+            f"{queues.transmission}.{shard.number}", f"{queues.state}.{shard.number}", f"{queues.lock}.{shard.number}"
+        )
+    return IbmBackend(connect, asyncio.get_running_loop(), settings, queues=queues, shard=shard, memory=memory)
 
 
 async def opened(manager: QueueManager, fault: Fault, **settings: Any) -> IbmBackend:

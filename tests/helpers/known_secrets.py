@@ -7,7 +7,7 @@ from pathlib import Path
 
 import psutil
 
-from bridge.console.access import SHORTEST
+from bridge.security.tokens import SHORTEST
 
 #: Parts of passwords, of passwords of keys, and what keys and JSON Web Tokens begin with.
 KNOWN = (

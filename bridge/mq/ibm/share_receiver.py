@@ -31,6 +31,8 @@ log = logging.getLogger(__name__)
 
 #: Maximum number of messages in a unit of work.
 _BATCH: Final = 100
+#: Maximum number of open queues. MAXHANDS, 256 by default, must suffice for the other handles of the connection, too.
+_MAX_QUEUES = 200
 #: Milliseconds of an MQGET that waits, with one and with several subscriptions whose messages are requested.
 _WAIT_FOR_ONE, _WAIT_FOR_SEVERAL = 250, 50
 #: Seconds between attempts after a failure of one subscription, and of the thread.
@@ -83,7 +85,7 @@ class ShareReceiver(Worker[ReturnJob]):
         #: subscriptions whose messages were moved, and have not arrived yet
         self._arriving: set[str] = set()
         self._job: ReturnJob | None = None
-        #: handles of the queues, by remote queue manager
+        #: handles of the queues, by remote queue manager, least recently used first
         self._queues: dict[str, int] = {}
         #: time.monotonic() until which a subscription pauses after a failure
         self._pauses: dict[str, float] = {}
@@ -267,13 +269,18 @@ class ShareReceiver(Worker[ReturnJob]):
 
         The handle that MQSUB returns ends with that of the subscription, which only one shard may have open.
         """
-        queue = self._queues.get(name)
         share = self._shares.get(name)
-        if queue is not None or share is None:
-            return queue
-        self._queues[name] = opened_queue(connection, share)
+        if name not in self._queues and share is not None:
+            self._keep(connection, name, opened_queue(connection, share))
+        elif name in self._queues:
+            self._queues[name] = self._queues.pop(name)
+        return self._queues.get(name)
+
+    def _keep(self, connection: Connection, name: str, queue: int) -> None:
+        while len(self._queues) >= _MAX_QUEUES:
+            connection.close(self._queues.pop(next(iter(self._queues))))
+        self._queues[name] = queue
         self.answered()
-        return self._queues[name]
 
     def _return(self, connection: Connection, job: ReturnJob) -> None:
         """Move messages back to the queue of their subscription, in units of work. Raises MQError."""
@@ -281,7 +288,8 @@ class ShareReceiver(Worker[ReturnJob]):
         if job.msg_ids:
             queue = self._queues.get(name)
             if queue is None:
-                queue = self._queues[name] = self._opened_soon(connection, job.share)
+                queue = self._opened_soon(connection, job.share)
+                self._keep(connection, name, queue)
             for start in range(0, len(job.msg_ids), _BATCH):
                 batch = job.msg_ids[start : start + _BATCH]
                 self._return_batch(connection, queue, batch)

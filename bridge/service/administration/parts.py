@@ -17,6 +17,7 @@ from bridge.mq.host import Host
 from bridge.mq.mqi import Connection, MQError
 from bridge.mq.worker import LOST
 from bridge.service.activity import Activity, HistoryRecorder
+from bridge.service.applications import Applications
 from bridge.service.channels import Channels
 from bridge.service.log import LogTail
 from bridge.service.mappings.registry import Mappings
@@ -130,6 +131,7 @@ class Parts(msgspec.Struct, kw_only=True):
     host: Host
     service: TelemetryService
     channels: Channels
+    applications: Applications
     mappings: Mappings
     table_files: TableFiles
     activity: Activity

@@ -44,7 +44,7 @@ HOSTS = ("bridge.example.com", "mqtt.example.com")
 #: Directories of a service, of backups and of data, which the reader has below the temporary directory.
 DIRECTORIES = ("/etc/mqbridge", "/var/lib/mqbridge", "/backup", "/srv")
 #: Commands that run until Ctrl-C.
-ENDLESS = ("make run", "mqbridge run", "mosquitto_sub", "mqbridge lake", "mqbridge pipeline run", "while ")
+ENDLESS = ("make run", "mqbridge run", "stdbuf", "mosquitto_sub", "mqbridge lake", "mqbridge pipeline run", "while ")
 SERVICE = """
 queue_manager: {{scripts: [orders.mqsc], data_directory: {data}}}
 control_socket: {data}/control
@@ -204,7 +204,7 @@ class Reader:
         count = self._subscriptions()
         command = ["bash", "-c", text if text.startswith("while ") else f"exec {text}"]
         self.devices.append(self.stack.enter_context(LineProcess(command, cwd=self.directory, env=self.env)))
-        if text.startswith("mosquitto_sub"):
+        if "mosquitto_sub" in text:
             until(lambda: self._subscriptions() > count, lambda: self.devices[-1].lines_so_far())
 
     def _write_lake(self, text: str) -> None:
@@ -329,6 +329,12 @@ def console(reader: Reader) -> None:
     reader.do(f"export TOKEN={token}")
 
 
+def applications(reader: Reader) -> None:
+    """The configuration is that of the page."""
+    program("curl")
+    reader.do("export MQBRIDGE_CONFIG=bridge.yaml")
+
+
 def lake(reader: Reader) -> None:
     """A bridge with a message on a queue."""
     reader.write("bridge.yaml", "control_socket: control\nchannels: [{name: PLAIN.MQTT, port: 1883}]\n")
@@ -423,6 +429,7 @@ def prepared_queue_manager(reader: Reader) -> None:
 
 #: What the reader of a page has at the beginning.
 SCENES: dict[str, Callable[[Reader], None]] = {
+    "applications": applications,
     "archive": archive,
     "tutorial": lambda reader: None,
     "console": console,

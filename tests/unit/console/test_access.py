@@ -16,11 +16,9 @@ from bridge.console.access import (
     MAX_LOGINS,
     MAX_LOGINS_PER_NAME,
     Logins,
-    Right,
-    TokenFile,
-    make_token_file,
 )
-from bridge.console.app import HEADERS
+from bridge.console.app import ENDPOINTS, HEADERS
+from bridge.security.tokens import Right, TokenFile, make_token_file
 from tests.helpers.bridge_process import BridgeProcess
 from tests.helpers.console import Console
 from tests.helpers.patience import PATIENCE
@@ -234,7 +232,7 @@ def test_who_may_read_changes_nothing(bridge: BridgeProcess) -> None:
     for path, fields in CHANGES.items():
         page = console.post(path, csrf_token=console.csrf_token, **fields)
         assert page.status == 403
-        assert "may read" in page.text
+        assert "and this needs" in page.text
         assert console.post(path, headers={"Authorization": f"Bearer {token}"}, **fields).status == 403
 
 
@@ -401,3 +399,51 @@ def test_logins_of_one_name_take_no_others_place() -> None:
     bert = [logins.begin("bert", Right.READ) for _ in range(MAX_LOGINS)]
     assert logins.find(anna) is not None
     assert sum(logins.find(one) is not None for one in bert) == MAX_LOGINS_PER_NAME
+
+
+# The right to operate ------------------------------------------------------------------------------------------------
+
+OPERATOR_TOKEN = "the-token-of-an-operator"
+#: Changes that need more than `operate`, and those that do not, with fields that reach the bridge.
+FOR_OPERATORS = {
+    "/clients/disconnect": {"ids": "none", "confirm": "1"},
+    "/mappings/pause": {"name": "none", "confirm": "1"},
+    "/mappings/resume": {"name": "none"},
+    "/channels/start": {"name": "NONE"},
+    "/links/test": {"name": "none"},
+    "/links/connect": {"name": "none"},
+    "/dead-letters/retry": {"ids": "none"},
+}
+
+
+@pytest.fixture
+def operator(bridge: BridgeProcess) -> Console:
+    """Somebody who has logged in with a token that has the right `operate`."""
+    file = bridge.data_directory / "admin.tokens"
+    line = f"helpdesk:operate:{OPERATOR_TOKEN}\n"
+    if line not in file.read_text():
+        file.write_text(file.read_text() + line)
+    return Console(bridge).log_in(OPERATOR_TOKEN)
+
+
+def test_the_table_of_changes_for_operators() -> None:
+    assert {one.path for one in ENDPOINTS if one.right is Right.OPERATE} == FOR_OPERATORS.keys()
+
+
+def test_an_operator_operates_and_changes_nothing_else(operator: Console) -> None:
+    for one in ENDPOINTS:
+        if not one.changes:
+            continue
+        page = operator.change(one.path, **FOR_OPERATORS.get(one.path, {"confirm": "1"}))
+        assert (page.status == 403) == (one.path not in FOR_OPERATORS), (one.path, page.text)
+    page = operator.change("/dead-letters/retry", ids="none", to="ORDERS")
+    assert (page.status, "needs `change`" in page.text) == (403, True)
+
+
+def test_an_operator_sees_the_buttons_that_work(operator: Console) -> None:
+    assert 'formaction="/clients/disconnect"' in operator.get("/clients").html
+    assert 'formaction="/clients/purge"' not in operator.get("/clients").html
+    assert 'action="/mappings/pause"' in operator.get("/mappings").html
+    channels = operator.get("/channels").html
+    assert 'action="/channels/stop"' not in channels
+    assert "/topics/publish" not in operator.get("/topics").html

@@ -408,6 +408,14 @@ def test_programs_get_a_status(console: Console, path: str, fields: dict[str, st
     assert report["lines"] or report["title"]
 
 
+@pytest.mark.parametrize(
+    ("path", "methods"), [("/topics/route", {"GET", "HEAD", "POST"}), ("/clients", {"GET", "HEAD"})]
+)
+def test_another_method_gets_those_that_work(console: Console, path: str, methods: set[str]) -> None:
+    answer = console.request("OPTIONS", path)
+    assert (answer.status, set(answer.headers["Allow"].split(", "))) == (405, methods)
+
+
 def test_pages_do_not_import_the_service() -> None:
     modules = "operation clients topics queues objects dead_letters users mappings archive"
     program = (

@@ -145,7 +145,7 @@ def test_a_reload_takes_over_who_may_log_in(bridge: BridgeProcess) -> None:
         bridge.config.write_text(before.replace("[anna, dora]", "[emil]").replace("payloads: false", "payloads: true"))
         try:
             done = administrator.does("reload")
-            assert "admin: authentication and displays changed" in done
+            assert "admin: authentication, applications and displays changed" in done
             bridge.mq("pub", "reload/1", "SECRET")
             assert view.event("end")["text"] == "The view ends: the login has ended"
             assert dora.get("/").status == emil.get("/").status == 303

@@ -364,6 +364,34 @@ def test_unknown_members_are_ignored_if_the_mapping_specifies_it() -> None:
     assert customers.encode(document) == customers.encode(CUSTOMER)
 
 
+@pytest.mark.parametrize("ccsid", [37, 819])
+def test_texts_that_follow_each_other(tmp_path: Path, ccsid: int) -> None:
+    """They are encoded together, and an error still names its field."""
+    entries = "05 A PIC X(2).\n05 B PIC X(3) JUST.\n05 C PIC X(2).\n05 N PIC 9V9.\n05 D PIC X."
+    texts = RecordCodec(layout_of_text(tmp_path, entries), ccsid, BIG)
+    document: dict[str, Any] = {"a": "1", "b": "2", "c": "", "n": 1, "d": "x"}
+    assert texts.encode(document).decode("cp037" if ccsid == 37 else "latin-1") == "1   2  10x"
+    for name, value, message in (
+        ("a", "123", "field a at offset 0: '123' has 3 bytes, of 2 at most"),
+        ("c", "123", "field c at offset 5: '123' has 3 bytes, of 2 at most"),
+        ("d", "", None),
+        ("b", b"2", "field b at offset 2: expected text, found b'2'"),
+        ("b", 2, "field b at offset 2: expected text, found 2"),
+        ("c", "\u20ac", "has no '\u20ac'"),
+        ("n", Decimal("0.15"), "field n at offset 7: 0.15 does not fit 9V9"),
+        ("n", Decimal("9.90"), None),
+        ("n", Decimal(10), "field n at offset 7: 10 does not fit 9V9"),
+    ):
+        if message is None:
+            assert len(texts.encode(document | {name: value})) == 10
+            continue
+        with pytest.raises(RecordError) as caught:
+            texts.encode(document | {name: value})
+        assert message in str(caught.value)
+    cut = RecordCodec(layout_of_text(tmp_path, entries), ccsid, BIG, CodecOptions(truncate=True))
+    assert cut.encode(document | {"a": "123", "b": "1234"})[:5] == texts.encode(document | {"a": "12", "b": "234"})[:5]
+
+
 MACHINES = [(37, BIG), (500, BIG), (1047, BIG), (1141, BIG), (1208, LITTLE), (819, 0x112)]
 
 

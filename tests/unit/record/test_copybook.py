@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from pathlib import Path
 
 import pytest
@@ -210,6 +211,17 @@ def test_copy_replacing(tmp_path: Path, replacing: str, names: list[str]) -> Non
     )
     (record,) = declared(tmp_path, RECORD + f"       COPY PART OF LIB SUPPRESS\n       REPLACING {replacing}.\n")
     assert names_of(record.children) == names
+
+
+@pytest.mark.parametrize("copied", [False, True])
+def test_a_pipe_and_a_device_are_not_read(tmp_path: Path, copied: bool) -> None:
+    """They may never end."""
+    os.mkfifo(tmp_path / "pipe.cpy")
+    (tmp_path / "zero.cpy").symlink_to("/dev/zero")
+    for name in ("pipe.cpy", "zero.cpy"):
+        (tmp_path / "main.cpy").write_text(f"       01 R.\n           COPY {name}.\n")
+        with pytest.raises((OSError, CopybookError), match="Not a regular file"):
+            parse(CopybookFiles(tmp_path / ("main.cpy" if copied else name)))
 
 
 def test_nested_copies_end(tmp_path: Path) -> None:

@@ -24,6 +24,16 @@ WARNINGS = [
     ),
     ("from: {queue: Q}, to: {mqtt: \"a/{device|default:'none'}\"}", ""),
     (
+        "from: {mqtt: 'a/{line}'}, to: {queue: Q}, limit: {per: '{lime}', every: 1 s}",
+        "{lime} in limit.per is not a capture (captures: line), so it is a message property: a message without it goes to the"
+        " dead-letter queue",
+    ),
+    (
+        "from: {mqtt: 'a/{line}'}, to: {queue: Q}, changes: {per: '{line}', of: '{$.v}{temp}'}",
+        "{temp} in changes.of is not a capture (captures: line), so it is a message property: a message without it goes"
+        " to the dead-letter queue",
+    ),
+    (
         "from: {mqtt: a, link: five}, to: {queue: Q}, attributes: {correl_id: '{correlationData}'}",
         "attributes.correl_id gets the bytes of {correlationData} only if there are 24 of them, otherwise their hexadecimal"
         " digits as text (hint: {correlationData|bytes})",

@@ -1,0 +1,130 @@
+"""Tasks of docs/how-to/console.md in headless Chromium that test_browser.py does not perform."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.helpers.bridge_process import BridgeProcess
+from tests.helpers.bridges import at_work
+from tests.helpers.browser import Browser
+from tests.helpers.console import Console
+from tests.helpers.raw_client import RawClient
+from tests.helpers.scrape import admin_url
+from tests.unit.console.test_browser import log_in, look
+
+pytestmark = pytest.mark.slow  # a browser starts
+
+CONFIG = """
+queue_manager: {{data_directory: {0}/data, scripts: [{0}/objects.mqsc]}}
+channels:
+  - {{name: PLAIN.MQTT, port: 0}}
+  - {{name: DEVICES, port: 0}}
+admin: {{port: 0}}
+mappings:
+  orders: {{from: {{mqtt: "orders/#"}}, to: {{queue: ORDERS}}}}
+"""
+SCRIPT = "DEFINE QLOCAL(ORDERS)\nDEFINE QLOCAL(SMALL) MAXDEPTH(1)\nDEFINE SUB(SMALL) TOPICSTR('full/#') DEST(SMALL)\n"
+
+
+@pytest.fixture(scope="module")
+def bridge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BridgeProcess]:
+    directory = tmp_path_factory.mktemp("tasks")
+    (directory / "objects.mqsc").write_text(SCRIPT)
+    with at_work(BridgeProcess(directory / "data", config=CONFIG.format(directory))) as process:
+        yield process
+
+
+@pytest.fixture(scope="module")
+def browser(bridge: BridgeProcess) -> Iterator[Browser]:
+    with Browser(admin_url(bridge.announced)) as one:
+        yield one
+
+
+def test_limits_and_certificates_are_seen(bridge: BridgeProcess, browser: Browser) -> None:
+    log_in(browser, bridge, {})
+    browser.do("goto", "/health")
+    browser.do("sees", 'section[aria-label="Resources"]', "Open files")
+    browser.do("sees", 'section[aria-label="Certificates"]', "The bridge uses no certificates.")
+    look(browser)
+
+
+def test_the_rates_of_a_queue_are_seen(bridge: BridgeProcess, browser: Browser) -> None:
+    log_in(browser, bridge, {})
+    browser.do("goto", "/health?range=6h")
+    browser.do("sees", 'section[aria-label="Rates"]', "of the last 6 hours")
+    browser.do("goto", "/health")
+    browser.do("fill", "#search", "ORDERS")
+    browser.do("click", 'main >> text="Show"')
+    # The bridge takes a sample every 15 seconds, and the page follows.
+    browser.do("sees", 'section[aria-label="Rates"]', "ORDERS")
+    look(browser)
+
+
+def test_problems_are_solved_with_their_buttons(bridge: BridgeProcess, browser: Browser) -> None:
+    log_in(browser, bridge, {})
+    console = Console(bridge).log_in()
+    console.change("/mappings/pause", name="orders", confirm="1")
+    browser.do("goto", "/health")
+    browser.do("sees", 'section[aria-label="Problems"]', "orders")
+    browser.do("click", 'section[aria-label="Problems"] >> text="Resume"')
+    browser.do("sees", ".said.good", "orders")
+    browser.do("goto", "/channels")
+    browser.do("click", 'tr:has-text("DEVICES") >> button')
+    browser.do("click", "#confirm")
+    browser.do("sees", ".said.good", "channel DEVICES stopped")
+    browser.do("click", 'tr:has-text("DEVICES") >> button')
+    browser.do("sees", ".said.good", "channel DEVICES listens")
+    look(browser)
+
+
+def test_a_queue_is_altered_and_cleared(bridge: BridgeProcess, browser: Browser) -> None:
+    log_in(browser, bridge, {})
+    bridge.mqsc("DEFINE QLOCAL(ALTERED)\n")
+    bridge.mq("put", "ALTERED", "x")
+    browser.do("goto", "/objects/show?kind=QLOCAL&name=ALTERED")
+    browser.do("fill", "#MAXDEPTH", "7")
+    browser.do("click", 'text="Preview"')
+    browser.do("sees", "pre", "MAXDEPTH(7)")
+    browser.do("click", "#confirm")
+    browser.do("sees", ".said.good", "Queue ALTERED changed")
+    browser.do("goto", "/objects/show?kind=QLOCAL&name=ALTERED")
+    browser.do("click", "#empty")
+    browser.do("click", "#confirm")
+    browser.do("sees", ".said.good", "ALTERED")
+    assert bridge.messages("ALTERED") == []
+
+
+def test_definitions_are_copied(bridge: BridgeProcess, browser: Browser) -> None:
+    log_in(browser, bridge, {})
+    browser.do("goto", "/objects")
+    browser.do("sees", 'a[href="/objects/dump"]', "Download all definitions")
+    definitions = Console(bridge).log_in().get("/objects/dump").html
+    assert "DEFINE QLOCAL('ORDERS')" in definitions or "DEFINE QLOCAL(ORDERS)" in definitions
+    browser.do("click", 'text="MQSC commands"')
+    browser.do("fill", "#commands", "DEFINE QLOCAL(COPIED)")
+    browser.do("click", "button.main")
+    browser.do("click", "#confirm")
+    browser.do("sees", ".said.good", "Queue COPIED created")
+
+
+def test_dead_letters_are_delivered(bridge: BridgeProcess, browser: Browser) -> None:
+    log_in(browser, bridge, {})
+    with RawClient.connected(bridge.port, "filler") as client:
+        for _ in range(2):
+            client.publish("full/1", b"x", 1)
+    bridge.mqsc("ALTER QLOCAL(SMALL) MAXDEPTH(10)\n")
+    browser.do("goto", "/dead-letters")
+    browser.do("check", "#all")
+    browser.do("click", "#retry")
+    browser.do("sees", ".said.good", "retried 1 message: 1 delivered")
+    look(browser)
+
+
+def test_changed_settings_are_seen(bridge: BridgeProcess, browser: Browser) -> None:
+    log_in(browser, bridge, {})
+    browser.do("goto", "/configuration")
+    browser.do("sees", "tbody", "mappings.orders.to.queue")
+    browser.do("sees", "tbody", "data.yaml:8")
+    look(browser)

@@ -1,0 +1,233 @@
+"""Shared subscriptions of two shards, on a queue manager whose connections break before or after any verb.
+
+Whatever breaks when: each message reaches one of the shards, or both if it was returned, and nothing is left when the last
+shard has left.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import TypeVar
+
+import pytest
+
+from bridge.config.queue_manager import SHARE_MEMBERS_QUEUE
+from bridge.mq.backend import ShareLimit, SubscriptionRequest, UnitOfWork
+from bridge.mq.embedded.queuemanager import QueueManager
+from bridge.mq.ibm import share_receiver
+from bridge.mq.ibm.backend import IbmBackend
+from bridge.mq.mqi import MQOD
+from bridge.telemetry.message import Message
+from bridge.telemetry.shard import Shard
+from bridge.telemetry.subscription import SHARED, SharedSubscription, shared_subscription
+from bridge.telemetry.transmission import Transmission
+from bridge.wire import cmqc
+from bridge.wire.mq import MQMD
+from tests.helpers.ibm_backends import NONE, BreakableConnection, Fault, backend_of, drain, stop
+from tests.helpers.patience import PATIENCE
+from tests.ibm_standin.mqi.connection import StandInConnection
+
+SHARE = shared_subscription("$share/g/t")
+NAME = SHARE.remote_queue_manager
+COUNT = 6
+T = TypeVar("T")
+
+
+class ShardBackend:
+    """The backend of a shard, and the messages that it delivered."""
+
+    def __init__(
+        self,
+        manager: QueueManager,
+        number: int,
+        fault: Fault = NONE,
+        made: list[tuple[str, BreakableConnection]] | None = None,
+    ) -> None:
+        self.backend: IbmBackend = backend_of(manager, fault, shard=Shard(number, 2), made=made, probe_interval=0.1)
+        self.backend.share_limit = ShareLimit(1_000, False)
+        self.delivered: list[Transmission] = []
+        self._changed = asyncio.Event()
+
+    async def start(self) -> None:
+        await asyncio.wait_for(self.backend.open(), PATIENCE)
+        self.backend.start(self._deliver)
+        await asyncio.wait_for(self.backend.caught_up(), PATIENCE)
+
+    def _deliver(self, batch: Sequence[Transmission]) -> None:
+        self.delivered += batch
+        self._changed.set()
+
+    async def join(self, share: SharedSubscription = SHARE) -> None:
+        request = SubscriptionRequest(share.written, SHARED, retained=False)
+        joining = self.backend.subscribe(share.remote_queue_manager, [request], durable=True, user="", member="m")
+        assert await self.soon(joining) == [0]
+
+    async def leave(self, waiting: Sequence[Transmission] = ()) -> None:
+        assert await self.soon(self.backend.leave_share(SHARE, waiting)) == [0]
+
+    async def give_back(self, waiting: Sequence[Transmission]) -> None:
+        assert await self.soon(self.backend.return_to_share(SHARE, waiting)) == cmqc.MQRC_NONE
+
+    async def remove(self, messages: Sequence[Transmission]) -> None:
+        self.backend.on_completed = lambda _completions: None
+        self.backend.submit(UnitOfWork(removals=list(messages)))
+        await self.soon(self.backend.flush())
+
+    @staticmethod
+    async def soon(answer: asyncio.Future[T]) -> T:
+        return await asyncio.wait_for(answer, PATIENCE)
+
+    async def until_delivered(self, count: int) -> None:
+        while len(self.delivered) < count:
+            self._changed.clear()
+            await asyncio.wait_for(self._changed.wait(), PATIENCE)
+
+
+def define(manager: QueueManager) -> None:
+    connection = StandInConnection(manager)
+    names = [f"SYSTEM.MQTT.{name}.{number}" for name in ("PERSISTENT.STATE", "BRIDGE.LOCK") for number in (0, 1)]
+    connection.command("DEFINE QLOCAL('SYSTEM.MQTT.TRANSMIT.QUEUE.0') USAGE(XMITQ)")
+    connection.command("DEFINE QLOCAL('SYSTEM.MQTT.TRANSMIT.QUEUE.1') USAGE(XMITQ)")
+    for name in (*names, SHARE_MEMBERS_QUEUE):
+        connection.command(f"DEFINE QLOCAL('{name}')")
+    connection.disconnect()
+
+
+def publish(manager: QueueManager, count: int) -> None:
+    connection = StandInConnection(manager)
+    topic = connection.open(MQOD(ObjectType=cmqc.MQOT_TOPIC, ObjectString="t"), cmqc.MQOO_OUTPUT)
+    for number in range(count):
+        connection.put(topic, Message(MQMD(Persistence=cmqc.MQPER_PERSISTENT), b"%d" % number))
+    connection.disconnect()
+
+
+def numbers(messages: Sequence[Transmission]) -> set[int]:
+    return {int(message.message.data[-1:]) for message in messages}
+
+
+async def exchange(manager: QueueManager, fault: Fault) -> None:
+    """Two shards join, take turns, and leave. One of them has the fault."""
+    first, second = ShardBackend(manager, 0, fault), ShardBackend(manager, 1)
+    for shard in (first, second):
+        await shard.start()
+        await shard.join()
+    publish(manager, COUNT)
+    first.backend.request_share(SHARE, 3)
+    await first.until_delivered(3)
+    first.backend.request_share(SHARE, 0)
+    # A break after a commit may have repeated the request.
+    kept, returned = first.delivered[:1], first.delivered[1:]
+    await first.give_back(returned)
+    await first.remove(kept)
+    second.backend.request_share(SHARE, 100)
+    await second.until_delivered(1)
+    while numbers(kept) | numbers(second.delivered) != set(range(COUNT)):
+        late = [one for one in first.delivered if one not in kept and one not in returned]
+        returned += late
+        await first.give_back(late)
+        second.backend.request_share(SHARE, 100)
+        await second.until_delivered(len(second.delivered) + 1)
+    assert not numbers(kept) & numbers(second.delivered)
+    assert len(second.delivered) == COUNT - 1
+    await second.remove(second.delivered[1:])
+    await second.leave(second.delivered[:1])
+    # The other shard has members, and gets the message that was returned.
+    before = len(first.delivered)
+    first.backend.request_share(SHARE, 100)
+    await first.until_delivered(before + 1)
+    assert numbers(first.delivered[before:]) == numbers(second.delivered[:1])
+    await first.leave(first.delivered[before:])
+    for shard in (first, second):
+        await stop(shard.backend)
+    connection = StandInConnection(manager)
+    assert [entry.name for entry in connection.subscriptions()] == ["all"]
+    connection.disconnect()
+    for queue in (SHARE_MEMBERS_QUEUE, "SYSTEM.MQTT.TRANSMIT.QUEUE.0", "SYSTEM.MQTT.TRANSMIT.QUEUE.1"):
+        assert drain(manager, queue) == []
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("purpose", ["shares", "subscriptions"])
+async def test_messages_reach_a_shard_wherever_the_connection_breaks(
+    queue_manager: QueueManager, purpose: str, after: bool
+) -> None:
+    define(queue_manager)
+    total = Fault(purpose, 0, after=False)
+    await exchange(queue_manager, total)
+    struck = set()
+    for number in range(1, total.calls + 1):
+        fault = Fault(purpose, number, after=after)
+        await exchange(queue_manager, fault)
+        struck.add(fault.struck)
+    assert {"open", "put", "get"} <= struck
+
+
+async def test_few_queues_are_open_at_a_time(queue_manager: QueueManager, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(share_receiver, "_MAX_QUEUES", 2)
+    define(queue_manager)
+    shard = ShardBackend(queue_manager, 0)
+    await shard.start()
+    shares = [shared_subscription(f"$share/{number}/t") for number in range(4)]
+    for share in shares:
+        await shard.join(share)
+    publish(queue_manager, 2)
+    for share in shares:
+        shard.backend.request_share(share, 10)
+    await shard.until_delivered(8)
+    for share in shares:
+        returned = [message for message in shard.delivered if message.client_id == share.remote_queue_manager]
+        assert len(returned) == 2
+        assert await shard.soon(shard.backend.return_to_share(share, returned)) == cmqc.MQRC_NONE
+    await stop(shard.backend)
+
+
+async def test_a_shard_that_hangs_while_it_changes_the_members_delays_no_other_requests(
+    queue_manager: QueueManager,
+) -> None:
+    define(queue_manager)
+    shard = ShardBackend(queue_manager, 0)
+    await shard.start()
+    other = StandInConnection(queue_manager)
+    lock = other.open(MQOD(ObjectName=SHARE_MEMBERS_QUEUE), cmqc.MQOO_INPUT_EXCLUSIVE)
+    joining = asyncio.ensure_future(shard.join())
+    leaving = asyncio.ensure_future(shard.leave())
+    request = SubscriptionRequest("u", SHARED, retained=False)
+    assert await shard.soon(shard.backend.subscribe("client", [request], durable=True, user="")) == [0]
+    assert not joining.done() and not leaving.done()
+    other.close(lock)
+    await asyncio.gather(joining, leaving)
+    # In their order: nothing is left.
+    assert [entry.name for entry in other.subscriptions()] == ["all", "client:u"]
+    other.disconnect()
+    await stop(shard.backend)
+
+
+async def test_a_stop_ends_requests_that_wait_for_another_shard(queue_manager: QueueManager) -> None:
+    define(queue_manager)
+    shard = ShardBackend(queue_manager, 0)
+    await shard.start()
+    other = StandInConnection(queue_manager)
+    other.open(MQOD(ObjectName=SHARE_MEMBERS_QUEUE), cmqc.MQOO_INPUT_EXCLUSIVE)
+    request = SubscriptionRequest(SHARE.written, SHARED, retained=False)
+    joining = shard.backend.subscribe(NAME, [request], durable=True, user="", member="m")
+    await stop(shard.backend)
+    assert await shard.soon(joining) == [cmqc.MQRC_OBJECT_IN_USE]
+    other.disconnect()
+
+
+async def test_a_shard_leaves_a_subscription_that_an_administrator_has_deleted(queue_manager: QueueManager) -> None:
+    define(queue_manager)
+    shard = ShardBackend(queue_manager, 0)
+    await shard.start()
+    await shard.join()
+    publish(queue_manager, 1)
+    shard.backend.request_share(SHARE, 1)
+    await shard.until_delivered(1)
+    connection = StandInConnection(queue_manager)
+    connection.command(f"DELETE SUB('{SHARE.subscription_name}')")
+    connection.disconnect()
+    await shard.leave(shard.delivered)
+    await stop(shard.backend)
+    for queue in (SHARE_MEMBERS_QUEUE, "SYSTEM.MQTT.TRANSMIT.QUEUE.0"):
+        assert drain(queue_manager, queue) == []
