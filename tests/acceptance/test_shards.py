@@ -78,6 +78,15 @@ def test_the_clients_of_all_shards_exchange_messages(site: Site) -> None:
     assert not subscribers[1].inbox
 
 
+def test_each_of_many_clients_of_a_shard_gets_its_copy(site: Site) -> None:
+    bridge = site.bridge(0).start()
+    clients = [RawClient.connected(bridge.port, client_of(0, f"c{number}-")) for number in range(25)]
+    for client in clients:
+        client.subscribe(("t", 1))
+    clients[0].publish("t", b"1", 1)
+    assert all(client.wait_for(Publish).payload == b"1" for client in clients)
+
+
 def test_a_message_of_an_application_reaches_a_client_by_its_alias(site: Site) -> None:
     bridge = site.bridge(1).start()
     name = client_of(1)

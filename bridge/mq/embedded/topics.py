@@ -423,7 +423,7 @@ def _one_of_each_client(found: list[Subscription]) -> list[Subscription]:
     for subscription in found:
         data = subscription_data(subscription.user_data or "")
         group = (
-            (subscription.client_id, data.no_local)
+            (subscription.client_id, subscription.remote_queue, data.no_local)
             if subscription.client_id and subscription.user_data == data.user_data
             else id(subscription)
         )
@@ -441,12 +441,15 @@ def _one_of(members: list[tuple[Subscription, SubscriptionData]]) -> Subscriptio
 
 def _few_of_each_client(found: list[Subscription]) -> list[Subscription]:
     """Merge the subscriptions of each MQTT client that has more than MAX_COPIES."""
-    copies = Counter(subscription.client_id for subscription in found if subscription.client_id)
-    excessive = {client_id for client_id, count in copies.items() if count > MAX_COPIES}
+    # The subscriptions of a shard's clients name its transmission queue as the remote queue manager, and differ in the queue.
+    keys = [(subscription.client_id, subscription.remote_queue) for subscription in found]
+    copies = Counter(key for key in keys if key[0])
+    excessive = {key for key, count in copies.items() if count > MAX_COPIES}
     if not excessive:
         return found
-    few = [subscription for subscription in found if subscription.client_id not in excessive]
-    return few + _one_of_each_client([subscription for subscription in found if subscription.client_id in excessive])
+    few = [subscription for subscription, key in zip(found, keys, strict=True) if key not in excessive]
+    many = [subscription for subscription, key in zip(found, keys, strict=True) if key in excessive]
+    return few + _one_of_each_client(many)
 
 
 def _is_blocked(subscription: Subscription, block: str) -> bool:
