@@ -1,6 +1,6 @@
 #!/bin/sh
-# Installs what the tests need of the system: a C compiler; mosquitto and its clients; HAProxy for shards, and `ip` for hosts in namespaces; GnuCOBOL for records; openssl for certificates;
-# curl for documented commands; slapd for LDAP and promtool, which are only unpacked; systemd, of which only the programs that check
+# Installs what the tests need of the system: a C compiler; mosquitto and its clients; HAProxy for shards, and `ip` for hosts in
+# namespaces; GnuCOBOL for records; openssl for certificates; curl for documented commands; slapd for LDAP and promtool, which are only unpacked; systemd, of which only the programs that check
 # units are used; man, zsh and fish for the manual page and the completion of the commands. "slow" adds Chromium, RabbitMQ, strace,
 # D-Bus (for systemd) and debootstrap (for the Debian package).
 # If apt does not know one of the packages, it installs the others and fails.

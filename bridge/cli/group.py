@@ -80,7 +80,7 @@ def _token_in(file: Path) -> str:
     """Read a token from its file: the token alone, or the first token of a file for admin.token_file."""
     lines = file.read_text(encoding="utf-8").splitlines()
     line = next((line.strip() for line in lines if line.strip() and not line.lstrip().startswith("#")), "")
-    token = re.sub("^[^:]*:(read|change):", "", line)
+    token = re.sub("^[^:]*:(read|operate|change|application):", "", line)
     if not re.fullmatch("[!-~]+", token):
         raise Failure(f"{file} contains no token", WRONG_USAGE)
     return token

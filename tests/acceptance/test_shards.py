@@ -32,10 +32,13 @@ from tests.helpers.remote_bridge import ROOT, RemoteBridgeProcess
 from tests.helpers.scrape import ask
 from tests.helpers.shards import OF, SHARDS, ShardProcess, Site, balanced, client_of, free_port, reachable
 
+#: For tests of the contract of shards, which hold for both packages.
+PACKAGES = pytest.mark.parametrize("site", ["ibmmq", "pymqi"], indirect=True)
+
 
 @pytest.fixture
-def site(tmp_path: Path, remote: Callable[..., RemoteBridgeProcess]) -> Site:
-    return Site(tmp_path, remote)
+def site(request: pytest.FixtureRequest, tmp_path: Path, remote: Callable[..., RemoteBridgeProcess]) -> Site:
+    return Site(tmp_path, remote, library=getattr(request, "param", "ibmmq"))
 
 
 def status(bridge: RemoteBridgeProcess) -> Any:
@@ -43,6 +46,7 @@ def status(bridge: RemoteBridgeProcess) -> Any:
     return json.loads(Administrator(bridge).run("status", "--json").stdout or '{"state": ""}')
 
 
+@PACKAGES
 def test_the_clients_of_all_shards_exchange_messages(site: Site) -> None:
     bridges = [site.bridge(number).start() for number in range(OF)]
     names = [client_of(number) for number in range(OF)]
@@ -83,6 +87,7 @@ def test_a_message_of_an_application_reaches_a_client_by_its_alias(site: Site) -
     assert (publish := client.take()).topic == "commands/reset" and publish.payload == b"now"
 
 
+@PACKAGES
 def test_shard_0_forwards_messages_of_applications(site: Site) -> None:
     bridges = [site.bridge(number).start() for number in range(OF)]
     bridges[0].mqsc("ALTER QMGR DEFXMITQ('SYSTEM.MQTT.TRANSMIT.QUEUE')\n")
@@ -230,6 +235,7 @@ def test_forwarding_to_a_queue_continues_after_many_rejected_messages(site: Site
         assert client.take().payload == b"after"
 
 
+@PACKAGES
 def test_a_client_of_another_shard_is_told_its_server(site: Site) -> None:
     bridge, name = site.bridge(0).start(), client_of(1)
     refused = RawClient(bridge.port, name, level=5).connect()
@@ -406,6 +412,7 @@ def test_a_shared_subscription_whose_queue_is_inhibited_does_not_affect_others(s
     assert member.take().payload == b"t"
 
 
+@PACKAGES
 def test_a_bridge_refuses_the_sessions_of_another_number_of_shards(site: Site) -> None:
     site.bridge(0).start().stop()
     with pytest.raises(BridgeFailed) as failed:
@@ -416,6 +423,7 @@ def test_a_bridge_refuses_the_sessions_of_another_number_of_shards(site: Site) -
     )
 
 
+@PACKAGES
 def test_a_shard_yields_to_its_standby_and_takes_over_again(site: Site) -> None:
     active, name = site.bridge(0).start(), client_of(0)
     standby = site.bridge(0, "standby")
@@ -626,6 +634,7 @@ def test_mappings_run_in_their_shards(site: Site) -> None:
     bridges[0].mqsc("DEFINE QLOCAL(HERE)\nDEFINE QLOCAL(THERE)\n")
     for bridge, name in zip(bridges, ("here", "there"), strict=True):
         until(partial(running, bridge, name), partial(Administrator(bridge).json, "mapping", "list"))
+    assert "mapping there runs in the bridge of shard 1" in bridges[0].log
     # Whatever the shard of the publisher.
     with RawClient.connected(bridges[0].port, client_of(0)) as client:
         client.publish("here/a", b"1", 1)

@@ -71,12 +71,13 @@ class Site:
         *,
         queue_manager: QueueManagerProcess | None = None,
         settings: str = "",
+        library: str = "ibmmq",
     ) -> None:
         """`queue_manager` has a TCP listener, which its bridges use. None: the first bridge makes one.
 
         `settings` are options of the section `queue_manager` of all bridges.
         """
-        self._directory, self._remote, self._settings = directory, remote, settings
+        self._directory, self._remote, self._settings, self._library = directory, remote, settings, library
         self.queue_manager = queue_manager
         self._place = ""
         if queue_manager is not None:
@@ -89,6 +90,7 @@ class Site:
         text = f"  shard: {{number: {number}, of: {of}, server_reference: 'mqtt-{{shard}}.example.com'}}\n"
         bridge = self._remote(
             name,
+            library=self._library,
             settings=text + self._settings,
             config=f"control_socket: {self._directory / name}.control\n{config}",
             queue_manager=self.queue_manager,
@@ -132,6 +134,9 @@ class ShardProcess:
         config: str = "",
     ) -> None:
         self.host, self.port, self.admin = host, free_port(), free_port()
+        if host.namespace:
+            # There, connections of other processes could use a free port.
+            self.port, self.admin = 8880 + number, 9150 + number
         proxies = f"[{host.balancer}]" if behind_proxy else "[]"
         config += (
             f"channels: [{{name: SHARD, port: {self.port}, address: {host.address}, proxies: {proxies},"
