@@ -1,6 +1,6 @@
 #!/bin/sh
 # Writes the lock files: every package that the bridge (requirements.txt), its tests and benchmarks (requirements-test.txt),
-# its compiler (requirements-compile.txt), its pages (requirements-docs.txt) and its audit (requirements-audit.txt) need, with version and hashes, for every Python from 3.11 on. pymqi and ibmmq are
+# its compiler (requirements-compile.txt), its pages (requirements-docs.txt), its audit (requirements-audit.txt) and the tests of its API (requirements-api.txt) need, with version and hashes, for every Python from 3.11 on. pymqi and ibmmq are
 # not in it: they need IBM's library (tests/ibm_standin/environments.sh builds them). Needs uv, which it installs into a directory of
 # its own.
 set -eu
@@ -26,3 +26,6 @@ compile deploy/requirements.txt --constraints deploy/requirements-test.txt
 compile deploy/requirements-compile.txt --extra compile --constraints deploy/requirements-test.txt
 compile deploy/requirements-docs.txt --extra docs --constraints deploy/requirements-test.txt
 compile deploy/requirements-audit.txt --extra audit --constraints deploy/requirements-test.txt
+# What tests the console's API has an environment of its own (tests/schemathesis.sh).
+echo 'schemathesis>=4.3,<5' | "$tools/venv/bin/uv" pip compile --quiet --universal --generate-hashes --python-version 3.11 --no-header \
+    --no-emit-index-url --no-annotate - -o deploy/requirements-api.txt

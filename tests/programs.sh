@@ -25,4 +25,5 @@ try "some Debian packages" sh system-packages.sh "$python" $slow
 try "promtool or slapd" sh unpacked-packages.sh
 try "the stand-in for IBM MQ" sh ibm_standin/environments.sh "$python"
 try "MQTT.js" sh node-packages.sh "$python" mqtt_js
+[ -z "$slow" ] || try "schemathesis" sh schemathesis.sh "$python"
 [ -z "$slow" ] || try "the driver of the browser" sh node-packages.sh "$python" browser
