@@ -162,4 +162,4 @@ def test_an_edited_copy_is_checked(bridge: BridgeProcess, cli: Administrator, tm
     assert "waiting_bytes" in cli.does("config", "check", str(edited))
     assert offline("check", str(edited))
     edited.write_text("limits: {waiting_bites: 1 MiB}\n")
-    assert "waiting_bites" in cli.run("config", "check", str(edited)).stdout
+    assert "waiting_bites" in cli.refused("config", "check", str(edited), status=2)
