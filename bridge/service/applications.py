@@ -185,7 +185,15 @@ def _channel_of(config: ApplicationConfig, replies: str) -> ChannelConfig:
 class _Session:
     """One connection of an application, from CONNECT to its end."""
 
-    def __init__(self, name: str, config: ApplicationConfig, make_owner: MakesOwner, pending_bytes: int) -> None:
+    def __init__(
+        self,
+        name: str,
+        config: ApplicationConfig,
+        make_owner: MakesOwner,
+        pending_bytes: int,
+        reply_topics: set[str],
+    ) -> None:
+        """`reply_topics` contains the `reply_topic` of each call in progress of all applications."""
         #: A name of an MQ object, so that MQ applications find the topic in ReplyToQ.
         self._replies = f"{REPLIES}{name.replace('-', '_')}/{secrets.token_hex(6)}"
         listener = _Listener(_channel_of(config, self._replies), make_owner, pending_bytes)
@@ -199,6 +207,7 @@ class _Session:
         #: calls that wait, by Correlation Data and by their own `reply_topic`
         self._calls: dict[bytes, asyncio.Future[Publish]] = {}
         self._topics: dict[str, bytes] = {}
+        self._reply_topics = reply_topics
         self._subscribing: asyncio.Task[None] | None = None
         self.closed = False
         self._transport = MemoryTransport(name, self._receive, self._lost)
@@ -232,14 +241,18 @@ class _Session:
         correlation = secrets.token_hex(12).encode()  # fits CorrelId
         reply: asyncio.Future[Publish] = self._loop.create_future()
         topic = call.reply_topic
-        if topic in self._topics:
+        # Of any application: each of them would get the reply to the other's request.
+        if topic in self._reply_topics:
             raise ApplicationFailed(ApplicationFailure.BUSY, f"another call waits for a reply to {topic!r}")
         if topic:
-            self._topics[topic] = correlation
+            self._reply_topics.add(topic)
         self._calls[correlation] = reply
         try:
             async with asyncio.timeout(seconds):
                 await (self._subscribe(topic) if topic else self._subscribe_to_replies())
+                if topic:
+                    # Only now: a message that precedes the request is not its reply.
+                    self._topics[topic] = correlation
                 if not await self.publish(call, call.properties(topic or self._replies, correlation)):
                     raise ApplicationFailed(
                         ApplicationFailure.NO_SUBSCRIBER, f"nobody has subscribed to {call.topic[:200]!r}"
@@ -251,7 +264,8 @@ class _Session:
         finally:
             del self._calls[correlation]
             if topic:
-                del self._topics[topic]
+                self._topics.pop(topic, None)
+                self._reply_topics.discard(topic)
                 if not self.closed:
                     self._send(Unsubscribe(self._next_number(), (topic,)))
 
@@ -442,6 +456,8 @@ class Applications:
         self._pending_bytes = pending_bytes
         self._on_limit = on_limit
         self._applications: dict[str, Application] = {}
+        #: the `reply_topic` of each call in progress
+        self._reply_topics: set[str] = set()
         self._stopped = False
         self.use(configs)
 
@@ -456,7 +472,7 @@ class Applications:
                 application.close("its configuration has changed")
         for name, config in configs.items():
             if name not in self._applications:
-                connect = partial(_Session, name, config, self._make_owner, self._pending_bytes)
+                connect = partial(_Session, name, config, self._make_owner, self._pending_bytes, self._reply_topics)
                 self._applications[name] = Application(name, config, connect)
 
     def stop_input(self) -> None:

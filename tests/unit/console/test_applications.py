@@ -31,7 +31,7 @@ admin:
   token_file: {0}/tokens
   applications:
     app: {{mq_user: app, publish_topics: ["shop/#"], reply_topics: ["shop/+/reply"], max_payload: 1 KiB, call_timeout: 60}}
-    narrow: {{mq_user: narrow, requests: 1}}
+    narrow: {{mq_user: narrow, requests: 1, reply_topics: ["shop/+/reply"]}}
     slow: {{mq_user: slow, publish_rate: 1}}
 """
 
@@ -179,8 +179,9 @@ def test_topics_that_are_not_for_replies(bridge: BridgeProcess, device: RawClien
 
 def test_two_calls_do_not_wait_for_the_same_topic(bridge: BridgeProcess, device: RawClient) -> None:
     with calling(bridge, "app", device, reply_topic="shop/device/reply") as answers:
-        second = Application(bridge, "app").call("shop/device", reply_topic="shop/device/reply")
-        assert (second.status, second.headers["Retry-After"]) == (409, "1")
+        for name in ("app", "narrow"):
+            second = Application(bridge, name).call("shop/device", reply_topic="shop/device/reply")
+            assert (second.status, second.headers["Retry-After"]) == (409, "1"), name
         device.publish("shop/device/reply", b"done", 1)
     assert answers[0].text == "done"
 
