@@ -50,7 +50,8 @@ REPLIES: Final = "replies/"
 _PROPERTIES_SIZE: Final = 131_072
 #: Maximum time to connect or subscribe, in seconds.
 _TIMEOUT: Final = 30.0
-
+#: The outcome of a request whose program disconnected before the answer.
+_DISCONNECTED: Final = "disconnected"
 
 _NAMES: Final = {int(code): code.name.lower().replace("_", " ") for code in ReasonCode}
 _FAILURES: Final[Mapping[int, ApplicationFailure]] = {
@@ -357,8 +358,8 @@ class Application:
     def __init__(self, name: str, config: ApplicationConfig, connect: Callable[[], _Session]) -> None:
         self.name = name
         self.config = config
-        #: number of requests by their outcome: `ok`, or a ApplicationFailure
-        self.counts: dict[str, int] = dict.fromkeys(("ok", *ApplicationFailure), 0)
+        #: number of requests by their outcome: `ok`, _DISCONNECTED, or an ApplicationFailure
+        self.counts: dict[str, int] = dict.fromkeys(("ok", *ApplicationFailure, _DISCONNECTED), 0)
         #: number of requests in progress
         self.in_progress = 0
         self._connect = connect
@@ -370,11 +371,12 @@ class Application:
     @contextlib.contextmanager
     def request(self, note: Callable[[str, str], None]) -> Iterator[None]:
         """Count a request. Raises ApplicationFailed if it exceeds a limit, and calls `note` with the limit and the name."""
-        outcome: str = "ok"
+        outcome = _DISCONNECTED  # which cancels the request
         self.in_progress += 1
         try:
             self._check_limits(note)
             yield
+            outcome = "ok"
         except ApplicationFailed as error:
             outcome = error.failure
             raise

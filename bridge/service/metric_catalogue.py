@@ -127,7 +127,7 @@ METRICS: Final = (
            "Requests of an application over HTTP in progress, above all calls that wait for a reply."),
     Metric("mqbridge_application_requests_total", "counter", ("application", "outcome"),
            "Requests of an application over HTTP by outcome: ok, invalid, not_authorized, no_subscriber, busy, "
-           "limit, timeout or unavailable."),
+           "limit, timeout, unavailable or disconnected (before the answer)."),
     Metric("mqbridge_limit_bytes", "gauge", ("limit",), "Value of a limit for all clients together."),
     Metric("mqbridge_limit_used_bytes", "gauge", ("limit",), "Bytes that count for such a limit."),
     Metric("mqbridge_messages_resent_total", "counter", _CLIENTS, "PUBLISH packets sent again with DUP."),

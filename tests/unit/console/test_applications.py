@@ -241,10 +241,21 @@ def _clients_of(bridge: BridgeProcess, user: str) -> list[str]:
 
 def test_a_program_that_disconnects_ends_its_call(bridge: BridgeProcess, device: RawClient) -> None:
     application = Application(bridge, "narrow")
+    scrape = Scrape(bridge)
+    earlier = {
+        outcome: scrape.total("mqbridge_application_requests_total", application="narrow", outcome=outcome)
+        for outcome in ("ok", "disconnected")
+    }
     with application.request("/application/call", b"", {}, {"topic": "shop/device"}):
         device.take()
         assert in_progress(bridge, "narrow") == 1
     eventually(lambda: in_progress(bridge, "narrow"), 0)
+    counts = Scrape(bridge)
+    outcomes = {
+        outcome: counts.total("mqbridge_application_requests_total", application="narrow", outcome=outcome) - before
+        for outcome, before in earlier.items()
+    }
+    assert outcomes == {"ok": 0, "disconnected": 1}
     assert application.publish("shop/x").status == 200
 
 
