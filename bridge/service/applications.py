@@ -48,7 +48,7 @@ APPLICATIONS: Final = "HTTP.APPLICATIONS"
 REPLIES: Final = "replies/"
 #: Bytes of a PUBLISH in addition to its payload. The head of an HTTP request is shorter.
 _PROPERTIES_SIZE: Final = 131_072
-#: Maximum time to connect or subscribe, in seconds.
+#: Maximum time until the queue manager accepts a connection, subscription or publication, in seconds.
 _TIMEOUT: Final = 30.0
 #: The outcome of a request whose program disconnected before the answer.
 _DISCONNECTED: Final = "disconnected"
@@ -67,6 +67,11 @@ def _failed(what: str, code: int, reason: str | None = None) -> ApplicationFaile
     """Return the exception for an MQTT 5 reason code."""
     failure = _FAILURES.get(code, ApplicationFailure.UNAVAILABLE)
     return ApplicationFailed(failure, f"{what}: {reason or _NAMES.get(code, code)}")
+
+
+def _silence() -> ApplicationFailed:
+    """Return the exception for a queue manager that does not answer."""
+    return ApplicationFailed(ApplicationFailure.UNAVAILABLE, "the queue manager does not answer")
 
 
 # The connection in memory --------------------------------------------------------------------------------------------
@@ -91,6 +96,11 @@ class MemoryTransport(asyncio.Transport):
         """Begin the connection."""
         self._protocol = protocol
         protocol.connection_made(self)
+
+    @property
+    def pending(self) -> int:
+        """The number of packets that the bridge has not read yet."""
+        return len(self._pending)
 
     def send(self, data: bytes) -> None:
         """Send bytes to the bridge, which reads them when it is ready."""
@@ -203,6 +213,10 @@ class _Session:
         #: the last packet identifier
         self._number = 0
         self._connack: asyncio.Future[Connack] = self._loop.create_future()
+        #: Publications that the queue manager may still accept. Requests that have ended count: their messages take memory
+        #: until then, above all if the queue manager does not answer.
+        self._room = asyncio.Semaphore(config.requests)
+        self._most_publications = config.requests
         #: acknowledgements that are awaited, by packet identifier
         self._awaited: dict[int, asyncio.Future[Any]] = {}
         #: calls that wait, by Correlation Data and by their own `reply_topic`
@@ -225,12 +239,15 @@ class _Session:
     async def publish(self, message: ApplicationMessage, properties: PublishProperties | None) -> bool:
         """Publish a message, and return False if it is known to have no subscriber. Raises ApplicationFailed."""
         if not message.qos:
+            if self._transport.pending >= self._most_publications:
+                raise _silence()
             self._send(Publish(message.topic, message.payload, 0, message.retain, properties=properties))
             return True
         packet = await self._request(
             lambda number: Publish(
                 message.topic, message.payload, message.qos, message.retain, False, number, properties
-            )
+            ),
+            self._room,
         )
         if packet.reason_code >= ReasonCode.UNSPECIFIED_ERROR:
             reason = packet.properties and packet.properties.reason_string
@@ -248,6 +265,7 @@ class _Session:
         if topic:
             self._reply_topics.add(topic)
         self._calls[correlation] = reply
+        published = False
         try:
             async with asyncio.timeout(seconds):
                 await (self._subscribe(topic) if topic else self._subscribe_to_replies())
@@ -258,8 +276,11 @@ class _Session:
                     raise ApplicationFailed(
                         ApplicationFailure.NO_SUBSCRIBER, f"nobody has subscribed to {call.topic[:200]!r}"
                     )
+                published = True
                 return await reply
         except TimeoutError:
+            if not published:
+                raise _silence() from None
             why = f"no reply from a subscriber of {call.topic[:200]!r} within {seconds:g} s"
             raise ApplicationFailed(ApplicationFailure.TIMEOUT, why) from None
         finally:
@@ -289,15 +310,33 @@ class _Session:
             reason = suback.properties and suback.properties.reason_string
             raise _failed(f"subscription to {topic[:200]!r} rejected", code, reason)
 
-    async def _request(self, packet: Callable[[int], Packet]) -> Any:
-        """Send a packet with a new packet identifier, and return its acknowledgement. Raises ApplicationFailed."""
+    async def _request(self, packet: Callable[[int], Packet], room: asyncio.Semaphore | None = None) -> Any:
+        """Send a packet with a new packet identifier, and return its acknowledgement. Raises ApplicationFailed.
+
+        Its acknowledgement releases `room`.
+        """
+        try:
+            async with asyncio.timeout(_TIMEOUT):
+                if room is not None:
+                    await room.acquire()
+                return await self._send_request(packet, room)
+        except TimeoutError:
+            raise _silence() from None
+
+    def _send_request(self, packet: Callable[[int], Packet], room: asyncio.Semaphore | None) -> asyncio.Future[Any]:
+        """Send a packet with a new packet identifier, and return the future of its acknowledgement."""
         if self.closed:
             raise self._unavailable()
         number = self._next_number()
         answer: asyncio.Future[Any] = self._loop.create_future()
-        self._send(packet(number))
+        try:
+            self._send(packet(number))
+        except ApplicationFailed:
+            if room is not None:
+                room.release()
+            raise
         self._awaited[number] = answer
-        return await answer
+        return answer
 
     def _next_number(self) -> int:
         while True:
@@ -325,11 +364,16 @@ class _Session:
                 self._resolve(self._awaited.get(packet.packet_id), packet)
                 if packet.reason_code >= ReasonCode.UNSPECIFIED_ERROR:
                     self._awaited.pop(packet.packet_id, None)
+                    self._room.release()
                 else:
                     self._send(Pubrel(packet.packet_id))
             elif isinstance(packet, Puback | Suback | Pubcomp):
                 self._resolve(self._awaited.pop(packet.packet_id, None), packet)
+                if not isinstance(packet, Suback):
+                    self._room.release()
             elif isinstance(packet, Connack):
+                if packet.properties is not None and packet.properties.receive_maximum is not None:
+                    self._room = asyncio.Semaphore(min(self._most_publications, packet.properties.receive_maximum))
                 self._resolve(self._connack, packet)
 
     def _take(self, publication: Publish) -> None:
@@ -346,6 +390,8 @@ class _Session:
 
     def _lost(self) -> None:
         self.closed = True
+        for _ in range(self._most_publications):
+            self._room.release()  # and the requests that wait for it fail
         for future in (self._connack, *self._awaited.values(), *self._calls.values()):
             if not future.done():
                 future.set_exception(self._unavailable())
@@ -431,7 +477,7 @@ class Application:
             async with asyncio.timeout(_TIMEOUT):
                 await session.connected()
         except TimeoutError:
-            raise ApplicationFailed(ApplicationFailure.UNAVAILABLE, "the queue manager does not answer") from None
+            raise _silence() from None
         return session
 
 

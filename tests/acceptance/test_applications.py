@@ -18,7 +18,10 @@ from tests.helpers.bridge_process import BridgeProcess
 from tests.helpers.bridges import at_work
 from tests.helpers.mosquitto import Subscriber, publish
 from tests.helpers.paho_clients import PahoClient
+from tests.helpers.patience import eventually
 from tests.helpers.raw_client import RawClient
+from tests.helpers.remote_bridge import RemoteBridgeProcess
+from tests.helpers.scrape import Scrape
 
 pytestmark = pytest.mark.queue_managers("embedded", "ibmmq", slow="pymqi")
 
@@ -40,7 +43,9 @@ channels:
 admin:
   port: 0
   token_file: {}
+  open_metrics: true
   applications:
+    single: {{mq_user: billing, requests: 1}}
     billing: {{mq_user: billing, publish_topics: ["shop/#"], reply_topics: ["shop/+/reply"]}}
     mute: {{mq_user: mute}}
     stranger: {{mq_user: stranger}}
@@ -51,7 +56,7 @@ admin:
 def bridge(queue_manager: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BridgeProcess]:
     directory = tmp_path_factory.mktemp("applications")
     tokens = directory / "tokens"
-    tokens.write_text(tokens_of("billing", "mute", "stranger"))
+    tokens.write_text(tokens_of("billing", "mute", "single", "stranger"))
     tokens.chmod(0o600)
     with at_work(enforcing(queue_manager, directory, SCRIPT, CONFIG.format(tokens))) as process:
         yield process
@@ -199,3 +204,26 @@ def test_a_call_without_a_reply_times_out(bridge: BridgeProcess, unique: str) ->
         answer = Application(bridge, "billing").call(f"shop/{unique}", seconds=0.2)
         assert answer.status == 504, answer.text
         assert "within 0.2 s" in answer.text
+
+
+@pytest.mark.queue_managers("ibmmq", slow="pymqi")  # the embedded one cannot be away
+def test_abandoned_publications_do_not_accumulate(bridge: BridgeProcess) -> None:
+    """While the queue manager does not answer, the messages of abandoned requests count for `requests`."""
+    assert isinstance(bridge, RemoteBridgeProcess)
+    application = Application(bridge, "single")
+
+    def in_progress() -> float:
+        return Scrape(bridge).total("mqbridge_application_requests_in_progress", application="single")
+
+    assert application.publish("shop/other").status == 200  # and so it is connected
+    bridge.queue_manager.pause()
+    try:
+        for number in range(3):
+            payload = f"abandoned {number}".encode()
+            with application.request("/application/publish", payload, {}, {"topic": "shop/orders"}):
+                eventually(in_progress, 1)
+            eventually(in_progress, 0)
+    finally:
+        bridge.queue_manager.resume()
+    assert application.publish("shop/orders", b"last").status == 200
+    assert [message["body"] for message in bridge.mq_json("get", "ORDERS", "--limit", "0")] == ["abandoned 0", "last"]

@@ -25,6 +25,7 @@ CONFIG = """
 queue_manager: {{data_directory: {0}/data}}
 channels:
   - {{name: PLAIN.MQTT, port: 0}}
+limits: {{unreleased: 1}}
 admin:
   port: 0
   open_metrics: {open_metrics}
@@ -257,6 +258,22 @@ def test_a_program_that_disconnects_ends_its_call(bridge: BridgeProcess, device:
     }
     assert outcomes == {"ok": 0, "disconnected": 1}
     assert application.publish("shop/x").status == 200
+
+
+def test_publications_with_qos_2_wait_for_those_before_them(bridge: BridgeProcess, device: RawClient) -> None:
+    """limits.unreleased is the Receive Maximum of the bridge. To exceed it would end all requests in progress."""
+    statuses: list[int] = []
+    threads = [
+        threading.Thread(target=lambda: statuses.append(Application(bridge, "app").publish("shop/x", qos=2).status))
+        for _ in range(10)
+    ]
+    with calling(bridge, "app", device, reply_topic="shop/device/reply") as answers:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        device.publish("shop/device/reply", b"done", 1)
+    assert (statuses, answers[0].status) == ([200] * len(threads), 200)
 
 
 def test_too_many_requests_per_second(bridge: BridgeProcess) -> None:
