@@ -45,7 +45,7 @@ def read_status(url: str, token: str = "", ca_file: Path | None = None) -> Bridg
         raise NoBridge(f"the bridge at {url} {why}") from error
     except (OSError, http.client.HTTPException) as error:
         reason = error.reason if isinstance(error, urllib.error.URLError) else error
-        raise NoBridge(f"no bridge answers at {url} ({reason}); is it running?") from error
+        raise NoBridge(f"no bridge answers at {url} ({reason}). Is it running?") from error
     except msgspec.DecodeError as error:
         raise NoBridge(f"the process that listens at {url} is not a bridge: {error}") from error
 

@@ -38,7 +38,7 @@ class ApplicationMessage(msgspec.Struct, frozen=True, kw_only=True):
     payload: bytes
     qos: int = 1
     retain: bool = False
-    #: seconds; None: it does not expire
+    #: seconds after which it expires. None: it does not expire
     expiry: int | None = None
     content_type: str | None = None
     #: whether the payload is UTF-8
@@ -63,7 +63,7 @@ class ApplicationMessage(msgspec.Struct, frozen=True, kw_only=True):
 class ApplicationCall(ApplicationMessage, frozen=True):
     """A request to a device, whose reply the application waits for."""
 
-    #: maximum time to wait for the reply; None: `call_timeout` of the application
+    #: maximum time to wait for the reply. None: `call_timeout` of the application
     seconds: float | None = None
-    #: the topic of replies of a device that does not know Response Topic; blank for other devices
+    #: the topic of replies of a device that does not know Response Topic. Blank for other devices
     reply_topic: str = ""

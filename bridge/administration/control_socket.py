@@ -35,7 +35,7 @@ def ask(path: Path, request: Request[Any], timeout: float = ANSWER_TIMEOUT) -> A
     except TimeoutError as error:
         raise NoBridge(f"the bridge at {path} does not answer within {timeout:g} s: does it hang?") from error
     except OSError as error:
-        raise NoBridge(f"no bridge answers at {path} ({error.strerror or error}); is it running?") from error
+        raise NoBridge(f"no bridge answers at {path} ({error.strerror or error}). Is it running?") from error
     try:
         return msgspec.json.decode(answer, type=Answer)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:

@@ -260,7 +260,7 @@ _STATUSES: Final = {
 #: What they mean for requests of applications.
 _STATUSES_OF_APPLICATIONS: Final = {
     403: "The token is not that of an application, or the application may not publish to the topic or receive replies.",
-    404: "Nobody has subscribed to the topic of a call.",
+    404: "The topic of a call has no subscriber.",
     408: "The body did not arrive in time.",
     409: "Another call waits for a reply to the same topic (`reply_topic`).",
     413: "The payload is larger than `max_payload` of the application.",

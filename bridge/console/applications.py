@@ -81,7 +81,7 @@ class PublicationOutcome(msgspec.Struct):
 
     #: whether the queue manager has accepted it. It is not asked with QoS 0
     acknowledged: bool
-    #: whether nobody has subscribed to the topic, as far as known: IBM MQ does not report it
+    #: whether the topic is known to have no subscriber. IBM MQ does not report it
     unmatched: bool
 
 

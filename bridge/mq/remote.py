@@ -255,7 +255,7 @@ class RemoteConnection:
             place = where if isinstance(where, Path) else f"{where[0]}({where[1]})"
             raise MQError(
                 cmqc.MQRC_Q_MGR_NOT_AVAILABLE,
-                f"no bridge answers at {place} ({error.strerror or error}); is it running?",
+                f"no bridge answers at {place} ({error.strerror or error}). Is it running?",
             ) from error
         request = ConnectCall(PROTOCOL_VERSION, application, queue_manager, user, password.encode())
         try:

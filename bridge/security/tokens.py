@@ -114,7 +114,7 @@ class TokenFile:
             right, _, token = rest.partition(":")
             if not name or right not in tuple(Right) or len(token) < SHORTEST:
                 log.error(
-                    "MQB9209E token file %s, line %d: expected %s; ignoring the line", self.path, number, _EXPECTED
+                    "MQB9209E token file %s, line %d: expected %s. The line is ignored", self.path, number, _EXPECTED
                 )
                 continue
             found.append(Token(name, Right(right), digest_of(token)))

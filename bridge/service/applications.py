@@ -81,13 +81,13 @@ class MemoryTransport(asyncio.Transport):
     """The bridge's end of a connection in memory. Both directions are delivered in a later turn of the event loop."""
 
     def __init__(self, name: str, received: Callable[[bytes], None], lost: Callable[[], None]) -> None:
-        """`received` is called with what the bridge sends, and `lost` at the end of the connection."""
+        """`received` is called with the bytes of MQTT packets from the bridge, and `lost` at the end of the connection."""
         super().__init__({"peername": f"application {name}"})
         self._loop = asyncio.get_running_loop()
         self._received = received
         self._lost = lost
         self._protocol: StreamConnection | None = None
-        #: what was sent to the bridge, and not delivered yet
+        #: MQTT packets of the application that the bridge has not read yet
         self._pending: deque[bytes] = deque()
         self._paused = False
         self._closing = False
@@ -99,7 +99,7 @@ class MemoryTransport(asyncio.Transport):
 
     @property
     def pending(self) -> int:
-        """The number of packets that the bridge has not read yet."""
+        """The number of packets of the application that the bridge has not read yet."""
         return len(self._pending)
 
     def send(self, data: bytes) -> None:
@@ -273,9 +273,7 @@ class _Session:
                     # Only now: a message that precedes the request is not its reply.
                     self._topics[topic] = correlation
                 if not await self.publish(call, call.properties(topic or self._replies, correlation)):
-                    raise ApplicationFailed(
-                        ApplicationFailure.NO_SUBSCRIBER, f"nobody has subscribed to {call.topic[:200]!r}"
-                    )
+                    raise ApplicationFailed(ApplicationFailure.NO_SUBSCRIBER, f"{call.topic[:200]!r} has no subscriber")
                 published = True
                 return await reply
         except TimeoutError:
@@ -395,7 +393,8 @@ class _Session:
         for future in (self._connack, *self._awaited.values(), *self._calls.values()):
             if not future.done():
                 future.set_exception(self._unavailable())
-                future.exception()  # nobody may wait any more
+                # asyncio logs an exception that is never retrieved, and the request may have ended.
+                future.exception()
 
 
 class Application:
@@ -524,7 +523,7 @@ class Applications:
                 self._applications[name] = Application(name, config, connect)
 
     def stop_input(self) -> None:
-        """Accept no more requests."""
+        """Stop accepting requests."""
         self._stopped = True
 
     async def end(self) -> None:

@@ -191,7 +191,7 @@ def test_an_mq_application_answers_a_call(bridge: BridgeProcess) -> None:
 
 
 @pytest.mark.queue_managers("embedded")  # IBM MQ does not report it
-def test_nobody_has_subscribed_to_a_call(bridge: BridgeProcess, unique: str) -> None:
+def test_the_topic_of_a_call_has_no_subscriber(bridge: BridgeProcess, unique: str) -> None:
     application = Application(bridge, "billing")
     answer = application.call(f"shop/{unique}")
     assert answer.status == 404, answer.text

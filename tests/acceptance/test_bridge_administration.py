@@ -50,7 +50,7 @@ def test_the_status_of_a_bridge(new_bridge: Callable[..., BridgeProcess], tmp_pa
     assert "clients connected: 1, sessions: 1" in administrator.does("status")
     client.ping()
     bridge.stop()
-    assert "is it running?" in administrator.refused("status", status=4)
+    assert "Is it running?" in administrator.refused("status", status=4)
 
 
 def test_a_channel_is_stopped_and_started(bridge: BridgeProcess, administrator: Administrator) -> None:

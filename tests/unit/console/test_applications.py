@@ -291,7 +291,7 @@ def test_too_many_requests_per_second(bridge: BridgeProcess) -> None:
     assert Scrape(bridge).total("mqbridge_application_requests_total", application="slow", outcome="limit") >= 1
 
 
-def test_many_calls_keep_nobody_out(bridge: BridgeProcess, device: RawClient) -> None:
+def test_waiting_calls_do_not_block_other_requests(bridge: BridgeProcess, device: RawClient) -> None:
     """Waiting calls do not count as connections that wait for a request."""
     with calling(bridge, "app", device) as answers:
         assert Console(bridge).get("/healthz").status == 200
