@@ -213,6 +213,9 @@ def openapi() -> dict[str, Any]:
         if issubclass(endpoint.input, AdministrationRequest):  # the path stands for the name of the command
             fields["properties"].pop("command", None)
             fields["required"] = [name for name in fields["required"] if name != "command"]
+        for schema in fields["properties"].values():
+            if schema.get("type") == "boolean":
+                schema["description"] = _BOOLEAN
         content: dict[str, Any] = (
             {"*/*": {}} if _is_response(endpoint) else {"application/json": {"schema": next(outputs)}}
         )
@@ -241,6 +244,8 @@ def openapi() -> dict[str, Any]:
     }
 
 
+#: Forms and queries contain text.
+_BOOLEAN: Final = "`true` or `1`, `false` or `0`. Blank: the default."
 #: What statuses mean, and those that only requests with a form, changes, and live views can have.
 _STATUSES: Final = {
     400: "A field is missing, or has a value that its schema does not permit.",

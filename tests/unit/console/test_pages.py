@@ -630,6 +630,8 @@ def test_a_queue_is_created_altered_cleared_and_deleted(console: Console) -> Non
     assert "1 MQSC command run, 0 failed" in done.text and "MADE.HERE" in done.text
     shown = console.get("/objects/show", kind="QLOCAL", name="MADE.HERE")
     assert 'value="7"' in shown.html and "default 5000" in shown.text
+    for text in ("2", "null", "[true]"):
+        assert console.change("/objects/preview", kind="QLOCAL", name="MADE.HERE", exists=text).status == 400
     page = console.change("/objects/preview", kind="QLOCAL", name="MADE.HERE", exists="1", DESCR="", MAXDEPTH="8")
     assert "ALTER QLOCAL('MADE.HERE') + DESCR('') + MAXDEPTH(8)" in page.text and "MAXDEPTH: 7 → 8" in page.text
     assert (
