@@ -382,7 +382,7 @@ class ShareReceiver(Worker[ReturnJob]):
                 try:
                     self._dead_letters.put(got.md, got.data, cmqc.MQRC_Q_FULL, why)
                 except DeadLetterRefused:
-                    # Without the message, which is discarded like those for which there is no room.
+                    # The message is discarded, like those that exceed limits.dead_letter_bytes.
                     log.warning("MQB4222W discarded a message of shared subscription %s: %s", self._written(name), why)
         connection.commit()
         return count
