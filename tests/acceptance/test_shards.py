@@ -519,11 +519,11 @@ def test_the_last_members_leave_while_another_one_joins(site: Site) -> None:
         for shard, one in enumerate(joining):
             for member in leaving:
                 assert member.subscribe(("$share/g/t", 1)) == (1,)
-            for member in order:
-                if member is None:
+            for leaver in order:
+                if leaver is None:
                     one.send(Subscribe(100, (("$share/g/t", 1),)))
                 else:
-                    member.send(Unsubscribe(100, ("$share/g/t",)))
+                    leaver.send(Unsubscribe(100, ("$share/g/t",)))
             assert one.wait_for(Suback).return_codes == (1,)
             for member in leaving:
                 member.wait_for(Unsuback)
