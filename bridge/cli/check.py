@@ -312,7 +312,7 @@ def _of_applications(configuration: Configuration) -> Iterator[str]:
     names = set() if path is None else TokenFile(path).names(Right.APPLICATION)
     for name in configuration.admin.applications:
         if name not in names:
-            where = "there is no token file (admin.token_file)" if path is None else f"{path} has no line"
+            where = "admin.token_file is not set, and needs the line" if path is None else f"{path} has no line"
             yield f"admin.applications.{name}: {where} `{name}:{Right.APPLICATION}:TOKEN`"
 
 

@@ -125,10 +125,10 @@ _NAME = re.compile(r"\s*([^\s|{}':]+)\s*")
 _TABLE = re.compile(r"\s*([A-Za-z][A-Za-z0-9_]*)\[\s*")
 _KEY = re.compile(r"[^\s|{}':\[\]]+")
 _COLUMN = re.compile(r"""\s*\](?:\.(?P<plain>[^\s.|{}\[\]'":]+)|\[\s*(?P<quoted>'[^'{}]*'|"[^"{}]*")\s*\])\s*""")
-#: A text in quotes, a filter or a lookup where a lookup has its key.
+#: A text in quotes, a filter or a lookup in the place of a key.
 _WRONG_KEY = re.compile(r"""['"{]|[^\s|{}':\[\]]*\s*(?:\|[^}]*\]|\[)""")
 _LOOKUP_FORM = (
-    "a lookup is {TABLE[KEY].COLUMN|FILTER}, such as {devices[$.id].site|upper}; KEY is one name or field, without quotes"
+    "a lookup is {TABLE[KEY].COLUMN|FILTER}, such as {devices[$.id].site|upper}, and KEY is one name or field, without quotes"
     " and filters"
 )
 _FILTER = re.compile(r"\|\s*([A-Za-z]*)\s*(?::\s*'([^']*)'\s*)?")

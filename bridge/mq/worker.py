@@ -88,6 +88,15 @@ def probe(connection: Connection) -> None:
         raise_if_lost(error)
 
 
+def back_out(connection: Connection) -> None:
+    """Back out the unit of work (MQBACK). A lost connection has done that already. Raises MQError."""
+    try:
+        connection.backout()
+    except MQError as error:
+        if error.reason not in LOST:
+            raise
+
+
 class WorkerEvents:
     """Events of workers, reported on their threads. The methods of this class only log fatal events."""
 

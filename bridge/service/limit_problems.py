@@ -146,8 +146,8 @@ DESCRIPTIONS: Final = {
     "application_rate": Limit(
         "application {} sends requests too fast (publish_rate of admin.applications)",
         "mqbridge client list --channel HTTP.APPLICATIONS",
-        "Correct the application, which must wait as Retry-After says, or raise `publish_rate` of the application and run"
-        " `mqbridge reload`.",
+        "Correct the application, which must wait for the seconds in Retry-After, or raise `publish_rate` of the"
+        " application and run `mqbridge reload`.",
         "request",
     ),
     "proxies": Limit(

@@ -52,7 +52,7 @@ class Share:
         #: number of unanswered SUBSCRIBEs
         self.joining = 0
         self.waiting = waiting
-        #: the members; the first one is next
+        #: The first member is next.
         self._turns: deque[Member] = deque()
         #: former members that may have unacknowledged messages of this share
         self._left: list[Session] = []

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
+import sys
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -44,6 +45,9 @@ from bridge.wire import cmqc
 
 log = logging.getLogger(__name__)
 
+#: Maximum number of shared subscriptions of a client if other bridges serve members, too. The queue manager has a queue for
+#: each, and the bridge looks there again and again.
+MAX_DIVIDED_SHARES = 100
 #: Syntax of EMQX and VerneMQ for shared subscriptions without a share name. In MQTT this is an ordinary topic, so every
 #: subscriber would get every message.
 _QUEUE = "$queue/"
@@ -94,7 +98,8 @@ class RequestedFilter(msgspec.Struct, eq=False):
 class FilterRules:
     """The rules for the topic filters of one SUBSCRIBE."""
 
-    def __init__(self, session: Session, limits: LimitsConfig, quotas: Quotas) -> None:
+    def __init__(self, session: Session, limits: LimitsConfig, quotas: Quotas, *, divided: bool = False) -> None:
+        """`divided`: other bridges serve members of shared subscriptions, too."""
         self._session = session
         self._limits = limits
         self._known = {*session.filters, *(topic_filter for topic_filter, _ in session.shares.values())}
@@ -102,6 +107,8 @@ class FilterRules:
         self._subscriptions, self._reached = quotas.subscriptions_left(session)
         self._levels = levels_left(session, limits)
         self._filters = 0
+        #: number of shared subscriptions that the session may join
+        self._shares = MAX_DIVIDED_SHARES - len(session.shares) if divided else sys.maxsize
 
     def rejection(self, topic_filter: str) -> Rejection | None:
         """Return why the next filter is rejected, or None, and then count it."""
@@ -110,6 +117,7 @@ class FilterRules:
         if rejection is None and topic_filter not in self._known:
             self._subscriptions -= 1
             self._levels -= topic_filter.count("/") + 1
+            self._shares -= is_shared(topic_filter)
         return rejection
 
     def _rejection(self, topic_filter: str) -> Rejection | None:
@@ -137,6 +145,9 @@ class FilterRules:
             return None
         if self._subscriptions <= 0:
             return self._reached
+        if self._shares <= 0 and is_shared(topic_filter):
+            why = f"a client has at most {MAX_DIVIDED_SHARES} shared subscriptions (queue_manager.shard)"
+            return Excess("subscriptions", "", why)
         if self._levels <= topic_filter.count("/"):
             most = LEVELS_PER_SUBSCRIPTION * limits.subscriptions
             return Excess("subscriptions", "", f"the filters of a client have at most {most} levels")
@@ -191,7 +202,7 @@ async def subscribe(service: TelemetryService, client: Client, session: Session,
 
 def _judge(service: TelemetryService, client: Client, session: Session, packet: Subscribe) -> list[RequestedFilter]:
     """Return the filters of a SUBSCRIBE with the requests to the queue manager, and log those that the bridge rejects."""
-    rules = FilterRules(session, service.limits, service.quotas)
+    rules = FilterRules(session, service.limits, service.quotas, divided=service.backend.divided_shares is not None)
     identifier = packet.properties.subscription_identifier if packet.properties is not None else None
     identifiers = () if identifier is None else (identifier,)
     implied = itertools.repeat(_BRIDGE_OPTIONS if client.protocol.bridge else _NO_OPTIONS)

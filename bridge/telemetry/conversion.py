@@ -57,6 +57,9 @@ _ELSE: Final = {
 
 def reason_code_of(reason: int, packet: PacketType) -> ReasonCode:
     """Return the MQTT 5 reason code of a packet for an MQRC_ number other than MQRC_NONE."""
+    if reason == cmqc.MQRC_UNKNOWN_OBJECT_NAME and packet is PacketType.SUBACK:
+        # A queue of the bridge is missing. There is nothing wrong with the filter.
+        return ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR
     code, allowed = REASON_CODES.get(reason, ReasonCode.UNSPECIFIED_ERROR), FROM_SERVER[packet]
     if code not in allowed:
         code = _ELSE.get(code, code)

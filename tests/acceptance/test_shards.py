@@ -16,7 +16,18 @@ import msgspec
 import pytest
 from typer.testing import CliRunner
 
-from bridge.mqtt.packets import Connack, Pubcomp, Publish, Pubrec, Pubrel
+from bridge.mqtt.packets import (
+    Connack,
+    Puback,
+    Pubcomp,
+    Publish,
+    Pubrec,
+    Pubrel,
+    Suback,
+    Subscribe,
+    Unsuback,
+    Unsubscribe,
+)
 from bridge.mqtt.reason_codes import ReasonCode
 from tests.helpers.administrator import Administrator
 from tests.helpers.administrator import program as program_
@@ -282,7 +293,7 @@ def reconnected(bridge: RemoteBridgeProcess, member: RawClient) -> RawClient:
 
 
 def received(members: Sequence[RawClient], count: int) -> list[list[bytes]]:
-    """Receive this number of publications, in whatever way they are distributed. Return the payloads of each member."""
+    """Receive this number of different publications, however they are distributed. Return the payloads of each member."""
     payloads: list[list[bytes]] = [[] for _ in members]
 
     def complete() -> bool:
@@ -290,10 +301,19 @@ def received(members: Sequence[RawClient], count: int) -> list[list[bytes]]:
             member.ping()
             while member.inbox:
                 own.append(member.take().payload)
-        return sum(map(len, payloads)) >= count
+        return len({*itertools.chain(*payloads)}) >= count
 
     until(complete, lambda: payloads)
     return payloads
+
+
+def assert_nothing_is_left(bridge: RemoteBridgeProcess) -> None:
+    """No subscription exists, and no message waits, as soon as the last requests are done."""
+    until(lambda: "AMQ8147E" in bridge.run_mq("display", "SUB(*)").stderr.decode())
+    for queue in ("SHARE.MEMBERS", "TRANSMIT.QUEUE.0", "TRANSMIT.QUEUE.1"):
+        bridge.wait_for_depth(f"SYSTEM.MQTT.{queue}", 0)
+    queues = bridge.mq_json("display", "QLOCAL(*)", "CURDEPTH")
+    assert not [row for row in queues if row["QUEUE"].startswith("SYSTEM.MANAGED.")]
 
 
 def test_members_in_all_shards_compete_for_the_messages_of_a_shared_subscription(site: Site) -> None:
@@ -419,6 +439,137 @@ def test_a_shared_subscription_whose_queue_is_inhibited_does_not_affect_others(s
     until(lambda: "MQB4220W" in bridge.log, lambda: bridge.log)
     bridge.mqsc(f"ALTER QLOCAL('{queue}') GET(ENABLED)\n")
     assert member.take().payload == b"t"
+
+
+def test_a_shared_subscription_loses_nothing_when_a_shard_and_the_queue_manager_are_killed(site: Site) -> None:
+    bridges = [site.bridge(number).start() for number in range(OF)]
+    members = members_of(bridges, clean=False)
+    other = RawClient.connected(bridges[0].port, client_of(0, "other"))
+    assert other.subscribe(("t", 1)) == (1,)
+    publisher = RawClient.connected(bridges[0].port, client_of(0, "publisher"))
+
+    def publish(numbers: range) -> None:
+        for number in numbers:
+            publisher.send(Publish("t", str(number).encode(), 1, False, False, number + 1))
+
+    members[0].disconnect()
+    publish(range(20))
+    # The shard is killed with messages that its member has not acknowledged, and with requested ones.
+    members[1].expect(Publish)
+    members[0] = reconnected(bridges[0], members[0])
+    publish(range(20, 40))
+    bridges[1].kill()
+    assert site.queue_manager is not None
+    site.queue_manager.kill()
+    publish(range(40, 60))
+    site.queue_manager.start()
+    for _ in range(60):
+        publisher.wait_for(Puback)
+    bridges[1].start()
+    members[1] = reconnected(bridges[1], members[1])
+    everything = {str(number).encode() for number in range(60)}
+    # The queue manager may have committed what the bridge publishes again.
+    assert {*itertools.chain(*received(members, 60))} == everything
+    assert {*itertools.chain(*received([other], 60))} == everything
+    for member in members:
+        member.unsubscribe("$share/g/t")
+    other.unsubscribe("t")
+    assert_nothing_is_left(bridges[0])
+
+
+def test_a_bridge_that_starts_without_the_queue_manager_serves_its_members_later(site: Site) -> None:
+    bridges = [site.bridge(number).start() for number in range(OF)]
+    members = members_of(bridges, clean=False)
+    for member in members:
+        member.disconnect()
+    publisher = RawClient.connected(bridges[0].port, client_of(0, "publisher"))
+    for number in range(20):
+        publisher.publish("t", str(number).encode(), 1)
+    bridges[1].kill()
+    assert site.queue_manager is not None and bridges[1].config is not None
+    site.queue_manager.kill()
+    with LineProcess([MQBRIDGE, "run", bridges[1].config, "--port", "0"], env=bridges[1].env) as process:
+        process.line_where(lambda line: "MQB4003W" in line)
+        publisher.send(Publish("t", b"20", 1, False, False, 100))
+        site.queue_manager.start()
+        line = process.line_where(lambda line: "MQB0012I ready" in line)
+        assert publisher.wait_for(Puback).packet_id == 100
+        members[1] = RawClient(int(line.rpartition(":")[2]), members[1].packet.client_id, clean=False)
+        assert members[1].connect().session_present
+        (share,) = received(members[1:], 21)
+        assert sorted(map(int, share)) == list(range(21))
+        # Each member remains one until it leaves.
+        members[1].unsubscribe("$share/g/t")
+        members[0] = reconnected(bridges[0], members[0])
+        publisher.publish("t", b"21", 1)
+        assert members[0].take().payload == b"21"
+        members[0].unsubscribe("$share/g/t")
+        assert_nothing_is_left(bridges[0])
+
+
+def test_the_last_members_leave_while_another_one_joins(site: Site) -> None:
+    """The new member receives messages whatever the order, and nothing is left when it leaves, too."""
+    bridges = [site.bridge(number).start() for number in range(OF)]
+    leaving, joining = (
+        [RawClient.connected(bridge.port, client_of(number, name)) for number, bridge in enumerate(bridges)]
+        for name in ("leaving", "joining")
+    )
+    publisher = RawClient.connected(bridges[0].port, client_of(0, "publisher"))
+    for order in itertools.permutations((*leaving, None)):
+        for shard, one in enumerate(joining):
+            for member in leaving:
+                assert member.subscribe(("$share/g/t", 1)) == (1,)
+            for leaver in order:
+                if leaver is None:
+                    one.send(Subscribe(100, (("$share/g/t", 1),)))
+                else:
+                    leaver.send(Unsubscribe(100, ("$share/g/t",)))
+            assert one.wait_for(Suback).return_codes == (1,)
+            for member in leaving:
+                member.wait_for(Unsuback)
+            publisher.publish("t", b"%d" % shard, 1)
+            assert one.take().payload == b"%d" % shard
+            one.unsubscribe("$share/g/t")
+            assert_nothing_is_left(bridges[0])
+
+
+@pytest.mark.parametrize(
+    ("broken", "repaired", "code"),
+    [
+        ("ALTER QLOCAL({}) PUT(DISABLED)", "ALTER QLOCAL({}) PUT(ENABLED)", 0x83),
+        ("ALTER QLOCAL({}) GET(DISABLED)", "ALTER QLOCAL({}) GET(ENABLED)", 0x80),
+        ("DELETE QLOCAL({}) PURGE", "DEFINE QLOCAL({})", 0x83),
+    ],
+    ids=["put", "get", "deleted"],
+)
+def test_members_receive_messages_while_nobody_can_join(
+    tmp_path: Path, remote: Callable[..., RemoteBridgeProcess], broken: str, repaired: str, code: int
+) -> None:
+    site = Site(tmp_path, remote, settings="  probe_interval: 1 s\n")
+    bridges = [site.bridge(number).start() for number in range(OF)]
+    members = members_of(bridges)
+    bridges[0].mqsc(broken.format("'SYSTEM.MQTT.SHARE.MEMBERS'") + "\n")
+    new = RawClient.connected(bridges[0].port, client_of(0, "new"), level=5)
+    assert new.subscribe(("$share/h/t", 1), ("u", 1)) == (code, 1)
+    assert "rejected subscription $share/h:t" in bridges[0].log
+    for number in range(20):
+        new.publish("t", str(number).encode(), 1)
+    shares = received(members, 20)
+    assert sorted(map(int, itertools.chain(*shares))) == list(range(20))
+    members[1].unsubscribe("$share/g/t")
+    new.publish("t", b"20", 1)
+    assert members[0].take().payload == b"20"
+    new.publish("u", b"1", 1)
+    assert new.take().payload == b"1"
+    bridges[0].mqsc(repaired.format("'SYSTEM.MQTT.SHARE.MEMBERS'") + "\n")
+    # If the queue was deleted, its messages are lost: members subscribe again.
+    assert members[0].subscribe(("$share/g/t", 1)) == (1,)
+    assert new.subscribe(("$share/g/t", 1)) == (1,)
+    members[0].unsubscribe("$share/g/t")
+    new.publish("t", b"21", 1)
+    assert new.take().payload == b"21"
+    new.unsubscribe("$share/g/t", "u")
+    assert_nothing_is_left(bridges[0])
 
 
 @PACKAGES

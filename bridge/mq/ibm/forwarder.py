@@ -17,7 +17,7 @@ from bridge.mq.dead_letter import DeadLetterRefused, DeadLetters
 from bridge.mq.ibm.coordination import BackendEvents
 from bridge.mq.message_producer import MessageProducer
 from bridge.mq.mqi import MQOD, Connection, GetOptions, Got, MQError, get_or_none
-from bridge.mq.worker import LOST, Worker, raise_if_lost
+from bridge.mq.worker import Worker, back_out, raise_if_lost
 from bridge.telemetry.identity import ClientNames
 from bridge.telemetry.message import Destination, MappedMessage, Message
 from bridge.telemetry.shard import Shard
@@ -144,11 +144,7 @@ class Forwarder(Worker[Never]):
             error,
         )
         assert self.connection is not None
-        try:
-            self.connection.backout()
-        except MQError as failure:
-            if failure.reason not in LOST:
-                raise
+        back_out(self.connection)
         self._pause(_RETRY)
 
     def _pause(self, seconds: float) -> None:

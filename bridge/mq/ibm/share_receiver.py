@@ -7,6 +7,7 @@ Messages that its members can no longer take return to the queue of the subscrip
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import time
 from collections.abc import Callable, Sequence
@@ -20,8 +21,9 @@ from bridge.mq.ibm.coordination import BackendEvents
 from bridge.mq.ibm.forwarder import forwarded_descriptor
 from bridge.mq.ibm.share_members import resume_share
 from bridge.mq.ibm.transmission import MQXQH_LENGTH
+from bridge.mq.message_consumer import OPENED_ELSEWHERE
 from bridge.mq.mqi import MQOD, Connection, GetOptions, Got, MQError, get_or_none
-from bridge.mq.worker import LOST, Worker, raise_if_lost
+from bridge.mq.worker import Worker, back_out, raise_if_lost
 from bridge.telemetry.message import Message
 from bridge.telemetry.subscription import SharedSubscription
 from bridge.wire import cmqc
@@ -37,12 +39,12 @@ _MAX_QUEUES = 200
 _WAIT_FOR_ONE, _WAIT_FOR_SEVERAL = 250, 50
 #: Seconds between attempts after a failure of one subscription, and of the thread.
 _RETRY: Final = 2.0
-#: Seconds between looks at the depths of the queues.
+#: Maximum number of subscriptions that are tried in turn, and seconds after a message for which one is tried each time.
+_AT_ONCE, _RECENT = 50, 1.0
+#: Seconds between looks at the depths of the queues, of `_AT_ONCE` subscriptions in turn.
 _DEPTH_INTERVAL: Final = 5.0
 #: The oldest messages are removed from a queue that is fuller than this part of MAXDEPTH.
 _NEARLY_FULL: Final = 0.85
-#: Reason codes of MQSUB while another shard resumes the same subscription.
-_IN_USE: Final = frozenset((cmqc.MQRC_SUBSCRIPTION_IN_USE, cmqc.MQRC_OBJECT_IN_USE))
 _TOO_BIG: Final = frozenset((cmqc.MQRC_MSG_TOO_BIG_FOR_Q, cmqc.MQRC_MSG_TOO_BIG_FOR_Q_MGR))
 _GET: Final = cmqc.MQGMO_SYNCPOINT | cmqc.MQGMO_FAIL_IF_QUIESCING | cmqc.MQGMO_PROPERTIES_FORCE_MQRFH2
 _PUT: Final = cmqc.MQPMO_SYNCPOINT | cmqc.MQPMO_FAIL_IF_QUIESCING | cmqc.MQPMO_NEW_MSG_ID
@@ -89,9 +91,11 @@ class ShareReceiver(Worker[ReturnJob]):
         self._queues: dict[str, int] = {}
         #: time.monotonic() until which a subscription pauses after a failure
         self._pauses: dict[str, float] = {}
+        #: time.monotonic() of the last message of each subscription
+        self._last_messages: dict[str, float] = {}
         self._depths_at = 0.0
-        #: the subscription whose queue is waited for next
-        self._turn = 0
+        #: subscriptions whose turn it was
+        self._turn = self._depth_turn = 0
 
     def request(self, share: SharedSubscription, messages: int) -> None:
         """Move at most this number of messages, once, as soon as there are any. Callable on any thread.
@@ -119,8 +123,8 @@ class ShareReceiver(Worker[ReturnJob]):
     def forget(self, share: SharedSubscription) -> None:
         """Request no messages of a subscription any longer. Callable on any thread."""
         with self._changed:
-            self._wanted.pop(share.remote_queue_manager, None)
-            self._shares.pop(share.remote_queue_manager, None)
+            for of_share in (self._wanted, self._shares, self._last_messages):
+                of_share.pop(share.remote_queue_manager, None)
 
     # On the thread ---------------------------------------------------------------------------------------------------
 
@@ -138,7 +142,8 @@ class ShareReceiver(Worker[ReturnJob]):
 
     def failed(self, error: MQError) -> None:
         log.error("MQB4219E %s: %s", self.name, error)
-        self._back_out()
+        assert self.connection is not None
+        back_out(self.connection)
         job, self._job = self._job, None
         if job is not None:
             job.done(error.reason)
@@ -157,29 +162,33 @@ class ShareReceiver(Worker[ReturnJob]):
             wanted = {name: number for name, number in self._wanted.items() if name not in self._arriving}
         now = time.monotonic()
         wanted = {name: number for name, number in wanted.items() if self._pauses.get(name, 0.0) <= now}
-        received = [self._receive(connection, name, number) for name, number in wanted.items()]
-        if any(received):
-            return
         if not wanted:
             self._pause(min(1.0, self.probe_interval))
             return
+        names = self._next_names(list(wanted))
+        received = [self._receive(connection, name, wanted[name]) for name in names]
+        if not any(received):
+            name = names[self._turn % len(names)]
+            self._receive(connection, name, wanted[name], _WAIT_FOR_ONE if len(wanted) == 1 else _WAIT_FOR_SEVERAL)
+
+    def _next_names(self, names: list[str]) -> list[str]:
+        """Return the subscriptions to try now: some of them, in turn, and those that have had messages recently.
+
+        Many subscriptions without messages do not delay those with messages.
+        """
         self._turn += 1
-        name = list(wanted)[self._turn % len(wanted)]
-        self._receive(connection, name, wanted[name], _WAIT_FOR_ONE if len(wanted) == 1 else _WAIT_FOR_SEVERAL)
+        if len(names) <= _AT_ONCE:
+            return names
+        self._turn = (self._turn + _AT_ONCE - 1) % len(names)
+        in_turn = {*(names + names)[self._turn : self._turn + _AT_ONCE]}
+        recent = time.monotonic() - _RECENT
+        return [name for name in names if name in in_turn or self._last_messages.get(name, 0.0) > recent]
 
     def _pause(self, seconds: float) -> None:
         self.busy_since = 0.0
         with self._changed:
             self._changed.wait_for(lambda: self._jobs or self._ending or self._look or self._is_requested, seconds)
         self.busy_since = time.monotonic()
-
-    def _back_out(self) -> None:
-        assert self.connection is not None
-        try:
-            self.connection.backout()
-        except MQError as failure:
-            if failure.reason not in LOST:
-                raise
 
     def _receive(self, connection: Connection, name: str, number: int, wait: int = 0) -> bool:
         """Move at most `number` messages of a subscription. Return whether there were any. Raises MQError if all fail.
@@ -190,21 +199,25 @@ class ShareReceiver(Worker[ReturnJob]):
             moved = self._move(connection, name, number, wait)
         except MQError as error:
             raise_if_lost(error)
-            self._fail(name, error)
+            self._fail(connection, name, error)
             return False
         if not moved:
             return False
         with self._changed:
             self._wanted.pop(name, None)
             self._arriving.add(name)
+            self._last_messages[name] = time.monotonic()
         self._events.received_share(name)
         return True
 
-    def _fail(self, name: str, error: MQError) -> None:
+    def _fail(self, connection: Connection, name: str, error: MQError) -> None:
         """Back out, and pause one subscription after a failure, unless another shard has it open for a moment."""
-        self._back_out()
-        self._queues.pop(name, None)
-        if error.reason not in _IN_USE:
+        back_out(connection)
+        if (queue := self._queues.pop(name, None)) is not None:
+            # The next attempt opens it again, also if it was deleted and created again.
+            with contextlib.suppress(MQError):
+                connection.close(queue)
+        if error.reason not in OPENED_ELSEWHERE:
             log.warning("MQB4220W %s: %s: %s", self.name, self._written(name), error)
             self.failure, self.failed_at = f"shared subscription {self._written(name)}: {error}", time.monotonic()
             self._pauses[name] = time.monotonic() + _RETRY
@@ -313,7 +326,7 @@ class ShareReceiver(Worker[ReturnJob]):
             try:
                 return opened_queue(connection, share)
             except MQError as error:
-                if error.reason not in _IN_USE or time.monotonic() > until:
+                if error.reason not in OPENED_ELSEWHERE or time.monotonic() > until:
                     raise
                 self._pause(0.05)
 
@@ -323,12 +336,14 @@ class ShareReceiver(Worker[ReturnJob]):
         if now < self._depths_at:
             return
         self._depths_at = now + _DEPTH_INTERVAL
-        for name in list(self._shares):
+        names = list(self._shares)
+        self._depth_turn = (self._depth_turn + _AT_ONCE) % len(names) if len(names) > _AT_ONCE else 0
+        for name in (names + names)[self._depth_turn :][: min(_AT_ONCE, len(names))]:
             try:
                 self._limit_depth(connection, name)
             except MQError as error:
                 raise_if_lost(error)
-                self._fail(name, error)
+                self._fail(connection, name, error)
 
     def _limit_depth(self, connection: Connection, name: str) -> None:
         queue = self._queue(connection, name)
@@ -367,7 +382,7 @@ class ShareReceiver(Worker[ReturnJob]):
                 try:
                     self._dead_letters.put(got.md, got.data, cmqc.MQRC_Q_FULL, why)
                 except DeadLetterRefused:
-                    # Without the message, which is discarded like those for which there is no room.
+                    # The message is discarded, like those that exceed limits.dead_letter_bytes.
                     log.warning("MQB4222W discarded a message of shared subscription %s: %s", self._written(name), why)
         connection.commit()
         return count

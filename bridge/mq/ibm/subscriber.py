@@ -12,6 +12,7 @@ from bridge.mq.backend import ClientSubscription, SubscriptionRequest
 from bridge.mq.ibm.coordination import BackendEvents, SubscriptionBarrier
 from bridge.mq.ibm.share_members import remove_share, share_members
 from bridge.mq.ibm.transmission import REPLAY, subscription_destination
+from bridge.mq.message_consumer import OPENED_ELSEWHERE
 from bridge.mq.mqi import MQOD, MQSD, Connection, MQError, inquire
 from bridge.mq.worker import Stopped, Worker, probe, raise_if_lost
 from bridge.mqtt.topics import topic_string_error
@@ -83,8 +84,6 @@ PASSING = frozenset(
         cmqc.MQRC_RESOURCE_PROBLEM,
     )
 )
-#: Reason codes while another shard changes a shared subscription, or opens its queue.
-SHARE_IN_USE = frozenset((cmqc.MQRC_OBJECT_IN_USE, cmqc.MQRC_SUBSCRIPTION_IN_USE))
 #: Interval between retries in seconds, and the maximum number of attempts to list the subscriptions.
 MAKE_INTERVAL, MAX_INQUIRIES = 1.0, 30
 #: The maximum delay of publications while subscriptions cannot be created again, in seconds. The queue manager detects the
@@ -457,7 +456,7 @@ class Subscriber(Worker[Request]):
                 connection.close(queue)
                 members.add(shared_subscription(wanted.topic_filter))
         except MQError as error:
-            if error.reason in SHARE_IN_USE:
+            if error.reason in OPENED_ELSEWHERE:
                 raise ShareInUse from error
             raise
 
@@ -469,7 +468,7 @@ class Subscriber(Worker[Request]):
                 if not members.remove(share):
                     remove_share(connection, share)
         except MQError as error:
-            if error.reason in SHARE_IN_USE:
+            if error.reason in OPENED_ELSEWHERE:
                 raise ShareInUse from error
             raise
 

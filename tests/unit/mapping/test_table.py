@@ -26,7 +26,7 @@ from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 
 CSV = 'id,site,factor,"in words"\r\nd7,Berlin,1.50,"one, ""half"""\r\n8,,2,"a\r\nb"\r\n'
-FORM = r"a lookup is \{TABLE\[KEY\]\.COLUMN\|FILTER\}, such as .*; KEY is one name or field, without quotes and filters"
+FORM = r"a lookup is \{TABLE\[KEY\]\.COLUMN\|FILTER\}, such as .*, and KEY is one name or field, without quotes and filters"
 JSON: list[Any] = [{"id": "d7", "n": 7, "list": [1, 2], "none": None, "to": "8"}, {"id": 8, "n": 2**60, "yes": True}]
 
 

@@ -51,6 +51,17 @@ def test_rejections(filters: list[str], rejections: list[tuple[ReasonCode, str] 
     ] == rejections
 
 
+def test_a_client_has_few_shared_subscriptions_if_other_bridges_serve_members() -> None:
+    session = Session(ClientIdentity("c", b"user"), durable=True, window=10)
+    session.shares = {f"SHARE.{number}": (f"$share/{number}/t", "1") for number in range(98)}
+    quotas = Quotas(LimitsConfig())
+    for divided, codes in ((True, [None, None, FULL, None, None]), (False, [None] * 5)):
+        rules = FilterRules(session, LimitsConfig(), quotas, divided=divided)
+        filters = ["$share/a/t", "$share/b/t", "$share/c/t", "$share/1/t", "t"]
+        rejections = [rules.rejection(topic_filter) for topic_filter in filters]
+        assert [None if rejection is None else rejection.code for rejection in rejections] == codes
+
+
 def test_a_session_that_ends_gets_no_subscriptions() -> None:
     session = Session(ClientIdentity("c", b"user"), durable=True, window=10)
     session.ending = True

@@ -25,7 +25,7 @@ from bridge.telemetry.transmission import Transmission
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 from tests.helpers.ibm_backends import NONE, BreakableConnection, Fault, backend_of, drain, stop
-from tests.helpers.patience import PATIENCE
+from tests.helpers.patience import PATIENCE, happens
 from tests.ibm_standin.mqi.connection import StandInConnection
 
 SHARE = shared_subscription("$share/g/t")
@@ -179,6 +179,46 @@ async def test_few_queues_are_open_at_a_time(queue_manager: QueueManager, monkey
         returned = [message for message in shard.delivered if message.client_id == share.remote_queue_manager]
         assert len(returned) == 2
         assert await shard.soon(shard.backend.return_to_share(share, returned)) == cmqc.MQRC_NONE
+    await stop(shard.backend)
+
+
+async def test_each_of_many_subscriptions_has_its_turn(
+    queue_manager: QueueManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(share_receiver, "_AT_ONCE", 2)
+    define(queue_manager)
+    shard = ShardBackend(queue_manager, 0)
+    await shard.start()
+    shares = [shared_subscription(f"$share/{number}/t") for number in range(7)]
+    for share in shares:
+        await shard.join(share)
+        shard.backend.request_share(share, 1)
+    publish(queue_manager, 1)
+    await shard.until_delivered(7)
+    assert {message.client_id for message in shard.delivered} == {share.remote_queue_manager for share in shares}
+    await stop(shard.backend)
+
+
+async def test_failures_of_a_subscription_use_one_handle(
+    queue_manager: QueueManager, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(share_receiver, "_RETRY", 0.01)
+    define(queue_manager)
+    shard = ShardBackend(queue_manager, 0)
+    await shard.start()
+    await shard.join()
+    administrator = StandInConnection(queue_manager)
+    (row,) = administrator.command(f"DISPLAY SUB('{SHARE.subscription_name}') DEST")[0].objects
+    queue = row["DEST"]
+    administrator.command(f"ALTER QLOCAL('{queue}') GET(DISABLED)")
+    shard.backend.request_share(SHARE, 1)
+    await happens(lambda: caplog.text.count("MQB4220W") > 5)
+    (row,) = administrator.command(f"DISPLAY QSTATUS('{queue}') IPPROCS")[0].objects
+    assert int(row["IPPROCS"]) <= 1
+    administrator.command(f"ALTER QLOCAL('{queue}') GET(ENABLED)")
+    publish(queue_manager, 1)
+    await shard.until_delivered(1)
+    administrator.disconnect()
     await stop(shard.backend)
 
 
