@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import time
 from collections.abc import Callable, Sequence
 from typing import Final
@@ -349,16 +350,16 @@ class ShareReceiver(Worker[ReturnJob]):
         queue = self._queue(connection, name)
         if queue is None:
             return
-        (depth, most), _ = connection.inquire(queue, (cmqc.MQIA_CURRENT_Q_DEPTH, cmqc.MQIA_MAX_Q_DEPTH))
-        self.answered()
         limit = self._limit()
-        most = min(limit.messages, int(most * _NEARLY_FULL))
-        removed = 0
-        while removed < depth - most:
-            count = self._remove_oldest(connection, queue, name, min(_BATCH, depth - most - removed), limit)
+        first, most = self._excess(connection, queue, limit)
+        removed, excess = 0, first
+        while excess > 0 and removed < first:
+            # Other shards may do the same at this moment. Each one removes too many by one unit of work at most.
+            count = self._remove_oldest(connection, queue, name, min(_BATCH, math.ceil(excess / 10)), limit)
             if not count:
                 break
             removed += count
+            excess, most = self._excess(connection, queue, limit)
         if removed:
             log.warning(
                 "MQB4221W removed the %d oldest messages of shared subscription %s: more than %d messages wait",
@@ -367,6 +368,13 @@ class ShareReceiver(Worker[ReturnJob]):
                 most,
             )
             self._events.limited_share(name, removed)
+
+    def _excess(self, connection: Connection, queue: int, limit: ShareLimit) -> tuple[int, int]:
+        """Return the number of messages beyond the limit, and the limit."""
+        (depth, most), _ = connection.inquire(queue, (cmqc.MQIA_CURRENT_Q_DEPTH, cmqc.MQIA_MAX_Q_DEPTH))
+        self.answered()
+        most = min(limit.messages, int(most * _NEARLY_FULL))
+        return depth - most, most
 
     def _remove_oldest(self, connection: Connection, queue: int, name: str, number: int, limit: ShareLimit) -> int:
         count = 0

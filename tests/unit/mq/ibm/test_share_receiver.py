@@ -7,8 +7,9 @@ shard has left.
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
 
@@ -271,3 +272,46 @@ async def test_a_shard_leaves_a_subscription_that_an_administrator_has_deleted(q
     await stop(shard.backend)
     for queue in (SHARE_MEMBERS_QUEUE, "SYSTEM.MQTT.TRANSMIT.QUEUE.0"):
         assert drain(queue_manager, queue) == []
+
+
+async def test_shards_that_limit_a_queue_at_the_same_time_remove_a_tenth_too_many_at_most(
+    queue_manager: QueueManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    define(queue_manager)
+    shards = [ShardBackend(queue_manager, number) for number in (0, 1)]
+    barrier, waited = threading.Barrier(2, timeout=PATIENCE), set[str]()
+    inquire = StandInConnection.inquire
+
+    def inquire_together(self: StandInConnection, handle: int, selectors: Sequence[int]) -> Any:
+        answer = inquire(self, handle, selectors)
+        (depths, _), name = answer, threading.current_thread().name + str(threading.get_ident())
+        if cmqc.MQIA_CURRENT_Q_DEPTH in selectors and depths[0] == 250 and name not in waited:
+            # Neither shard removes a message before both have seen the depth.
+            waited.add(name)
+            barrier.wait()
+        return answer
+
+    monkeypatch.setattr(StandInConnection, "inquire", inquire_together)
+    publisher = StandInConnection(queue_manager)
+    for shard in shards:
+        shard.backend.share_limit = ShareLimit(100, False)
+        await shard.start()
+        await shard.join()
+    publish(queue_manager, 250)
+    removed = [0, 0]
+
+    def limited(number: int, _option: str, _name: str, count: int) -> None:
+        removed[number] += count
+
+    for number, shard in enumerate(shards):
+        shard.backend.on_limit = lambda *arguments, number=number: limited(number, *arguments)
+        shard.backend.request_share(SHARE, 0)
+    await happens(lambda: sum(removed) >= 150)
+    for shard in shards:
+        await stop(shard.backend)
+    assert len(waited) == 2
+    assert 150 <= sum(removed) <= 150 + 15, removed
+    (row,) = publisher.command(f"DISPLAY SUB('{SHARE.subscription_name}') DEST")[0].objects
+    (queue,) = publisher.command(f"DISPLAY QLOCAL('{row['DEST']}') CURDEPTH")[0].objects
+    assert int(queue["CURDEPTH"]) == 250 - sum(removed)
+    publisher.disconnect()
