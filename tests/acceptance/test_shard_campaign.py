@@ -1,12 +1,15 @@
 """Shards, each an active bridge and a standby, behind HAProxy, while processes and hosts fail.
 
 Nothing acknowledged is lost, QoS 2 arrives once, each publisher's messages are in order, and clients of other shards keep
-their connections and get their messages. MQBRIDGE_TEST_SECONDS is the duration, and MQBRIDGE_TEST_SEED repeats the faults.
+their connections and get their messages. The members of a shared subscription, which are clients of several shards, get
+everything together. What was published to them with QoS 2 reaches a second member only after the first one has lost its
+connection. MQBRIDGE_TEST_SECONDS is the duration, and MQBRIDGE_TEST_SEED repeats the faults.
 The campaign prints for how long the clients of affected shards were not served. With `-rP`, pytest shows what it prints.
 """
 
 from __future__ import annotations
 
+import math
 import os
 import random
 import signal
@@ -16,6 +19,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
@@ -54,6 +58,10 @@ RETRY, CONNACK_TIMEOUT = 1.0, 5.0
 
 #: Number of shards, and of publishers. Each publisher has a subscriber.
 SHARDS_OF_CAMPAIGN, PAIRS = 8, 150
+#: Number of shared subscriptions, and of the members of each one.
+GROUPS, MEMBERS = 8, 4
+#: Seconds after which a client has noticed the loss of its connection, however busy the machine is.
+NOTICED = 5.0
 #: Heartbeat interval of the channel, in seconds.
 HBINT = 5
 #: Shards that run the mappings from topics to a queue, and back to topics.
@@ -184,6 +192,94 @@ class SubscriberThread(DeviceThread):
             self.latencies += [(now, now - sent[number]) for _, number in client.received[before:]]
 
 
+@dataclass(frozen=True)
+class Receipt:
+    """A message that a member of a shared subscription received."""
+
+    number: int
+    member: MemberThread
+    #: number of the connection
+    connection: int
+    #: time.monotonic()
+    time: float
+
+    @property
+    def lost_at(self) -> float:
+        """time.monotonic() at which the member noticed that the connection was lost. Infinite if it has the connection."""
+        return self.member.losses.get(self.connection, math.inf)
+
+
+class Group:
+    """A shared subscription: its publisher, its members, and what they have received together."""
+
+    def __init__(self, source: PublisherThread) -> None:
+        self.source = source
+        self.members: list[MemberThread] = []
+        self.receipts: list[Receipt] = []
+        #: time.monotonic() of the last delivery to a member
+        self.progress = 0.0
+
+    @property
+    def numbers(self) -> set[int]:
+        """The numbers of the messages that a member has received."""
+        return {receipt.number for receipt in self.receipts.copy()}
+
+    def verify(self) -> list[int]:
+        """Check what was received. Return the numbers of messages of QoS 2 that reached several members."""
+        missing = self.source.client.acknowledged - self.numbers
+        assert not missing, f"{len(missing)} acknowledged messages are lost: {sorted(missing)[:20]}"
+        if self.source.client.qos < 2:
+            return []
+        last: dict[int, Receipt] = {}
+        again = []
+        for receipt in self.receipts:
+            before = last.get(receipt.number)
+            if before is not None:
+                again.append(receipt.number)
+                assert before.lost_at < receipt.time + NOTICED, f"{receipt} after {before}, which had its connection"
+            last[receipt.number] = receipt
+        return again
+
+
+class MemberThread(DeviceThread):
+    """A member of a shared subscription, with a durable session."""
+
+    client: DurableSubscriber
+
+    def __init__(self, group: Group, *arguments: Any) -> None:
+        self.group = group
+        #: number of a connection -> time.monotonic() at which its loss was noticed
+        self.losses: dict[int, float] = {}
+        super().__init__(*arguments)
+
+    @property
+    def progress(self) -> float:
+        """time.monotonic() of the last delivery to any member: members compete."""
+        return self.group.progress
+
+    @progress.setter
+    def progress(self, _: float) -> None:
+        """Ignore the initial value."""
+
+    def connected(self) -> None:
+        if self.away_since is not None:
+            self.losses[self.client.connections - 1] = self.away_since
+        super().connected()
+        self.served_at = time.monotonic()
+
+    def step(self) -> None:
+        client, group = self.client, self.group
+        before = len(client.received)
+        try:
+            with suppress(TimeoutError):
+                client.step(1.0)
+        finally:
+            now = time.monotonic()
+            for _, number in client.received[before:]:
+                group.receipts.append(Receipt(number, self, client.connections, now))
+                group.progress = now
+
+
 def subscribed(subscriber: DurableSubscriber, port: int) -> bool:
     """Begin the session of a subscriber, and return whether that succeeded."""
     try:
@@ -210,6 +306,7 @@ class Campaign:
         hosts: Sequence[Host] = (LOCAL, LOCAL),
         of: int = OF,
         pairs: int = 6,
+        groups: int = 2,
         config: str = "",
         checks: str = "inter 100ms fall 2",
     ) -> None:
@@ -234,6 +331,7 @@ class Campaign:
         self.subscribers: list[DurableSubscriber] = []
         for index in range(pairs):
             self._add_pair(index, of)
+        self.groups = [self._add_group(index, of) for index in range(groups)]
 
     def _add_pair(self, index: int, of: int) -> None:
         """Add a publisher, and a subscriber of the next shard."""
@@ -252,6 +350,25 @@ class Campaign:
         self.devices.append(source)
         self.publishers.append(publisher)
         self.subscribers.append(subscriber)
+
+    def _add_group(self, index: int, of: int) -> Group:
+        """Add a shared subscription with a publisher, and members of several shards. One of them requests QoS 2."""
+        shards = [(index + turn * max(1, of // MEMBERS)) % of for turn in range(MEMBERS)]
+        own, topic = (index + 1) % of, f"share/{index}"
+        publisher = Publisher(client_of(own, f"g{index}-", of), [topic], 0, 1 + index % 2, window=3)
+        publisher.level, publisher.timeout = 4 + index // 2 % 2, CONNACK_TIMEOUT
+        source = PublisherThread(publisher, own, frozenset({own}), self._listen, self._ending)
+        self.devices.append(source)
+        group = Group(source)
+        for turn, shard in enumerate(shards):
+            member = DurableSubscriber(client_of(shard, f"m{index}.{turn}-", of), f"$share/group{index}/{topic}", 1)
+            member.level, member.timeout = 4 + turn % 2, CONNACK_TIMEOUT
+            member.requested_qos = 2 if turn == 0 else 1
+            passes = frozenset({own, *shards})
+            group.members.append(MemberThread(group, member, shard, passes, self._listen, self._ending))
+            self.subscribers.append(member)
+        self.devices += group.members
+        return group
 
     @contextmanager
     def running(self) -> Iterator[None]:
@@ -289,15 +406,21 @@ class Campaign:
         for device in self.devices:
             device.join()
             assert device.failure is None, device.failure
-        for publisher, subscriber in zip(self.publishers, self.subscribers, strict=True):
+        for publisher, subscriber in zip(self.publishers, self.subscribers, strict=False):
             verify(subscriber.received, publisher, publisher.qos)
+        again = [number for group in self.groups for number in group.verify()]
+        count = sum(len(group.numbers) for group in self.groups)
+        print(
+            f"{count:,} messages of {len(self.groups)} shared subscriptions, {len(again)} with QoS 2 reached two members"
+        )
 
     def _missing(self) -> list[set[int]]:
         """Return the numbers of messages on their way, by publisher. {-1} stands for those that are not acknowledged."""
-        return [
-            publisher.acknowledged - subscriber.numbers if publisher.finished else {-1}
-            for publisher, subscriber in zip(self.publishers, self.subscribers, strict=True)
+        expected = [
+            *zip(self.publishers, (subscriber.numbers for subscriber in self.subscribers), strict=False),
+            *((group.source.client, group.numbers) for group in self.groups),
         ]
+        return [publisher.acknowledged - numbers if publisher.finished else {-1} for publisher, numbers in expected]
 
     def settle(self) -> None:
         """Wait until each shard has an active bridge and a standby, all clients stay connected, and messages arrive."""
@@ -517,7 +640,14 @@ def test_faults_of_shards_and_hosts_lose_nothing_and_do_not_concern_others(
         settings = f"  probe_interval: {HBINT} s\n  outage_timeout: {HBINT} s\n  publishers: 2\n  removers: 8\n"
         site = Site(tmp_path, remote, queue_manager=manager, settings=settings)
         campaign = Campaign(
-            tmp_path, site, hosts=hosts, of=SHARDS_OF_CAMPAIGN, pairs=PAIRS, config=MAPPINGS, checks=CHECKS
+            tmp_path,
+            site,
+            hosts=hosts,
+            of=SHARDS_OF_CAMPAIGN,
+            pairs=PAIRS,
+            groups=GROUPS,
+            config=MAPPINGS,
+            checks=CHECKS,
         )
         faults = Faults(campaign, address, chance)
         assert manager.process is not None
@@ -527,7 +657,8 @@ def test_faults_of_shards_and_hosts_lose_nothing_and_do_not_concern_others(
             while time.monotonic() < until_time:
                 faults.next()
                 time.sleep(chance.random() * PAUSE)
-    messages = sum(len(publisher.acknowledged) for publisher in campaign.publishers)
+    publishers = [*campaign.publishers, *(group.source.client for group in campaign.groups)]
+    messages = sum(len(publisher.acknowledged) for publisher in publishers)
     print(f"{messages:,} messages of {len(campaign.devices)} clients", *faults.report(), sep="\n")
     for name, times in faults.affected.items():
         assert max(times, default=0.0) < PATIENCE, name
