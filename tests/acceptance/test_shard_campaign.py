@@ -51,8 +51,8 @@ from tests.helpers.shards import (
 SECONDS = float(os.environ.get("MQBRIDGE_TEST_SECONDS", "60"))
 #: Seconds between faults, at most.
 PAUSE = 3.0
-#: Seconds between publications of one client, on average.
-PACE = 15.0
+#: Seconds between publications of one client, on average, and of a publisher to a shared subscription.
+PACE, PACE_OF_GROUPS = 15.0, 1.0
 #: Seconds before a client connects again, at most, and for which it waits for CONNACK.
 RETRY, CONNACK_TIMEOUT = 1.0, 5.0
 
@@ -108,6 +108,8 @@ class DeviceThread(threading.Thread):
         self.progress = 0.0
         #: whether a publisher starts new messages
         self.publishes = True
+        #: seconds between publications, on average
+        self.pace = PACE
         self.failure: BaseException | None = None
 
     def run(self) -> None:
@@ -150,7 +152,7 @@ class PublisherThread(DeviceThread):
         client = self.client
         if client.finished:
             if not self._is_new:
-                self.due.wait(PACE * (0.5 + self._chance.random()))
+                self.due.wait(self.pace * (0.5 + self._chance.random()))
             self.due.clear()
             if not self.publishes:
                 self._is_new = False
@@ -358,6 +360,7 @@ class Campaign:
         publisher = Publisher(client_of(own, f"g{index}-", of), [topic], 0, 1 + index % 2, window=3)
         publisher.level, publisher.timeout = 4 + index // 2 % 2, CONNACK_TIMEOUT
         source = PublisherThread(publisher, own, frozenset({own}), self._listen, self._ending)
+        source.pace = PACE_OF_GROUPS
         self.devices.append(source)
         group = Group(source)
         for turn, shard in enumerate(shards):
@@ -507,10 +510,15 @@ class Faults:
         #: by fault, seconds from a publication to its delivery that pass no affected shard
         self.latencies: dict[str, list[float]] = defaultdict(list)
         self.counts: dict[str, int] = defaultdict(int)
+        #: faults to come. Each occurs once before one of them occurs again.
+        self._names: list[str] = []
 
     def next(self) -> None:
         """Cause a fault, and wait until its effects are over."""
-        name = self._chance.choice([*self.OF_A_PROCESS, *self.OF_A_HOST])
+        if not self._names:
+            self._names = [*self.OF_A_PROCESS, *self.OF_A_HOST]
+            self._chance.shuffle(self._names)
+        name = self._names.pop()
         if name in self.OF_A_HOST:
             host = self._chance.choice(self._campaign.hosts)
             active = self._campaign.active_on(host)
