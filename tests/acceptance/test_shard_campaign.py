@@ -26,13 +26,24 @@ from typing import Any, ClassVar
 
 import pytest
 
+from bridge.mqtt.packets import (
+    Connack,
+    Disconnect,
+    Packet,
+    Puback,
+    Publish,
+    Suback,
+    Subscribe,
+    Unsuback,
+    Unsubscribe,
+)
 from tests.helpers.crash_checks import verify
-from tests.helpers.exactly_once import DurableSubscriber, Publisher
+from tests.helpers.exactly_once import DurableSubscriber, Publisher, number_of
 from tests.helpers.installed import program
 from tests.helpers.line_process import LineProcess
 from tests.helpers.network import Network, block, plug_in, require_namespaces, unblock, unplug
 from tests.helpers.patience import PATIENCE, until, until_at_last
-from tests.helpers.raw_client import ConnectionClosed
+from tests.helpers.raw_client import ConnectionClosed, RawClient
 from tests.helpers.remote_bridge import ROOT, QueueManagerProcess, RemoteBridgeProcess
 from tests.helpers.shards import (
     CHECKS,
@@ -199,16 +210,18 @@ class Receipt:
     """A message that a member of a shared subscription received."""
 
     number: int
-    member: MemberThread
+    client_id: str
     #: number of the connection
     connection: int
     #: time.monotonic()
     time: float
+    #: of the client: number of a connection -> time.monotonic() at which it noticed the end
+    ends: dict[int, float]
 
     @property
-    def lost_at(self) -> float:
-        """time.monotonic() at which the member noticed that the connection was lost. Infinite if it has the connection."""
-        return self.member.losses.get(self.connection, math.inf)
+    def ended_at(self) -> float:
+        """time.monotonic() at which the member noticed the end of the connection. Infinite if it has the connection."""
+        return self.ends.get(self.connection, math.inf)
 
 
 class Group:
@@ -217,6 +230,7 @@ class Group:
     def __init__(self, source: PublisherThread) -> None:
         self.source = source
         self.members: list[MemberThread] = []
+        self.visitor: VisitorThread | None = None
         self.receipts: list[Receipt] = []
         #: time.monotonic() of the last delivery to a member
         self.progress = 0.0
@@ -238,7 +252,7 @@ class Group:
             before = last.get(receipt.number)
             if before is not None:
                 again.append(receipt.number)
-                assert before.lost_at < receipt.time + NOTICED, f"{receipt} after {before}, which had its connection"
+                assert before.ended_at < receipt.time + NOTICED, f"{receipt} after {before}, which had its connection"
             last[receipt.number] = receipt
         return again
 
@@ -250,8 +264,8 @@ class MemberThread(DeviceThread):
 
     def __init__(self, group: Group, *arguments: Any) -> None:
         self.group = group
-        #: number of a connection -> time.monotonic() at which its loss was noticed
-        self.losses: dict[int, float] = {}
+        #: number of a connection -> time.monotonic() at which its end was noticed
+        self.ends: dict[int, float] = {}
         super().__init__(*arguments)
 
     @property
@@ -265,7 +279,7 @@ class MemberThread(DeviceThread):
 
     def connected(self) -> None:
         if self.away_since is not None:
-            self.losses[self.client.connections - 1] = self.away_since
+            self.ends[self.client.connections - 1] = self.away_since
         super().connected()
         self.served_at = time.monotonic()
 
@@ -278,8 +292,79 @@ class MemberThread(DeviceThread):
         finally:
             now = time.monotonic()
             for _, number in client.received[before:]:
-                group.receipts.append(Receipt(number, self, client.connections, now))
+                group.receipts.append(Receipt(number, client.client_id, client.connections, now, self.ends))
                 group.progress = now
+
+
+class VisitorThread(threading.Thread):
+    """A client that becomes a member of a shared subscription for a moment, again and again, with clean sessions."""
+
+    def __init__(self, group: Group, client_id: str, topic_filter: str, port: int, ending: threading.Event) -> None:
+        super().__init__(daemon=True)
+        self.group, self._client_id, self._filter, self._port, self._ending = (
+            group,
+            client_id,
+            topic_filter,
+            port,
+            ending,
+        )
+        self._chance = random.Random(client_id)
+        #: number of completed visits
+        self.visits = 0
+        self._connections = 0
+        self._ends: dict[int, float] = {}
+        self.failure: BaseException | None = None
+
+    def run(self) -> None:
+        try:
+            while not self._ending.wait(self._chance.random()):
+                self._connections += 1
+                with suppress(ConnectionClosed, ConnectionError, TimeoutError):
+                    self._visit(RawClient(self._port, self._client_id, level=5))
+                self._ends[self._connections] = time.monotonic()
+        except BaseException as failure:
+            self.failure = failure
+
+    def _visit(self, client: RawClient) -> None:
+        """Connect, subscribe, unsubscribe and disconnect. Raises ConnectionClosed, ConnectionError or TimeoutError."""
+        try:
+            client.send(client.packet)
+            if client.expect(Connack, CONNACK_TIMEOUT).return_code:
+                return
+            client.send(Subscribe(1, ((self._filter, 1),)))
+            self._receive(client, Suback)
+            self._receive(client)
+            client.send(Unsubscribe(2, (self._filter,)))
+            self._receive(client, Unsuback)
+            # Messages that were sent before UNSUBACK are acknowledged. None comes after it.
+            self._receive(client)
+            self.visits += 1
+        finally:
+            client.vanish()
+
+    def _receive(self, client: RawClient, until_packet: type[Packet] | None = None) -> None:
+        """Receive messages until a packet arrives, or for some time. Raises ConnectionClosed or TimeoutError."""
+        deadline = time.monotonic() + (self._chance.random() if until_packet is None else PATIENCE)
+        while time.monotonic() < deadline:
+            with suppress(TimeoutError):
+                client.fill(0.2)
+            seen = False
+            while client.inbox:
+                packet = client.inbox.popleft()
+                seen = seen or type(packet) is until_packet
+                if type(packet) is Disconnect:
+                    raise ConnectionClosed
+                if type(packet) is Suback:
+                    assert packet.return_codes == (1,), packet
+                if type(packet) is Publish:
+                    now, group = time.monotonic(), self.group
+                    number = number_of(packet.payload)
+                    group.receipts.append(Receipt(number, self._client_id, self._connections, now, self._ends))
+                    client.send(Puback(packet.packet_id))
+            if seen:
+                return
+        if until_packet is not None:
+            raise TimeoutError(f"no {until_packet.__name__}")
 
 
 def subscribed(subscriber: DurableSubscriber, port: int) -> bool:
@@ -371,6 +456,8 @@ class Campaign:
             group.members.append(MemberThread(group, member, shard, passes, self._listen, self._ending))
             self.subscribers.append(member)
         self.devices += group.members
+        visitor, topic_filter = client_of(own, f"v{index}-", of), f"$share/group{index}/{topic}"
+        group.visitor = VisitorThread(group, visitor, topic_filter, self._listen, self._ending)
         return group
 
     @contextmanager
@@ -385,8 +472,8 @@ class Campaign:
                 for subscriber in self.subscribers:
                     # Before anything is published, and as soon as HAProxy has found the active bridges.
                     until(partial(subscribed, subscriber, self._listen), lambda: "no subscription")
-                for device in self.devices:
-                    device.start()
+                for thread in (*self.devices, *self._visitors):
+                    thread.start()
                 self.settle()
                 yield
                 self._finish()
@@ -406,16 +493,24 @@ class Campaign:
             lambda: [sorted(missing)[:5] for missing in self._missing()],
         )
         self._ending.set()
-        for device in self.devices:
-            device.join()
-            assert device.failure is None, device.failure
+        threads: list[DeviceThread | VisitorThread] = [*self.devices, *self._visitors]
+        for thread in threads:
+            thread.join()
+            assert thread.failure is None, thread.failure
         for publisher, subscriber in zip(self.publishers, self.subscribers, strict=False):
             verify(subscriber.received, publisher, publisher.qos)
         again = [number for group in self.groups for number in group.verify()]
         count = sum(len(group.numbers) for group in self.groups)
+        visits = [visitor.visits for visitor in self._visitors]
+        assert all(visits), visits
         print(
-            f"{count:,} messages of {len(self.groups)} shared subscriptions, {len(again)} with QoS 2 reached two members"
+            f"{count:,} messages of {len(self.groups)} shared subscriptions, {len(again)} with QoS 2 reached two members."
+            f" Visitors joined and left {sum(visits):,} times"
         )
+
+    @property
+    def _visitors(self) -> list[VisitorThread]:
+        return [group.visitor for group in self.groups if group.visitor is not None]
 
     def _missing(self) -> list[set[int]]:
         """Return the numbers of messages on their way, by publisher. {-1} stands for those that are not acknowledged."""

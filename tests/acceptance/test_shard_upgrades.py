@@ -13,6 +13,7 @@ import pytest
 from bridge.mqtt.packets import Pubcomp, Publish, Pubrec, Pubrel
 from tests.helpers.administrator import Administrator
 from tests.helpers.bridge_process import BridgeFailed
+from tests.helpers.mosquitto import Mosquitto, publish
 from tests.helpers.patience import until
 from tests.helpers.raw_client import RawClient
 from tests.helpers.remote_bridge import RemoteBridgeProcess
@@ -231,3 +232,39 @@ def test_a_full_queue_of_a_shared_subscription_concerns_no_others(site: Site) ->
     members[1] = reconnected(bridges[1], members[1])
     publisher.publish("t", b"30", 1)
     assert sorted(received(members, 1)) == [[], [b"30"]]
+
+
+LINKED = """links: {{plant: {{host: 127.0.0.1, port: {port}}}}}
+mappings: {{collect: {{from: {{mqtt: 'in/#', link: plant}}, to: {{queue: COLLECTED}}, shard: {shard}}}}}
+"""
+
+
+@pytest.mark.parametrize("restart", [False, True], ids=["reload", "restart"])
+def test_a_mapping_with_a_session_at_a_broker_moves_to_another_shard(site: Site, tmp_path: Path, restart: bool) -> None:
+    """Messages that wait in the session at the broker while no shard runs the mapping arrive once."""
+    mosquitto = Mosquitto(tmp_path).start()
+    try:
+        bridges = [site.bridge(number, config=LINKED.format(port=mosquitto.port, shard=1)) for number in range(OF)]
+        bridges[0].mqsc("DEFINE QLOCAL(COLLECTED)\n")
+        for bridge in bridges:
+            bridge.start()
+        until(partial(mapping_state, bridges[1]), partial(status, bridges[1]))
+        publish(mosquitto.port, "in/0", "0", qos=1)
+        bridges[0].wait_for_depth("COLLECTED", 1)
+        if restart:
+            bridges[1].stop()
+        for bridge in bridges:
+            assert bridge.config is not None
+            bridge.config.write_text(bridge.config.read_text().replace("shard: 1}}", "shard: 0}}"))
+        if not restart:
+            Administrator(bridges[1]).does("reload")
+        for number in (1, 2):
+            publish(mosquitto.port, f"in/{number}", str(number), qos=number)
+        if restart:
+            bridges[1].start()
+        Administrator(bridges[0]).does("reload")
+        bridges[0].wait_for_depth("COLLECTED", 3)
+        bodies = bridges[0].run_mq("get", "COLLECTED", "--limit", "10").stdout.split()
+        assert sorted(bodies) == [b"0", b"1", b"2"]
+    finally:
+        mosquitto.stop()

@@ -73,7 +73,7 @@ class Mappings:
         """Start enabled mappings, and clean up after removed ones."""
         await asyncio.to_thread(self._environment.identify)
         self._configured = mappings
-        await self._tidy(self._of_shard(mappings), links)
+        await self._tidy(links)
         await self.apply(mappings, links)
         loop = asyncio.get_running_loop()
         self._environment.on_former_sessions = lambda: loop.call_soon_threadsafe(self._settle_now.set)
@@ -86,13 +86,13 @@ class Mappings:
             return mappings
         return {name: config for name, config in mappings.items() if config.shard == self._shard}
 
-    async def _tidy(self, mappings: Mapping[str, AnyMapping], links: Mapping[str, LinkConfig]) -> None:
-        """Clean up after removed mappings, and after those that no longer subscribe. `mappings` are those of this shard.
+    async def _tidy(self, links: Mapping[str, LinkConfig]) -> None:
+        """Clean up after removed mappings, and after those that no longer subscribe.
 
         Messages on the queues of their subscriptions may be unfinished at a broker. So the subscriptions stay until these
-        messages have been moved. The subscription of a mapping that has moved to another shard stays.
+        messages have been moved. What a mapping that has moved to another shard uses stays.
         """
-        self._untidy = not await asyncio.to_thread(self._unfinished.leave_others, mappings, links)
+        self._untidy = not await asyncio.to_thread(self._unfinished.leave_others, self._configured, links)
         if not self._untidy:
             subscribing = frozenset(
                 name for name, config in self._configured.items() if _subscribes(config, links.get(link_name(config)))
@@ -105,7 +105,7 @@ class Mappings:
             self._settle_now.clear()
             if self._untidy:
                 async with self._changing:
-                    await self._tidy({name: entry.config for name, entry in self._entries.items()}, self._links)
+                    await self._tidy(self._links)
             in_use = frozenset(entry.runner.session_key for entry in self._entries.values() if entry.runner is not None)
             await asyncio.to_thread(self._unfinished.settle, self._links, in_use, self._stopping.is_set)
             with contextlib.suppress(TimeoutError):
@@ -161,15 +161,14 @@ class Mappings:
         """End a removed mapping and return how many messages waiting for it were deleted.
 
         Its session at a broker is ended, unless another of the `mappings` uses it from now on. The shard to which a mapping
-        has moved continues with its subscription.
+        has moved continues with its subscription and its session.
         """
         entry = self._entries.pop(name)
         await self._stop(name, entry)
+        if name in self._configured:
+            return 0
         if entry.link is not None and not await asyncio.to_thread(self._unfinished.leave, name, mappings, self._links):
             self._untidy = True
-            return 0
-        moved = self._configured.get(name)
-        if moved is not None and _subscribes(moved, self._links.get(link_name(moved))):
             return 0
         return await asyncio.to_thread((entry.runner or self._runner(name, entry)).leave_source)
 
