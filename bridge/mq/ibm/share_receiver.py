@@ -146,9 +146,14 @@ class ShareReceiver(Worker[ReturnJob]):
         assert self.connection is not None
         back_out(self.connection)
         job, self._job = self._job, None
-        if job is not None:
-            job.done(error.reason)
-        self._pause(_RETRY)
+        if job is None:
+            self._pause(_RETRY)
+            return
+        if (queue := self._queues.pop(job.share.remote_queue_manager, None)) is not None:
+            # The next attempt opens it again, also if it was deleted and created again.
+            with contextlib.suppress(MQError):
+                self.connection.close(queue)
+        job.done(error.reason)
 
     def serve(self, connection: Connection) -> None:
         if (job := self.next_job()) is not None:
