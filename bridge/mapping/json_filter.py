@@ -5,6 +5,7 @@ Supports releases 1 and 2 of jsonpath-rfc9535, and uses only their public names.
 
 from __future__ import annotations
 
+import math
 import re
 import threading
 import time
@@ -103,6 +104,12 @@ _TOKEN = re.compile(
     |(?P<name>[A-Za-z_][A-Za-z0-9_]*)""",
     re.DOTALL | re.VERBOSE,
 )
+#: A query, up to the next one.
+_QUERY = re.compile(r"[$@][^$@]*")
+#: Selectors without a filter.
+_BRACKETS = re.compile(r"\[[^\]?]*\]")
+#: Maximum number of times that a query selects the same element by repeated selectors: `[0, 0]` selects it twice.
+_SELECTIONS = 64
 #: A leading name that is neither a literal nor a function.
 _BARE_NAME = re.compile(r"\s*(?!(?:true|false|null)\b)([A-Za-z_][A-Za-z0-9_]*)\b(?!\s*\()")
 #: Integers that IEEE 754 represents exactly (RFC 9535, section 2.1, I-JSON).
@@ -152,6 +159,7 @@ def _query(text: str) -> Any:
         raise FilterError(f"a filter has at most {_DEPTH} parentheses, brackets or signs of a kind, not {depth}")
     _check_literals(text)
     _compiled(f"{_BEFORE}{text}]", text)
+    _check_repetition(text)
     # In the list, `@` is the payload, so `$` must be replaced by `$[0]`. Each filter in a query asks the clock first.
     replaced = {"$": "$[0]", "?": f"?{_CLOCK}(@) && "}
     rooted = _TOKEN.sub(lambda found: replaced.get(found[0], found[0]), text)
@@ -162,6 +170,21 @@ def _query(text: str) -> Any:
         raise FilterError(
             f"{text!r} is more than one filter expression of RFC 9535, such as $.temp > 30 && $.unit == 'C'"
         ) from error
+
+
+def _check_repetition(text: str) -> None:
+    """Reject queries that can visit an element many times, outside filters that ask the clock. Raises FilterError.
+
+    `$..a..a` visits an element once per element around it. Each further `..` multiplies that.
+    """
+    without_strings = _TOKEN.sub(lambda token: " " * len(token[0]) if token["string"] else token[0], text)
+    for query in _QUERY.finditer(without_strings):
+        if query[0].count("..") > 1:
+            why = "a query has at most one `..`, because a large payload would take minutes"
+            raise FilterError(f"{text!r} is too expensive: {why}", query.start() + query[0].rindex("..") + 1)
+        if math.prod(selectors.count(",") + 1 for selectors in _BRACKETS.findall(query[0])) > _SELECTIONS:
+            why = f"repeated selectors in brackets may select an element {_SELECTIONS} times at most"
+            raise FilterError(f"{text!r} is too expensive: {why}", query.start() + 1)
 
 
 def _compiled(query: str, text: str) -> None:

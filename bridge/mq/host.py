@@ -79,18 +79,20 @@ class PcfTopicInquiry:
 
     async def below(self, topic: str | None, after: str | None, rows: int) -> list[TopicNode]:
         begin = "" if topic is None else f"{topic}/"
-        found = [
+        nodes = [
             TopicNode(
-                name=one.removeprefix(begin),
-                topic=one,
+                name=topic_string.removeprefix(begin),
+                topic=topic_string,
                 retained=status.number(cmqcfc.MQIACF_RETAINED_PUBLICATION) == cmqcfc.MQQSO_YES,
                 has_lower=True,
                 subscriptions=status.number(cmqc.MQIA_SUB_COUNT),
             )
-            for one, status in await self._run(self._statuses, f"{begin}+")
-            if one and one.startswith(begin) and (after is None or one.removeprefix(begin) > after)
+            for topic_string, status in await self._run(self._statuses, f"{begin}+")
+            if topic_string
+            and topic_string.startswith(begin)
+            and (after is None or topic_string.removeprefix(begin) > after)
         ]
-        return sorted(found, key=lambda one: one.name)[:rows]
+        return sorted(nodes, key=lambda node: node.name)[:rows]
 
     async def details(self, topic_filter: str, rows: int, payloads: bool) -> TopicDetails:
         return await self._run(self._details, topic_filter, rows)
@@ -110,14 +112,14 @@ class PcfTopicInquiry:
             cmqcfc.MQCMD_INQUIRE_SUBSCRIPTION, name, (cmqc.MQRC_NO_SUBSCRIPTION, cmqcfc.MQRCCF_NONE_FOUND)
         )
         subscriptions = [
-            one
+            subscription
             for response in responses
-            if overlap((one := _subscription(response, self._client_names)).topic_filter, topic_filter)
+            if overlap((subscription := _subscription(response, self._client_names)).topic_filter, topic_filter)
         ]
         return TopicDetails(
             topic_filter=topic_filter,
-            retained=sorted(retained, key=lambda one: one.topic)[:rows],
-            subscriptions=sorted(subscriptions, key=lambda one: one.name)[:rows],
+            retained=sorted(retained, key=lambda publication: publication.topic)[:rows],
+            subscriptions=sorted(subscriptions, key=lambda subscription: subscription.name)[:rows],
             more=max(len(retained), len(subscriptions)) > rows,
         )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,9 @@ from tests.helpers.installed import CLIENT_PACKAGES, built
 from tests.helpers.remote_bridge import RemoteBridgeProcess
 
 _numbers = itertools.count(1)
+_ROOT = Path(__file__).resolve().parents[2]
+#: the commit of release 0.2.0
+_RELEASE = "4c257b66"
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -127,3 +131,15 @@ def remote(environments: None, tmp_path: Path) -> Iterator[Callable[..., RemoteB
         process.discard()
     for process in made:
         assert "Traceback" not in process.log, process.log
+
+
+@pytest.fixture
+def release(tmp_path: Path) -> Path:
+    """The sources of release 0.2.0."""
+    archived = subprocess.run(["git", "archive", _RELEASE], cwd=_ROOT, capture_output=True, check=False)
+    if archived.returncode:
+        pytest.skip(f"the history of this checkout has no commit {_RELEASE}")
+    directory = tmp_path / "release"
+    directory.mkdir()
+    subprocess.run(["tar", "x", "-C", directory], input=archived.stdout, check=True)
+    return directory

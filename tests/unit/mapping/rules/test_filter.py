@@ -181,6 +181,9 @@ def test_a_json_filter_that_would_not_say_what_it_seems_to_is_refused(subtests: 
         ("!" * 3_000 + "@", None, "at most"),
         (" && ".join(["@.a"] * 1_000), None, "at most"),
         ("@" + ".a" * 3_000, None, "at most"),
+        ("$..a..b", 5, "at most one `..`"),
+        ("$.b && @..a[?@.c].d..e..f", 23, "at most one `..`"),
+        ("$" + "[0, 0]" * 7, 1, "64 times at most"),
     ]:
         with subtests.test(text=text, column=column, part=part):
             with pytest.raises(RuleError) as error:
@@ -188,6 +191,20 @@ def test_a_json_filter_that_would_not_say_what_it_seems_to_is_refused(subtests: 
             assert part in str(error.value)
             if column is not None:
                 assert error.value.column == column
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "$..a || $..b",
+        "$.a == '..' && $..b && $.c == '..'",
+        "$..a[?@..b]",
+        "$" + "[0, 0]" * 6,
+        "$['a', 'b', 'c', 'd', 'e', 'f']",
+    ],
+)
+def test_queries_that_visit_each_element_a_few_times_are_accepted(text: str) -> None:
+    takes({"json": text})
 
 
 def test_what_is_not_public_of_a_library_is_not_imported() -> None:
