@@ -51,24 +51,26 @@ def test_publications_and_messages_that_wait_pass_the_new_steps_once(release: Pa
     data, config = tmp_path / "data", tmp_path / "old.yaml"
     config.write_text(OLD)
     options: list[str | Path] = ["--config", config, "--data-dir", data]
-    old = LineProcess([sys.executable, "-m", "bridge", "run", *options], cwd=release)
-    port = int(old.line_where(lambda line: "listens for MQTT clients" in line).rpartition(":")[2])
+    with LineProcess([sys.executable, "-m", "bridge", "run", *options], cwd=release) as old:
+        port = int(old.line_where(lambda line: "listens for MQTT clients" in line).rpartition(":")[2])
 
-    def mq(*words: str, stdin: str = "") -> str:
-        """Run a command of 0.2.0."""
-        command = [sys.executable, "-m", "bridge", *words, *options]
-        return subprocess.run(command, cwd=release, input=stdin, text=True, stdout=subprocess.PIPE, check=True).stdout
+        def mq(*words: str, stdin: str = "") -> str:
+            """Run a command of 0.2.0."""
+            command = [sys.executable, "-m", "bridge", *words, *options]
+            return subprocess.run(
+                command, cwd=release, input=stdin, text=True, stdout=subprocess.PIPE, check=True
+            ).stdout
 
-    mq("mqsc", "run", "-", stdin="DEFINE QLOCAL(FULL) MAXDEPTH(1)\nDEFINE QLOCAL(COMMANDS) GET(DISABLED)")
-    with RawClient.connected(port, "device", clean=False) as device:
-        device.subscribe(("commands/+", 1))
-        for reading in READINGS:
-            device.publish("plant/1/temp", reading, 1)
-        device.disconnect()
-    for number in (1, 2):
-        mq("mq", "put", "COMMANDS", "--persistent", f'{{"line": "l{number}", "speed": {number}.50}}')
-    until(lambda: "CURDEPTH(1)" in mq("mqsc", "run", "-", stdin="DISPLAY QLOCAL(FULL) CURDEPTH"))
-    assert old.terminate() == 0
+        mq("mqsc", "run", "-", stdin="DEFINE QLOCAL(FULL) MAXDEPTH(1)\nDEFINE QLOCAL(COMMANDS) GET(DISABLED)")
+        with RawClient.connected(port, "device", clean=False) as device:
+            device.subscribe(("commands/+", 1))
+            for reading in READINGS:
+                device.publish("plant/1/temp", reading, 1)
+            device.disconnect()
+        for number in (1, 2):
+            mq("mq", "put", "COMMANDS", "--persistent", f'{{"line": "l{number}", "speed": {number}.50}}')
+        until(lambda: "CURDEPTH(1)" in mq("mqsc", "run", "-", stdin="DISPLAY QLOCAL(FULL) CURDEPTH"))
+        assert old.terminate() == 0
 
     (tmp_path / "lines.csv").write_text("line,site\n1,north\n")
     bridge = BridgeProcess(data, config=NEW)
