@@ -98,11 +98,13 @@ class PcfAdministration:
                     CodedCharSetId=CCSID_UTF8,
                 ),
             )
-            header, found = decode_pcf(got.data)
+            header, parameters = decode_pcf(got.data)
             if header.CompCode == cmqc.MQCC_FAILED and failure is None:
                 failure = CommandFailed(header.Reason, f"PCF command {command}", responses)
             values = {
-                parameter.Parameter: _value(parameter) for parameter in found if isinstance(parameter, MQCFIN | MQCFST)
+                parameter.Parameter: _value(parameter)
+                for parameter in parameters
+                if isinstance(parameter, MQCFIN | MQCFST)
             }
             responses.append(PcfResponse(header.Reason, values))
             if header.Control == cmqcfc.MQCFC_LAST or len(responses) == most:
@@ -190,10 +192,10 @@ def _run(administration: PcfAdministration, line: int, command: str) -> CommandR
     message = ""
     for answer in answers:
         first, _, rest = answer.partition("\n")
-        found = _MESSAGE.match(first.strip())
-        if found is not None:
+        match = _MESSAGE.match(first.strip())
+        if match is not None:
             message = message or first.strip()
-            ok = ok and found.group(2) not in ("E", "S", "T")
+            ok = ok and match.group(2) not in ("E", "S", "T")
         else:
             rest = answer
         attributes = {name: _attribute_value(value) for name, value in _ATTRIBUTE.findall(rest)}

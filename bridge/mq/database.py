@@ -105,7 +105,7 @@ def _salvage(directory: Path, new: Path, *, accept_loss: bool) -> DatabaseFindin
             # A file with pages of two moments may contain a row twice.
             if (other := batches.get(row_id)) is not None:
                 findings.damage.append(f"batch {row_id} of the log is there twice: the one with more messages is kept")
-                batch = max(batch, other, key=lambda one: len(one.puts))
+                batch = max(batch, other, key=lambda unit: len(unit.puts))
             batches[row_id] = batch
         facts = _facts(database)
     kept = {name for kind, name, _ in findings.objects if kind == "QLOCAL"}
@@ -161,17 +161,19 @@ def _received_records(batches: Iterable[LoggedBatch]) -> list[int]:
     In a database of an earlier moment, these identifiers are wrong: the client may have released them since, and then its
     next publication with such an identifier would be taken for a repetition and lost.
     """
-    found: set[int] = set()
+    msg_numbers: set[int] = set()
     for batch in batches:
         for put in batch.puts:
-            numbers = [one.msg_number for one in put.deliveries if batch.lanes[one.lane].queue == STATE_QUEUE]
+            numbers = [
+                delivery.msg_number for delivery in put.deliveries if batch.lanes[delivery.lane].queue == STATE_QUEUE
+            ]
             if not numbers or not isinstance(put.message, Message):
                 continue
             with contextlib.suppress(record.UnknownRecord):
                 if isinstance(record.decode(bytes(put.message.data)), record.ReceivedRecord):
-                    found.update(numbers)
-        found.difference_update(batch.removed)
-    return sorted(found)
+                    msg_numbers.update(numbers)
+        msg_numbers.difference_update(batch.removed)
+    return sorted(msg_numbers)
 
 
 def _forget_received(database: sqlite3.Connection) -> None:
@@ -200,9 +202,9 @@ def messages_on(queue: str, path: Path) -> list[Message]:
     with closing(_opened(path, immutable=True)) as database:
         for _, batch in _undamaged(database, DatabaseFindings()):
             for put in batch.puts:
-                for one in put.deliveries:
-                    if batch.lanes[one.lane].queue == queue and isinstance(put.message, Message):
-                        alive[one.msg_number] = put.message
+                for delivery in put.deliveries:
+                    if batch.lanes[delivery.lane].queue == queue and isinstance(put.message, Message):
+                        alive[delivery.msg_number] = put.message
             for number in batch.removed:
                 alive.pop(number, None)
     return list(alive.values())
@@ -304,8 +306,8 @@ def _read_objects(database: sqlite3.Connection, findings: DatabaseFindings, *, s
             if whole:
                 findings.objects.append(texts)
             else:
-                shown = b" ".join(one for one in (kind, name) if isinstance(one, bytes)).decode("utf-8", "replace")
-                findings.damage.append(f"the definition of {shown} is not as it was written")
+                label = b" ".join(part for part in (kind, name) if isinstance(part, bytes)).decode("utf-8", "replace")
+                findings.damage.append(f"the definition of {label} is not as it was written")
     except sqlite3.DatabaseError as error:
         findings.damage.append(f"definitions cannot be read: {error}")
 
@@ -417,7 +419,7 @@ def restore(file: Path, directory: Path, *, force: bool = False) -> tuple[Conten
         directory.mkdir(mode=0o750, parents=True, exist_ok=True)
         path = directory / DATABASE
         with closing(hold(directory)):
-            there = any(one.exists() for one in (path, layout.write_ahead_log(path), witness_path(path)))
+            there = any(file.exists() for file in (path, layout.write_ahead_log(path), witness_path(path)))
             if there and not force:
                 raise StoreError(
                     f"{directory} has a queue manager already; name another directory, or --force, which keeps that one aside"
@@ -504,20 +506,20 @@ def _contents(findings: DatabaseFindings, facts: dict[str, int], size: int) -> C
     )
 
 
-def _skip_starts(made: sqlite3.Connection, before: Path | None) -> None:
+def _skip_starts(restored: sqlite3.Connection, before: Path | None) -> None:
     """Raise the number of starts above any that the queue manager may have reached since the backup.
 
     Message identifiers begin with this number, and the restored queue manager must not reuse those assigned since.
     """
-    starts, taken = (_fact(made, name) for name in ("starts", "backup"))
+    starts, taken = (_fact(restored, name) for name in ("starts", "backup"))
     minutes = max(0, int(time.time()) - taken) // 60 if taken else 0
     reached = 0
     if before is not None:
         with contextlib.suppress(sqlite3.Error), closing(layout.connect_read_only(before)) as database:
             reached = _fact(database, "starts")
     starts = max(starts + minutes, reached) + _STARTS_SKIPPED
-    made.execute("INSERT OR REPLACE INTO fact VALUES ('starts', ?)", (starts,))
-    made.execute("DELETE FROM fact WHERE name = 'backup'")
+    restored.execute("INSERT OR REPLACE INTO fact VALUES ('starts', ?)", (starts,))
+    restored.execute("DELETE FROM fact WHERE name = 'backup'")
 
 
 def _fact(database: sqlite3.Connection, name: str) -> int:
@@ -537,13 +539,13 @@ def _kept_aside(directory: Path) -> Path:
         # If the checkpoint fails, the database is damaged, and kept as it is.
         with contextlib.suppress(sqlite3.Error), closing(layout.connect(path)) as database:
             database.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
-    beside = [one for one in (Path(f"{path}-wal"), Path(f"{path}-shm"), witness_path(path)) if one.exists()]
-    for one in [path, *beside] if path.exists() else beside:
-        os.link(one, kept / one.name)
+    beside = [file for file in (Path(f"{path}-wal"), Path(f"{path}-shm"), witness_path(path)) if file.exists()]
+    for file in [path, *beside] if path.exists() else beside:
+        os.link(file, kept / file.name)
     sync(kept)
     sync(directory)
-    for one in beside:
-        one.unlink()
+    for file in beside:
+        file.unlink()
     sync(directory)
     return kept
 
@@ -565,7 +567,7 @@ def _check_replaceable(file: Path, *, replace: bool) -> None:
 
 def _check_room(source: Path, file: Path) -> None:
     """Raise StoreError if a backup would fill the disk."""
-    size = sum(one.stat().st_size for one in (source, layout.write_ahead_log(source)) if one.exists())
+    size = sum(file.stat().st_size for file in (source, layout.write_ahead_log(source)) if file.exists())
     parent = file.absolute().parent
     if not parent.is_dir():
         raise StoreError(f"{parent}: there is no such directory")
@@ -584,8 +586,8 @@ def _new(path: Path, *, mode: int = MODE) -> Iterator[Path]:
         yield new
         new.rename(path)
     except BaseException:
-        for one in (new, *(Path(f"{new}{suffix}") for suffix in ("-wal", "-shm", "-journal"))):
-            one.unlink(missing_ok=True)
+        for file in (new, *(Path(f"{new}{suffix}") for suffix in ("-wal", "-shm", "-journal"))):
+            file.unlink(missing_ok=True)
         raise
     sync(path.absolute().parent)
 

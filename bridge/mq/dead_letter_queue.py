@@ -42,7 +42,7 @@ from bridge.wire.mq import MQDLH, MQMD, RFH2, MalformedHeader, decode_chain, enc
 
 def sources_of(mappings: Mapping[str, ToMqMapping | ToMqttMapping]) -> dict[str, str]:
     """Return the source queue of each mapping, "" if its source is not a queue, by MQDLH.PutApplName."""
-    return {put_application(name): getattr(one.source, "queue", None) or "" for name, one in mappings.items()}
+    return {put_application(name): getattr(mapping.source, "queue", None) or "" for name, mapping in mappings.items()}
 
 
 class NoDestination(Exception):
@@ -97,9 +97,9 @@ class Destinations:
             mapped_to = letter.destination if known else ""
             return Redelivery(Destination(source), message, mapping=letter.put_by, mapped_to=mapped_to)
         name, manager = letter.destination, letter.destination_queue_manager
-        found = transmitted(message)
-        if found is not None:
-            header, message = found
+        transmission = transmitted(message)
+        if transmission is not None:
+            header, message = transmission
             name, manager = characters(header.RemoteQName), characters(header.RemoteQMgrName)
         if not name:
             raise NoDestination("its MQDLH names no destination: name a queue by --to")
@@ -166,8 +166,8 @@ class Destinations:
                 raise_if_lost(error)
                 return ""  # not authorized: use the MQDLH
             for response in responses:
-                for shown in response.objects if response.ok else ():
-                    return str(shown.get("DEST", ""))
+                for row in response.objects if response.ok else ():
+                    return str(row.get("DEST", ""))
         return ""
 
 
@@ -400,7 +400,7 @@ class DeadLetterQueue:
         except MQError as error:
             raise_if_lost(error)
             return True
-        return any(shown.get("UNCOM") != "NO" for response in responses for shown in response.objects)
+        return any(row.get("UNCOM") != "NO" for response in responses for row in response.objects)
 
     def _returned(self, item: _OnItsWay) -> Retried | None:
         """Return the outcome if a message was dead-lettered again, after restoring its dead-letter time; None otherwise."""

@@ -8,13 +8,14 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final, ParamSpec, Protocol, TypeVar
 
 import msgspec
 
 from bridge.config.models import LimitsConfig
 from bridge.mq.administration import CommandFailed, PcfAdministration, PcfResponse
 from bridge.mq.backend import Backend, Silence
+from bridge.mq.daemon_threads import DaemonThreads
 from bridge.mq.dead_letter_room import DeadLetterRoom
 from bridge.mq.inquiries import (
     QueueManagerConnectionStatus,
@@ -34,6 +35,9 @@ from bridge.telemetry.identity import AS_IS, ClientNames
 from bridge.telemetry.subscription import subscription_name
 from bridge.wire import cmqc, cmqcfc
 from bridge.wire.mq.pcf import MQCFST
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 #: The maximum number of payload bytes to show.
 PAYLOAD_SHOWN = 200
@@ -71,24 +75,30 @@ class PcfTopicInquiry:
     def __init__(self, connect: Callable[[str], Connection], client_names: ClientNames = AS_IS) -> None:
         self._connect = connect
         self._client_names = client_names
+        self._threads = DaemonThreads(THREADS, "topics")
 
     async def below(self, topic: str | None, after: str | None, rows: int) -> list[TopicNode]:
         begin = "" if topic is None else f"{topic}/"
-        found = [
+        nodes = [
             TopicNode(
-                name=one.removeprefix(begin),
-                topic=one,
+                name=topic_string.removeprefix(begin),
+                topic=topic_string,
                 retained=status.number(cmqcfc.MQIACF_RETAINED_PUBLICATION) == cmqcfc.MQQSO_YES,
                 has_lower=True,
                 subscriptions=status.number(cmqc.MQIA_SUB_COUNT),
             )
-            for one, status in await asyncio.to_thread(self._statuses, f"{begin}+")
-            if one and one.startswith(begin) and (after is None or one.removeprefix(begin) > after)
+            for topic_string, status in await self._run(self._statuses, f"{begin}+")
+            if topic_string
+            and topic_string.startswith(begin)
+            and (after is None or topic_string.removeprefix(begin) > after)
         ]
-        return sorted(found, key=lambda one: one.name)[:rows]
+        return sorted(nodes, key=lambda node: node.name)[:rows]
 
     async def details(self, topic_filter: str, rows: int, payloads: bool) -> TopicDetails:
-        return await asyncio.to_thread(self._details, topic_filter, rows)
+        return await self._run(self._details, topic_filter, rows)
+
+    async def _run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        return await asyncio.wrap_future(self._threads.submit(function, *args, **kwargs))
 
     def _details(self, topic_filter: str, rows: int) -> TopicDetails:
         retained = [
@@ -102,14 +112,14 @@ class PcfTopicInquiry:
             cmqcfc.MQCMD_INQUIRE_SUBSCRIPTION, name, (cmqc.MQRC_NO_SUBSCRIPTION, cmqcfc.MQRCCF_NONE_FOUND)
         )
         subscriptions = [
-            one
+            subscription
             for response in responses
-            if overlap((one := _subscription(response, self._client_names)).topic_filter, topic_filter)
+            if overlap((subscription := _subscription(response, self._client_names)).topic_filter, topic_filter)
         ]
         return TopicDetails(
             topic_filter=topic_filter,
-            retained=sorted(retained, key=lambda one: one.topic)[:rows],
-            subscriptions=sorted(subscriptions, key=lambda one: one.name)[:rows],
+            retained=sorted(retained, key=lambda publication: publication.topic)[:rows],
+            subscriptions=sorted(subscriptions, key=lambda subscription: subscription.name)[:rows],
             more=max(len(retained), len(subscriptions)) > rows,
         )
 

@@ -293,5 +293,5 @@ class LinkSessions:
             queue.close()
         return (
             [session for session in used.values() if session.owner == owner],
-            [one for one in former.values() if one.session.owner == owner],
+            [session for session in former.values() if session.session.owner == owner],
         )

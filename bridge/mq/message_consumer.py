@@ -149,23 +149,23 @@ class DuplicatePublications:
         """Return the messages from the new subscription that the former one has not delivered, in order."""
         if self._counts is None:
             self._counts = Counter(self._delivered.values())
-        found = []
+        messages = []
         for got in taken:
             if got.md.MsgId not in self._left_out:
                 content = _content_of(got)
                 if not self._counts[content]:
-                    found.append(got)
+                    messages.append(got)
                     continue
                 self._counts[content] -= 1
                 self._left_out.add(got.md.MsgId)
-        return found
+        return messages
 
 
 def _content_of(got: Got) -> bytes:
     """Return a digest of the data and MQMD fields that are the same in all deliveries of a publication."""
     md = got.md
-    made = (md.PutDate, md.PutTime, md.PutApplName, md.UserIdentifier, md.Format, md.ReplyToQ)
-    return hashlib.blake2b(b"\0".join((*made, got.data)), digest_size=16).digest()
+    fields = (md.PutDate, md.PutTime, md.PutApplName, md.UserIdentifier, md.Format, md.ReplyToQ)
+    return hashlib.blake2b(b"\0".join((*fields, got.data)), digest_size=16).digest()
 
 
 #: Seconds between looks at the new subscription while the topic filter changes.
@@ -238,15 +238,15 @@ class MessageConsumer:
     def _subscribe(self) -> None:
         source = self._source
         for name in names(source.mapping):
-            found = resume(self._connection, name)
-            if found is not None and found.topic_filter == source.topic_filter:
-                self._subscription = found
-            elif found is not None:
-                self._former.append(found)
+            subscription = resume(self._connection, name)
+            if subscription is not None and subscription.topic_filter == source.topic_filter:
+                self._subscription = subscription
+            elif subscription is not None:
+                self._former.append(subscription)
                 log.info(
                     "MQB5201I mapping %s: first moving messages that wait for topics %s, its previous source",
                     source.mapping,
-                    found.topic_filter,
+                    subscription.topic_filter,
                 )
         if not self._held:
             self._subscription = create(self._connection, names(source.mapping)[0], source.topic_filter, source.owner)

@@ -405,7 +405,7 @@ class _Parser:
         return MQSCSyntaxError(detail, self._joined.where(max(0, min(self._begin, self._end - 1))), near)
 
     def parameters(self) -> list[Parameter]:
-        found = []
+        parameters = []
         kind, text = self._next()
         while kind:
             if kind != "word":
@@ -416,8 +416,8 @@ class _Parser:
             if kind == "(":
                 values = self._items(keyword)
                 kind, text = self._next()
-            found.append(Parameter(keyword, values, where))
-        return found
+            parameters.append(Parameter(keyword, values, where))
+        return parameters
 
     def _items(self, keyword: str) -> tuple[Item, ...]:
         """Return the values up to the closing parenthesis."""
@@ -461,10 +461,10 @@ def render(response: CommandResponse) -> str:
     if not response.objects:
         return message
     lines = []
-    for shown in response.objects:
+    for attributes in response.objects:
         lines.append(message)
         left = ""
-        for keyword, value in shown.items():
+        for keyword, value in attributes.items():
             cell = _cell(keyword, value)
             if left and len(left) < _COLUMN:
                 lines.append(f"{_INDENT}{left:{_COLUMN}}{cell}")

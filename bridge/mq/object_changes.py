@@ -84,11 +84,11 @@ def objects(connection: Connection, kind: ObjectKind, *, system: bool) -> list[O
     detail, head = _DETAILS[kind], _NAME.get(kind, "QUEUE")
     (response,) = connection.command(f"DISPLAY {kind}(*) DESCR {detail}")
     rows = []
-    for shown in response.objects if response.ok else ():
-        name = str(shown[head])
+    for attributes in response.objects if response.ok else ():
+        name = str(attributes[head])
         if system or not name.startswith(_SYSTEM):
-            text = str(shown.get("DESCR", "")).strip()
-            rows.append(ObjectRow(kind, name, text, str(shown.get(detail, "")).strip()))
+            text = str(attributes.get("DESCR", "")).strip()
+            rows.append(ObjectRow(kind, name, text, str(attributes.get(detail, "")).strip()))
     return sorted(rows, key=lambda row: row.name)
 
 
@@ -106,8 +106,8 @@ def topic_objects(connection: Connection) -> list[TopicObject]:
     if not response.ok:
         raise CommandRefused("AMQ8101E", detail=response.message)
     return [
-        TopicObject(str(one["TOPIC"]), str(one.get("TOPICSTR", "")).strip(), str(one.get("PUB", "")))
-        for one in response.objects
+        TopicObject(str(row["TOPIC"]), str(row.get("TOPICSTR", "")).strip(), str(row.get("PUB", "")))
+        for row in response.objects
     ]
 
 
@@ -121,14 +121,14 @@ def details(connection: Connection, kind: ObjectKind, name: str) -> ObjectDetail
         if keyword not in LABELS:  # the tests' stand-in for IBM MQ adds attributes
             continue
         value = str(current.get(keyword, attribute.default)).strip()
-        shown = {"keyword": keyword, "label": LABELS[keyword], "value": value, "default": str(attribute.default)}
+        fields = {"keyword": keyword, "label": LABELS[keyword], "value": value, "default": str(attribute.default)}
         if isinstance(attribute, Choice):
             limits: dict[str, object] = {"words": list(attribute.words)}
         elif isinstance(attribute, Number):
             limits = {"low": attribute.low, "high": attribute.high, "words": list(attribute.words)}
         else:
             limits = {"length": attribute.length if isinstance(attribute, TextAttribute) else 10_000}
-        attributes.append(msgspec.convert(shown | limits, ObjectAttribute))
+        attributes.append(msgspec.convert(fields | limits, ObjectAttribute))
     return ObjectDetails(kind=kind, name=name, attributes=attributes)
 
 
@@ -148,7 +148,7 @@ def definition(kind: ObjectKind, name: str, values: Mapping[str, str], current: 
         elif attribute.words or attribute.low is not None:
             parts.append(f"{attribute.keyword}({written})")
         elif isinstance(ATTRIBUTES[kind][attribute.keyword], Names):
-            parts.append(f"{attribute.keyword}({','.join(_quoted(one) for one in written.split(',') if one)})")
+            parts.append(f"{attribute.keyword}({','.join(_quoted(part) for part in written.split(',') if part)})")
         else:
             parts.append(f"{attribute.keyword}({_quoted(written)})")
     if current.name and not parts:

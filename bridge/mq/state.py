@@ -108,18 +108,18 @@ class MappingState:
         Do not call this within a unit of work, because it may commit. Raises MQError, with MQRC_UOW_IN_PROGRESS while another
         connection, which may be lost, is replacing the record.
         """
-        found = [got.data for got in self._queue.browse(self._correl_id)]
-        if len(found) == 1:
+        records = [got.data for got in self._queue.browse(self._correl_id)]
+        if len(records) == 1:
             raise MQError(
                 cmqc.MQRC_UOW_IN_PROGRESS,
                 f"the unit of work of a connection that was lost has not ended yet (its record on {MAPPING_STATE_QUEUE})",
             )
-        if not found:
+        if not records:
             if create:
                 self.save(None)
                 self._connection.commit()
             return None
-        return found[-1][len(_MARK) :] if found[-1] else None
+        return records[-1][len(_MARK) :] if records[-1] else None
 
     def save(self, record: bytes | None) -> None:
         """Replace the record, or remove it with None, in the unit of work of the connection. Raises MQError."""
@@ -133,10 +133,10 @@ class MappingState:
 
         Raises MQError.
         """
-        found = False
+        existed = False
         while self._queue.remove(self._correl_id) is not None:
-            found = True
-        return found
+            existed = True
+        return existed
 
     def close(self) -> None:
         """Close the queue. Raises MQError."""

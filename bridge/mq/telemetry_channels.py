@@ -90,7 +90,7 @@ class TelemetryChannelRegister:
     def of_commands(self) -> list[ChannelConfig]:
         """The channels that are defined only by commands."""
         names = {config.name for config in self.of_file}
-        return [one.config for name, one in sorted(self.defined.items()) if name not in names]
+        return [channel.config for name, channel in sorted(self.defined.items()) if name not in names]
 
     @property
     def channels(self) -> list[ChannelConfig]:

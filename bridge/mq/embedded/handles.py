@@ -72,10 +72,10 @@ class Handle(msgspec.Struct, eq=False, kw_only=True):
         if own is None or not self.opened:
             return False
         try:
-            found = resolve(*self.opened)
+            target = resolve(*self.opened)
         except MQError:
             return True
-        return _ends(found) != _ends(own)
+        return _ends(target) != _ends(own)
 
     def invalidate(self) -> None:
         """Allow only MQCLOSE from now on. A waiting get ends."""

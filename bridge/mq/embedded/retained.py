@@ -159,6 +159,6 @@ def owner_of(message: PublicationMessage) -> str | bytes:
 
 def size_of(message: PublicationMessage) -> int:
     """Return the approximate memory use of a retained publication, in bytes."""
-    said = message.properties
+    properties = message.properties
     size = OVERHEAD + 2 * len(message.topic) + len(message.payload)
-    return size if said is None else size + size_of_properties(said)
+    return size if properties is None else size + size_of_properties(properties)

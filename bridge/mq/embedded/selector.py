@@ -251,8 +251,8 @@ class _Reader:
             self._fail(f"a {left.kind} is not compared with a {right.kind}")
         if kinds and kinds != {NUMBER} and sign not in ("=", "<>"):
             self._fail(f"{sign} compares numbers")
-        one, other = left.evaluate, right.evaluate
-        return _Node(_CONDITION, lambda lookup: compare(sign, one(lookup), other(lookup)))
+        evaluate_left, evaluate_right = left.evaluate, right.evaluate
+        return _Node(_CONDITION, lambda lookup: compare(sign, evaluate_left(lookup), evaluate_right(lookup)))
 
     def _number(self, node: _Node) -> Callable[[Lookup], Any]:
         if node.kind not in (NUMBER, _IDENTIFIER):
@@ -437,7 +437,9 @@ class _Identifiers:
             return self._field(name[len(_MQMD) :])
         if self._properties is None:
             md, data = self._appearance.whole(self._stored)
-            self._properties = {one.name: one.value for one in split(md, data)[2]}
+            self._properties = {
+                message_property.name: message_property.value for message_property in split(md, data)[2]
+            }
         folder, dot, path = name.partition(".")
         if dot and folder == USER_FOLDER and "." not in path:
             name = path

@@ -148,6 +148,6 @@ def whole(unit: Unit) -> Iterator[None]:
         undo(part)
         for stored in part.gets:
             stored.backout_count -= 1  # the get failed, so the application never received the message
-        for one, length in zip(lists, before, strict=True):
-            del one[length:]  # type: ignore[attr-defined]
+        for entries, length in zip(lists, before, strict=True):
+            del entries[length:]  # type: ignore[attr-defined]
         raise

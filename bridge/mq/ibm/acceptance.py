@@ -167,7 +167,7 @@ class Acceptance:
     def _outcome(self, name: str, test: Callable[[], str | Finding], meaning: str) -> AcceptanceResult:
         """Run a test. A failure does not end the others, not even the loss of the connection."""
         try:
-            found = test()
+            finding = test()
         except Skipped as skipped:
             return AcceptanceResult(
                 test=name, result="skip", detail=str(skipped), meaning="not known, because it was not tested"
@@ -183,9 +183,9 @@ class Acceptance:
             detail = f"{type(error).__name__}: {error} ({Path(at.filename).name}, line {at.lineno})"
             remedy = "report this to the developers of the bridge, with the version of the queue manager"
         else:
-            if isinstance(found, Finding):
-                return AcceptanceResult(test=name, result="pass", detail=found.detail, meaning=found.meaning)
-            return AcceptanceResult(test=name, result="pass", detail=found, meaning=meaning)
+            if isinstance(finding, Finding):
+                return AcceptanceResult(test=name, result="pass", detail=finding.detail, meaning=finding.meaning)
+            return AcceptanceResult(test=name, result="pass", detail=finding, meaning=meaning)
         not_so = f"not so: {meaning}" if meaning else "the bridge may not work as documented"
         return AcceptanceResult(test=name, result="fail", detail=detail, remedy=remedy, meaning=not_so)
 
@@ -314,7 +314,7 @@ class Acceptance:
         )
         try:
             with closing(PcfAdministration(self._mq)) as administration:
-                found = administration.run(cmqcfc.MQCMD_INQUIRE_CHANNEL, *parameters)[0]
+                response = administration.run(cmqcfc.MQCMD_INQUIRE_CHANNEL, *parameters)[0]
         except MQError as error:
             if error.reason not in (cmqc.MQRC_NOT_AUTHORIZED, cmqcfc.MQRCCF_CHANNEL_NOT_FOUND):
                 raise
@@ -322,16 +322,16 @@ class Acceptance:
                 f"its attributes cannot be inquired ({error}); with SET AUTHREC PROFILE('{self._channel}')"
                 f" OBJTYPE(CHANNEL) PRINCIPAL('{self._requirements.user}') AUTHADD(DSP) they can"
             ) from error
-        heartbeat, length = found.number(cmqcfc.MQIACH_HB_INTERVAL), found.number(cmqcfc.MQIACH_MAX_MSG_LENGTH)
-        shown = f"HBINT({heartbeat}) MAXMSGL({length})"
+        heartbeat, length = response.number(cmqcfc.MQIACH_HB_INTERVAL), response.number(cmqcfc.MQIACH_MAX_MSG_LENGTH)
+        attributes = f"HBINT({heartbeat}) MAXMSGL({length})"
         wanted = self._requirements.message_length
         if not 0 < heartbeat <= MAX_HEARTBEAT:
             remedy = f"ALTER CHANNEL('{self._channel}') CHLTYPE(SVRCONN) HBINT(10)"
-            raise Failed(f"{shown}: a connection that is half open is not detected in time", remedy)
+            raise Failed(f"{attributes}: a connection that is half open is not detected in time", remedy)
         if length < wanted:
             remedy = f"ALTER CHANNEL('{self._channel}') CHLTYPE(SVRCONN) MAXMSGL({MAX_MESSAGE_LENGTH})"
-            raise Failed(f"{shown}: clients may publish messages of {wanted} bytes", remedy)
-        return shown
+            raise Failed(f"{attributes}: clients may publish messages of {wanted} bytes", remedy)
+        return attributes
 
     def _inquire(self, od: MQOD, selector: int) -> tuple[list[int], list[str]]:
         return inquire(self._mq, od, (selector,), cmqc.MQOO_INQUIRE | cmqc.MQOO_FAIL_IF_QUIESCING)
@@ -777,16 +777,16 @@ def traffic(connection: Connection, channel: str, transmission_queue: str) -> li
     MQError if the connection is lost.
     """
     others = []
-    (shown,) = connection.command("DISPLAY CONN(*) TYPE(CONN) APPLTAG APPLTYPE CHANNEL USERID")
-    if not shown.ok:
-        others.append(f"its connections cannot be displayed ({shown.message})")
+    (response,) = connection.command("DISPLAY CONN(*) TYPE(CONN) APPLTAG APPLTYPE CHANNEL USERID")
+    if not response.ok:
+        others.append(f"its connections cannot be displayed ({response.message})")
     names: dict[str, int] = {}
-    for one in shown.objects:
-        name = str(one.get("APPLTAG", "")).strip()
+    for row in response.objects:
+        name = str(row.get("APPLTAG", "")).strip()
         # With pymqi, APPLTAG is the name of the program.
         own = ("mqbridge", Path(sys.executable).name)
-        of_bridge = str(one.get("CHANNEL", "")).strip() == channel if channel else name.startswith(own)
-        if one.get("APPLTYPE") == "USER" and not of_bridge:
+        of_bridge = str(row.get("CHANNEL", "")).strip() == channel if channel else name.startswith(own)
+        if row.get("APPLTYPE") == "USER" and not of_bridge:
             names[name] = names.get(name, 0) + 1
     if names:
         most = sorted(names, key=lambda name: -names[name])[:3]

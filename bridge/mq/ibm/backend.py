@@ -279,13 +279,13 @@ class IbmBackend(BackendEvents):
         records = await self._ready
         self._subscriber.start()
         subscriptions: asyncio.Future[list[ClientSubscription]] = self._loop.create_future()
-        self._subscriber.submit(InquireJob(lambda found: self._call(resolve, subscriptions, found)))
-        found = []
+        self._subscriber.submit(InquireJob(lambda answer: self._call(resolve, subscriptions, answer)))
+        stored = []
         for key, (msg_id, record) in records.items():
             keeper = self._first_remover if key.side is Side.SENT else self._publisher_of(key.client_id)
             keeper.current[key] = msg_id
             keeper.sequences[key] = record.sequence
-            found.append(record)
+            stored.append(record)
             if isinstance(record, SentRecord) and record.removing:
                 self._removing[record.clientIdentifier] = dict.fromkeys(record.removing)
         self._acknowledged = frozenset(itertools.chain.from_iterable(self._removing.values()))
@@ -298,7 +298,7 @@ class IbmBackend(BackendEvents):
                 optional.start()
         for client_id, removing in list(self._removing.items()):
             self._finish_removal(client_id, list(removing))
-        recovered = RecoveredState(found, [])
+        recovered = RecoveredState(stored, [])
         for subscription in await subscriptions:
             subscription.client_id = self.client_names.client_of(subscription.client_id)
             is_share = is_remote_queue_manager(subscription.client_id)
@@ -369,7 +369,7 @@ class IbmBackend(BackendEvents):
             if part is None:
                 part = parts[publisher] = Part(UnitOfWork(), {}, ended)
             part.states[key] = part.unit.records[key] = record
-        msg_ids = [one.msg_id for one in cast("list[QueuedMessage]", separate(unit.removals))]
+        msg_ids = [message.msg_id for message in cast("list[QueuedMessage]", separate(unit.removals))]
         if len(removals) == 1:
             # A session's record and the messages that its client has acknowledged take effect together.
             ((client_id, removal),) = removals.items()

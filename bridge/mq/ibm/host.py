@@ -265,8 +265,8 @@ class IbmHost:
         )
 
     def check_password(self, user: str, password: bytes) -> None:
-        given = password.decode("utf-8", "replace")
-        as_user = msgspec.structs.replace(self._logins.parameters, user=user, password=given, token_file="")
+        password_text = password.decode("utf-8", "replace")
+        as_user = msgspec.structs.replace(self._logins.parameters, user=user, password=password_text, token_file="")
         try:
             connect_ibm(self._library, as_user).disconnect()
         except MQError as error:

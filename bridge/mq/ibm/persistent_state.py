@@ -139,7 +139,7 @@ class PersistentState:
         Wait for missing receipts, which are in units of work in progress. Raises Stopped if `is_given_up` returns True.
         """
         until = time.monotonic() + DOUBT_TIMEOUT
-        told = False
+        is_reported = False
         while True:
             receipts = [
                 got.md.MsgId
@@ -153,8 +153,8 @@ class PersistentState:
                 self._connection.commit()
                 return
             self._connection.backout()
-            if not told:
-                told = True
+            if not is_reported:
+                is_reported = True
                 log.warning(
                     "MQB4106W waiting for units of work of the previous bridge (host %s, process %d): found %d of %d "
                     "receipts",

@@ -131,7 +131,7 @@ class Remover(StateWriter[Removal]):
 
     def committed(self, batch: UnitInProgress) -> None:
         removed = [msg_id for removal in batch.jobs for msg_id in removal.msg_ids]
-        self._events.removed(removed + [letter.got.md.MsgId for one in batch.jobs for letter in one.dead_letters])
+        self._events.removed(removed + [letter.got.md.MsgId for job in batch.jobs for letter in job.dead_letters])
         super().committed(batch)
 
     def _remove(self, connection: Connection, msg_id: bytes) -> bool:

@@ -113,8 +113,8 @@ class QueueManagerAttributes(msgspec.Struct, kw_only=True, frozen=True):
         """Inquire the attributes. Raises MQError."""
         texts = (cmqc.MQCA_DEF_XMIT_Q_NAME, cmqc.MQCA_DEAD_LETTER_Q_NAME, cmqc.MQCA_CONN_AUTH)
         numbers = (cmqc.MQIA_MAX_HANDLES, cmqc.MQIA_MAX_UNCOMMITTED_MSGS)
-        found = inquire(connection, MQOD(ObjectType=cmqc.MQOT_Q_MGR), (*texts, *numbers), _INQUIRE)
-        (handles, uncommitted), (route, dead_letter_queue, authentication) = found
+        attributes = inquire(connection, MQOD(ObjectType=cmqc.MQOT_Q_MGR), (*texts, *numbers), _INQUIRE)
+        (handles, uncommitted), (route, dead_letter_queue, authentication) = attributes
         return cls(
             default_route=route.rstrip(" \0"),
             dead_letter_queue=dead_letter_queue.rstrip(" \0"),
@@ -348,7 +348,7 @@ class Requirements(msgspec.Struct, kw_only=True, frozen=True):
 
         Source: IBM MQ documentation, "Authorizations for MQI calls", "Authorizations for MQSC commands in escape PCFs".
         """
-        found = [
+        authorities = [
             *self._queue_manager_authorities(),
             *self._own_queues(dead_letter_queue),
             *self._commands(),
@@ -357,7 +357,7 @@ class Requirements(msgspec.Struct, kw_only=True, frozen=True):
             *self._clients(),
         ]
         unique: dict[AuthorityKey, Authority] = {}
-        for authority in found:
+        for authority in authorities:
             if not self.commands and (
                 authority.key in (_PUT_COMMANDS, _GET_REPLIES)
                 or not {_PUT_COMMANDS, _GET_REPLIES}.isdisjoint(authority.after)
@@ -612,7 +612,7 @@ def requirements_of(configuration: Configuration) -> Requirements:
         password_channels=tuple(
             channel.name
             for channel in configuration.channels
-            if any(one.method == "queue-manager" for one in channel.authentication)
+            if any(method.method == "queue-manager" for method in channel.authentication)
         ),
     )
 

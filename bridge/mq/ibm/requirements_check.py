@@ -213,14 +213,14 @@ class _Examination:
     def _queue(self, queue: QueueRequirement) -> None:
         """Compare type and attributes of a queue."""
         label = f"{queue.purpose} {queue.name}"
-        found = self._inquire(MQOD(ObjectName=queue.name), (cmqc.MQIA_Q_TYPE,))
-        if found == cmqc.MQRC_UNKNOWN_OBJECT_NAME:
+        answer = self._inquire(MQOD(ObjectName=queue.name), (cmqc.MQIA_Q_TYPE,))
+        if answer == cmqc.MQRC_UNKNOWN_OBJECT_NAME:
             self._lacks(f"{label} is not defined", queue.definition)
-        elif isinstance(found, int):
-            if found == cmqc.MQRC_NOT_AUTHORIZED:
+        elif isinstance(answer, int):
+            if answer == cmqc.MQRC_NOT_AUTHORIZED:
                 return
-            self._lacks(f"{label} cannot be opened: {_reason(found)}")
-        elif (kind := found[0][0]) != cmqc.MQQT_LOCAL:
+            self._lacks(f"{label} cannot be opened: {_reason(answer)}")
+        elif (kind := answer[0][0]) != cmqc.MQQT_LOCAL:
             is_, deletion = _TYPES.get(kind, (f"of type {kind}", ""))
             first = f"{deletion}('{queue.name}'), then " if deletion else ""
             self._lacks(f"{label} is {is_}, and has to be a local one", first + queue.definition)
@@ -240,9 +240,9 @@ class _Examination:
 
     def _resolved(self, queue: MappingQueue) -> MappingQueue:
         if queue.queue_manager:
-            found = self._inquire(MQOD(ObjectName=queue.queue_manager), (cmqc.MQIA_Q_TYPE,))
+            answer = self._inquire(MQOD(ObjectName=queue.queue_manager), (cmqc.MQIA_Q_TYPE,))
             # A queue manager without a transmission queue of its name is reached through the default one.
-            if found == cmqc.MQRC_UNKNOWN_OBJECT_NAME:
+            if answer == cmqc.MQRC_UNKNOWN_OBJECT_NAME:
                 return msgspec.structs.replace(queue, transmission_queue=self._default_route)
         return queue
 
@@ -262,12 +262,12 @@ class _Examination:
                 )
             return
         try:
-            found = self._inquire(MQOD(ObjectName=od.ObjectName), (cmqc.MQIA_MAX_Q_DEPTH,))
+            answer = self._inquire(MQOD(ObjectName=od.ObjectName), (cmqc.MQIA_MAX_Q_DEPTH,))
         finally:
             self._connection.close(handle)
-        if not isinstance(found, int) and found[0][0] < MIN_REPLY_DEPTH:
+        if not isinstance(answer, int) and answer[0][0] < MIN_REPLY_DEPTH:
             self._lacks(
-                f"model queue {MODEL_QUEUE} has MAXDEPTH({found[0][0]}), which limits the number of subscriptions",
+                f"model queue {MODEL_QUEUE} has MAXDEPTH({answer[0][0]}), which limits the number of subscriptions",
                 f"ALTER QMODEL('{MODEL_QUEUE}') MAXDEPTH({REPLY_DEPTH})",
                 needed=False,
             )
@@ -452,9 +452,9 @@ class _Examination:
         objects += [(MQOD(ObjectName=name), f"queue {name}", f"QLOCAL('{name}')") for name in dict.fromkeys(names)]
         too_short = False
         for od, label, command in objects:
-            found = self._inquire(od, (cmqc.MQIA_MAX_MSG_LENGTH,))
-            if not isinstance(found, int) and found[0][0] < wanted:
-                what = f"{label} has MAXMSGL({found[0][0]}), and {publishes}"
+            answer = self._inquire(od, (cmqc.MQIA_MAX_MSG_LENGTH,))
+            if not isinstance(answer, int) and answer[0][0] < wanted:
+                what = f"{label} has MAXMSGL({answer[0][0]}), and {publishes}"
                 self._lacks(what, f"ALTER {command} MAXMSGL({MAX_MESSAGE_LENGTH})", needed=False)
                 too_short = True
         if too_short or self._misconfigured or self._unusable or not all(self._granted.values()):

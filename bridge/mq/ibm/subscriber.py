@@ -190,10 +190,10 @@ class Subscriber(Worker[Request]):
 
     def _make(self) -> None:
         """Create the subscriptions of a lost connection again. Those that fail temporarily stay in `_to_make`."""
-        for name, one in list(self._to_make.items()):
+        for name, held in list(self._to_make.items()):
             if self._ending:
                 raise Stopped
-            reason = self._subscribe_one(one.request, one.wanted)
+            reason = self._subscribe_one(held.request, held.wanted)
             if self._is_passing(reason):
                 # 2432: the queue manager has not detected the loss of the old connection, which still has the subscription.
                 continue
@@ -205,15 +205,15 @@ class Subscriber(Worker[Request]):
                     cmqc.reason_name(reason),
                     reason,
                 )
-                self._events.dropped(one.request.client_id, one.wanted.topic_filter, reason)
+                self._events.dropped(held.request.client_id, held.wanted.topic_filter, reason)
         if self._to_make:
             self._make_at = time.monotonic() + MAKE_INTERVAL
 
     def probe(self, connection: Connection) -> None:
         """Check all connections that have subscriptions."""
         losses = self._assurance.losses
-        for one in self._connections:
-            probe(one)
+        for subscribed in self._connections:
+            probe(subscribed)
         self._assure(losses)
         for name, (client_id, topic_filter) in list(self._leftover.items()):
             try:
@@ -314,16 +314,16 @@ class Subscriber(Worker[Request]):
                 ]
                 if request.ended:
                     self._leftover |= {
-                        subscription_name(request.client_id, one): (request.client_id, one)
-                        for one, reason in zip(request.filters, reasons, strict=True)
+                        subscription_name(request.client_id, topic_filter): (request.client_id, topic_filter)
+                        for topic_filter, reason in zip(request.filters, reasons, strict=True)
                         if reason
                     }
                 self._request = None
                 request.done(reasons)
             case InquireJob():
-                found = self._inquire(connection)
+                subscriptions = self._inquire(connection)
                 self._request = None
-                request.done(found)
+                request.done(subscriptions)
 
     @staticmethod
     def _handles(connection: Connection) -> int:

@@ -141,7 +141,7 @@ def _create(hconn: MqiHconn, sd: MqiSubscriptionDescriptor, hobj: int | None) ->
 def _ask(hconn: MqiHconn, sd: MqiSubscriptionDescriptor, topic_filter: str, authority: str, hobj: int | None) -> None:
     """Check the authorities for a subscription, with the queue of a handle as destination. Raises MQError."""
     handle = hconn.handles.get(hobj) if hobj is not None else None
-    acting = sd.AlternateUserId if sd.Options & cmqc.MQSO_ALTERNATE_USER_AUTHORITY else hconn.asked
+    acting = sd.AlternateUserId if sd.Options & cmqc.MQSO_ALTERNATE_USER_AUTHORITY else hconn.principal
     profile = ""
     if isinstance(handle, QueueHandle):
         owner = record_of(hconn.queue_manager, handle.queue).owner
@@ -149,7 +149,7 @@ def _ask(hconn: MqiHconn, sd: MqiSubscriptionDescriptor, topic_filter: str, auth
             profile = handle.profile
     ask(hconn, sd, topic_filter, authority, profile)
     if hconn.queue_manager.authorization is not None and sd.Options & cmqc.MQSO_SET_IDENTITY_CONTEXT:
-        hconn.queue_manager.authorization.setting_identity(hconn.asked, topic_filter)
+        hconn.queue_manager.authorization.setting_identity(hconn.principal, topic_filter)
 
 
 def _destination_options(sd: MqiSubscriptionDescriptor) -> int:

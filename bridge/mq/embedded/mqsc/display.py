@@ -73,19 +73,19 @@ class WhereFilter:
             raise MQSCSyntaxError(f"{operator} takes a generic value, with * at its end", parameter.where, "WHERE")
         return cls(keyword, operator, value)
 
-    def passes(self, shown: Shown) -> bool:
+    def passes(self, row: Shown) -> bool:
         """Return whether an object matches. An object without the attribute does not match."""
-        held, given = shown.get(self.keyword), self.value
+        held, operand = row.get(self.keyword), self.value
         if held is None:
             return False
         if self.operator in ("LK", "NL"):
-            return is_named(str(held), given) == (self.operator == "LK")
+            return is_named(str(held), operand) == (self.operator == "LK")
         if isinstance(held, str):
-            if self.keyword in _NUMBERS and held != given:
+            if self.keyword in _NUMBERS and held != operand:
                 return self.operator == "NE"
-            return _OPERATORS[self.operator](held, given)
+            return _OPERATORS[self.operator](held, operand)
         try:
-            return _OPERATORS[self.operator](held, int(given))
+            return _OPERATORS[self.operator](held, int(operand))
         except ValueError:
             return self.operator == "NE"
 
@@ -94,17 +94,17 @@ class WhereFilter:
 
 
 def _changed(queue_manager: QueueManager) -> Shown:
-    made = stamps(queue_manager.created)
-    return {"ALTDATE": made["ALTDATE"], "ALTTIME": made["ALTTIME"]}
+    timestamps = stamps(queue_manager.created)
+    return {"ALTDATE": timestamps["ALTDATE"], "ALTTIME": timestamps["ALTTIME"]}
 
 
 def _queue_managers(queue_manager: QueueManager, _name: str) -> Rows:
-    made = stamps(queue_manager.created)
-    identifier = f"{queue_manager.name}_{made['CRDATE']}_{made['CRTIME']}"
+    timestamps = stamps(queue_manager.created)
+    identifier = f"{queue_manager.name}_{timestamps['CRDATE']}_{timestamps['CRTIME']}"
     yield {
         "QMNAME": queue_manager.name,
         "QMID": identifier[:48],
-        **made,
+        **timestamps,
         **queue_manager.objects.attributes,
         **_CONSTANT,
     }
@@ -112,14 +112,14 @@ def _queue_managers(queue_manager: QueueManager, _name: str) -> Rows:
 
 def _queues(queue_manager: QueueManager, name: str) -> Rows:
     objects = queue_manager.objects
-    made, changed = stamps(queue_manager.created), _changed(queue_manager)
-    shown: list[tuple[str, str, Shown]] = [
-        (own, "QLOCAL", made | {"DEFTYPE": "PREDEFINED"} | queue.attributes | _counts(queue))
+    timestamps, changed = stamps(queue_manager.created), _changed(queue_manager)
+    rows: list[tuple[str, str, Shown]] = [
+        (own, "QLOCAL", timestamps | {"DEFTYPE": "PREDEFINED"} | queue.attributes | _counts(queue))
         for own, queue in objects.queues.items()
     ]
     for kind in ("QALIAS", "QREMOTE", "QMODEL"):
-        shown += [(own, kind, changed | attributes) for own, attributes in objects.of_kind(kind).items()]
-    for own, kind, attributes in sorted(shown, key=lambda one: one[0]):
+        rows += [(own, kind, changed | attributes) for own, attributes in objects.of_kind(kind).items()]
+    for own, kind, attributes in sorted(rows, key=lambda row: row[0]):
         if is_named(own, name):
             yield {"QUEUE": own, "TYPE": kind, **attributes}
 
@@ -201,7 +201,7 @@ def _namelists(queue_manager: QueueManager, name: str) -> Rows:
 def _channels(queue_manager: QueueManager, name: str) -> Rows:
     """Yield telemetry channels, those of the configuration file and those defined by commands."""
     register = queue_manager.objects.telemetry_channels
-    channels = {own: one.attributes for own, one in register.defined.items()}
+    channels = {own: channel.attributes for own, channel in register.defined.items()}
     channels |= {config.name: attributes_of(config) for config in register.of_file}
     for own in sorted(channels):
         if is_named(own, name):
@@ -210,7 +210,7 @@ def _channels(queue_manager: QueueManager, name: str) -> Rows:
 
 def _channel_status(queue_manager: QueueManager, name: str) -> Rows:
     statuses: Collection[ChannelStatus] = queue_manager.objects.telemetry_channels.running.statuses()
-    for status in sorted(statuses, key=lambda one: one.name):
+    for status in sorted(statuses, key=lambda channel: channel.name):
         if is_named(status.name, name):
             row: Shown = {"CHANNEL": status.name, "CHLTYPE": "MQTT"}
             yield row | {"CONNECTIONS": status.clients, "STATUS": status.state.upper()}
@@ -526,18 +526,17 @@ def _request(
     return wanted, selection, where
 
 
-def _is_selected(shown: Shown, noun: _Noun, selection: dict[str, str]) -> bool:
+def _is_selected(row: Shown, noun: _Noun, selection: dict[str, str]) -> bool:
     """Return whether an object has the requested TYPE, DURABLE or SUBTYPE. USER matches all, because there are no proxies."""
     return all(
-        value in (noun.selections[keyword][0], "USER") or shown[keyword] == value
-        for keyword, value in selection.items()
+        value in (noun.selections[keyword][0], "USER") or row[keyword] == value for keyword, value in selection.items()
     )
 
 
-def _only(shown: Shown, heads: tuple[str, ...], wanted: list[str], where: WhereFilter | None) -> Shown:
+def _only(row: Shown, heads: tuple[str, ...], wanted: list[str], where: WhereFilter | None) -> Shown:
     """Return the identifying attributes of a row, the requested ones, and that of WHERE."""
-    asked = (*heads, *wanted, *([] if where is None else [where.keyword]))
-    return {keyword: shown[keyword] for keyword in dict.fromkeys(asked) if keyword in shown}
+    keywords = (*heads, *wanted, *([] if where is None else [where.keyword]))
+    return {keyword: row[keyword] for keyword in dict.fromkeys(keywords) if keyword in row}
 
 
 # Status of channels and clients -----------------------------------------------------------------------------------------
@@ -573,16 +572,16 @@ def clients(
     queue_manager: QueueManager, name: str, client_id: str, where: WhereFilter | None = None
 ) -> tuple[list[Shown], bool]:
     """Return a row for each client that matches the names, which may be generic, and whether there are more."""
-    shown: list[Shown] = []
+    rows: list[Shown] = []
     most = int(queue_manager.objects.models[_REPLY_QUEUE]["MAXDEPTH"])
     running = queue_manager.objects.telemetry_channels.running
-    for number, one in enumerate(running.clients(lambda own: is_named(own, client_id))):
-        if number == LOOKED_AT or len(shown) == most:
-            return shown, True
-        row = _details(one)
-        if is_named(one.status.channel, name) and (where is None or where.passes(row)):
-            shown.append(row)
-    return shown, False
+    for number, client in enumerate(running.clients(lambda own: is_named(own, client_id))):
+        if number == LOOKED_AT or len(rows) == most:
+            return rows, True
+        row = _details(client)
+        if is_named(client.status.channel, name) and (where is None or where.passes(row)):
+            rows.append(row)
+    return rows, False
 
 
 def _details(client: ClientChannelStatus) -> Shown:

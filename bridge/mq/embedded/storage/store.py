@@ -257,16 +257,16 @@ class Store:
         although a backout was reported. So the log is truncated after the last committed transaction, before the outcome is
         reported.
         """
-        told = False
+        is_reported = False
         while True:
             try:
                 if self._database.in_transaction:
                     self._database.execute("ROLLBACK")
                 self._open_log.cut()
             except (sqlite3.Error, OSError) as error:
-                if not told:
+                if not is_reported:
                     log.critical("MQB3001S %s: a commit and its rollback failed: %s; retrying", self.path, error)
-                    told = True
+                    is_reported = True
                 time.sleep(RETRY_INTERVAL)
                 continue
             return

@@ -238,5 +238,5 @@ def with_properties(md: MQMD, data: bytes, properties: Sequence[Property]) -> Me
     """Return a message with properties in an RFH2."""
     if not properties:
         return Message(md, data)
-    made = leading(md, data) is None
-    return Message(*merge(md, data, properties), made)
+    is_rfh2_new = leading(md, data) is None
+    return Message(*merge(md, data, properties), is_rfh2_new)
