@@ -317,7 +317,7 @@ def get_or_none(connection: Connection, handle: int, options: GetOptions) -> Got
 
 
 class SubscriptionEntry(msgspec.Struct, frozen=True, array_like=True):
-    """A subscription of the queue manager: SubName, complete topic string, SubUserData, whether it is durable, and its queue."""
+    """A subscription of the queue manager. The topic string is complete, `destination` is the name of its queue."""
 
     name: str
     topic_string: str
