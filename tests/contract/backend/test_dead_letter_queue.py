@@ -347,7 +347,9 @@ def test_a_letter_of_a_mapping_stays_if_its_subscription_cannot_be_inquired(
     send(queue, mq.manager, put_by="orders")
     (retried,) = dlq.retry(ALL, sources={"orders": ""}, timeout=0)
     assert retried.outcome is RetryOutcome.STAYED
-    assert retried.failure.startswith("the subscription of mapping orders cannot be inquired (MQRC_NOT_AUTHORIZED (2035)")
+    assert retried.failure.startswith(
+        "the subscription of mapping orders cannot be inquired (MQRC_NOT_AUTHORIZED (2035)"
+    )
 
 
 @contextmanager
