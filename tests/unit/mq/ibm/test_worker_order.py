@@ -1,4 +1,4 @@
-"""Connections lost while idle are restored, and publications wait for the subscriptions."""
+"""What is lost while nothing happens is made again, and nothing is published before subscriptions stand again."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from tests.ibm_standin.mqi.connection import StandInConnection
 
 
 @pytest.mark.parametrize("purpose", ["publisher", "poller", "subscriptions"])
-async def test_a_connection_lost_while_idle_is_restored_without_traffic(
+async def test_a_connection_that_is_lost_while_idle_is_made_again_without_traffic(
     queue_manager: QueueManager, purpose: str
 ) -> None:
-    """A subscriber with a clean session then receives publications."""
+    """And a clean session's subscriber gets what is published then (findings, A)."""
     made: list[tuple[str, BreakableConnection]] = []
     backend = await opened(queue_manager, NONE, made=made, probe_interval=0.02)
     came: list[Any] = []
@@ -35,8 +35,8 @@ async def test_a_connection_lost_while_idle_is_restored_without_traffic(
     await stop(backend)
 
 
-async def test_publications_wait_until_subscriptions_are_restored(queue_manager: QueueManager) -> None:
-    """All connections are lost, and the publisher reconnects first. Clean sessions would miss its publications."""
+async def test_nothing_is_published_before_the_subscriptions_stand_again(queue_manager: QueueManager) -> None:
+    """All connections are lost; the publisher is back first. What it puts then, clean sessions would never get."""
     made: list[tuple[str, BreakableConnection]] = []
     gate = threading.Event()
     backend = await opened(queue_manager, NONE, made=made)
@@ -62,10 +62,10 @@ async def test_publications_wait_until_subscriptions_are_restored(queue_manager:
     await stop(backend)
 
 
-async def test_a_subscription_that_the_queue_manager_still_has_is_made_when_it_is_released(
+async def test_a_subscription_that_the_queue_manager_still_holds_is_made_when_it_lets_go(
     queue_manager: QueueManager,
 ) -> None:
-    """A half-open connection causes MQRC_SUB_ALREADY_EXISTS (2432)."""
+    """MQRC_SUB_ALREADY_EXISTS (2432) is what a half-open connection leaves behind."""
     made: list[tuple[str, BreakableConnection]] = []
     backend = await opened(queue_manager, NONE, made=made, probe_interval=0.02)
     await subscribed(backend, "dev", "t/#")
@@ -78,7 +78,7 @@ async def test_a_subscription_that_the_queue_manager_still_has_is_made_when_it_i
     await stop(backend)
 
 
-async def test_a_client_whose_subscription_is_finally_rejected_is_disconnected(
+async def test_a_subscription_that_is_refused_for_good_costs_its_client_the_connection(
     queue_manager: QueueManager,
 ) -> None:
     made: list[tuple[str, BreakableConnection]] = []
