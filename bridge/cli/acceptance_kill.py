@@ -121,10 +121,12 @@ class _Load:
             self._end_session()
         lost = MESSAGES - len(set(self._received))
         again = len(self._received) - len(set(self._received))
-        found = f"{MESSAGES} publications acknowledged, {at_kill} before the kill; {lost} lost, {again} delivered again"
+        summary = (
+            f"{MESSAGES} publications acknowledged, {at_kill} before the kill; {lost} lost, {again} delivered again"
+        )
         if lost:
-            raise Failed(found, "report this to the developers of the bridge, with the log of the bridge")
-        return found
+            raise Failed(summary, "report this to the developers of the bridge, with the log of the bridge")
+        return summary
 
     def _wait(self, condition: Callable[[], bool], what: str) -> None:
         """Wait for a condition. Raises Failed unless `what` is blank."""

@@ -51,15 +51,18 @@ def explain(
 
     messages = catalogue()
     if identifiers:
-        found = [_explained(one.strip().rstrip(":").upper(), messages) for one in identifiers]
+        explanations = [_explained(identifier.strip().rstrip(":").upper(), messages) for identifier in identifiers]
     else:
-        found = [_of_message(identifier, message) for identifier, message in messages.items()]
+        explanations = [_of_message(identifier, message) for identifier, message in messages.items()]
 
-    def text(found: list[_Explained]) -> None:
-        pages = [_page(one) if identifiers else f"{one.id}  {one.text}" for one in found]
+    def text(explanations: list[_Explained]) -> None:
+        pages = [
+            _page(explanation) if identifiers else f"{explanation.id}  {explanation.text}"
+            for explanation in explanations
+        ]
         typer.echo(("\n\n" if identifiers else "\n").join(pages))
 
-    print_records(found, lambda one: one.id, table=text)
+    print_records(explanations, lambda explanation: explanation.id, table=text)
 
 
 def _explained(wanted: str, messages: Mapping[str, LogMessage]) -> _Explained:
@@ -96,11 +99,18 @@ def _suggestion(wanted: str, identifiers: Sequence[str]) -> str:
     return f"did you mean {' or '.join(near)}?" if near else "`mqbridge explain` lists all messages"
 
 
-def _page(one: _Explained) -> str:
+def _page(explanation: _Explained) -> str:
     import textwrap
 
     fill = textwrap.TextWrapper(
         100, initial_indent="  ", subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
     ).fill
-    parts = (("What happened", one.happened), ("Why", one.why), ("What to do", one.do), ("What it means", one.meaning))
-    return "\n\n".join([f"{one.id}  {one.text}", *(f"{head}:\n{fill(text)}" for head, text in parts if text)])
+    parts = (
+        ("What happened", explanation.happened),
+        ("Why", explanation.why),
+        ("What to do", explanation.do),
+        ("What it means", explanation.meaning),
+    )
+    return "\n\n".join(
+        [f"{explanation.id}  {explanation.text}", *(f"{head}:\n{fill(text)}" for head, text in parts if text)]
+    )

@@ -259,7 +259,7 @@ def _print_all(
         return number
     if settings.output is options.Format.table:
         return print_records(views(), str, each=lambda view: write(view.text(verbose=verbose)))
-    return print_records((view.json() for view in views()), lambda one: one["md"]["MsgId"])
+    return print_records((view.json() for view in views()), lambda message: message["md"]["MsgId"])
 
 
 def _messages(

@@ -162,15 +162,15 @@ def _print(records: list[dict[str, Any]]) -> None:
     words = {True: "yes", False: "no", None: ""}
     rows = [
         (
-            one["pipeline"],
-            one["source"],
-            words[one["read"]],
-            one["messages"],
-            one["bytes"],
-            one["planned"],
-            when(one["oldest"]),
-            one["directory"],
+            spool["pipeline"],
+            spool["source"],
+            words[spool["read"]],
+            spool["messages"],
+            spool["bytes"],
+            spool["planned"],
+            when(spool["oldest"]),
+            spool["directory"],
         )
-        for one in records
+        for spool in records
     ]
     print_table(heads, rows, "no spool has messages")
