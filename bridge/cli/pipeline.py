@@ -128,7 +128,7 @@ def run(
         from bridge.spark.pipeline import plan
         from bridge.spark.runner import PipelineRunner
 
-        plans = {made.name: [made] for made in _plan_all(spark, file, chosen, environment)}
+        plans = {planned.name: [planned] for planned in _plan_all(spark, file, chosen, environment)}
 
         def planned(name: str) -> Callable[[], Pipeline]:
             return lambda: plans[name].pop() if plans[name] else plan(spark, name, chosen[name], environment)
@@ -445,7 +445,8 @@ def _print_conditions(conditions: list[dict[str, Any]]) -> None:
         if condition["discarded"]:
             say(
                 f"{condition['name']}: discarded {condition['discarded']} dead letters,"
-                f" the last ones at {when(condition['discarded_at'])}, because too many are on the queue (limits.dead_letter_bytes); hint: mqbridge dlq list"
+                f" the last ones at {when(condition['discarded_at'])}, because too many are on the queue"
+                " (limits.dead_letter_bytes); hint: mqbridge dlq list"
             )
         if (error := condition["last_error"]) is not None:
             remedy = f"; hint: {error['remedy']}" if error["remedy"] else ""

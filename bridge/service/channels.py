@@ -169,7 +169,9 @@ class Channels:
                 if name in self._channels and name in before and _listens_elsewhere(before[name], config)
             ]
             # Stop channels before starting others: a channel may take over the port of one that is removed or moved.
-            await asyncio.gather(*(_end(one) for name in (*removed, *moved) if (one := self._channels.pop(name, None))))
+            await asyncio.gather(
+                *(_end(stopping) for name in (*removed, *moved) if (stopping := self._channels.pop(name, None)))
+            )
             lines = []
             for name in removed:
                 self.problems.pop(name, None)
@@ -240,7 +242,9 @@ class Channels:
             raise ChannelError(why) from error
         self.problems.pop(config.name, None)
         self._channels[config.name] = channel
-        manner = [word for word, one in (("TLS", config.tls), ("WebSockets", config.websocket)) if one is not None]
+        manner = [
+            word for word, option in (("TLS", config.tls), ("WebSockets", config.websocket)) if option is not None
+        ]
         over = f" over {' and '.join(manner)}" if manner else ""
         return f"channel {config.name} listens for MQTT clients on {where}{over}"
 
@@ -253,7 +257,7 @@ class Channels:
     def _follow(self) -> None:
         """Take over the channels of the register, and raise the limit of open files as far as possible."""
         self._configs = {config.name: config for config in self._register.channels}
-        self._of_file = frozenset(one.name for one in self._register.of_file)
+        self._of_file = frozenset(channel.name for channel in self._register.of_file)
         clients = sum(config.max_clients for config in self._configs.values())
         if clients != self._clients:
             self._clients = clients

@@ -244,7 +244,7 @@ class DeliveryService:
         """Send messages after waiting for a turn of the event loop, during which sessions may have ended."""
         if self.retired:
             return
-        for session in [one for one in grouped if one.ended]:
+        for session in [session for session in grouped if session.ended]:
             self._return(session, grouped.pop(session), removals)
         self._send(grouped, removals, recovered=recovered)
 
@@ -291,12 +291,14 @@ class DeliveryService:
     def _return(self, session: Session, waiting: list[Transmission], removals: list[Transmission]) -> None:
         """Handle messages for a session that ended before sending. Messages of shares go to other members."""
         shares = self.shares
-        own = [one for one in waiting if one.client_id not in shares]
+        own = [transmission for transmission in waiting if transmission.client_id not in shares]
         if own:
             removals += own
             self._events.publish(MessagesAbandoned(session, own))
-        for name in {one.client_id for one in waiting} & shares.keys():
-            shares[name].take_back(session, [one for one in waiting if one.client_id == name], {})
+        for name in {transmission.client_id for transmission in waiting} & shares.keys():
+            shares[name].take_back(
+                session, [transmission for transmission in waiting if transmission.client_id == name], {}
+            )
             self._turns.run(partial(self.give_out, [shares[name]]))
 
     def _former_of(self, transmission: Transmission) -> Session | None:
@@ -435,7 +437,7 @@ class DeliveryService:
             return
         if backlog.must_refuse is not backlog.refuses:
             self._refuse(backlog, not backlog.refuses)
-        for other in [one for one in self._refusing if not one.must_refuse]:
+        for other in [candidate for candidate in self._refusing if not candidate.must_refuse]:
             self._refuse(other, False)
 
     def _refuse(self, backlog: Backlog, refuses: bool) -> None:

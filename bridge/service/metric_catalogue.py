@@ -242,9 +242,9 @@ def table() -> str:
         "| metric | type | labels | meaning |",
         "|---|---|---|---|",
     ]
-    for one in METRICS:
-        labels = ", ".join(f"`{label}`" for label in one.labels)
-        lines.append(f"| `{one.name}` | {one.kind} | {labels} | {one.meaning} |")
+    for metric in METRICS:
+        labels = ", ".join(f"`{label}`" for label in metric.labels)
+        lines.append(f"| `{metric.name}` | {metric.kind} | {labels} | {metric.meaning} |")
     return "\n".join(lines)
 
 

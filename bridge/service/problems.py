@@ -226,7 +226,9 @@ class _Serving:
         problems += limit_problems(parts, hits)
         problems += await asyncio.to_thread(lambda: list(self._descriptors.problems(hits.get("open_files"))))
         problems += _of_channels(parts)
-        problems += _of_links_and_mappings(parts, {one.subject for one in problems if one.kind is ProblemKind.QUEUE})
+        problems += _of_links_and_mappings(
+            parts, {problem.subject for problem in problems if problem.kind is ProblemKind.QUEUE}
+        )
         problems += self._rejections.problems()
         problems += self._takeovers.problems()
         problems += _of_payloads(parts)
@@ -261,7 +263,7 @@ class _Serving:
         if held:
             others = f" and {len(held) - 1:,} more" if len(held) > 1 else ""
             queue = self.parts.configuration.transmission_queue
-            unremoved, client_id = max((service.sessions[one].outbox.unremoved, one) for one in held)
+            unremoved, client_id = max((service.sessions[client_id].outbox.unremoved, client_id) for client_id in held)
             text = (
                 f"client {client_id!r}{others} gets no messages, because {counted(unremoved, 'acknowledged message')} "
                 f"cannot be removed from {queue} (limits.removal_backlog)"
@@ -269,7 +271,7 @@ class _Serving:
             problems.append(Problem("error", ProblemKind.REMOVALS, queue, text, "mqbridge check --connect"))
         if silent:
             others = f" and {len(silent) - 1:,} more" if len(silent) > 1 else ""
-            _, client_id = max((len(service.sessions[one].outbox.backlog), one) for one in silent)
+            _, client_id = max((len(service.sessions[client_id].outbox.backlog), client_id) for client_id in silent)
             text = (
                 f"client {client_id!r}{others} acknowledged no message for {ACKNOWLEDGEMENT_TIMEOUT / 60:.0f} minutes"
             )
@@ -361,17 +363,17 @@ class Rejections:
                 if failed > 0:
                     self._note(name, "handshake", channel.handshake_failure, "MQB1002W", failed)
             since = time.monotonic() - REJECTION_PERIOD
-            recent = [one for one in self._last.get(name, ()) if one.moment > since]
+            recent = [rejection for rejection in self._last.get(name, ()) if rejection.moment > since]
             if len(recent) < MANY_REJECTIONS:
                 continue
-            ((cause, number),) = Counter(one.cause for one in recent).most_common(1)
-            shown = next(one for one in reversed(recent) if one.cause == cause)
+            ((cause, number),) = Counter(rejection.cause for rejection in recent).most_common(1)
+            latest = next(rejection for rejection in reversed(recent) if rejection.cause == cause)
             like = "last" if number == len(recent) else f"{number:,} of them like"
             text = (
                 f"channel {name} rejected {counted(len(recent), 'connection')} in {REJECTION_PERIOD / 60:.0f} minutes, {like}"
-                f" {shown.what}"
+                f" {latest.what}"
             )
-            yield Problem("warning", ProblemKind.REJECTIONS, name, text, f"mqbridge explain {shown.identifier}")
+            yield Problem("warning", ProblemKind.REJECTIONS, name, text, f"mqbridge explain {latest.identifier}")
 
 
 class Takeovers:
@@ -549,7 +551,7 @@ def _sources(configuration: Configuration) -> Iterator[str]:
 
 def _of_resources(status: QueueManagerStatus | None, parts: Parts, known: Collection[Key]) -> Iterator[Problem]:
     # A queue with GET(DISABLED) is a problem of its own.
-    if failures := [one for one in parts.service.backend.failures if "MQRC_GET_INHIBITED" not in one]:
+    if failures := [failure for failure in parts.service.backend.failures if "MQRC_GET_INHIBITED" not in failure]:
         text = f"in the last minute, {'; '.join(failures)}"
         yield Problem("warning", ProblemKind.COMMITS, "", text, "journalctl -u mqbridge -p warning")
     memory = parts.host.memory
@@ -662,7 +664,10 @@ def _awaited_queues(parts: Parts, status: MappingStatus) -> set[str]:
     if status.state is not RunnerState.RETRYING:
         return set()
     if status.blocked:
-        return {f"{one.queue} at {one.queue_manager}" if one.queue_manager else one.queue for one in status.blocked}
+        return {
+            f"{queue.queue} at {queue.queue_manager}" if queue.queue_manager else queue.queue
+            for queue in status.blocked
+        }
     mapping = parts.configuration.mappings.get(status.name)
     queue = mapping.destination.queue if isinstance(mapping, ToMqMapping) else None
     full = any(reason in status.last_error for reason in ("MQRC_Q_FULL", "MQRC_PUT_INHIBITED"))
@@ -714,21 +719,23 @@ def _of_pipelines(configuration: Configuration, discards: PipelineDiscards) -> l
         severity: Literal["error", "warning"] = "error"
         since = 0.0
         try:
-            one = condition(name, config, environment, now)
+            report = condition(name, config, environment, now)
         except (StatusDamaged, OSError) as error:
             text = f"the condition of pipeline {name} is unknown: {error}"
         else:
-            discards.note(name, one)
-            if now - (one["discarded_at"] or 0.0) < CALM:
-                problems.append(_of_discards(name, one, configuration.limits))
-            if one["failing"] and (config.enabled or one["process"] is not None):
-                last = one["last_error"]
-                why = f": {last['what']}" if one["state"] != "killed" and last is not None else ""
+            discards.note(name, report)
+            if now - (report["discarded_at"] or 0.0) < CALM:
+                problems.append(_of_discards(name, report, configuration.limits))
+            if report["failing"] and (config.enabled or report["process"] is not None):
+                last = report["last_error"]
+                why = f": {last['what']}" if report["state"] != "killed" and last is not None else ""
                 since = last["at"] if why else 0.0
-                text = f"pipeline {name} {_PIPELINE_STATES.get(one['state'], 'fails')}{why}"
-            elif one["unread"]:
+                text = f"pipeline {name} {_PIPELINE_STATES.get(report['state'], 'fails')}{why}"
+            elif report["unread"]:
                 severity = "warning"
-                unread = ", ".join(f"{counted(rows, 'message')} of {source}" for source, rows in one["unread"].items())
+                unread = ", ".join(
+                    f"{counted(rows, 'message')} of {source}" for source, rows in report["unread"].items()
+                )
                 text = f"the spool of pipeline {name} has {unread}, which it no longer reads"
             else:
                 continue
@@ -776,9 +783,11 @@ def _of_certificate(subject: str, owner: str, expiry: float, command: str) -> It
 def _of_certificates(configuration: Configuration) -> list[Problem]:
     """Return a problem for each certificate of the bridge that has expired or expires soon. Reads files."""
     problems: list[Problem] = []
-    for one in certificates_in_use(configuration):
-        command = f"openssl x509 -in {one.file} -noout -enddate"
-        if one.use == "key_repository":
-            command = f"openssl pkcs12 -in {one.file} -clcerts -nokeys"
-        problems += _of_certificate(one.owner, f"{one.owner}, {one.file},", one.expiry, command)
+    for certificate in certificates_in_use(configuration):
+        command = f"openssl x509 -in {certificate.file} -noout -enddate"
+        if certificate.use == "key_repository":
+            command = f"openssl pkcs12 -in {certificate.file} -clcerts -nokeys"
+        problems += _of_certificate(
+            certificate.owner, f"{certificate.owner}, {certificate.file},", certificate.expiry, command
+        )
     return problems

@@ -126,7 +126,7 @@ class RateHistory:
         """Keep samples, up to the maximum number of objects of each kind."""
         kept: dict[Key, Reading] = {}
         for kind in get_args(RateKind):
-            kept.update([one for one in samples.items() if one[0][0] == kind][:MOST])
+            kept.update([sample for sample in samples.items() if sample[0][0] == kind][:MOST])
         self._left_out = len(samples) - len(kept)
         self._fine.add(now, kept)
         if now - self._coarse.newest >= COARSE_INTERVAL - INTERVAL / 2:
@@ -151,9 +151,9 @@ class RateHistory:
         ring = self._fine if seconds <= (FINE - 1) * INTERVAL else self._coarse
         chosen, times = ring.since(now - seconds)
         rates = RatePage(times=times, series=[], left_out=self._left_out)
-        every = [one for one in ring.series(chosen, times) if matches(one.name)]
+        every = [series for series in ring.series(chosen, times) if matches(series.name)]
         for kind in get_args(RateKind):
-            of_kind = sorted((one for one in every if one.kind == kind), key=_activity)
+            of_kind = sorted((series for series in every if series.kind == kind), key=_activity)
             rates.series += of_kind[:rows]
             rates.left_out += len(of_kind[rows:])
         return rates

@@ -56,14 +56,14 @@ def parsed(traceparent: str, tracestate: str = "") -> TraceContext | None:
     omitted.
     """
     # Ignore everything after the known fields, regardless of length.
-    found = _TRACEPARENT.fullmatch(traceparent, 0, 56)
-    if found is None or found[1] == "ff" or (found[1] == "00" and len(traceparent) != 55):
+    match = _TRACEPARENT.fullmatch(traceparent, 0, 56)
+    if match is None or match[1] == "ff" or (match[1] == "00" and len(traceparent) != 55):
         return None
-    trace_id, span_id = int(found[2], 16), int(found[3], 16)
+    trace_id, span_id = int(match[2], 16), int(match[3], 16)
     if not trace_id or not span_id:
         return None
     state = tracestate if len(tracestate) <= TRACESTATE_LENGTH else ""
-    return TraceContext(trace_id, span_id, int(found[4], 16) & (_SAMPLED | _RANDOM), state)
+    return TraceContext(trace_id, span_id, int(match[4], 16) & (_SAMPLED | _RANDOM), state)
 
 
 def context_in(user_property: UserProperty) -> TraceContext | None:

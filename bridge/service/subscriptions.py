@@ -296,11 +296,11 @@ class Joining:
             reasons.append(reason)
             name = share.subscription.remote_queue_manager
             share.joining -= 1
-            asked = session.shares.get(name)
+            membership = session.shares.get(name)
             # None: the client has unsubscribed, or the session has ended.
-            if asked is not None and not reason:
-                share.add(session, asked[1])
-            elif asked is not None and name in before:
+            if membership is not None and not reason:
+                share.add(session, membership[1])
+            elif membership is not None and name in before:
                 session.shares[name] = before[name]
             else:
                 session.shares.pop(name, None)
@@ -337,7 +337,11 @@ async def unsubscribe(service: TelemetryService, client: Client, session: Sessio
             codes.append(ReasonCode.TOPIC_FILTER_INVALID)
         else:
             codes.append(ReasonCode.NO_SUBSCRIPTION_EXISTED)
-    removed = {one: data for one in packet.topics if (data := session.filters.pop(one, None)) is not None}
+    removed = {
+        topic_filter: data
+        for topic_filter in packet.topics
+        if (data := session.filters.pop(topic_filter, None)) is not None
+    }
     service.quotas.update_subscriptions(session)
     received = now_us()
 
@@ -354,7 +358,11 @@ async def unsubscribe(service: TelemetryService, client: Client, session: Sessio
     reasons = await unsubscribing
 
     client.release(REQUEST_WEIGHT * len(packet.topics))
-    failed = {one: reason for one, reason in zip(packet.topics, reasons, strict=True) if reason and one in removed}
+    failed = {
+        topic_filter: reason
+        for topic_filter, reason in zip(packet.topics, reasons, strict=True)
+        if reason and topic_filter in removed
+    }
     if DEFAULT_QOS_TOPIC in removed.keys() - failed.keys():
         session.outbox.direct_qos = DIRECT_MESSAGE_QOS
     if failed:
@@ -375,7 +383,7 @@ def _keep_subscribed(
 ) -> None:
     """Keep the filters of subscriptions that the queue manager failed to remove, and report the failure to the client."""
     if not session.ended:
-        session.filters |= {one: removed[one] for one in failed}
+        session.filters |= {topic_filter: removed[topic_filter] for topic_filter in failed}
         service.quotas.update_subscriptions(session)
     topic_filter, reason = next(iter(failed.items()))
     why = f"unsubscribing from {topic_filter[:200]!r} failed: {cmqc.reason_name(reason)} ({reason})"
@@ -459,12 +467,12 @@ class Authorization:
                 request = SubscriptionRequest(written, SHARED, retained=False)
                 questions.append((share.subscription.remote_queue_manager, [request], session.client_id))
         answers = [
-            self._service.backend.authorize(name, asked, user=self._user, changed=self._changed, member=member)
-            for name, asked, member in questions
+            self._service.backend.authorize(name, requests, user=self._user, changed=self._changed, member=member)
+            for name, requests, member in questions
         ]
         failure = ""
-        for (_, asked, _), answer in zip(questions, answers, strict=True):
-            for request, reason in zip(asked, await answer, strict=True):
+        for (_, checked_requests, _), answer in zip(questions, answers, strict=True):
+            for request, reason in zip(checked_requests, await answer, strict=True):
                 why = f"user {self._user!r}: {cmqc.reason_name(reason)} ({reason})"
                 if reason == cmqc.MQRC_NOT_AUTHORIZED:
                     self._denied[request.topic_filter] = why
@@ -513,7 +521,7 @@ class Authorization:
                 # The next resumption discards these messages. Without the filters, it would not, and they would stay on disk.
                 outbox.restore(withdrawn)
             raise AuthorizationFailure(f"messages cannot be discarded: {cmqc.reason_name(completion.failure)}")
-        reasons = {one.msg_number: NOT_ALLOWED for one in removals}
+        reasons = {transmission.msg_number: NOT_ALLOWED for transmission in removals}
         service.events.publish(Finished(session, removals, reasons))
         service.delivery.review(outbox.backlog)
 

@@ -127,9 +127,9 @@ class PublicationTraces:
     ) -> None:
         """Create the spans; `times` are those of PUBLISH, submission, commit and acknowledgement."""
         received, submitted, committed, answered = times
-        for one in traced:
-            message, retain = publications[one.index]
-            reason = completion.failure or completion.refusals.get(one.index, 0)
+        for trace in traced:
+            message, retain = publications[trace.index]
+            reason = completion.failure or completion.refusals.get(trace.index, 0)
             error = cmqc.reason_name(reason) if reason else ""
             topic = message.topic if self._names else ""
             queue = (message.reply_to or (message.topic,))[0] if self._names else ""
@@ -144,7 +144,7 @@ class PublicationTraces:
             put = operation_attributes("ibmmq", "put", queue)
             if self._names:
                 attributes["messaging.client.id"] = client_id[:TEXT_LENGTH]
-            if diverted := completion.diverted.get(one.index, 0):
+            if diverted := completion.diverted.get(trace.index, 0):
                 put["ibmmq.dead_letter.reason"] = cmqc.reason_name(diverted)
             if reason:
                 attributes["ibmmq.reason"] = put["ibmmq.reason"] = reason
@@ -153,8 +153,8 @@ class PublicationTraces:
                 Span(
                     name=span_name("put", queue),
                     kind="producer",
-                    context=one.put,
-                    parent=one.publish,
+                    context=trace.put,
+                    parent=trace.publish,
                     start=submitted,
                     end=committed,
                     attributes=put,
@@ -165,8 +165,8 @@ class PublicationTraces:
                 Span(
                     name=span_name("publish", topic),
                     kind="server",
-                    context=one.publish,
-                    parent=one.parent,
+                    context=trace.publish,
+                    parent=trace.parent,
                     start=min(received, submitted),
                     end=answered,
                     attributes=attributes,
@@ -283,8 +283,8 @@ class MappingTraces:
             return publication
         context = child_of(parent)
         self._begun[id(item)] = item, context, parent
-        given = user_property_with(pairs, context, new=parent is None)
-        properties = msgspec.structs.replace(publication.properties, user_property=given)
+        user_property = user_property_with(pairs, context, new=parent is None)
+        properties = msgspec.structs.replace(publication.properties, user_property=user_property)
         return msgspec.structs.replace(publication, properties=properties)
 
     def forget(self) -> None:

@@ -88,7 +88,7 @@ async def list_clients(parts: Parts, request: ListClients) -> ClientPage:
 
 def _matcher(patterns: list[str]) -> Callable[[str], bool]:
     """Return a function that returns whether a client identifier matches one of the patterns."""
-    matches = compiled("|".join(translate(_OTHER_WILDCARDS.sub(r"[\g<0>]", one)) for one in patterns)).match
+    matches = compiled("|".join(translate(_OTHER_WILDCARDS.sub(r"[\g<0>]", pattern)) for pattern in patterns)).match
     return lambda client_id: matches(client_id) is not None
 
 
@@ -147,10 +147,11 @@ async def _events(parts: Parts, client_id: str, rows: int) -> list[ClientEvent]:
 async def show_client(parts: Parts, request: ShowClient) -> ClientDetails:
     session = _session(parts, request.client_id)
     client = parts.service.clients.get(request.client_id)
-    subscriptions = [_subscription(*one) for one in (*sorted(session.filters.items()), *session.shares.values())]
+    subscriptions = [_subscription(*entry) for entry in (*sorted(session.filters.items()), *session.shares.values())]
     outbox = session.outbox
     waiting = [
-        one.topic if one.topic is not None else one.remote_queue for one in islice(outbox.backlog, WAITING_SHOWN)
+        transmission.topic if transmission.topic is not None else transmission.remote_queue
+        for transmission in islice(outbox.backlog, WAITING_SHOWN)
     ]
     rates = parts.activity.keep_counting().rates()(request.client_id) if request.rates else None
     received_rate, sent_rate = rates or (None, None)
@@ -164,12 +165,12 @@ async def show_client(parts: Parts, request: ShowClient) -> ClientDetails:
         in_flight=[
             InFlightMessage(
                 message_id=message_id,
-                qos=one.qos,
-                topic=one.field[2:].decode("utf-8", "replace"),
-                phase=one.phase.name.lower().replace("_", " "),
-                times_sent=one.times_sent,
+                qos=delivery.qos,
+                topic=delivery.field[2:].decode("utf-8", "replace"),
+                phase=delivery.phase.name.lower().replace("_", " "),
+                times_sent=delivery.times_sent,
             )
-            for message_id, one in islice(outbox.in_flight.deliveries.items(), MOST_ROWS)
+            for message_id, delivery in islice(outbox.in_flight.deliveries.items(), MOST_ROWS)
         ],
         received=len(session.receiver.identifiers),
         invalid_publications=session.invalid_publications,

@@ -38,10 +38,10 @@ class CommandedChannels(RunningChannels):
         self._asked: dict[str, tuple[object, ChannelState]] = {}
 
     def statuses(self) -> Sequence[ChannelStatus]:
-        asked = dict(self._asked)
+        states = dict(self._asked)
         return [
-            msgspec.structs.replace(one, state=asked[one.name][1]) if one.name in asked else one
-            for one in statuses_of(self._parts)
+            msgspec.structs.replace(status, state=states[status.name][1]) if status.name in states else status
+            for status in statuses_of(self._parts)
         ]
 
     def clients(self, wanted: Callable[[str], bool]) -> Iterator[ClientChannelStatus]:
@@ -113,7 +113,9 @@ class CommandedChannels(RunningChannels):
         async def work() -> None:
             parts = self._parts
             register = parts.host.telemetry_channels
-            of_file = {one.name: parts.service.authentication[one.name] for one in register.of_file}
+            of_file = {
+                channel_name.name: parts.service.authentication[channel_name.name] for channel_name in register.of_file
+            }
             parts.service.authentication = of_file | self._authenticators.of_channels(register.of_commands)
             for line in await parts.channels.apply():
                 log.info("MQB1009I %s", line)

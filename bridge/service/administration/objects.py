@@ -39,10 +39,10 @@ async def list_objects(parts: Parts, request: ListObjects) -> list[ObjectRow]:
 
 
 async def show_object(parts: Parts, request: ShowObject) -> ObjectDetails:
-    shown = await _ask(parts, lambda connection: details(connection, request.kind, request.name))
-    if shown is None:
+    object_details = await _ask(parts, lambda connection: details(connection, request.kind, request.name))
+    if object_details is None:
         raise NotFound(f"there is no {request.kind} {request.name}")
-    return msgspec.structs.replace(shown, can_change=_is_embedded(parts))
+    return msgspec.structs.replace(object_details, can_change=_is_embedded(parts))
 
 
 async def dump_definitions(parts: Parts, request: DumpDefinitions) -> str:
@@ -83,5 +83,5 @@ async def run_commands(parts: Parts, request: RunCommands) -> Answer:
     if left_out := sum(effect.effect == "left out" for effect in expected):
         lines.append(f"{counted(left_out, 'command')} left out: SYSTEM objects, or other kinds of objects")
     # Failures first.
-    lines += [response.message for response in sorted(responses, key=lambda one: one.ok)[:MAX_LINES]]
+    lines += [response.message for response in sorted(responses, key=lambda response: response.ok)[:MAX_LINES]]
     return Answer(ok=not failed, lines=lines)

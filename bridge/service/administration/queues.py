@@ -120,10 +120,12 @@ async def list_subscriptions(parts: Parts, request: ListSubscriptions) -> Subscr
     details = await _asked(parts, parts.host.topic_inquiry.details(request.topic_filter, MOST_ROWS, payloads=False))
     wanted = request.search.casefold()
 
-    def matches(one: TopicSubscription) -> bool:
-        return wanted in one.name.casefold() or wanted in one.topic_filter.casefold()
+    def matches(subscription: TopicSubscription) -> bool:
+        return wanted in subscription.name.casefold() or wanted in subscription.topic_filter.casefold()
 
-    matching = sorted(filter(matches, details.subscriptions), key=lambda one: (one.name, one.topic_filter))
+    matching = sorted(
+        filter(matches, details.subscriptions), key=lambda subscription: (subscription.name, subscription.topic_filter)
+    )
     page = matching[request.skip : request.skip + request.rows]
     return SubscriptionPage(subscriptions=page, found=len(matching), more=details.more)
 
@@ -159,7 +161,9 @@ async def show_queue(parts: Parts, request: ShowQueue) -> QueueDetails:
 
 def _name(name: str) -> str:
     """Return a valid queue name. Raises Refused."""
-    if not 0 < len(name) <= 48 or not all(one.isascii() and (one.isalnum() or one in "._/%") for one in name):
+    if not 0 < len(name) <= 48 or not all(
+        character.isascii() and (character.isalnum() or character in "._/%") for character in name
+    ):
         raise Invalid(f"{name[:100]!r} is not a queue name: MQRC_UNKNOWN_OBJECT_NAME")
     return name
 
@@ -178,23 +182,23 @@ def rows_of_queue(parts: Parts, name: str, connection: Connection) -> list[Queue
     }
     quoted = f"'{name}'" if name != "*" else name
     (status,) = connection.command(f"DISPLAY QSTATUS({quoted}) MSGAGE")
-    ages = {str(one["QUEUE"]): one.get("MSGAGE") for one in status.objects} if status.ok else {}
+    ages = {str(row["QUEUE"]): row.get("MSGAGE") for row in status.objects} if status.ok else {}
     rows = []
-    for one in _displayed(connection, f"DISPLAY QLOCAL({quoted}) {_ATTRIBUTES}"):
-        own, age = str(one["QUEUE"]), ages.get(str(one["QUEUE"]))
-        depth = _int(one.get("CURDEPTH"))
+    for row in _displayed(connection, f"DISPLAY QLOCAL({quoted}) {_ATTRIBUTES}"):
+        own, age = str(row["QUEUE"]), ages.get(str(row["QUEUE"]))
+        depth = _int(row.get("CURDEPTH"))
         rows.append(
             QueueRow(
                 name=own,
                 depth=depth,
-                max_depth=_int(one.get("MAXDEPTH")),
+                max_depth=_int(row.get("MAXDEPTH")),
                 oldest_age=age if isinstance(age, int) and depth else None,
-                input_handles=_int(one.get("IPPROCS")),
-                output_handles=_int(one.get("OPPROCS")),
-                transmission=one.get("USAGE") == "XMITQ",
-                get_inhibited=one.get("GET") == "DISABLED",
-                put_inhibited=one.get("PUT") == "DISABLED",
-                description=str(one.get("DESCR", "")).strip(),
+                input_handles=_int(row.get("IPPROCS")),
+                output_handles=_int(row.get("OPPROCS")),
+                transmission=row.get("USAGE") == "XMITQ",
+                get_inhibited=row.get("GET") == "DISABLED",
+                put_inhibited=row.get("PUT") == "DISABLED",
+                description=str(row.get("DESCR", "")).strip(),
                 role=roles.get(own, ""),
             )
         )
@@ -288,12 +292,12 @@ def _message(request: ShowMessage, message_id: bytes, connection: Connection) ->
 
 def _message_ids(ids: Sequence[str]) -> list[bytes]:
     try:
-        found = [bytes.fromhex(one) for one in ids]
+        message_ids = [bytes.fromhex(text) for text in ids]
     except ValueError as error:
         raise Invalid("a MsgId consists of 48 hexadecimal digits") from error
-    if any(len(one) != cmqc.MQ_MSG_ID_LENGTH for one in found):
+    if any(len(message_id) != cmqc.MQ_MSG_ID_LENGTH for message_id in message_ids):
         raise Invalid("a MsgId consists of 48 hexadecimal digits")
-    return found
+    return message_ids
 
 
 def content_of_message(md: MQMD, data: bytes, size: int, payloads: bool) -> MessageContent:

@@ -111,7 +111,7 @@ class ExactlyOnceRunner(ToLinkRunner):
         if not items:
             return
         tally = Tally()
-        numbered = {self._next_packet_id(): one for one in self.mapped(items, tally)}
+        numbered = {self._next_packet_id(): publication for publication in self.mapped(items, tally)}
         self._send(connection, numbered, tally)
 
     def _follow_session(self, connection: Connection) -> None:
@@ -173,8 +173,8 @@ class ExactlyOnceRunner(ToLinkRunner):
             tally = Tally()
             numbered = {}
             for packet_id, msg_id in part:
-                for one in self.mapped(self._consumer.take_exactly((msg_id,)), tally):
-                    numbered[packet_id] = one
+                for publication in self.mapped(self._consumer.take_exactly((msg_id,)), tally):
+                    numbered[packet_id] = publication
             # The broker may also have messages that are no longer on the queue, or must no longer be sent.
             gone = [packet_id for packet_id, _ in part if packet_id not in numbered]
             self._send(
@@ -184,7 +184,10 @@ class ExactlyOnceRunner(ToLinkRunner):
                 dup=True,
                 accepted=accepted.intersection(numbered),
                 gone=gone,
-                still=([one for one in batch if one[0] not in accepted], [one for one in batch if one[0] in accepted]),
+                still=(
+                    [entry for entry in batch if entry[0] not in accepted],
+                    [entry for entry in batch if entry[0] in accepted],
+                ),
             )
         self._uncertain = False
 
@@ -235,7 +238,7 @@ class ExactlyOnceRunner(ToLinkRunner):
                 sending = [(packet_id, msg_id_of[packet_id]) for packet_id in remaining]
                 self._write_down([*sending, *still[0]], still[1])
             written = False
-            unsent = [one for packet_id, one in remaining.items() if packet_id not in taken]
+            unsent = [publication for packet_id, publication in remaining.items() if packet_id not in taken]
             if unsent:
                 try:
                     self.deliver(unsent, tally, send)
@@ -244,7 +247,9 @@ class ExactlyOnceRunner(ToLinkRunner):
                         # The messages do not belong to this session yet: the next one may be at another address.
                         self._write_down((), ())
                     raise
-                remaining = {packet_id: one for packet_id, one in remaining.items() if packet_id in taken}
+                remaining = {
+                    packet_id: publication for packet_id, publication in remaining.items() if packet_id in taken
+                }
                 self._write_down(still[0], [*((packet_id, msg_id_of[packet_id]) for packet_id in remaining), *still[1]])
             self._sending = []
             if taken or gone:

@@ -142,7 +142,9 @@ class LinkRunner(Runner):
                 return
         self._link.identify(client_id)
         if self.recorded:
-            used = next((one for one in self._sessions.values() if before is not None and one.is_of(before)), None)
+            used = next(
+                (session for session in self._sessions.values() if before is not None and session.is_of(before)), None
+            )
             self._session = used or next(iter(self._sessions.values()))
             self.entered(connection, before)
         self._link.start()
@@ -311,7 +313,11 @@ class FromLinkRunner(LinkRunner, PuttingRunner[Received]):
                 "kept" if keeps_retain else "cleared",
                 wanted.key,
             )
-        former = [one for one in (before.filters if before is not None else ()) if one not in wanted.filters]
+        former = [
+            topic_filter
+            for topic_filter in (before.filters if before is not None else ())
+            if topic_filter not in wanted.filters
+        ]
         filters = list(dict.fromkeys([*former, *wanted.filters]))
         recorded = msgspec.structs.replace(wanted, filters=filters, sure=known, keeps_retain=keeps_retain)
         if recorded != before:
@@ -584,7 +590,7 @@ class ToLinkRunner(LinkRunner):
         if self._qos:
             # Subscribers see QoS 2 at PUBREL and QoS 1 at PUBLISH. To preserve order, different kinds must not be in flight
             # together.
-            for _, run in itertools.groupby(taken, key=lambda one: one[1].qos == 2):
+            for _, run in itertools.groupby(taken, key=lambda entry: entry[1].qos == 2):
                 self.deliver(list(run), tally, self._link.publish)
             self.commit(connection, tally)
             return

@@ -117,12 +117,12 @@ class Discards:
             return
         self._logged_at = now
         numbers, self._numbers = self._numbers, {}
-        shown = ", ".join(f"{number} with {reason}" for reason, number in numbers.items())
+        summary = ", ".join(f"{number} with {reason}" for reason, number in numbers.items())
         log.error(
             "MQB5011E mapping %s: discarded messages that it cannot process, because too many of its messages are on the "
             "dead-letter queue: %s; the last one: %s",
             self._mapping,
-            shown,
+            summary,
             why,
         )
         audit_log.note("messages discarded", mapping=self._mapping, numbers=numbers, why=why)
