@@ -83,9 +83,11 @@ def line_chart(title: str, times: Sequence[float], series: Sequence[Series], sta
             parts.append(Markup('<polyline class="s{}" points="{}"/>').format(place, path))
     words = []
     for name, values in series:
-        found = [value for value in values if value is not None]
-        if found:
-            words.append(f"{name} now {number(round(found[-1], 1))}, from {number(min(found))} to {number(max(found))}")
+        readings = [value for value in values if value is not None]
+        if readings:
+            words.append(
+                f"{name} now {number(round(readings[-1], 1))}, from {number(min(readings))} to {number(max(readings))}"
+            )
     description = f"{title}: {'; '.join(words) or 'no values yet'}"
     legend = [(name, values[-1] if values else None) for name, values in series]
     return Chart(title, description, _svg(description, LINE_WIDTH, LINE_HEIGHT, parts, "lines"), legend)
@@ -107,7 +109,7 @@ def _segments(
 
 
 def _time_axis(start: float, end: float, x: Callable[[float], float]) -> Iterator[Markup]:
-    step = next((one for one in _TIME_STEPS if (end - start) / one <= 5), _TIME_STEPS[-1])
+    step = next((step for step in _TIME_STEPS if (end - start) / step <= 5), _TIME_STEPS[-1])
     moment = math.ceil(start / step) * step
     while moment <= end:
         label = time.strftime("%H:%M", time.gmtime(moment))

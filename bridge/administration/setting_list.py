@@ -59,7 +59,10 @@ def changes_between(before: Configuration, after: Configuration) -> list[Setting
         known = former.pop(setting.key, None)
         if setting.differs if known is None else setting.value != known.value:
             changes.append(SettingChange(setting.key, None if known is None else known.value, setting.value))
-    return [*changes, *(SettingChange(one.key, one.value, None) for one in former.values() if one.differs)]
+    return [
+        *changes,
+        *(SettingChange(setting.key, setting.value, None) for setting in former.values() if setting.differs),
+    ]
 
 
 def needs_restart(key: str) -> str:

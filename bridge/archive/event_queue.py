@@ -140,9 +140,9 @@ class Child:
         self._ended()
 
     def _lines(self) -> Iterator[bytes]:
-        said = b""
+        partial_line = b""
         while data := os.read(self._out.fileno(), 65_536):
-            *lines, said = (said + data).split(b"\n")
+            *lines, partial_line = (partial_line + data).split(b"\n")
             yield from lines
 
     def reap(self) -> str:
@@ -268,9 +268,9 @@ class EventQueue:
 
     def producer(self) -> EventProducer:
         """Create a producer for another thread. Must be called on the thread that calls `start`."""
-        made = EventProducer(self)
-        self._producers = (*self._producers, made)
-        return made
+        producer = EventProducer(self)
+        self._producers = (*self._producers, producer)
+        return producer
 
     def start(self) -> None:
         """Start the thread that sends events."""
@@ -381,7 +381,11 @@ class EventQueue:
                 batch.kept.append(kept)
                 if isinstance(kept, events.SessionEvent):
                     self._open_sessions.follow(kept)
-        encoded += [events.encode(self._gap(one, batch)) for one in self._producers if one.missed != one.reported]
+        encoded += [
+            events.encode(self._gap(producer, batch))
+            for producer in self._producers
+            if producer.missed != producer.reported
+        ]
         if not encoded and self._ending.is_set() and not self._stopping:
             self._stopping = True
             batch.kept.append(events.ArchiveEvent(now_us(), Outcome.STOPPED))
@@ -398,7 +402,7 @@ class EventQueue:
         encoded = [events.encode(events.SessionSnapshot(now, self._open_sessions.sessions))]
         if lost.rows:
             encoded.append(events.encode(events.ArchiveEvent(now, Outcome.GAP, lost.since, lost.rows)))
-        return encoded + [events.encode(one) for one in lost.kept]
+        return encoded + [events.encode(event) for event in lost.kept]
 
     def _gap(self, producer: EventProducer, batch: EventBatch) -> events.ArchiveEvent:
         """Return the gap for rows that did not fit into memory since the last report."""
@@ -423,9 +427,9 @@ class EventQueue:
             if not self._written:
                 log.error("MQB7003E archive: the writer process %s; no rows were lost, starting a new one", how)
             return
-        lost = EventBatch(sum(one.rows for one in self._batches), min(one.since for one in self._batches), [])
-        for one in self._batches:
-            lost.kept += one.kept
+        lost = EventBatch(sum(batch.rows for batch in self._batches), min(batch.since for batch in self._batches), [])
+        for batch in self._batches:
+            lost.kept += batch.kept
         self._batches.clear()
         self._lost = lost
         self.loss.add(lost.rows)

@@ -99,13 +99,13 @@ class AddressPattern:
         if self._is_any:
             return (-0x1_0000,)
         more = self._count - len(self._parts)
-        found: list[int] = []
+        widths: list[int] = []
         for part in self._parts:
             spread = 1
             if part.many:
                 spread, more = 1 + more, 0
-            found += [part.low - part.high] * spread
-        return tuple(found)
+            widths += [part.low - part.high] * spread
+        return tuple(widths)
 
 
 @lru_cache(1_000)
@@ -155,17 +155,17 @@ _ASTERISK: Final = "\0"
 @lru_cache(1_000)
 def name_pattern(text: str) -> tuple[tuple[str, str], ...]:
     """Return the attribute types and values of a pattern (cached). Raises ValueError with the expectation as a phrase."""
-    found = _read(text)
-    if not found:
+    attributes = _read(text)
+    if not attributes:
         raise ValueError("a distinguished name such as CN=pump*,O=Example")
-    for key, value in found:
+    for key, value in attributes:
         if key not in ATTRIBUTES:
             raise ValueError(f"one of {', '.join(ATTRIBUTES)} before = in {key or value!r}")
         if not value:
             raise ValueError(f"a value behind {key}=")
         if "*" in value[1:-1]:
             raise ValueError(f"* at the beginning or the end of {key}={value}, or \\* for an asterisk")
-    return tuple(found)
+    return tuple(attributes)
 
 
 def matches_name(pattern: str, name: str) -> bool:
@@ -181,7 +181,7 @@ def matches_name(pattern: str, name: str) -> bool:
     there = _read(name)
     positions: dict[str, int] = {}
     for key, value in wanted:
-        values = [one for other, one in there if other == key]
+        values = [pattern for other, pattern in there if other == key]
         index = positions.get(key, 0)
         while index < len(values) and not _value_matches(value, values[index]):
             index += 1
@@ -207,7 +207,7 @@ def _read(name: str) -> list[tuple[str, str]]:
 
     Separators within a value are escaped with a backslash or quotes. A part without `=` has an empty type.
     """
-    found: list[tuple[str, str]] = []
+    attributes: list[tuple[str, str]] = []
     part, quoted, escaped = "", False, False
     for character in name + ",":
         if escaped:
@@ -218,13 +218,13 @@ def _read(name: str) -> list[tuple[str, str]]:
             quoted = not quoted
         elif character in ",;" and not quoted:
             key, equals, value = part.partition("=")
-            found.append((_type(key), value.strip()) if equals else ("", part.strip()))
+            attributes.append((_type(key), value.strip()) if equals else ("", part.strip()))
             part = ""
         else:
             part += character
     if quoted or escaped:
-        found.append(("", part))
-    return found
+        attributes.append(("", part))
+    return attributes
 
 
 def _type(key: str) -> str:
@@ -389,12 +389,12 @@ def each_kind_once(methods: list[AuthenticationConfig]) -> list[AuthenticationCo
     Raises ValueError (`values.refusal`).
     """
     seen: dict[str, str] = {}
-    for index, one in enumerate(methods):
-        kind = "password" if one.method in OF_PASSWORDS else one.method
+    for index, method in enumerate(methods):
+        kind = "password" if method.method in OF_PASSWORDS else method.method
         if kind in seen and kind != "plugin":
             expected = f"only one of {seen[kind]} and other methods that check the same credentials"
             raise values.refusal(expected, index, "method")
-        seen[kind] = one.method
+        seen[kind] = method.method
     return methods
 
 
@@ -472,4 +472,4 @@ class ChannelAuthenticationConfig(Section):
     def key(self) -> tuple[str, ...]:
         """The values that identify a record: no two records may share them (MQ: SET CHLAUTH)."""
         by = (self.address, self.client_user, self.ssl_peer, self.ssl_cert_issuer)
-        return (self.channel, self.type, *(one or "" for one in by))
+        return (self.channel, self.type, *(part or "" for part in by))

@@ -296,9 +296,9 @@ class Configuration(Section):
             for mapping in self.mappings.values():
                 mapping.use_tables_of(self.tables)
             return self
-        if found := clashes(self):
-            sentences = "; ".join(f"expected {clash.expected}, found {clash.found}" for clash in found)
-            raise PydanticCustomError("clash", "{sentences}", {"sentences": sentences, "clashes": found})
+        if conflicts := clashes(self):
+            sentences = "; ".join(f"expected {clash.expected}, found {clash.found}" for clash in conflicts)
+            raise PydanticCustomError("clash", "{sentences}", {"sentences": sentences, "clashes": conflicts})
         names = self._names
         for mapping in self.mappings.values():
             mapping.resolve(self.mappings, names, self.tables)
@@ -338,7 +338,7 @@ class Configuration(Section):
             for channel in self.channels
             if channel.publish_topics is not None
         )
-        mapped = frozenset(one.mcauser for one in self.channel_authentication if one.mcauser is not None)
+        mapped = frozenset(record.mcauser for record in self.channel_authentication if record.mcauser is not None)
         return ConfiguredNames(
             frozenset(queues), frozenset(queue_managers), frozenset(users), channels=channels, mapped_users=mapped
         )
@@ -513,7 +513,7 @@ def _otherwise_clashes(configuration: Configuration, wrong: Names) -> Iterator[C
             if other not in mappings:
                 if other not in wrong.get("mappings", ()):
                     known = suggestion(other, mappings) or values.listing(
-                        [one for one in mappings if one != name], "or"
+                        [other for other in mappings if other != name], "or"
                     )
                     yield Clash(place, f"the name of a mapping ({known})")
             elif other == name or mappings[other].otherwise:

@@ -202,7 +202,9 @@ async def _openapi(request: Request) -> Response:
 def openapi() -> dict[str, Any]:
     """Return the OpenAPI document of all pages and changes."""
     types = (
-        [one.output for one in ENDPOINTS if not _is_response(one)] + [one.input for one in ENDPOINTS] + [ErrorReport]
+        [endpoint.output for endpoint in ENDPOINTS if not _is_response(endpoint)]
+        + [endpoint.input for endpoint in ENDPOINTS]
+        + [ErrorReport]
     )
     schemas, components = msgspec.json.schema_components(types, ref_template="#/components/schemas/{name}")
     outputs = iter(schemas)

@@ -108,8 +108,10 @@ async def call(visit: Visit, query: CallQuery) -> Response:
     reply = await _while_connected(visit.request, visit.console.bridge.call(visit.who.application, request))
     headers, content_type = {}, "application/octet-stream"
     if (properties := reply.properties) is not None:
-        given = properties.content_type or ("text/plain; charset=utf-8" if properties.payload_format_indicator else "")
-        content_type = given if _CONTENT_TYPE.fullmatch(given) else content_type
+        declared_type = properties.content_type or (
+            "text/plain; charset=utf-8" if properties.payload_format_indicator else ""
+        )
+        content_type = declared_type if _CONTENT_TYPE.fullmatch(declared_type) else content_type
         if properties.user_property:
             headers[USER_PROPERTIES] = urlencode(properties.user_property)
     # Not media_type: Starlette would add a charset to a text.

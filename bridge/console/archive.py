@@ -76,13 +76,13 @@ class Reports:
         """Return the report of an archive, or an error message. Raises Problem if it takes too long."""
         key = (str(directory), *options)
         async with self._lock:
-            made = self._reports.pop(key, None)
-            if made is None or time.monotonic() - made[0] > _FRESH:
-                made = time.monotonic(), await _report(directory, options)
-            self._reports[key] = made
+            entry = self._reports.pop(key, None)
+            if entry is None or time.monotonic() - entry[0] > _FRESH:
+                entry = time.monotonic(), await _report(directory, options)
+            self._reports[key] = entry
             while len(self._reports) > _KEPT:
                 del self._reports[next(iter(self._reports))]
-        return made[1]
+        return entry[1]
 
 
 _reports = Reports()

@@ -101,7 +101,7 @@ class LiveViews:
 
     def check(self, user: str) -> None:
         """Raise Problem if a user may not open another view now."""
-        own = sum(one == user for one in self._views.values())
+        own = sum(owner == user for owner in self._views.values())
         if own >= MAX_VIEWS_PER_USER:
             raise RequestProblem(
                 429,
@@ -235,7 +235,9 @@ class LiveView:
     def _seen(self, got: Got) -> Seen:
         view = MessageView(got.md, got.data)
         folders = [header["folders"] for header in view.json()["rfh2"]]
-        mqps: dict[str, object] = next((one["mqps"] for one in folders if isinstance(one.get("mqps"), dict)), {})
+        mqps: dict[str, object] = next(
+            (folder["mqps"] for folder in folders if isinstance(folder.get("mqps"), dict)), {}
+        )
         size = max(got.DataLength - len(got.data), 0) + len(view.body)
         text = body_text(view.body[:PAYLOAD]) if self._payloads else ""
         return Seen("message", text, str(mqps.get("Top", self._filter)), size, bool(mqps.get("Ret")))

@@ -116,8 +116,8 @@ async def objects(visit: Visit, query: ObjectsQuery) -> ObjectsPage:
     """List the queues, topics or namelists of the queue manager."""
     rows = await visit.ask(requests.ListObjects(kind=query.kind, system=query.system))
     wanted = query.search.casefold()
-    found = [row for row in rows if wanted in row.name.casefold() or wanted in row.detail.casefold()]
-    return ObjectsPage(objects=found[(query.page - 1) * ROWS : query.page * ROWS], found=len(found))
+    matches = [row for row in rows if wanted in row.name.casefold() or wanted in row.detail.casefold()]
+    return ObjectsPage(objects=matches[(query.page - 1) * ROWS : query.page * ROWS], found=len(matches))
 
 
 routes.show("/objects/show", requests.ShowObject, "object.html")

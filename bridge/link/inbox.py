@@ -76,10 +76,10 @@ class Inbox:
         """Queue received publications."""
         with self._changed:
             self._queue.extend(received)
-            for one in received:
-                self._bytes += len(one.publication.payload)
-                if one.qos:
-                    self._owed.add(one.packet_id)
+            for message in received:
+                self._bytes += len(message.publication.payload)
+                if message.qos:
+                    self._owed.add(message.packet_id)
                 else:
                     self._unconfirmed += 1
             self._changed.notify()
@@ -152,10 +152,10 @@ class Inbox:
         """Return the connection's generation and the acknowledgements of its publications."""
         packets = []
         with self._changed:
-            for one in received:
-                if one.qos and one.generation == self.generation and one.packet_id in self._owed:
-                    self._owed.discard(one.packet_id)
-                    packets.append(encode_acknowledgement(_PUBACK if one.qos == 1 else _PUBREC, one.packet_id))
+            for message in received:
+                if message.qos and message.generation == self.generation and message.packet_id in self._owed:
+                    self._owed.discard(message.packet_id)
+                    packets.append(encode_acknowledgement(_PUBACK if message.qos == 1 else _PUBREC, message.packet_id))
             return self.generation, packets
 
     def complete(self, packet_ids: Sequence[int]) -> tuple[int, list[bytes]]:

@@ -531,8 +531,8 @@ def _property_type(config: AnyMapping, location: tuple[str, ...]) -> PropertyTyp
     """Return the type of the property whose value is at a location, or None for text."""
     if not isinstance(config, ToMqMapping) or location[:2] != ("attributes", "properties"):
         return None
-    given = config.attributes.properties[location[2]]
-    return given.type if isinstance(given, TypedProperty) else None
+    property_value = config.attributes.properties[location[2]]
+    return property_value.type if isinstance(property_value, TypedProperty) else None
 
 
 def located(location: tuple[str, ...], make: Callable[..., Made], *arguments: object) -> Made:

@@ -54,20 +54,20 @@ def problems(configuration: Configuration, wrong: Names | None = None) -> list[C
     contains the names of invalid parts, which the configuration lacks. Mappings that may use such a table are not checked.
     """
     mappings, links = configuration.mappings, configuration.links
-    found: list[Clash] = []
+    conflicts: list[Clash] = []
     for index, channel in enumerate(configuration.channels):
         for topic_filter in channel.schemas:
             try:
                 schema_of_channel(channel, topic_filter)
             except SchemaError as error:
                 location = ("channels", index, "schemas", topic_filter)
-                found.append(Clash(location, f"a file with a JSON Schema: {error.sentence}"))
+                conflicts.append(Clash(location, f"a file with a JSON Schema: {error.sentence}"))
     invalid_tables = set((wrong or {}).get("tables", ()))
     for name, table in configuration.tables.items():
         try:
             table_of(table)
         except TableError as error:
-            found.append(Clash(("tables", name, "file"), f"a table: {error}"))
+            conflicts.append(Clash(("tables", name, "file"), f"a table: {error}"))
             invalid_tables.add(name)
     for name, pipeline in configuration.pipelines.items():
         for place, record in pipeline.records.items():
@@ -78,19 +78,19 @@ def problems(configuration: Configuration, wrong: Names | None = None) -> list[C
                 checked_record(record, writes=writes)
             except RecordLayoutError as error:
                 why = f"{_EXPECTED[RecordLayoutError]} without this mistake: {error.sentence}"
-                found.append(Clash(("pipelines", name, *place, *error.location), why))
+                conflicts.append(Clash(("pipelines", name, *place, *error.location), why))
     right: dict[str, AnyMapping] = {}
     for name, mapping in mappings.items():
         if invalid_tables and invalid_tables & mapping.words():
             continue
         errors = list(_errors(name, mapping))
-        found += [_clash(name, error) for error in errors]
+        conflicts += [_clash(name, error) for error in errors]
         if not errors:
             right[name] = mapping
     for loop in loops(right, links, _ANY):
         if loop.uncut or (loop.certain and len(loop.names) == 1):
-            found.append(_refused(loop, right[loop.names[-1]]))
-    return found
+            conflicts.append(_refused(loop, right[loop.names[-1]]))
+    return conflicts
 
 
 def loops_of(configuration: Configuration) -> list[Loop]:
@@ -413,6 +413,6 @@ def _published(mapping: ToMqttMapping, link: LinkConfig) -> Iterator[str]:
     needed = GUARANTEED_QOS[mapping.guarantee]
     if needed > link.maximum_qos:
         yield f"{mapping.guarantee} needs QoS {needed}, but its link supports at most {link.maximum_qos}"
-    elif isinstance(qos, int) and (made := published_qos(mapping.guarantee, qos, link.maximum_qos)) != qos:
+    elif isinstance(qos, int) and (effective_qos := published_qos(mapping.guarantee, qos, link.maximum_qos)) != qos:
         why = f"link {mapping.destination.link}" if qos > link.maximum_qos else mapping.guarantee
-        yield f"attributes.qos is {qos}, and it publishes with QoS {made}, because of {why}"
+        yield f"attributes.qos is {qos}, and it publishes with QoS {effective_qos}, because of {why}"

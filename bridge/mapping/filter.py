@@ -141,7 +141,7 @@ def _of_property(name: str, wanted: FilterValue) -> Test:
     if wanted is None:
         return lambda message: message(name) is None
     if isinstance(wanted, list):
-        tests = [_of_value(one) for one in wanted]
+        tests = [_of_value(alternative) for alternative in wanted]
         return lambda message: any(test(message(name)) for test in tests)
     test = _of_value(wanted)
     return lambda message: test(message(name))

@@ -129,12 +129,12 @@ def loops(
     nodes = [_Node(name, config, origin, links or {}) for name, config in mappings.items()]
     nodes = [node for node in nodes if node.enabled]
     fed = {node.name: [other for other in nodes if node.feeds(other)] for node in nodes}
-    found: dict[frozenset[str], Loop] = {}
+    by_names: dict[frozenset[str], Loop] = {}
     for node in nodes:
         cycle = _shortest_cycle(node, fed)
         if cycle is not None:
-            found.setdefault(frozenset(one.name for one in cycle), _loop(cycle))
-    return list(found.values())
+            by_names.setdefault(frozenset(mapping.name for mapping in cycle), _loop(cycle))
+    return list(by_names.values())
 
 
 def _shortest_cycle(start: _Node, fed: Mapping[str, list[_Node]]) -> list[_Node] | None:
@@ -225,20 +225,20 @@ def topic_levels(template: Template, one_level: Collection[str]) -> tuple[str, .
     """
     levels: list[str] = []
     #: state of the current level: literal text, and whether it contains a name with one level or with any number
-    literal, one, many = "", False, False
+    literal, single, many = "", False, False
     for piece in template.pieces:
         if isinstance(piece, Placeholder):
             if _is_one_level(piece, one_level):
-                one = True
+                single = True
             else:
                 many = True
             continue
         first, *others = piece.split("/")
         literal += first
         for other in others:
-            levels += _level(literal, one, many)
-            literal, one, many = other, False, False
-    levels += _level(literal, one, many)
+            levels += _level(literal, single, many)
+            literal, single, many = other, False, False
+    levels += _level(literal, single, many)
     return tuple(levels)
 
 
@@ -249,10 +249,10 @@ def name_pattern(template: Template) -> re.Pattern[str]:
     )
 
 
-def _level(literal: str, one: bool, many: bool) -> tuple[str, ...]:
+def _level(literal: str, single: bool, many: bool) -> tuple[str, ...]:
     if many:
         return ("+", "#")
-    return ("+",) if one else (literal,)
+    return ("+",) if single else (literal,)
 
 
 def _is_one_level(placeholder: Placeholder, one_level: Collection[str]) -> bool:

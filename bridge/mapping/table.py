@@ -171,8 +171,8 @@ def row_of(scope: LookupScope, table: str, key: str) -> Row | None:
     """Return the row of a table with a key, or None. The lookup becomes a step of the mapping."""
     row = scope.tables[table].row(key)
     if scope.steps is not None:
-        shown = "no row" if row is None else encoded(scope.tables[table].members(row)).decode()
-        scope.steps.append((f"{table}[{key!r}]", shown))
+        row_text = "no row" if row is None else encoded(scope.tables[table].members(row)).decode()
+        scope.steps.append((f"{table}[{key!r}]", row_text))
     return row
 
 

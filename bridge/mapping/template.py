@@ -317,11 +317,11 @@ def _placeholder(text: str, start: int) -> tuple[Placeholder, int]:
             ) from error
         name, position = path.text, end + len(text[end:]) - len(text[end:].lstrip())
     else:
-        found = _NAME.match(text, start + 1)
-        if found is None:
+        match = _NAME.match(text, start + 1)
+        if match is None:
             raise TemplateError("a name is missing after {; {{ stands for a literal {", start + 2)
-        name, position = found[1], found.end()
-        check_name(name, found.start(1) + 1)
+        name, position = match[1], match.end()
+        check_name(name, match.start(1) + 1)
     filters: list[Filter] = []
     as_written: list[tuple[str, str | None]] = []
     while text.startswith("|", position):
@@ -402,7 +402,9 @@ def _filter(name: str, argument: str | None, column: int) -> Filter:
 def filters_in_words() -> dict[str, str]:
     """Return the filters as written in templates -> their descriptions, for the reference page."""
     filters: dict[str, Callable[..., str | None]] = {**_FILTERS, "default:'…'": _default}
-    return {name: (inspect.getdoc(made) or "").removeprefix("Return ").rstrip(".") for name, made in filters.items()}
+    return {
+        name: (inspect.getdoc(function) or "").removeprefix("Return ").rstrip(".") for name, function in filters.items()
+    }
 
 
 def _default(otherwise: str, value: str | None) -> str:

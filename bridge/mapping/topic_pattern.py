@@ -109,10 +109,10 @@ class TopicPattern:
         """Return the captured values of a topic, or None if the filter does not match."""
         if self._literal is not None:
             return {} if topic == self._literal else None
-        found = self._expression.fullmatch(topic)
-        if found is None:
+        match = self._expression.fullmatch(topic)
+        if match is None:
             return None
-        return dict(zip(self.names, found.groups(), strict=True))
+        return dict(zip(self.names, match.groups(), strict=True))
 
     def matches(self, topic: str) -> bool:
         """Return whether the filter matches a topic."""

@@ -214,9 +214,9 @@ def decode_properties(  # noqa: C901
             if "\0" in "".join(texts):
                 raise _Fault("MQTT-1.5.4-2: User Property contains U+0000")
             pairs = iter(texts)
-            values["user_property"] = said = tuple(zip(pairs, pairs, strict=True))
+            values["user_property"] = user_properties = tuple(zip(pairs, pairs, strict=True))
             if first >= 0:
-                USER_PROPERTIES.remember(buffer[first:end], said)
+                USER_PROPERTIES.remember(buffer[first:end], user_properties)
         for field, members in several.items():
             values[field] = tuple(members)
     except _Fault as fault:

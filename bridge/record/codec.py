@@ -160,10 +160,10 @@ class RecordCodec:
         for above in groups:
             inner = group.get(above)
             group[above] = group = dict(inner) if isinstance(inner, dict) else {}
-        given = group.get(name)
-        if given is not None and str(given) != str(len(elements)):
+        count = group.get(name)
+        if count is not None and str(count) != str(len(elements)):
             raise RecordError(
-                f"{given} is not {len(elements)}, the number of elements of {path_of(table)}", path_of(field)
+                f"{count} is not {len(elements)}, the number of elements of {path_of(table)}", path_of(field)
             )
         group[name] = len(elements)
         return result
@@ -632,8 +632,8 @@ def _way_to(field: RecordItem, first: RecordItem) -> tuple[int, list[str]]:
     names: list[str] = []
     item: RecordItem | None = field
     while item is not None:
-        if item is not field and any(item is one for one in objects):
-            return next(index for index, one in enumerate(objects) if one is item), list(reversed(names))
+        if item is not field and any(item is ancestor for ancestor in objects):
+            return next(index for index, ancestor in enumerate(objects) if ancestor is item), list(reversed(names))
         if item.name is not None:
             names.append(item.name)
         item = item.parent

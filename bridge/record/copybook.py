@@ -490,7 +490,7 @@ def _entries(words: Iterator[_Word]) -> Iterator[list[_Word]]:
             yield entry
             entry = []
     if entry:
-        raise CopybookError(entry[0].position, f"the entry {' '.join(one.shown for one in entry[:3])} has no period")
+        raise CopybookError(entry[0].position, f"the entry {' '.join(word.shown for word in entry[:3])} has no period")
 
 
 class _Entry:

@@ -179,7 +179,7 @@ def layout_of(
 
 
 def _record_of(records: Sequence[Declaration], record: str | None) -> Declaration:
-    known = ", ".join(one.title for one in records)
+    known = ", ".join(record.title for record in records)
     if record is None:
         if len(records) > 1:
             raise LayoutError(("record",), f"the copybook has {len(records)} records; hint: record: one of {known}")
@@ -391,11 +391,11 @@ def _field_in_scope(item: RecordItem, path: str) -> RecordItem | None:
     """Return the item of a path that begins in the group of an item, or in a group that contains it."""
     group = item.parent
     while group is not None:
-        found: RecordItem | None = group
+        record_item: RecordItem | None = group
         for name in path.split("."):
-            found = None if found is None else dict(members_of(found)).get(name)
-        if found is not None:
-            return found
+            record_item = None if record_item is None else dict(members_of(record_item)).get(name)
+        if record_item is not None:
+            return record_item
         group = group.parent
     return None
 

@@ -62,15 +62,15 @@ class TokenFile:
         self._seen: tuple[int, int, int] | None = None
         self._tokens: list[Token] = []
 
-    def holder(self, shown: str) -> Token | None:
+    def holder(self, token_text: str) -> Token | None:
         """Return the matching token, or None. All comparisons take the same time."""
         self._look()
-        digest = digest_of(shown)
-        found = None
+        digest = digest_of(token_text)
+        holder = None
         for token in self._tokens:
             if hmac.compare_digest(token.digest, digest):
-                found = token
-        return found
+                holder = token
+        return holder
 
     def has(self, token: Token) -> bool:
         """Return whether the file still contains a token. Otherwise its logins end."""
@@ -104,7 +104,7 @@ class TokenFile:
         if len(data) > FILE_SIZE:
             log.error("MQB9208E token file %s is longer than %d bytes: rejecting all tokens", self.path, FILE_SIZE)
             return []
-        found = []
+        tokens = []
         for number, line in enumerate(data.decode("utf-8", "replace").splitlines(), 1):
             text = line.strip()
             if not text or text.startswith("#"):
@@ -117,8 +117,8 @@ class TokenFile:
                     "MQB9209E token file %s, line %d: expected %s. The line is ignored", self.path, number, _EXPECTED
                 )
                 continue
-            found.append(Token(name, Right(right), digest_of(token)))
-        return found
+            tokens.append(Token(name, Right(right), digest_of(token)))
+        return tokens
 
 
 def make_token_file(path: Path) -> None:

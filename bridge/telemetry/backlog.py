@@ -232,8 +232,8 @@ class Backlog:
         later: list[Transmission] = []
         while self.messages and self.messages[-1].msg_number > transmission.msg_number:
             later.append(self.pop())
-        for one in (transmission, *reversed(later)):
-            self.append(one)
+        for requeued in (transmission, *reversed(later)):
+            self.append(requeued)
 
     def popleft(self) -> Transmission:
         transmission = self.messages.popleft()
@@ -258,8 +258,8 @@ class Backlog:
             (taken if wanted(transmission) else left).append(transmission)
         if taken:
             self.clear()
-            for one in left:
-                self.append(one)
+            for kept_back in left:
+                self.append(kept_back)
         return taken
 
     def _own(self) -> deque[Transmission]:

@@ -368,7 +368,7 @@ class Outbox:
 
     def _plan(self, identifiers: PacketIdentifiers) -> Chunk | None:
         """Decide the packet identifiers of the next waiting messages. Return those that wait for a record (`recording`)."""
-        messages = [one for one in islice(self.backlog, CHUNK) if self._qos(one)]
+        messages = [transmission for transmission in islice(self.backlog, CHUNK) if self._qos(transmission)]
         self.recording = identifiers.plan(messages, self.in_flight.deliveries)
         return self.recording
 
@@ -664,7 +664,9 @@ class Outbox:
             return
         self.in_flight.free([packet_id for packet_id, _ in acknowledged])
         self._decided().keep(acknowledged, durable=self.durable)
-        again = sorted([transmission for _, transmission in acknowledged], key=lambda one: one.msg_number)
+        again = sorted(
+            [transmission for _, transmission in acknowledged], key=lambda transmission: transmission.msg_number
+        )
         self.mark_sent([transmission.msg_number for transmission in again])
         self.backlog.extendleft(reversed(again))
 
@@ -704,7 +706,7 @@ class Outbox:
         identifiers = self.identifiers
         if self.uncertain and renumbered and self.backlog.messages:
             identifiers = self._decided()
-            reliable = [one for one in self.backlog if self._qos(one)]
+            reliable = [transmission for transmission in self.backlog if self._qos(transmission)]
             unsent = identifiers.settle(reliable, self.in_flight.deliveries)
             self.sent_before = set(self.sent_before).difference(unsent)
         # New messages have not been sent to any client before.
@@ -716,11 +718,17 @@ class Outbox:
 
     def keys_of_sent(self) -> list[MessageKey]:
         """Return the keys of messages that were sent and are not acknowledged, for the record of the session."""
-        transmissions = [one.transmission for one in self.in_flight.deliveries.values() if one.transmission is not None]
+        transmissions = [
+            delivery.transmission
+            for delivery in self.in_flight.deliveries.values()
+            if delivery.transmission is not None
+        ]
         if self.identifiers is not None:
             before = self.sent_before
-            transmissions += [one for one in self.identifiers.taken.values() if one.msg_number in before]
-        return [one.key for one in transmissions]
+            transmissions += [
+                transmission for transmission in self.identifiers.taken.values() if transmission.msg_number in before
+            ]
+        return [transmission.key for transmission in transmissions]
 
     @property
     def unremoved(self) -> int:
@@ -739,7 +747,9 @@ class Outbox:
     def withdraw_waiting(self, wanted: Callable[[Transmission], bool]) -> list[tuple[int, Transmission]]:
         """Remove the selected waiting messages and return them with their packet identifiers, 0 if undecided."""
         decided = {} if self.identifiers is None else self.identifiers.decided
-        taken = [(decided.get(one.msg_number, 0), one) for one in self.backlog.withdraw(wanted)]
+        taken = [
+            (decided.get(transmission.msg_number, 0), transmission) for transmission in self.backlog.withdraw(wanted)
+        ]
         self._release(taken)
         return taken
 
@@ -762,7 +772,11 @@ class Outbox:
 
     def pending(self) -> list[Transmission]:
         """Return all messages for this client that are still on the transmission queue."""
-        held = [one.transmission for one in self.in_flight.deliveries.values() if one.transmission is not None]
+        held = [
+            delivery.transmission
+            for delivery in self.in_flight.deliveries.values()
+            if delivery.transmission is not None
+        ]
         return held + list(self.backlog)
 
 

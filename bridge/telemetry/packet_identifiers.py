@@ -314,7 +314,7 @@ class PacketIdentifiers:
         """
         if not others_may_come:
             self.restored.clear()
-        expected = {one.chunk for one in self.restored.values()}
+        expected = {identifier.chunk for identifier in self.restored.values()}
         self._needless.update(
             name for name, chunk in self._chunks.items() if not chunk.identifiers and chunk not in expected
         )

@@ -544,7 +544,9 @@ class Session:
         """
         unknown = {message.packet_id for message, _ in effects.publications if message.qos == 2}
         self.receiver.identifiers -= unknown - (effects.refused or set())
-        self.outbox.restore(effects.acknowledged + [(packet_id, one) for packet_id, _, one in effects.released])
+        self.outbox.restore(
+            effects.acknowledged + [(packet_id, transmission) for packet_id, _, transmission in effects.released]
+        )
         in_flight = self.outbox.in_flight
         for packet_id in effects.completed:
             # PUBREL is sent again on the next connection.
@@ -612,13 +614,13 @@ class Session:
         self.since, self.channel = record.since, record.channel
         self.principal, self.network = record.principal, record.network
         self.identity = ClientIdentity(self.client_id, record.mqUser.encode(), self.identity.replies)
-        self.shares = {shared_subscription(one[0]).remote_queue_manager: one for one in record.shares}
+        self.shares = {shared_subscription(share[0]).remote_queue_manager: share for share in record.shares}
         self.left = dict(record.left)
         self.ending = record.ending
         if record.connected:
             self._leave(now)
         if record.epoch != self.epoch:
-            qos_2 = any(subscription_data(one).qos == 2 for one in self.filters.values())
+            qos_2 = any(subscription_data(user_data).qos == 2 for user_data in self.filters.values())
             self.outbox.release = IdentifierRelease(reliable=qos_2)
         for packet_id in record.released:
             self.outbox.in_flight.add(packet_id, Outgoing(None, 2, b"", b"", False, Phase.AWAITING_PUBCOMP))
