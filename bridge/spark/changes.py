@@ -44,12 +44,12 @@ class RowChanges:
         # A source may have more columns than when the last row was reported.
         if len(now) != len(last):
             return True
-        return any(self._differ(one, other) for one, other in zip(now, last, strict=True))
+        return any(self._differ(current, other) for current, other in zip(now, last, strict=True))
 
-    def _differ(self, one: Any, other: Any) -> bool:
-        if isinstance(one, int | float) and isinstance(other, int | float):
-            return abs(one - other) > self._deadband
-        return bool(one != other)
+    def _differ(self, current: Any, other: Any) -> bool:
+        if isinstance(current, int | float) and isinstance(other, int | float):
+            return abs(current - other) > self._deadband
+        return bool(current != other)
 
 
 def _plain(value: Any) -> Any:

@@ -94,13 +94,13 @@ def _record_arguments(source: DataFrame, config: PipelineConfig, column: str) ->
     """Return the SQL of the bytes, CCSID and Encoding of records. Raises Mistake."""
     record = config.payload
     assert isinstance(record, RecordPayloadConfig)
-    given = {"ccsid": record.ccsid, "encoding": record.encoding}
-    missing = [name for name, value in given.items() if value is None and name not in source.columns]
+    defaults = {"ccsid": record.ccsid, "encoding": record.encoding}
+    missing = [name for name, value in defaults.items() if value is None and name not in source.columns]
     if missing and config.source.mq is not None:
         raise Mistake(
             ("from", "options", "columns"), f"the column {missing[0]} of the records (or payload.{missing[0]})"
         )
-    described = (name if name in source.columns else "CAST(NULL AS INT)" for name in given)
+    described = (name if name in source.columns else "CAST(NULL AS INT)" for name in defaults)
     ccsid, encoding = described
     return column, ccsid, encoding
 

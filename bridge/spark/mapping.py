@@ -241,8 +241,8 @@ def _of_program(what: str, rule: ToMqRule | ToMqttRule) -> ToMqRule | ToMqttRule
     return rule
 
 
-def _refuse(what: str, why: str, **given: str | None) -> None:
-    for option, value in given.items():
+def _refuse(what: str, why: str, **properties: str | None) -> None:
+    for option, value in properties.items():
         if value is not None:
             raise OptionError(f"{what}: {option}: expected no value, {why}, found {value!r}")
 
@@ -294,8 +294,8 @@ def _selected(
     columns = []
     for column in frame.columns:
         if column in types:
-            found, type_ = f.col(f"`{column}`"), types[column]
-            columns.append(found if type_ is None else found.cast(type_).alias(column))
+            selected_column, type_ = f.col(f"`{column}`"), types[column]
+            columns.append(selected_column if type_ is None else selected_column.cast(type_).alias(column))
     passed = [f.col(f"`{column}`").alias(f"kept_{column}") for column in keep]
     kept = to_arrow_schema(StructType([frame.schema[column] for column in keep]), timezone="UTC")
     return frame.select(*columns, *passed), list(kept)
@@ -436,10 +436,10 @@ def _publication(row: Sequence[Any]) -> Publication:
     own = {name: value for name, value in properties or () if value is not None}
     hops = own.pop(HOPS, "")
     client_id = own.pop(CLIENT_ID, client_id or "")
-    given: Any = NO_PROPERTIES
+    publish_properties: Any = NO_PROPERTIES
     if own or any(fields):
         named: dict[str, Any] = {name: value or None for name, value in zip(PROPERTY_COLUMNS, fields, strict=True)}
-        given = PublishProperties(**named, user_property=(*own.items(),))
+        publish_properties = PublishProperties(**named, user_property=(*own.items(),))
     return Publication(
         topic,
         payload,
@@ -449,7 +449,7 @@ def _publication(row: Sequence[Any]) -> Publication:
         client_id,
         user_identifier(user or ""),
         None if expiry is None else float(expiry),
-        given,
+        publish_properties,
         tuple(hops.split(",")) if hops else (),
     )
 
@@ -492,9 +492,9 @@ class StandardToMqtt:
 
     def publications(self, message: Message, *, topic: str | None = None) -> Sequence[Publication]:
         """Return the publication. Raises Unmappable, also for a message without a topic."""
-        made = publication_of(message, topic=self.topic if self.topic is not None else topic)
-        topic_name(made.topic)
-        return (made,)
+        publication = publication_of(message, topic=self.topic if self.topic is not None else topic)
+        topic_name(publication.topic)
+        return (publication,)
 
 
 class Publications:
@@ -537,17 +537,25 @@ class Publications:
             refusals += [None] * len(results)
         columns: dict[str, Sequence[Any]] = {
             "payload": [
-                bodies[number] or b"" if one is None else one.payload
-                for number, one in zip(numbers, publications, strict=True)
+                bodies[number] or b"" if publication is None else publication.payload
+                for number, publication in zip(numbers, publications, strict=True)
             ],
-            "properties": [one and _user_properties(one) for one in publications],
-            "expiry": [None if one is None or one.expiry is None else math.ceil(one.expiry) for one in publications],
-            "client_id": [(one and one.client_id) or None for one in publications],
+            "properties": [publication and _user_properties(publication) for publication in publications],
+            "expiry": [
+                None if publication is None or publication.expiry is None else math.ceil(publication.expiry)
+                for publication in publications
+            ],
+            "client_id": [(publication and publication.client_id) or None for publication in publications],
             "refusal": refusals,
         }
-        columns |= {name: [one and getattr(one, name) for one in publications] for name in ("topic", "qos", "retain")}
+        columns |= {
+            name: [publication and getattr(publication, name) for publication in publications]
+            for name in ("topic", "qos", "retain")
+        }
         for name in PROPERTY_COLUMNS:
-            columns[name] = [(one and getattr(one.properties, name)) or None for one in publications]
+            columns[name] = [
+                (publication and getattr(publication.properties, name)) or None for publication in publications
+            ]
         return _record_batch(self.schema, columns, batch, numbers, self._kept)
 
 

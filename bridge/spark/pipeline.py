@@ -154,8 +154,8 @@ def plan(
     if late is not None:
         with mistakes_at(("late",), "a destination"):
             late.check(source.withColumn(WATERMARK, f.current_timestamp()) if late.is_table else source)
-    for location, expected, found in environment.unreachable(config, directory, stateful=stateful):
-        raise Mistake(location, expected, found)
+    for location, expected, actual in environment.unreachable(config, directory, stateful=stateful):
+        raise Mistake(location, expected, actual)
     embeds = environment.embeds(name, config)
     validation = Validation(table.fault, kind, dict(config.fields))
     return Pipeline(
@@ -233,17 +233,17 @@ def _archive(spark: SparkSession, path: Path) -> DataFrame:
 
 def _selected_stream(spark: SparkSession, rows: DataFrame, table: InputTable, config: PipelineConfig) -> DataFrame:
     """Return the streaming frame of the SELECT and of `changes`. Raises Mistake."""
-    made = table.of(rows)
+    input_rows = table.of(rows)
     if config.select is None:
-        selected = _default(made, table, config)
+        selected = _default(input_rows, table, config)
     else:
         with mistakes_at(("select",), "a SELECT of Spark SQL", config.select):
             try:
-                table.with_watermark(made).createOrReplaceTempView(INPUT)
+                table.with_watermark(input_rows).createOrReplaceTempView(INPUT)
                 selected = spark.sql(config.select)
             except PySparkException:
                 # A WATERMARK clause of the SELECT takes the place of ours. Spark accepts only one.
-                made.createOrReplaceTempView(INPUT)
+                input_rows.createOrReplaceTempView(INPUT)
                 selected = spark.sql(config.select)
         if not selected.isStreaming:
             raise Mistake(("select",), f"a SELECT that reads the table {INPUT}")
@@ -285,13 +285,13 @@ def _payload_kind(spark: SparkSession, source: DataFrame, config: PipelineConfig
     return config.payload_type if PAYLOAD in _read_by(spark, table.of(source), config.select) else "bytes"
 
 
-def _read_by(spark: SparkSession, made: DataFrame, select: str) -> set[str]:
+def _read_by(spark: SparkSession, rows: DataFrame, select: str) -> set[str]:
     """Return the columns of `input` that the SELECT reads, or all of them if it cannot be analysed."""
     try:
-        made.createOrReplaceTempView(INPUT)
+        rows.createOrReplaceTempView(INPUT)
         return columns_read(spark.sql(select), INPUT)
     except PySparkException:  # reported where the SELECT is checked
-        return set(made.columns)
+        return set(rows.columns)
 
 
 def _pruned(spark: SparkSession, source: DataFrame, table: InputTable, config: PipelineConfig) -> DataFrame:
@@ -486,10 +486,10 @@ class BatchWriter:
     def _selected(self, good: DataFrame) -> DataFrame:
         """Return the rows of the SELECT over a batch. Spark has a session of its own for each query."""
         config, table, spark = self._pipeline.config, self._pipeline.table, good.sparkSession
-        made = table.of(good)
+        input_rows = table.of(good)
         if config.select is None:
-            return _default(made, table, config)
-        made.createOrReplaceTempView(INPUT)
+            return _default(input_rows, table, config)
+        input_rows.createOrReplaceTempView(INPUT)
         for name, frame in self._pipeline.tables.items():
             frame.createOrReplaceTempView(name)
         return spark.sql(config.select)
@@ -498,9 +498,9 @@ class BatchWriter:
         """Write rows to all destinations. Rows for several destinations are computed once."""
         sinks = self._pipeline.sinks
         if len(sinks) == 1:
-            made, counts = Observation(), [f.count(f.lit(1)).alias("rows")]
-            refused = sinks[0].write(rows.observe(made, *counts), f"{writer}-0", batch.number)
-            written = _observed(made, rows, counts)["rows"]
+            observation, counts = Observation(), [f.count(f.lit(1)).alias("rows")]
+            refused = sinks[0].write(rows.observe(observation, *counts), f"{writer}-0", batch.number)
+            written = _observed(observation, rows, counts)["rows"]
         else:
             rows.persist()
             try:

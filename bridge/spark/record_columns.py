@@ -127,7 +127,7 @@ def _chosen(redefinition: Redefinition) -> list[RecordItem]:
     """Return the items that share bytes and can be chosen, in the order of the copybook."""
     choice = redefinition.choice
     chosen = [choice] if not isinstance(choice, AlternativeSelector) else [*choice.items.values(), choice.other]
-    return [item for item in redefinition.items.values() if any(item is one for one in chosen)]
+    return [item for item in redefinition.items.values() if any(item is chosen_item for chosen_item in chosen)]
 
 
 def _type_of(item: RecordItem, full: bool) -> Any:

@@ -285,8 +285,12 @@ def _complete(batch: CompletedBatch, progress: Any) -> None:
     batch.at = time.time()
     with contextlib.suppress(IndexError, KeyError, TypeError, ValueError, AttributeError):  # a source without a backlog
         backlog = list(json.loads(progress.sources[0].latestOffset).values())
-        times = [datetime.fromisoformat(one["oldest"]).timestamp() for one in backlog if one.get("oldest") is not None]
-        batch.waiting = sum(one["waiting"] for one in backlog)
+        times = [
+            datetime.fromisoformat(source["oldest"]).timestamp()
+            for source in backlog
+            if source.get("oldest") is not None
+        ]
+        batch.waiting = sum(source["waiting"] for source in backlog)
         batch.oldest = min(times, default=None)
 
 

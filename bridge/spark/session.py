@@ -243,5 +243,5 @@ def version_of(home: Path) -> int:
             text = subprocess.run([command, "-version"], capture_output=True, text=True, timeout=60).stderr
     except (OSError, subprocess.SubprocessError):
         return 0
-    found = _VERSION.search(text)
-    return int(found[1]) if found and os.access(command, os.X_OK) else 0
+    match = _VERSION.search(text)
+    return int(match[1]) if match and os.access(command, os.X_OK) else 0

@@ -71,12 +71,12 @@ class MessageSource(DataSource):
 
     def read_options(self, schema: StructType | None = None) -> Any:
         """Return the options of a read, for the columns of a schema. Raises OptionError."""
-        given, part = dict(self.options), None
+        options, part = dict(self.options), None
         if schema is not None:
             part = check_part(self.source(), to_arrow_schema(schema, timezone="UTC"), schema_of(self.COLUMNS))
             if schema.fields:
-                given = schema.fields[0].metadata.get(_TABLE_OPTIONS, {}) | given
-        return self.CHECKED(Options(self.source(), given, self.READS, self.FOREIGN), part)
+                options = schema.fields[0].metadata.get(_TABLE_OPTIONS, {}) | options
+        return self.CHECKED(Options(self.source(), options, self.READS, self.FOREIGN), part)
 
     def write_options(self, known: Iterable[str], *, overwrite: bool = False, stream: bool = False) -> Options:
         """Return the options of a write. Raises OptionError."""
@@ -300,14 +300,16 @@ class SpoolReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if source in spools:
                 spool = spools[source]
                 segments = spool.between(self._position(start, source), self._position(end, source), complete=complete)
-                batch.append([Slice(spool.place.path, one, 0, one.rows) for one in segments if one.rows])
+                batch.append(
+                    [Slice(spool.place.path, segment, 0, segment.rows) for segment in segments if segment.rows]
+                )
             elif position != start["spools"].get(source) and complete:
                 raise DataLoss(
                     f"the batch has messages of {source}, which is no longer read and has no spool in {self._stream.spool};"
                     " hint: restore its spool, or set the option failOnDataLoss to false to continue without them"
                 )
         if self._stream.partitions is not None:
-            batch = _even([one for slices in batch for one in slices], self._stream.partitions)
+            batch = _even([piece for slices in batch for piece in slices], self._stream.partitions)
         if self._stream.embed:
             return [partition for slices in batch for partition in _embedded(slices, max_task_bytes())]
         return [Slices(slices, None) for slices in batch if slices]
@@ -338,12 +340,12 @@ class SpoolReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             batch = self._batch.get(source, [])
             after = batch[-1].number if batch else filler.spool.first - 1
             left = filler.spool.between(after, max(filler.spool.last, after), complete=False)
-            oldest = next((one for one in left if one.rows), None)
+            oldest = next((segment for segment in left if segment.rows), None)
             since = None if oldest is None else datetime.fromtimestamp(oldest.time / 1000, UTC)
             backlog[source] = {
-                "messages": sum(one.rows for one in batch),
-                "bytes": sum(one.size for one in batch),
-                "waiting": sum(one.rows for one in left) + filler.depth,
+                "messages": sum(segment.rows for segment in batch),
+                "bytes": sum(segment.size for segment in batch),
+                "waiting": sum(segment.rows for segment in left) + filler.depth,
                 "oldest": None if since is None else since.isoformat(timespec="milliseconds"),
             }
         return backlog
@@ -357,7 +359,7 @@ def _stop(fillers: Mapping[str, SpoolFiller]) -> None:
 
 def _even(slices: list[Slice], count: int) -> list[list[Slice]]:
     """Return slices in `count` parts whose numbers of rows differ by one at most, in their order."""
-    total = sum(one.rows for one in slices)
+    total = sum(piece.rows for piece in slices)
     parts: list[list[Slice]] = []
     pending = slices[::-1]
     for number in range(count):
@@ -397,21 +399,21 @@ def _embedded(slices: list[Slice], most: int) -> Iterator[Slices]:
     contents: list[bytes] = []
     pending = slices[::-1]
     while pending:
-        one = pending.pop()
-        content = slice_of(SpoolPlace(one.path), one.segment, one.start, one.rows)
-        if len(content) > wanted and (half := one.rows // 2):
-            pending += [one._replace(start=one.start + half, rows=one.rows - half), one._replace(rows=half)]
+        piece = pending.pop()
+        content = slice_of(SpoolPlace(piece.path), piece.segment, piece.start, piece.rows)
+        if len(content) > wanted and (half := piece.rows // 2):
+            pending += [piece._replace(start=piece.start + half, rows=piece.rows - half), piece._replace(rows=half)]
             continue
         if len(content) > most:
             raise RowTooLarge(
-                f"row {one.start} of segment {one.path}/{one.segment.name} has {len(content)} bytes, and a task at most"
+                f"row {piece.start} of segment {piece.path}/{piece.segment.name} has {len(content)} bytes, and a task at most"
                 f" {most}; hint: put the spool into a directory that all workers reach and set embed to false, or raise"
                 " spark.rpc.message.maxSize"
             )
         if part and sum(map(len, contents)) + len(content) > wanted:
             yield Slices(part, contents)
             part, contents = [], []
-        part.append(one)
+        part.append(piece)
         contents.append(content)
     if part:
         yield Slices(part, contents)

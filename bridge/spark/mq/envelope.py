@@ -143,7 +143,7 @@ def characters(field: bytes) -> str:
     else:
         if _STANDINS.search(text) is None:
             return text
-    text = _STANDINS.sub(lambda found: "".join(chr(0xDC00 + byte) for byte in found[0].encode()), text)
+    text = _STANDINS.sub(lambda match: "".join(chr(0xDC00 + byte) for byte in match[0].encode()), text)
     return text.translate(_TO_STANDIN)
 
 
@@ -173,7 +173,7 @@ def text_arrays(body: Any, format_: Any, ccsid: Any, encoding: Any) -> tuple[Any
             return pc.if_else(is_text, body, pa.nulls(1, pa.binary())[0]).cast(pa.string()), none
         except pa.ArrowInvalid:  # some of it is no UTF-8
             pass
-    columns = (one.to_pylist() for one in (body, format_, ccsid, encoding))
+    columns = (column.to_pylist() for column in (body, format_, ccsid, encoding))
     texts = [
         _text(data, *how) if format_ == _TEXT else (None, None) for data, format_, *how in zip(*columns, strict=True)
     ]

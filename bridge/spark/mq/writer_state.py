@@ -81,24 +81,24 @@ class WriterState:
         before = time.monotonic() + STATE_TIMEOUT
         founder = ""
         while True:
-            found = [
+            states = [
                 (msgspec.msgpack.decode(got.data, type=QueryState), got.md.MsgId)
                 for got in self._queue.browse(self._mark)
             ]
-            found.sort(key=lambda one: one[0].number)
-            if not found and not founder:
+            states.sort(key=lambda state_and_id: state_and_id[0].number)
+            if not states and not founder:
                 founder = self._founded(identity, partitions)
                 continue
-            founders = {state.founder for state, _ in found}
-            if len(founders) == 1 and len(found) > 1 and self._queue.remove(self._mark, msg_id=found[0][1]):
-                state = found[-1][0]
+            founders = {state.founder for state, _ in states}
+            if len(founders) == 1 and len(states) > 1 and self._queue.remove(self._mark, msg_id=states[0][1]):
+                state = states[-1][0]
                 if self._state is not None and state != self._state:
                     raise AttemptSuperseded(f"another attempt continues {identity}")
                 self._state = state
                 return state
             if len(founders) > 1 and founder in founders:
                 # Two attempts have begun at the same time. Each withdraws its states, and begins again after a while.
-                for state, msg_id in found:
+                for state, msg_id in states:
                     if state.founder == founder:
                         self._queue.remove(self._mark, msg_id=msg_id)
                 self._connection.commit()
