@@ -172,7 +172,8 @@ class Visit:
 
 def _status_of(answer: Answer) -> int:
     """Return the HTTP status of a request that the bridge refused."""
-    return 500 if answer.failed else 422 if answer.invalid else 404 if answer.not_found else 409
+    statuses = ((answer.failed, 500), (answer.unavailable, 503), (answer.invalid, 422), (answer.not_found, 404))
+    return next((status for flag, status in statuses if flag), 409)
 
 
 class Endpoint(msgspec.Struct, frozen=True, kw_only=True):

@@ -16,6 +16,7 @@ from collections.abc import Coroutine, Generator
 from typing import Any, Final, cast
 
 from starlette.requests import Request
+from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from bridge.console.access import Access, address_of
@@ -96,9 +97,11 @@ class PacedRequests:
         try:
             await turn
         except asyncio.CancelledError:
-            if turn.cancelled():
-                return
-            raise
+            if not turn.cancelled():
+                raise
+            # The bridge stops, or the client has left, and nothing is sent.
+            await PlainTextResponse("The bridge is stopping\n", 503)(scope, receive, send)
+            return
         await _charged(cast(Coroutine[Any, Any, None], self._app(scope, receive, send)), self._pace)
 
 

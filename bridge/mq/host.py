@@ -8,13 +8,14 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final, ParamSpec, Protocol, TypeVar
 
 import msgspec
 
 from bridge.config.models import LimitsConfig
 from bridge.mq.administration import CommandFailed, PcfAdministration, PcfResponse
 from bridge.mq.backend import Backend, Silence
+from bridge.mq.daemon_threads import DaemonThreads
 from bridge.mq.dead_letter_room import DeadLetterRoom
 from bridge.mq.inquiries import (
     QueueManagerConnectionStatus,
@@ -34,6 +35,9 @@ from bridge.telemetry.identity import AS_IS, ClientNames
 from bridge.telemetry.subscription import subscription_name
 from bridge.wire import cmqc, cmqcfc
 from bridge.wire.mq.pcf import MQCFST
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 #: The maximum number of payload bytes to show.
 PAYLOAD_SHOWN = 200
@@ -71,6 +75,7 @@ class PcfTopicInquiry:
     def __init__(self, connect: Callable[[str], Connection], client_names: ClientNames = AS_IS) -> None:
         self._connect = connect
         self._client_names = client_names
+        self._threads = DaemonThreads(THREADS, "topics")
 
     async def below(self, topic: str | None, after: str | None, rows: int) -> list[TopicNode]:
         begin = "" if topic is None else f"{topic}/"
@@ -82,7 +87,7 @@ class PcfTopicInquiry:
                 has_lower=True,
                 subscriptions=status.number(cmqc.MQIA_SUB_COUNT),
             )
-            for topic_string, status in await asyncio.to_thread(self._statuses, f"{begin}+")
+            for topic_string, status in await self._run(self._statuses, f"{begin}+")
             if topic_string
             and topic_string.startswith(begin)
             and (after is None or topic_string.removeprefix(begin) > after)
@@ -90,7 +95,10 @@ class PcfTopicInquiry:
         return sorted(nodes, key=lambda node: node.name)[:rows]
 
     async def details(self, topic_filter: str, rows: int, payloads: bool) -> TopicDetails:
-        return await asyncio.to_thread(self._details, topic_filter, rows)
+        return await self._run(self._details, topic_filter, rows)
+
+    async def _run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        return await asyncio.wrap_future(self._threads.submit(function, *args, **kwargs))
 
     def _details(self, topic_filter: str, rows: int) -> TopicDetails:
         retained = [

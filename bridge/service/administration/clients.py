@@ -25,7 +25,7 @@ from bridge.administration.answers import (
     age,
     counted,
 )
-from bridge.administration.protocol import Answer, NotFound, Refused
+from bridge.administration.protocol import Answer, NotFound, Refused, Unavailable
 from bridge.administration.requests import (
     MOST_ROWS,
     ClientColumn,
@@ -141,7 +141,7 @@ async def _events(parts: Parts, client_id: str, rows: int) -> list[ClientEvent]:
     try:
         return await history.events_of(client_id, rows)
     except HistoryUnavailable as error:
-        raise Refused(str(error)) from error
+        raise Unavailable(str(error)) from error
 
 
 async def show_client(parts: Parts, request: ShowClient) -> ClientDetails:

@@ -35,7 +35,7 @@ from bridge.administration.answers import (
 )
 from bridge.administration.counters import Counters
 from bridge.administration.mapping_status import MappingStatus
-from bridge.administration.protocol import Answer, Invalid, NotFound, Refused, Request
+from bridge.administration.protocol import Answer, Invalid, NotFound, Refused, Request, Unavailable
 from bridge.administration.requests import (
     MOST_ROWS,
     ConnectLink,
@@ -451,8 +451,13 @@ class Administration:
         try:
             reply = await HANDLERS[type(request)](self.parts, request)
         except Refused as error:
-            invalid, not_found = isinstance(error, Invalid), isinstance(error, NotFound)
-            answer = Answer(ok=False, lines=[str(error)], invalid=invalid, not_found=not_found)
+            answer = Answer(
+                ok=False,
+                lines=[str(error)],
+                invalid=isinstance(error, Invalid),
+                not_found=isinstance(error, NotFound),
+                unavailable=isinstance(error, Unavailable),
+            )
         except Exception:
             # An error of the administration must not affect messages.
             log.exception("MQB9001E a request of %s failed: %s", user, _facts(request))

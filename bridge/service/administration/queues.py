@@ -42,7 +42,7 @@ from bridge.mq.host import TooMany
 from bridge.mq.mqi import MQOD, Connection, GetOptions, Got, MQError
 from bridge.mqtt.topics import topic_filter_error
 from bridge.service.administration.access import check_topic
-from bridge.service.administration.parts import Parts
+from bridge.service.administration.parts import Parts, refusal_of
 from bridge.telemetry.message import Message
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD, MQXQH, RFH2
@@ -111,7 +111,7 @@ async def _asked(parts: Parts, answer: Awaitable[T]) -> T:
     try:
         return await answer
     except (MQError, TooMany) as error:
-        raise Refused(f"queue manager {parts.host.name}: {error}") from error
+        raise refusal_of(parts.host.name, error) from error
 
 
 async def list_subscriptions(parts: Parts, request: ListSubscriptions) -> SubscriptionPage:

@@ -26,7 +26,7 @@ from bridge.mq.message_consumer import mapping_of
 from bridge.mq.mqi import Connection, MQError
 from bridge.mqtt.topics import matches, topic_filter_error
 from bridge.service.administration.access import check_topic, explain_access, topic_object_rule
-from bridge.service.administration.parts import ROWS_AT_A_TURN, Parts
+from bridge.service.administration.parts import ROWS_AT_A_TURN, Parts, refusal_of
 from bridge.service.administration.queues import rows_of_queue
 from bridge.telemetry.message import Unmappable
 from bridge.telemetry.subscription import PUBLICATION_QUEUE, delivered_qos, subscription_qos
@@ -67,7 +67,7 @@ async def route_topic(parts: Parts, request: RouteTopic) -> TopicRoute:
     try:
         details = await parts.host.topic_inquiry.details(request.topic, rows, payloads=False)
     except MQError as error:
-        raise Refused(f"queue manager {parts.host.name}: {error}") from error
+        raise refusal_of(parts.host.name, error) from error
     mappings = await asyncio.to_thread(_mappings, parts.configuration, request)
     states = {status.name: str(status.state) for status in parts.mappings.statuses()}
     for mapping in mappings:

@@ -2,29 +2,39 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
+from contextlib import closing
+from http.client import HTTPConnection
+from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
+from tests.helpers.bridges import at_work
 from tests.helpers.console import Console
 from tests.helpers.installed import CLIENT_PACKAGES, built
-from tests.helpers.patience import until
+from tests.helpers.patience import PATIENCE, until
 from tests.helpers.raw_client import RawClient
 from tests.helpers.remote_bridge import RemoteBridgeProcess
+from tests.helpers.scrape import admin_url
 
 TOKEN = "t" * 32
 
 
-@pytest.fixture(scope="module")
-def bridge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RemoteBridgeProcess]:
+def bridge_of(directory: Path) -> RemoteBridgeProcess:
     """A bridge on a queue manager elsewhere; its token file is configured, for it has no data directory."""
     built("the stand-in for IBM MQ", CLIENT_PACKAGES / "versions")
-    directory = tmp_path_factory.mktemp("ibm")
     tokens = directory / "tokens"
     tokens.write_text(f"admin:change:{TOKEN}\n")
     tokens.chmod(0o600)
     config = f"admin: {{port: 0, token_file: {tokens}}}\n"
-    process = RemoteBridgeProcess(directory / "data", library="ibmmq", config=config).start()
+    return RemoteBridgeProcess(directory / "data", library="ibmmq", config=config)
+
+
+@pytest.fixture(scope="module")
+def bridge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RemoteBridgeProcess]:
+    process = bridge_of(tmp_path_factory.mktemp("ibm")).start()
     yield process
     process.discard()
     assert "Traceback" not in process.log, process.log
@@ -129,3 +139,23 @@ def test_a_lost_queue_manager_is_reported(bridge: RemoteBridgeProcess) -> None:
     assert "not connected" in console.get("/health").text
     result = console.json("/search", text="mqtt.transmit", kinds="queue")
     assert (result["matches"], len(result["incomplete"])) == ([], 1)
+    for path in ("/objects", "/topics", "/dead-letters"):
+        page = console.request("GET", path, headers={"Accept": "application/json"})
+        assert page.status == 503, page.html
+        assert "MQRC" in json.loads(page.bytes)["title"]
+
+
+@pytest.mark.slow  # the bridge waits for its threads
+@pytest.mark.parametrize("path", ["/objects", "/topics"])
+def test_a_stop_answers_requests_that_wait_for_the_queue_manager(tmp_path: Path, path: str) -> None:
+    """The queue manager never answers, and the bridge ends nevertheless."""
+    with at_work(bridge_of(tmp_path)) as bridge:
+        place = urlsplit(admin_url(bridge.announced)).netloc
+        bridge.queue_manager.pause()
+        waiting = HTTPConnection(place, timeout=PATIENCE)
+        with closing(waiting):
+            waiting.request("GET", path, headers={"Authorization": f"Bearer {TOKEN}", "Accept": "application/json"})
+            assert bridge.stop() == 0
+            answer = waiting.getresponse()
+            assert (answer.status, json.loads(answer.read())["title"]) == (503, "The bridge is stopping")
+        bridge.queue_manager.resume()

@@ -9,7 +9,7 @@ from typing import cast
 
 import pytest
 from starlette.requests import Request
-from starlette.types import Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from bridge.console.access import Access
 from bridge.console.pace import INTERVAL, SHARE, Pace, PacedRequests
@@ -104,6 +104,30 @@ def test_a_turn_that_nobody_waits_for_is_left_out() -> None:
         return [turn.cancelled() for turn in turns]
 
     assert asyncio.run(ask()) == [False, True, False]
+
+
+def test_a_stop_answers_a_request_that_waits_for_its_turn() -> None:
+    sent: list[Message] = []
+
+    class Unknown:
+        def knows(self, request: Request) -> bool:
+            return False
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    async def ask() -> None:
+        pace = Pace()
+        pace.charge(60)
+        scope = {"type": "http", "headers": [], "client": ("127.0.0.1", 1), "state": {}}
+        paced = PacedRequests(cast(ASGIApp, None), cast(Access, Unknown()), pace)
+        request = asyncio.ensure_future(paced(scope, cast(Receive, None), send))
+        await asyncio.sleep(0)
+        request.cancel()  # as the server does
+        await request
+
+    asyncio.run(ask())
+    assert (sent[0]["status"], sent[1]["body"]) == (503, b"The bridge is stopping\n")
 
 
 def test_requests_that_are_sent_at_once_are_answered_in_turn(bridge: BridgeProcess, console: Console) -> None:

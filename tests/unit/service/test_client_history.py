@@ -42,6 +42,9 @@ async def test_the_newest_events_of_a_client_are_kept(tmp_path: Path, on_disk: b
     assert [event.kind for event in await history.events_of("other", 1)] == ["connected"]
     assert await kept(history, "nobody") == []
     await history.stop()
+    history.add("pump", "connected", "too late")
+    with pytest.raises(HistoryUnavailable, match="the bridge is stopping"):
+        await history.events_of("pump", 1)
 
 
 async def test_all_clients_together_have_a_limit_and_one_that_flaps_affects_only_itself(tmp_path: Path) -> None:
