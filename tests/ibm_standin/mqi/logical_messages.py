@@ -126,13 +126,13 @@ def _key(stored: StoredMessage) -> tuple[bytes, int]:
 
 
 def _joining(parts: Iterable[StoredMessage]) -> list[StoredMessage]:
-    found: list[StoredMessage] = []
+    messages: list[StoredMessage] = []
     offset = 0
-    for one in sorted(parts, key=lambda part: part.message.md.Offset):
-        if one.message.md.Offset == offset:
-            found.append(one)
-            offset += _length(one)
-    return found
+    for stored in sorted(parts, key=lambda part: part.message.md.Offset):
+        if stored.message.md.Offset == offset:
+            messages.append(stored)
+            offset += _length(stored)
+    return messages
 
 
 def is_whole(parts: list[StoredMessage]) -> bool:

@@ -44,7 +44,9 @@ class ShardBackend:
         fault: Fault = NONE,
         made: list[tuple[str, BreakableConnection]] | None = None,
     ) -> None:
-        self.backend: IbmBackend = backend_of(manager, fault, shard=Shard(number, 2), made=made, probe_interval=0.1)
+        self.backend: IbmBackend = backend_of(
+            manager, fault, shard=Shard(number, 2), connections=made, probe_interval=0.1
+        )
         self.backend.share_limit = ShareLimit(1_000, False)
         self.delivered: list[Transmission] = []
         self._changed = asyncio.Event()
