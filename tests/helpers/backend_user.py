@@ -34,7 +34,9 @@ def unit(
     dead_letters: Sequence[int] = (),
 ) -> UnitOfWork:
     """A unit of work; `records` are written, `ended` removed."""
-    work = UnitOfWork([(one, retain) for one in publications], list(removals), frozenset(dead_letters))
+    work = UnitOfWork(
+        [(put_publication, retain) for put_publication in publications], list(removals), frozenset(dead_letters)
+    )
     work.records = {record.key: record for record in records} | dict.fromkeys(ended)
     return work
 
@@ -156,7 +158,7 @@ class Bridge:
         await asyncio.wait_for(self.backend.unsubscribe(client_id, filters, ended=ended), PATIENCE)
 
     async def retain(self, *publications: PublicationMessage) -> None:
-        self.place.at_end += [f"CLEAR TOPICSTR('{one.topic}') CLRTYPE(RETAINED)" for one in publications]
+        self.place.at_end += [f"CLEAR TOPICSTR('{retained.topic}') CLRTYPE(RETAINED)" for retained in publications]
         await self.taken(unit(*publications, retain=True))
 
     async def flush(self) -> None:

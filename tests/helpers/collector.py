@@ -90,8 +90,8 @@ class Collector:
 
         until(lambda: all(found().values()), lambda: f"of {names} to {topic}: {self.spans}")
         spans = []
-        for one in found().values():
-            (span,) = one
+        for group in found().values():
+            (span,) = group
             spans.append(span)
         return spans
 

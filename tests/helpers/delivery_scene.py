@@ -121,7 +121,9 @@ class Scene(RuleBasedStateMachine):
         packet_id = packet.packet_id
         other = self.in_use.setdefault(packet_id, packet.payload)
         assert other == packet.payload, f"message id {packet_id} of {packet.payload!r} is in use for {other!r}"
-        elsewhere = [one for one, payload in self.in_use.items() if payload == packet.payload and one != packet_id]
+        elsewhere = [
+            other_id for other_id, payload in self.in_use.items() if payload == packet.payload and other_id != packet_id
+        ]
         assert not elsewhere, f"{packet.payload!r} goes out as {packet_id}, and went out as {elsewhere}"
         link.unacknowledged.add(packet_id)
         assert len(link.unacknowledged) <= link.receive_maximum, "more unacknowledged messages than the window allows"

@@ -109,7 +109,7 @@ def unit(
 ) -> Unit:
     """`records` are written, `ended` removed."""
     work = Unit()
-    work.publications = [(one, retain) for one in publications]
+    work.publications = [(put_publication, retain) for put_publication in publications]
     work.removals = list(removals)
     work.records = {record.key: record for record in records} | dict.fromkeys(ended)
     return work

@@ -58,11 +58,11 @@ def assert_no_secret_in_processes(pid: int, variables: Mapping[str, str]) -> Non
         return  # it has ended by itself
     # pytest says in a variable which test runs, with the test's parameters.
     variables = {**variables, "PYTEST_CURRENT_TEST": ""}
-    for one in processes:
+    for running_process in processes:
         try:
-            command, environment = one.cmdline(), one.environ()
+            command, environment = running_process.cmdline(), running_process.environ()
         except psutil.Error:
             continue  # it has ended
-        assert_no_secret("\n".join(command), f"the command line of process {one.pid}")
+        assert_no_secret("\n".join(command), f"the command line of process {running_process.pid}")
         others = [f"{name}={value}" for name, value in environment.items() if name not in variables]
-        assert_no_secret("\n".join(others), f"the environment of process {one.pid}")
+        assert_no_secret("\n".join(others), f"the environment of process {running_process.pid}")

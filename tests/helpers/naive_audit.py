@@ -63,11 +63,11 @@ def identity(row: Row) -> tuple[Any, ...]:
 
 
 def came(rows: list[Row]) -> dict[Any, list[Row]]:
-    found: dict[Any, list[Row]] = defaultdict(list)
+    by_identity: dict[Any, list[Row]] = defaultdict(list)
     for row in rows:
         if row["direction"] == Direction.OUT and row["publisher"] and not row["retain"] and row["replayed"] is None:
-            found[(row["client_id"], *identity(row))].append(row)
-    return found
+            by_identity[(row["client_id"], *identity(row))].append(row)
+    return by_identity
 
 
 def audit(
@@ -86,44 +86,46 @@ def audit(
         both = zip_longest(
             sorted(expected[key], key=lambda expected: (expected.rank, expected.row["sequence"])), delivered[key]
         )
-        for place, (one, out) in enumerate(both):
-            if out is not None or (one is not None and one.rank == 0):
-                pairs.append((key, place, one, out))
+        for place, (wanted_row, out) in enumerate(both):
+            if out is not None or (wanted_row is not None and wanted_row.rank == 0):
+                pairs.append((key, place, wanted_row, out))
     flows: dict[Any, list[tuple[int, int]]] = defaultdict(list)
-    for key, _, one, out in pairs:
-        if one is not None and out is not None and one.rank <= 1 and fate(out) == "delivered":
-            flows[(*key[:3], out["qos"])].append((out["sequence"], one.row["sequence"]))
+    for key, _, wanted_row, out in pairs:
+        if wanted_row is not None and out is not None and wanted_row.rank <= 1 and fate(out) == "delivered":
+            flows[(*key[:3], out["qos"])].append((out["sequence"], wanted_row.row["sequence"]))
     totals: dict[Key, tuple[Counts, dict[str, int], float | None]] = {}
-    for key, place, one, out in pairs:
-        if not low <= (one.row if one is not None else out)["received"] < high:
+    for key, place, wanted_row, out in pairs:
+        if not low <= (wanted_row.row if wanted_row is not None else out)["received"] < high:
             continue
-        qos = out["qos"] if out is not None else one.qos
+        qos = out["qos"] if out is not None else wanted_row.qos
         flow = flows[(*key[:3], qos)]
         counts, first, slowest = totals.get((key[0], key[2], qos), (Counts(), {}, None))
         kinds = []
-        if one is not None and one.rank == 0:
+        if wanted_row is not None and wanted_row.rank == 0:
             kinds.append("expected")
         if out is None:
-            overtaken = any(number > one.row["sequence"] for _, number in flow)
-            kinds.append(absence(one, history, key[0], overtaken, archive_end, TIMEOUT if late is None else late))
-        elif one is None:
+            overtaken = any(number > wanted_row.row["sequence"] for _, number in flow)
+            kinds.append(
+                absence(wanted_row, history, key[0], overtaken, archive_end, TIMEOUT if late is None else late)
+            )
+        elif wanted_row is None:
             kinds.append(surplus(out, place, history))
         else:
             kinds.append(fate(out))
             if fate(out) == "delivered":
-                taken = (out["settled"] - one.row["settled"]) / 1_000_000
+                taken = (out["settled"] - wanted_row.row["settled"]) / 1_000_000
                 slowest = taken if slowest is None else max(slowest, taken)
                 connects = [time for time in history.clients[key[0]].connects if time <= out["settled"]]
-                there = max(connects, default=one.row["settled"])
-                if late is not None and (out["settled"] - max(there, one.row["settled"])) > late * 1_000_000:
+                there = max(connects, default=wanted_row.row["settled"])
+                if late is not None and (out["settled"] - max(there, wanted_row.row["settled"])) > late * 1_000_000:
                     kinds.append("late")
                 earlier = [number for sent, number in flow if sent < out["sequence"]]
-                if one.rank <= 1 and any(number > one.row["sequence"] for number in earlier):
+                if wanted_row.rank <= 1 and any(number > wanted_row.row["sequence"] for number in earlier):
                     kinds.append("disordered")
         for kind in kinds:
             setattr(counts, kind, getattr(counts, kind) + 1)
             if kind in BROKEN:
-                number = (out or one.row)["sequence"]
+                number = (out or wanted_row.row)["sequence"]
                 first[kind] = min(number, first.get(kind, number))
         totals[key[0], key[2], qos] = counts, first, slowest
     return totals

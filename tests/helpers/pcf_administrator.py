@@ -43,19 +43,19 @@ DEFINE SUB('s2') TOPICSTR('x') DEST(APP.IN)
 
 def parameters(values: dict[int, Any]) -> list[PCFParameter]:
     """Parameters by number, as pymqi takes them: bytes and text, integers, lists of either."""
-    made: list[PCFParameter] = []
+    structures: list[PCFParameter] = []
     for number, value in values.items():
         if isinstance(value, int):
-            made.append(MQCFIN(number, value))
+            structures.append(MQCFIN(number, value))
         elif isinstance(value, str):
-            made.append(MQCFST(number, value.encode()))
+            structures.append(MQCFST(number, value.encode()))
         elif isinstance(value, bytes):
-            made.append(MQCFBS(number, value))
+            structures.append(MQCFBS(number, value))
         elif value and isinstance(value[0], str):
-            made.append(string_list(number, [text.encode() for text in value]))
+            structures.append(string_list(number, [text.encode() for text in value]))
         else:
-            made.append(MQCFIL(number, tuple(value)))
-    return made
+            structures.append(MQCFIL(number, tuple(value)))
+    return structures
 
 
 class Administrator:
@@ -89,14 +89,14 @@ class Administrator:
                     self.receive(0)
                 return messages
 
-    def ask(self, command: int, given: dict[int, Any], *filters: PCFParameter) -> list[dict[int, Any]]:
+    def ask(self, command: int, values: dict[int, Any], *filters: PCFParameter) -> list[dict[int, Any]]:
         """The objects that a command answers with: value by number. It must not fail."""
-        self.send(encode_pcf(MQCFH(Command=command), [*parameters(given), *filters]))
+        self.send(encode_pcf(MQCFH(Command=command), [*parameters(values), *filters]))
         objects = []
-        for header, found in self.replied():
+        for header, reply_parameters in self.replied():
             assert (header.CompCode, header.Reason) == (cmqc.MQCC_OK, cmqc.MQRC_NONE), cmqc.reason_name(header.Reason)
             assert header.Command == command
-            objects.append({parameter.Parameter: value(parameter) for parameter in found})
+            objects.append({parameter.Parameter: value(parameter) for parameter in reply_parameters})
         return objects
 
     def refused(self, command: int, values: dict[int, Any], *filters: PCFParameter) -> tuple[int, int | None]:

@@ -64,9 +64,9 @@ class Scrape:
         return sum(value for (metric, has), value in self.values.items() if metric == name and wanted <= has)
 
 
-def promtool(*arguments: str | Path, given: str = "", cwd: Path | None = None) -> str:
+def promtool(*arguments: str | Path, text: str = "", cwd: Path | None = None) -> str:
     """Return what promtool prints. Skips the test if there is no promtool."""
     command = shutil.which("promtool") or built("promtool", BUILD / "promtool")
-    done = subprocess.run([command, *arguments], input=given, capture_output=True, text=True, cwd=cwd, timeout=120)
+    done = subprocess.run([command, *arguments], input=text, capture_output=True, text=True, cwd=cwd, timeout=120)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout + done.stderr

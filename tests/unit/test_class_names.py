@@ -26,8 +26,8 @@ def test_a_class_name_means_one_class() -> None:
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 places[node.name].append(str(file.relative_to(root)))
-    several = {name: found for name, found in places.items() if len(found) > 1}
+    several = {name: files for name, files in places.items() if len(files) > 1}
     assert several.keys() == ALLOWED.keys(), {
-        name: found for name, found in several.items() if name not in ALLOWED
+        name: files for name, files in several.items() if name not in ALLOWED
     } or "a name of ALLOWED has become unique"
     assert len(ALLOWED) <= LONGEST

@@ -186,10 +186,10 @@ def segmented(message: Message, limit: int, generated: Callable[[], bytes]) -> l
     md, data = message.md, message.data
     size = limit - limit % _BOUNDARY or limit
     group_id = md.GroupId if md.GroupId != cmqc.MQGI_NONE else generated()
-    made = []
+    parts = []
     for offset in range(0, len(data), size):
         last = cmqc.MQMF_LAST_SEGMENT if offset + size >= len(data) else 0
         flags = md.MsgFlags | cmqc.MQMF_SEGMENT | last
         own = msgspec.structs.replace(md, GroupId=group_id, Offset=offset, MsgFlags=flags, OriginalLength=len(data))
-        made.append(Message(own, data[offset : offset + size]))
-    return made
+        parts.append(Message(own, data[offset : offset + size]))
+    return parts

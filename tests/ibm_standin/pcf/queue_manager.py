@@ -184,9 +184,9 @@ class AbsentCommands:
         request: Request, name: str, own: str, named: int, parameters: tuple[PCFParameter, ...], wanted: int
     ) -> Reply:
         """Reply with the one object of a kind, where it has the name that was asked for."""
-        found: Attributes = {parameter.Parameter: parameter for parameter in parameters}
-        objects = [found] if is_named(own, name) else []
-        return inquire(request, objects, wanted, (named,), known=found.__contains__)
+        attributes_of_object: Attributes = {parameter.Parameter: parameter for parameter in parameters}
+        objects = [attributes_of_object] if is_named(own, name) else []
+        return inquire(request, objects, wanted, (named,), known=attributes_of_object.__contains__)
 
     @staticmethod
     def _auth_info_names(request: Request) -> Reply:
@@ -555,11 +555,11 @@ class QueueManagerCommands:
             MQCFST(cmqcfc.MQCACF_Q_MGR_START_DATE, time.strftime("%Y-%m-%d", started).encode().ljust(12)),
             MQCFST(cmqcfc.MQCACF_Q_MGR_START_TIME, time.strftime("%H.%M.%S", started).encode()),
         )
-        found = {parameter.Parameter: parameter for parameter in parameters}
+        attributes_of_manager = {parameter.Parameter: parameter for parameter in parameters}
         return inquire(
             request,
-            [found],
+            [attributes_of_manager],
             cmqcfc.MQIACF_Q_MGR_STATUS_ATTRS,
             (cmqc.MQCA_Q_MGR_NAME, cmqcfc.MQIACF_Q_MGR_STATUS),
-            known=found.__contains__,
+            known=attributes_of_manager.__contains__,
         )

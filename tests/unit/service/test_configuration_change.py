@@ -75,9 +75,9 @@ class Applied:
 @pytest.fixture
 def levels(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The levels that the log was set to."""
-    found: list[str] = []
-    monkeypatch.setattr(reload, "configure", lambda config: found.append(config.level))
-    return found
+    applied_levels: list[str] = []
+    monkeypatch.setattr(reload, "configure", lambda config: applied_levels.append(config.level))
+    return applied_levels
 
 
 async def test_a_level_that_was_set_meanwhile_ends_with_a_reload(levels: list[str]) -> None:
@@ -101,7 +101,7 @@ async def test_channels_of_commands_keep_how_their_clients_show_who_they_are(lev
     for name in ("D", "E"):
         applied.register.set(name, Definition({}, ChannelConfig(name=name, **asking)))
     await applied.change(file, Configuration(channels=[ChannelConfig(name="D")]))
-    asks = {name: one.asks for name, one in applied.parts.service.authentication.items()}
+    asks = {name: authentication.asks for name, authentication in applied.parts.service.authentication.items()}
     assert asks == {"D": False, "E": True}
 
 
