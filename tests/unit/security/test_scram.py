@@ -28,7 +28,7 @@ FEW = 4096
 def password_file(path: Path, *iterations: int) -> Path:
     """Write a file of users `user0` and so on, each with the password `right` and a verifier of so many iterations."""
     write_password_file(
-        path, {f"user{one}": PasswordEntry(HASH, verifier_of("right", n)) for one, n in enumerate(iterations)}
+        path, {f"user{number}": PasswordEntry(HASH, verifier_of("right", n)) for number, n in enumerate(iterations)}
     )
     return path
 
@@ -37,9 +37,9 @@ async def challenge(scram: Scram, user: str) -> tuple[bytes, int]:
     """Return the salt and the iterations that a client of that name is told."""
     answer = await scram.begin(Presented("c")).respond(f"n,,n={user},r=abcdefgh".encode())
     assert isinstance(answer, Challenge) and answer.data is not None
-    found = re.fullmatch(rb"r=[^,]+,s=([^,]+),i=([0-9]+)", answer.data)
-    assert found
-    return found[1], int(found[2])
+    match = re.fullmatch(rb"r=[^,]+,s=([^,]+),i=([0-9]+)", answer.data)
+    assert match
+    return match[1], int(match[2])
 
 
 async def exchange(scram: Scram, user: str, password: str) -> Authenticated:
@@ -72,13 +72,13 @@ async def test_who_is_not_there_looks_like_who_is(tmp_path: Path, iterations: tu
     """Salts are as long, iterations as many, and both the same at each channel and after each start."""
     path = password_file(tmp_path / "file", *iterations)
     first, second = Scram(PasswordFile(path)), Scram(PasswordFile(path))
-    there = [await challenge(first, f"user{one}") for one in range(len(iterations))]
-    away = [await challenge(first, f"other{one}") for one in range(50)]
+    there = [await challenge(first, f"user{number}") for number in range(len(iterations))]
+    away = [await challenge(first, f"other{number}") for number in range(50)]
     assert {len(salt) for salt, _ in away} == {len(salt) for salt, _ in there}
     assert {count for _, count in away} == {count for _, count in there}
     assert len({salt for salt, _ in away}) == len(away)
-    assert [await challenge(second, f"other{one}") for one in range(50)] == away
-    assert [await challenge(first, f"other{one}") for one in range(50)] == away
+    assert [await challenge(second, f"other{number}") for number in range(50)] == away
+    assert [await challenge(first, f"other{number}") for number in range(50)] == away
 
 
 async def test_a_change_of_the_file_tells_nothing(tmp_path: Path) -> None:
@@ -99,8 +99,8 @@ async def test_without_what_verifies(tmp_path: Path, scram: str) -> None:
     write_password_file(
         path, {"user": PasswordEntry(HASH, scram), "other": PasswordEntry(HASH, verifier_of("right", FEW))}
     )
-    found = await challenge(Scram(PasswordFile(path)), "user")
-    assert found[1] == FEW and len(found[0]) == 44
+    answer = await challenge(Scram(PasswordFile(path)), "user")
+    assert answer[1] == FEW and len(answer[0]) == 44
     with pytest.raises(AuthenticationFailed):
         await exchange(Scram(PasswordFile(path)), "user", "right")
 
@@ -109,11 +109,11 @@ async def test_a_user_name_beside_it_is_no_password(tmp_path: Path) -> None:
     """Where the channel takes passwords, too, who has shown who it is by SCRAM is judged by a password that it gives only."""
     file = PasswordFile(password_file(tmp_path / "file", FEW))
     authentication = ChannelAuthentication(True, [PasswordAuthenticator(file, PasswordHashes())])
-    shown = Authenticated("user0", b"proof")
-    assert (await authentication.authenticate(Presented("c", "user0"), shown)).user_name == "user0"
-    assert (await authentication.authenticate(Presented("c", "somebody"), shown)).user_name == "user0"
+    login = Authenticated("user0", b"proof")
+    assert (await authentication.authenticate(Presented("c", "user0"), login)).user_name == "user0"
+    assert (await authentication.authenticate(Presented("c", "somebody"), login)).user_name == "user0"
     for presented in (Presented("c", "user0", b"wrong"), Presented("c", None, b"wrong")):
         with pytest.raises(AuthenticationFailed):
-            await authentication.authenticate(presented, shown)
+            await authentication.authenticate(presented, login)
     with pytest.raises(AuthenticationFailed):
         await authentication.authenticate(Presented("c", "user0"))

@@ -97,8 +97,8 @@ def test_hops_are_separated_by_commas(hops: str, mappings: tuple[str, ...]) -> N
 def test_of_a_name_that_comes_twice_the_last_counts_and_all_travel() -> None:
     # The Subscription Identifier is of no meaning to the bridge, and passed over.
     pairs = (("a", "1"), ("b", "x"), ("a", "2"))
-    said = PublishProperties(subscription_identifier=(1, 300), user_property=(*pairs, (HOPS, "q/m")))
-    read = received(Publish("t", b"", properties=said), "link", 1, True).publication
+    sent_properties = PublishProperties(subscription_identifier=(1, 300), user_property=(*pairs, (HOPS, "q/m")))
+    read = received(Publish("t", b"", properties=sent_properties), "link", 1, True).publication
     assert (read.user_properties, read.client_id, read.hops) == ({"a": "2", "b": "x"}, "link", ("q/m",))
     assert to_properties(read).user_property == (*pairs, (CLIENT_ID, "link"), (HOPS, "q/m"))
 
