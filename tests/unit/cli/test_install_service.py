@@ -122,7 +122,7 @@ def test_removed_are_its_files_and_no_data_nor_configuration(invoke: Invoke, tmp
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["--user", "Bridge User"], "--user Bridge User: expected a name of at most 31 characters a-z, 0-9, _ and -"),
         (["--user", ""], "--user : expected a name"),
@@ -132,10 +132,12 @@ def test_removed_are_its_files_and_no_data_nor_configuration(invoke: Invoke, tmp
         (["--config", "/etc/../bridge.yaml"], "--config /etc/../bridge.yaml: expected an absolute path"),
     ],
 )
-def test_what_systemd_would_misread_is_refused(arguments: list[str], said: str, invoke: Invoke, tmp_path: Path) -> None:
+def test_what_systemd_would_misread_is_refused(
+    arguments: list[str], message: str, invoke: Invoke, tmp_path: Path
+) -> None:
     done = invoke("install-service", "--root", tmp_path, *arguments)
     assert (done.exit_code, files(tmp_path)) == (2, {})
-    assert said in done.output
+    assert message in done.output
 
 
 def test_who_is_not_root_is_told(invoke: Invoke, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -163,7 +165,7 @@ def test_a_program_must_lie_where_the_unit_sees_it(path: str, is_seen: bool) -> 
 
 
 @pytest.mark.parametrize(
-    ("script", "failed", "said"),
+    ("script", "failed", "message"),
     [
         ("exit 0", False, "run: systemd-sysusers FILE\n"),
         ("echo 'bad line' >&2; exit 1", True, "systemd-sysusers FILE: bad line\n"),
@@ -174,7 +176,7 @@ def test_a_program_must_lie_where_the_unit_sees_it(path: str, is_seen: bool) -> 
 def test_what_a_program_of_systemd_could_not_do_is_said(
     script: str | None,
     failed: bool,
-    said: str,
+    message: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -187,7 +189,7 @@ def test_what_a_program_of_systemd_could_not_do_is_said(
     work = Work(Path("/"), is_dry=False)
     work.run("systemd-sysusers", "FILE")
     printed = capsys.readouterr()
-    assert (work.failed, printed.err if failed else printed.out) == (failed, said)
+    assert (work.failed, printed.err if failed else printed.out) == (failed, message)
 
 
 def test_the_service_of_a_queue_manager_is_mqsc(invoke: Invoke, program: Path) -> None:
@@ -195,7 +197,7 @@ def test_the_service_of_a_queue_manager_is_mqsc(invoke: Invoke, program: Path) -
     (command,) = read(printed)
     assert command.problem is None
     assert (command.verb, command.noun, command.name) == ("DEFINE", "SERVICE", "MQBRIDGE")
-    attributes = {one.keyword: one.value for one in command.parameters}
+    attributes = {parameter.keyword: parameter.value for parameter in command.parameters}
     assert attributes == {
         "REPLACE": None,
         "DESCR": "MQ-MQTT bridge",
@@ -322,8 +324,8 @@ WantedBy=multi-user.target
 
 def test_a_check_as_the_service_has_its_user_and_restrictions(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(Path, "is_dir", lambda path: path == Path("/run/systemd/system"))
-    shown = subprocess.CompletedProcess([], 0, SHOWN_UNIT, "")
-    monkeypatch.setattr(subprocess, "run", lambda *_, **__: shown)
+    unit_shown = subprocess.CompletedProcess([], 0, SHOWN_UNIT, "")
+    monkeypatch.setattr(subprocess, "run", lambda *_, **__: unit_shown)
     command = restricted(["mqbridge", "check", "x"])
     assert command[-3:] == ["mqbridge", "check", "x"]
     assert [word.removeprefix("--property=") for word in command if word.startswith("--property=")] == [

@@ -100,7 +100,7 @@ def test_a_mistake_has_its_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("files", "told"),
+    ("files", "messages"),
     [
         (
             {"bridge": f"mappings: [a.yaml, {{m: {A}}}]", "a": f"\nmappings: {{m: {A}}}"},
@@ -155,8 +155,8 @@ def test_a_mistake_has_its_file(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_mistake_of_files(files: dict[str, str], told: str, tmp_path: Path) -> None:
-    assert problems(written(tmp_path, **files)) == told.splitlines()
+def test_mistake_of_files(files: dict[str, str], messages: str, tmp_path: Path) -> None:
+    assert problems(written(tmp_path, **files)) == messages.splitlines()
 
 
 def test_what_examines_mappings_is_told_in_its_place(tmp_path: Path) -> None:
@@ -175,7 +175,7 @@ def test_what_examines_mappings_is_told_in_its_place(tmp_path: Path) -> None:
         load(file, examine)
     # Those that are right by themselves are examined, though another is not.
     assert seen == [(["a"], ["l"])]
-    assert [(one.file.name, one.line, one.column, one.key) for one in raised.value.problems] == [
+    assert [(problem.file.name, problem.line, problem.column, problem.key) for problem in raised.value.problems] == [
         ("a.yaml", 2, 20, "mappings.a.from.mqtt"),
         ("a.yaml", 3, 47, "mappings.b.batch"),
     ]

@@ -87,6 +87,6 @@ def test_what_is_no_address(pattern: str) -> None:
     ],
 )  # fmt: skip
 def test_which_is_the_more_specific(patterns: list[str]) -> None:
-    keys = [address_pattern(one).specificity for one in patterns]
-    assert all(one >= another for one, another in pairwise(keys))
+    keys = [address_pattern(pattern).specificity for pattern in patterns]
+    assert all(key >= another for key, another in pairwise(keys))
     assert sorted(keys, reverse=True) == keys

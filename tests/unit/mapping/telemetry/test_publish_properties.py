@@ -39,8 +39,8 @@ def header(message: PublicationMessage) -> RFH2:
 
 
 def folder(message: PublicationMessage, name: str) -> dict[str, Any] | None:
-    found = header(message).folder(name)
-    return None if found is None else dict(found.content)
+    part = header(message).folder(name)
+    return None if part is None else dict(part.content)
 
 
 def of_application(mqtt: dict[str, Any] | None = None, usr: Folder | None = None, **fields: Any) -> Message:
@@ -169,8 +169,8 @@ def test_reply_to_is_what_answers_come_back_by(topic: str, correlation_data: byt
 def test_put_data_have_correlation_data_always() -> None:
     """Most subscriptions have a CorrelId of their own, which takes the place of the publisher's."""
     message = published(correlation_data=b"c-1")
-    found = decode_rfh2(message.put_data).folder("mqtt")
-    assert found is not None and found.content["correlationData"] == "632D31"
+    mqtt_folder = decode_rfh2(message.put_data).folder("mqtt")
+    assert mqtt_folder is not None and mqtt_folder.content["correlationData"] == "632D31"
 
 
 def test_correlation_data_behind_another_correl_id() -> None:
