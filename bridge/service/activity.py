@@ -233,9 +233,9 @@ class HistoryRecorder:
 
     def history(self, seconds: float, now: float) -> History:
         """Return the samples of the last seconds."""
-        kept = self._fine if seconds <= FINE * INTERVAL else self._coarse
-        samples = [sample for sample in kept if sample.time >= now - seconds]
-        if kept is self._coarse and self._fine:
+        ring = self._fine if seconds <= FINE * INTERVAL else self._coarse
+        samples = [sample for sample in ring if sample.time >= now - seconds]
+        if ring is self._coarse and self._fine:
             samples += [sample for sample in (self._fine[-1],) if not samples or sample.time > samples[-1].time]
         step = max(-(-len(samples) // MOST_POINTS), 1)
         # Groups end at the newest sample.

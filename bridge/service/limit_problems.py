@@ -168,17 +168,19 @@ def limit_problems(parts: Parts, hits: Mapping[str, Hit]) -> Iterator[Problem]:
 
     The backlog of one client may reach several limits. Only the problem of the last one in STAGES names the client.
     """
-    named = {session.client_id for session in parts.service.endings.sessions}
+    named_subjects = {session.client_id for session in parts.service.endings.sessions}
     for limit in (*STAGES, *(hits.keys() - set(STAGES))):
         hit = hits.get(limit)
         if hit is None or limit not in DESCRIPTIONS:
             continue
         description = DESCRIPTIONS[limit]
-        subjects = [limit_name for limit_name in hit.subjects if limit not in STAGES or limit_name not in named]
+        subjects = [
+            limit_name for limit_name in hit.subjects if limit not in STAGES or limit_name not in named_subjects
+        ]
         if not subjects:
             continue
         if limit in STAGES:
-            named.update(subjects)
+            named_subjects.update(subjects)
         *earlier, latest = subjects
         who = f"{latest!r}{f' and {len(earlier):,} more' if earlier else ''}"
         beyond = f"{counted(hit.number, description.rejects)} beyond it"
@@ -195,8 +197,8 @@ def _of_ending_sessions(parts: Parts, hits: Mapping[str, Hit]) -> Iterator[Probl
         shares = parts.service.delivery.shares
 
         def waiting(session: Session) -> int:
-            held = len(session.outbox.backlog) + len(session.outbox.in_flight.deliveries)
-            return held + sum(len(share.waiting) for share in shares.of(session))
+            count = len(session.outbox.backlog) + len(session.outbox.in_flight.deliveries)
+            return count + sum(len(share.waiting) for share in shares.of(session))
 
         session = max(ending, key=waiting)
         others = f" and {len(ending) - 1:,} more" if len(ending) > 1 else ""

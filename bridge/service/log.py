@@ -120,18 +120,18 @@ class Flood(logging.Filter):
         identifier, _ = divided(message)
         with self._lock:
             kind = self._kinds.setdefault(identifier or (record.pathname, record.lineno), _Kind(record.created))
-            known = kind.known.get(line)
-            if kind.lines < KIND_LINES and (known is None or known.passed < EQUAL_LINES):
+            line_state = kind.known.get(line)
+            if kind.lines < KIND_LINES and (line_state is None or line_state.passed < EQUAL_LINES):
                 kind.lines += 1
                 if identifier:
                     kind.known.setdefault(line, _Line()).passed += 1
                 return True
-            if known is None:
+            if line_state is None:
                 kind.left_out += 1
                 kind.last = record
             else:
-                known.repeated += 1
-                known.record = known.record or _told(record, line.partition("\n")[0])
+                line_state.repeated += 1
+                line_state.record = line_state.record or _told(record, line.partition("\n")[0])
             return False
 
     def due(self, now: float) -> list[logging.LogRecord]:
@@ -178,10 +178,10 @@ class FloodHandler(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         self._output.handle(record)
 
-    def guard(self, wanted: bool) -> None:
+    def guard(self, is_wanted: bool) -> None:
         """Enable or disable the flood protection."""
-        self.flood.at_work = wanted
-        if not wanted:
+        self.flood.at_work = is_wanted
+        if not is_wanted:
             self.tell(float("inf"))
 
     def _count(self) -> None:
@@ -388,8 +388,8 @@ class LogTail(logging.Handler):
             return
         self._lines.append((record.levelno, LogLine(record.created, record.levelname.lower(), text)))
 
-    def lines(self, level: int, wanted: str = "") -> list[LogLine]:
+    def lines(self, level: int, text: str = "") -> list[LogLine]:
         """Return the lines of a minimum severity that contain a text, newest first."""
-        folded = wanted.casefold()
-        kept = self._lines.copy()
-        return [line for severity, line in reversed(kept) if severity >= level and folded in line.text.casefold()]
+        folded = text.casefold()
+        lines = self._lines.copy()
+        return [line for severity, line in reversed(lines) if severity >= level and folded in line.text.casefold()]

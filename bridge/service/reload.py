@@ -129,8 +129,8 @@ class ConfigurationChange:
         lines = [f"table {name} removed" for name in former if name not in after.tables]
         for name, table in after.tables.items():
             if table.content.rows is not former.get(name):
-                done = "changed" if name in former else "added"
-                lines.append(f"table {name} {done}: {counted(len(table.content.rows), 'row')}")
+                verb = "changed" if name in former else "added"
+                lines.append(f"table {name} {verb}: {counted(len(table.content.rows), 'row')}")
         return lines
 
     def _channels(self, before: Configuration, after: Configuration) -> list[ChannelConfig]:

@@ -246,10 +246,10 @@ class ShareRequests:
             return
         if share.waiting and not share.takes_messages:
             self._return(share)
-        wanted = min(_MAX_REQUEST, max(0, share.room - len(share.waiting)))
-        if self._requested.get(name) != wanted:
-            self._requested[name] = wanted
-            self._divided.request_share(subscription, wanted)
+        number = min(_MAX_REQUEST, max(0, share.room - len(share.waiting)))
+        if self._requested.get(name) != number:
+            self._requested[name] = number
+            self._divided.request_share(subscription, number)
 
     def _received(self, name: str) -> None:
         self._requested.pop(name, None)

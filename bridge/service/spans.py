@@ -78,8 +78,8 @@ def context_in(user_property: UserProperty) -> TraceContext | None:
 def user_property_with(user_property: Sequence[tuple[str, str]], context: TraceContext, *, new: bool) -> UserProperty:
     """Return user properties with this `traceparent`. For a `new` trace, remove the tracestate too."""
     replaced = (TRACEPARENT, TRACESTATE) if new else (TRACEPARENT,)
-    kept = [pair for pair in user_property if pair[0] not in replaced]
-    return (*kept, (TRACEPARENT, context.traceparent))
+    pairs = [pair for pair in user_property if pair[0] not in replaced]
+    return (*pairs, (TRACEPARENT, context.traceparent))
 
 
 def context_of(message: AnyMessage) -> TraceContext | None:

@@ -516,9 +516,9 @@ class TelemetryService:
         waiting = self._purging.get(client_id)
         if waiting is None:
             return None
-        removed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        waiting.append(removed)
-        return removed
+        removal: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        waiting.append(removal)
+        return removal
 
     # Shares ----------------------------------------------------------------------------------------------------------
 
@@ -544,12 +544,12 @@ class TelemetryService:
         """Remove the subscription of a share without members, and its messages. Return None if it has members."""
         if not self.delivery.shares.drop(share):
             return None
-        name, written = share.subscription.remote_queue_manager, share.subscription.written
+        name, topic_filter = share.subscription.remote_queue_manager, share.subscription.written
         removals = self.delivery.give_to_former(list(share.waiting))
         self.delivery.end(share.waiting)
         if self.backend.divided_shares is not None:
             return self.backend.divided_shares.leave_share(share.subscription, removals)
-        answer = self.backend.unsubscribe(name, [written], ended=True)
+        answer = self.backend.unsubscribe(name, [topic_filter], ended=True)
         for transmission in removals:
             self.events.publish(Unclaimed(transmission))
         if removals:

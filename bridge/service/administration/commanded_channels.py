@@ -44,9 +44,9 @@ class CommandedChannels(RunningChannels):
             for status in statuses_of(self._parts)
         ]
 
-    def clients(self, wanted: Callable[[str], bool]) -> Iterator[ClientChannelStatus]:
+    def clients(self, is_wanted: Callable[[str], bool]) -> Iterator[ClientChannelStatus]:
         for session in list(self._parts.service.sessions.values()):
-            if wanted(session.client_id):
+            if is_wanted(session.client_id):
                 yield self._status(session)
 
     def client(self, client_id: str) -> ClientChannelStatus | None:
@@ -56,8 +56,8 @@ class CommandedChannels(RunningChannels):
     def _status(self, session: Session) -> ClientChannelStatus:
         service = self._parts.service
         client = service.clients.get(session.client_id)
-        sent = session.outbox.last_sent
-        last_sent_at = time.time() - (service.clock() - sent) if sent else 0.0
+        sent_at = session.outbox.last_sent
+        last_sent_at = time.time() - (service.clock() - sent_at) if sent_at else 0.0
         return ClientChannelStatus(
             status=status_of(self._parts, session),
             user_name="" if client is None else client.user_name,

@@ -33,9 +33,9 @@ async def show_configuration(parts: Parts, request: ShowConfiguration) -> str:
 async def list_settings(parts: Parts, request: ListSettings) -> SettingPage:
     """Return one page of settings, in the order of the file's sections. Raises Invalid for an unknown section."""
     configuration = parts.configuration
-    known = [field.alias or name for name, field in type(configuration).model_fields.items()]
-    if request.section and request.section not in known:
-        raise Invalid(f"there is no section {request.section}; the sections are {', '.join(known)}")
+    sections = [field.alias or name for name, field in type(configuration).model_fields.items()]
+    if request.section and request.section not in sections:
+        raise Invalid(f"there is no section {request.section}; the sections are {', '.join(sections)}")
     return await asyncio.to_thread(_page, configuration, request)
 
 

@@ -69,18 +69,18 @@ async def run_commands(parts: Parts, request: RunCommands) -> Answer:
         raise Refused("the bridge does not change objects of IBM MQ; hint: run these commands in runmqsc")
 
     def work(connection: Connection) -> tuple[list[CommandEffect], list[CommandResponse]]:
-        expected = effects(connection, request.commands)
-        if mistakes := [effect for effect in expected if effect.effect == "error"]:
+        preview = effects(connection, request.commands)
+        if mistakes := [effect for effect in preview if effect.effect == "error"]:
             first = mistakes[0]
             more = f" (and {counted(len(mistakes) - 1, 'more mistake')})" if len(mistakes) > 1 else ""
             raise Refused(f"nothing was changed: line {first.line}: {first.text}{more}")
-        commands = [effect.command for effect in expected if effect.effect not in ("left out", "none")]
-        return expected, [response for command in commands for response in connection.command(command)]
+        commands = [effect.command for effect in preview if effect.effect not in ("left out", "none")]
+        return preview, [response for command in commands for response in connection.command(command)]
 
-    expected, responses = await _ask(parts, work, repeatable=False)
+    preview, responses = await _ask(parts, work, repeatable=False)
     failed = [response for response in responses if not response.ok]
     lines = [f"{counted(len(responses), 'MQSC command')} run, {len(failed)} failed"]
-    if left_out := sum(effect.effect == "left out" for effect in expected):
+    if left_out := sum(effect.effect == "left out" for effect in preview):
         lines.append(f"{counted(left_out, 'command')} left out: SYSTEM objects, or other kinds of objects")
     # Failures first.
     lines += [response.message for response in sorted(responses, key=lambda response: response.ok)[:MAX_LINES]]

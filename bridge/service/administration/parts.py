@@ -46,8 +46,8 @@ _STOP_TIMEOUT: Final = 5.0
 
 def refusal_of(queue_manager: str, error: MQError | TooMany) -> Refused:
     """Return the exception for a request to a queue manager that failed."""
-    lost = isinstance(error, MQError) and error.reason in LOST
-    return (Unavailable if lost else Refused)(f"queue manager {queue_manager}: {error}")
+    is_lost = isinstance(error, MQError) and error.reason in LOST
+    return (Unavailable if is_lost else Refused)(f"queue manager {queue_manager}: {error}")
 
 
 class QueueManagerConnection:

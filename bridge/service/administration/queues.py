@@ -118,10 +118,10 @@ async def list_subscriptions(parts: Parts, request: ListSubscriptions) -> Subscr
     if (error := topic_filter_error(request.topic_filter)) is not None:
         raise Invalid(f"topic filter {request.topic_filter[:100]!r} is not valid: {error}")
     details = await _asked(parts, parts.host.topic_inquiry.details(request.topic_filter, MOST_ROWS, payloads=False))
-    wanted = request.search.casefold()
+    text = request.search.casefold()
 
     def matches(subscription: TopicSubscription) -> bool:
-        return wanted in subscription.name.casefold() or wanted in subscription.topic_filter.casefold()
+        return text in subscription.name.casefold() or text in subscription.topic_filter.casefold()
 
     matching = sorted(
         filter(matches, details.subscriptions), key=lambda subscription: (subscription.name, subscription.topic_filter)
@@ -230,15 +230,15 @@ async def browse_queue(parts: Parts, request: BrowseQueue) -> MessagePage:
 
 def _browse(request: BrowseQueue, connection: Connection) -> MessagePage:
     rows: list[MessageRow] = []
-    seen: dict[bytes, int] = {}
+    repeats: dict[bytes, int] = {}
     options = GetOptions(Options=_BROWSE, MatchOptions=cmqc.MQMO_NONE, MaxLength=GLANCE)
-    for place, got in enumerate(_messages(connection, request.name, options)):
+    for place, message in enumerate(_messages(connection, request.name, options)):
         if place == request.skip + min(request.rows, MOST_ROWS):
             return MessagePage(messages=rows, more=True)
-        repeat = seen.get(got.md.MsgId, 0)
-        seen[got.md.MsgId] = repeat + 1
+        repeat = repeats.get(message.md.MsgId, 0)
+        repeats[message.md.MsgId] = repeat + 1
         if place >= request.skip:
-            rows.append(_row(got, repeat, request.payloads))
+            rows.append(_row(message, repeat, request.payloads))
     return MessagePage(messages=rows, more=False)
 
 
@@ -255,8 +255,8 @@ def _messages(connection: Connection, queue: str, options: GetOptions) -> Iterat
         connection.close(handle)
 
 
-def _row(got: Got, repeat: int, payloads: bool) -> MessageRow:
-    md, view = got.md, MessageView(got.md, got.data)
+def _row(message: Got, repeat: int, payloads: bool) -> MessageRow:
+    md, view = message.md, MessageView(message.md, message.data)
     client_id = topic = ""
     for header in view.headers:
         if isinstance(header, MQXQH):
@@ -270,7 +270,7 @@ def _row(got: Got, repeat: int, payloads: bool) -> MessageRow:
         application=characters(md.PutApplName),
         format=characters(md.Format),
         persistent=md.Persistence == cmqc.MQPER_PERSISTENT,
-        size=got.DataLength,
+        size=message.DataLength,
         client_id=client_id,
         topic=topic,
         body=body_text(view.body[:BODY_GLANCE]) if payloads else "",
@@ -284,9 +284,9 @@ async def show_message(parts: Parts, request: ShowMessage) -> MessageContent:
 
 def _message(request: ShowMessage, message_id: bytes, connection: Connection) -> MessageContent:
     options = GetOptions(Options=_BROWSE, MatchOptions=cmqc.MQMO_MATCH_MSG_ID, MsgId=message_id, MaxLength=WHOLE)
-    for repeat, got in enumerate(_messages(connection, request.name, options)):
+    for repeat, message in enumerate(_messages(connection, request.name, options)):
         if repeat == request.repeat:
-            return content_of_message(got.md, got.data, got.DataLength, request.payloads)
+            return content_of_message(message.md, message.data, message.DataLength, request.payloads)
     raise NotFound(f"message {request.message_id} is no longer on queue {request.name}")
 
 
@@ -368,40 +368,43 @@ def _check_removal(parts: Parts, queue: str) -> None:
 
 
 def _remove(
-    queue: str, ids: Sequence[bytes], put: Callable[[Connection, Message], None] | None, connection: Connection
+    queue: str, ids: Sequence[bytes], put_copy: Callable[[Connection, Message], None] | None, connection: Connection
 ) -> tuple[int, str]:
     """Get messages and commit in batches. Return the number of committed messages, and why the rest was not removed."""
     handle = connection.open(
         MQOD(ObjectName=queue), cmqc.MQOO_INPUT_SHARED | cmqc.MQOO_INQUIRE | cmqc.MQOO_FAIL_IF_QUIESCING
     )
-    removed = uncommitted = 0
+    count = uncommitted = 0
     try:
         (depth,), _ = connection.inquire(handle, (cmqc.MQIA_CURRENT_Q_DEPTH,))
-        wanted: Sequence[bytes | None] = ids or [None] * min(depth, MOST_REMOVED)
-        for message_id in wanted:
+        message_ids: Sequence[bytes | None] = ids or [None] * min(depth, MOST_REMOVED)
+        for message_id in message_ids:
             options = GetOptions(Options=_GET, MatchOptions=cmqc.MQMO_NONE)
             if message_id is not None:
                 options = msgspec.structs.replace(options, MatchOptions=cmqc.MQMO_MATCH_MSG_ID, MsgId=message_id)
             try:
-                got = connection.get(handle, options)
+                message = connection.get(handle, options)
             except MQError as error:
                 if error.reason != cmqc.MQRC_NO_MSG_AVAILABLE:
                     raise
                 continue
-            if put is not None:
-                put(connection, Message(got.md, got.data))
+            if put_copy is not None:
+                put_copy(connection, Message(message.md, message.data))
             uncommitted += 1
             if uncommitted == _UNIT:
                 connection.commit()
-                removed, uncommitted = removed + uncommitted, 0
+                count, uncommitted = count + uncommitted, 0
         connection.commit()
-        removed += uncommitted
+        count += uncommitted
     except MQError as error:
-        if not removed:
+        if not count:
             raise
-        return removed, f"then: {error}"
+        return count, f"then: {error}"
     finally:
         connection.backout()
         connection.close(handle)
-    left = depth - removed if not ids else 0
-    return removed, f"{left:,} more are on the queue: repeat the request" if depth > MOST_REMOVED and left > 0 else ""
+    remaining = depth - count if not ids else 0
+    return (
+        count,
+        f"{remaining:,} more are on the queue: repeat the request" if depth > MOST_REMOVED and remaining > 0 else "",
+    )

@@ -48,9 +48,9 @@ async def list_publishers(parts: Parts, request: ListPublishers) -> PublisherPag
         raise Invalid(f"{request.topic_filter[:100]!r} is not a valid topic filter: {error}")
     counted = parts.publishers.of(request.topic_filter)
     publishers = counted.publishers()
-    known = {publisher.client_id for publisher in publishers}
+    client_ids = {publisher.client_id for publisher in publishers}
     for number, (client_id, client) in enumerate(list(parts.service.clients.items()), 1):
-        if client_id not in known and client.published_at and matches(request.topic_filter, client.last_topic):
+        if client_id not in client_ids and client.published_at and matches(request.topic_filter, client.last_topic):
             last = client.published_at / 1e6
             publishers.append(TopicPublisher(client_id=client_id, topic=client.last_topic, last=last))
         if not number % ROWS_AT_A_TURN:

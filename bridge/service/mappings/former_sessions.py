@@ -130,10 +130,10 @@ def leave(
         former = sessions.former(session)
         parked = _park(connection, environment, session, batch, consumer) if batch else []
         # The broker may have messages that are no longer on the queue, too.
-        gone = [] if parked is None else [packet_id for packet_id, _, _ in batch if packet_id not in parked]
-        if exchanges.received or parked or gone or ending or former is not None:
+        unknown_ids = [] if parked is None else [packet_id for packet_id, _, _ in batch if packet_id not in parked]
+        if exchanges.received or parked or unknown_ids or ending or former is not None:
             since = time.time() if former is None else former.since
-            releasing = [*([] if former is None else former.releasing), *gone]
+            releasing = [*([] if former is None else former.releasing), *unknown_ids]
             ending = ending or (former is not None and former.ending)
             sessions.save_former(FormerSession(session, since, ending, releasing, len(exchanges.received)))
         if ending or parked is None:
@@ -177,19 +177,21 @@ def _park(
         return None
     rule = ToMqttRule(session.mapping, config, environment.origin)
     source = consumer_source(session.mapping, rule, session.owner)
-    opened = consumer or MessageConsumer(connection, source)
+    source_consumer = consumer or MessageConsumer(connection, source)
     letters = DeadLetters(connection, environment.dead_letter_queue, session.mapping, source.queue)
     parked = ParkedMessages(connection, session)
     messages, now = [], time.time()
     for packet_id, msg_id, accepted in batch:
-        for got in opened.take_exactly((msg_id,)):
+        for message in source_consumer.take_exactly((msg_id,)):
             try:
-                publication = rule.map(Message(got.md, got.data), request=opened.request_of(got.md))
+                publication = rule.map(
+                    Message(message.md, message.data), request=source_consumer.request_of(message.md)
+                )
             except Unmappable as error:
-                letters.put(got.md, got.data, error.reason, str(error), None)
+                letters.put(message.md, message.data, error.reason, str(error), None)
                 continue
             if publication is None:
-                letters.put(got.md, got.data, cmqc.MQRC_NO_SUBS_MATCHED, "the filter no longer matches", None)
+                letters.put(message.md, message.data, cmqc.MQRC_NO_SUBS_MATCHED, "the filter no longer matches", None)
                 continue
             publication.qos = 2
             expires_at = None if publication.expiry is None else now + publication.expiry
@@ -197,8 +199,8 @@ def _park(
                 ParkedMessage(
                     packet_id,
                     publication,
-                    encode_mqmd(got.md),
-                    bytes(got.data),
+                    encode_mqmd(message.md),
+                    bytes(message.data),
                     accepted,
                     expires_at,
                     environment.epoch,
@@ -207,7 +209,7 @@ def _park(
     parked.add(messages)
     parked.close()
     if consumer is None:
-        opened.close()
+        source_consumer.close()
     return [message.packet_id for message in messages]
 
 
