@@ -89,8 +89,8 @@ class SessionHistory:
 
     def _restarted(self, before: int, after: int) -> None:
         """End all connections and clean sessions, which do not survive a restart of the bridge."""
-        for client_id, held in self._open.items():
-            clean = [interval for interval in held.values() if not interval.durable]
+        for client_id, intervals in self._open.items():
+            clean = [interval for interval in intervals.values() if not interval.durable]
             for interval in clean:
                 self._close(interval, before, after)
             if clean:
@@ -124,8 +124,8 @@ class SessionHistory:
             client.connected = None
 
     def _subscribed(self, row: dict[str, Any]) -> None:
-        held = self._open[row["client_id"]]
-        interval = held.get(row["topic"])
+        intervals = self._open[row["client_id"]]
+        interval = intervals.get(row["topic"])
         if interval is not None:
             if interval.qos == row["qos"]:
                 interval.durable = bool(row["durable"])
@@ -134,5 +134,5 @@ class SessionHistory:
         interval = Interval(
             row["client_id"], row["topic"], row["qos"], bool(row["durable"]), row["received"], row["settled"]
         )
-        held[interval.topic_filter] = interval
+        intervals[interval.topic_filter] = interval
         self.intervals.append(interval)

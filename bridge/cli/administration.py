@@ -357,9 +357,9 @@ def _change_clients(request: requests.DisconnectClients | requests.PurgeClients,
     if not (request.ids or request.patterns) and request.channel is None and away is None:
         raise Failure("expected a client identifier, a pattern, --channel or --away", WRONG_USAGE)
     if not request.dry_run:
-        named = [f"client {name}" for name in request.ids]
-        which = named[0] if len(named) == 1 and not request.patterns else "all of them"
-        if which not in named and output.asks():
+        targets = [f"client {name}" for name in request.ids]
+        which = targets[0] if len(targets) == 1 and not request.patterns else "all of them"
+        if which not in targets and output.asks():
             done(msgspec.structs.replace(request, dry_run=True))
         output.confirm(f"{verb} {which}?")
     done(request)
@@ -421,8 +421,8 @@ def _trace(client_id: str, payloads: bool, end: float, limit: int) -> Iterator[a
     """Yield the entries of a trace from now on."""
     recent = shown(requests.TraceClient(client_id=client_id, payloads=payloads))
     last = recent.entries[-1].number if recent.entries else 0
-    while limit and (left := end - time.monotonic()) > 0:
-        time.sleep(min(TRACE_INTERVAL, left))
+    while limit and (seconds := end - time.monotonic()) > 0:
+        time.sleep(min(TRACE_INTERVAL, seconds))
         request = requests.TraceClient(client_id=client_id, after=last, first=False, payloads=payloads)
         recent = shown(request)
         if recent.missed:
@@ -998,10 +998,10 @@ def _rates_view(now: Rates) -> Group:
 def _quits_within(seconds: float, keyboard: int | None) -> bool:
     """Wait, and return True as soon as `q` is pressed. Without a keyboard, no key is ever pressed."""
     before = time.monotonic() + seconds
-    while (left := before - time.monotonic()) > 0:
+    while (remaining := before - time.monotonic()) > 0:
         if keyboard is None:
-            time.sleep(left)
-        elif select.select([keyboard], [], [], left)[0]:
+            time.sleep(remaining)
+        elif select.select([keyboard], [], [], remaining)[0]:
             keys = os.read(keyboard, 64)
             if b"q" in keys.lower() or not keys:
                 return True

@@ -203,14 +203,14 @@ def replay(
             mapping=mapping,
             report=_reporter(accept_loss),
         )
-        left = selection.count(position.sequence)
-        if not left and not position.sequence:
+        remaining = selection.count(position.sequence)
+        if not remaining and not position.sequence:
             raise Failure(_nothing(job, directories[0], mapping, topic_filter, clients or []), NOT_FOUND)
-        if left and mapping and not to_queue and not to_topic:
+        if remaining and mapping and not to_queue and not to_topic:
             _refuse_queue(job, selection, mapping, loaded)
-        if left:
+        if remaining:
             job.check()
-            _put(job, selection, rate, left)
+            _put(job, selection, rate, remaining)
         else:
             say(f"replay {job.run} is complete: {position.count} messages were put; --again puts them again")
         if last is None and position.end is not None:
@@ -276,7 +276,7 @@ def _stopping(job: Replay) -> Iterator[list[int]]:
             signal.signal(number, handler)
 
 
-def _put(job: Replay, selection: ReplaySelection, rate: float | None, left: int) -> None:
+def _put(job: Replay, selection: ReplaySelection, rate: float | None, remaining: int) -> None:
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -284,7 +284,7 @@ def _put(job: Replay, selection: ReplaySelection, rate: float | None, left: int)
     from bridge.mq.mqi import MQError
 
     before = job.position.count
-    done, total = before, before + left
+    position, total = before, before + remaining
     if before:
         note(f"replay {job.run} continues after {before} messages")
     console = Console(stderr=True, no_color=not settings.colored)
@@ -293,8 +293,8 @@ def _put(job: Replay, selection: ReplaySelection, rate: float | None, left: int)
         task = bar.add_task(f"replay {job.run}", total=total, completed=before)
 
         def tell(count: int) -> None:
-            nonlocal done
-            done += count
+            nonlocal position
+            position += count
             bar.advance(task, count)
 
         try:
@@ -302,15 +302,15 @@ def _put(job: Replay, selection: ReplaySelection, rate: float | None, left: int)
         except NoPayload:
             raise Failure("the archive contains no payloads (archive.payloads), so nothing can be replayed") from None
         except MQError as error:
-            raise Failure(f"{error}\n{_part(done, total)}") from error
-    if done < total and received:
-        note(_part(done, total))
+            raise Failure(f"{error}\n{_part(position, total)}") from error
+    if position < total and received:
+        note(_part(position, total))
         raise typer.Exit(128 + received[0])
-    say(f"{counted(done - before, 'message')} put (replay {job.run})")
+    say(f"{counted(position - before, 'message')} put (replay {job.run})")
 
 
-def _part(done: int, total: int) -> str:
-    return f"{done} of {total} messages put; the same command continues"
+def _part(count: int, total: int) -> str:
+    return f"{count} of {total} messages put; the same command continues"
 
 
 def archives(option: list[Path] | None, configuration: Configuration | None) -> list[Path]:

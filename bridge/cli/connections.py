@@ -105,8 +105,8 @@ def lacking_at_queue_manager(configuration: Configuration) -> tuple[list[str], l
     """
     progress = _Progress()
     examination = in_background(partial(_examine, configuration, progress), "examination")
-    while not examination.done() and (left := progress.answered_at + TIMEOUT - time.monotonic()) > 0:
-        wait([examination], left)
+    while not examination.done() and (seconds := progress.answered_at + TIMEOUT - time.monotonic()) > 0:
+        wait([examination], seconds)
     if not examination.done():
         raise Failure(_no_answer(configuration, progress.connected), FAILED)
     return examination.result()

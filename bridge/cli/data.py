@@ -83,11 +83,11 @@ def restore(
     if force:
         confirm(f"Replace the queue manager in {place}?")
     with progress(f"restoring {place}"):
-        contents, kept = make(file, place, force=force)
+        contents, former = make(file, place, force=force)
     _print(contents, f"restored {place}:")
     if settings.output == "table":
-        if kept is not None:
-            say(f"the previous queue manager is in {kept}")
+        if former is not None:
+            say(f"the previous queue manager is in {former}")
         say("messages delivered since the backup are delivered again, and those published since are lost")
 
 

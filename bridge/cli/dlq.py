@@ -85,9 +85,12 @@ def selecting(*, everything: bool = False) -> Callable[[Callable[..., None]], Ca
             command(selection=_selection(**({"everything": everything} | chosen)), **options)
 
         # The arguments of `export` precede the identifiers.
-        own, added = _parameters(command, "selection"), _parameters(_selection, "everything" if everything else "")
+        own, new_parameters = (
+            _parameters(command, "selection"),
+            _parameters(_selection, "everything" if everything else ""),
+        )
         first = [parameter for parameter in own if parameter.default is parameter.empty]
-        parameters = [*first, *added, *(parameter for parameter in own if parameter not in first)]
+        parameters = [*first, *new_parameters, *(parameter for parameter in own if parameter not in first)]
         run.__doc__, run.__name__ = command.__doc__, command.__name__
         run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
         run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
@@ -237,15 +240,15 @@ def export(
     if delete:
         confirm(f"Delete the exported messages from {_words(set_aside)}?")
     number = 0
-    with _opened(queue, set_aside) as (letters, _), Export(file) as written:
+    with _opened(queue, set_aside) as (letters, _), Export(file) as export_file:
         walk = letters.take if delete else letters.read
         for number, (letter, md, data) in enumerate(walk(selection, count=limit), 1):
-            written.write(letter, md, data)
+            export_file.write(letter, md, data)
             if delete and number % _BATCH == 0:
-                written.sync()
+                export_file.sync()
                 letters.commit()
         if delete:
-            written.sync()
+            export_file.sync()
             letters.commit()
     deleted = f", and deleted them from queue {letters.name}" if delete else ""
     say(f"exported {counted(number, 'message')} to {file}{deleted}")

@@ -103,8 +103,8 @@ def lake(
             raise Failure(f"{package} is not installed: `{install('lake')}` installs it", WRONG_USAGE)
     options = dict(assignment.partition("=")[::2] for assignment in option or ())
     options |= {"spool": str(spool or Path(target, ".spool"))} | ({"columns": columns} if columns else {})
-    data_dir, named = settings.data_dir, os.environ.get(CONFIGURATION_VARIABLE)
-    file = settings.config or (Path(named) if named and not data_dir else None)
+    data_dir, configuration_path = settings.data_dir, os.environ.get(CONFIGURATION_VARIABLE)
+    file = settings.config or (Path(configuration_path) if configuration_path and not data_dir else None)
     if file is not None:
         options["config"] = str(file)
     elif queue is not None and "listener" not in options:
@@ -129,10 +129,10 @@ def lake(
         rows_of_records = None
         if copybook is not None:
             needed = [body, *(("ccsid", "encoding") if queue is not None else ())]
-            read = options["columns"].split(",") if "columns" in options else None
-            without = [] if read is None else [name for name in needed if name not in read]
-            if read is not None:
-                options["columns"] = ",".join([*read, *without])
+            names = options["columns"].split(",") if "columns" in options else None
+            without = [] if names is None else [name for name in needed if name not in names]
+            if names is not None:
+                options["columns"] = ",".join([*names, *without])
             rows_of_records = _record_rows(copybook, record_option, body, without)
         sources = _sources(options)
         table = TARGETS[format](target, sources.schema, keeps_state=topic is not None, records=rows_of_records)
@@ -162,8 +162,8 @@ def _record_rows(copybook: Path, options: list[str] | None, body: str, without: 
 
 def _columns_of(names: list[str] | None, columns: Sequence[EnvelopeColumn]) -> dict[str, str]:
     """Return the option `columns` for a table that has some of an envelope's columns, such as one of an earlier version."""
-    kept = [column.name for column in columns if names is None or column.name in names]
-    return {"columns": ",".join(kept)} if 0 < len(kept) < len(columns) else {}
+    column_names = [column.name for column in columns if names is None or column.name in names]
+    return {"columns": ",".join(column_names)} if 0 < len(column_names) < len(columns) else {}
 
 
 class _Sources(NamedTuple):

@@ -429,11 +429,11 @@ def _refused(configuration: Configuration) -> dict[str, Callable[[], Connection]
     if ibm.type != "ibm" or ibm.channel is None:
         return {}
     with socket.create_server(("127.0.0.1", 0)) as server:
-        closed = server.getsockname()[1]
+        unused_port = server.getsockname()[1]
     return {
         "unknown channel": _changed(configuration, channel="MQBRIDGE.ACCEPTANCE"),
         "unknown queue manager": _changed(configuration, queue_manager="MQBRIDGE.ACCEPTANCE"),
-        "unused port": _changed(configuration, connections=f"127.0.0.1({closed})"),
+        "unused port": _changed(configuration, connections=f"127.0.0.1({unused_port})"),
     }
 
 

@@ -208,11 +208,11 @@ def reset(
         say(f"{name} has no checkpoint")
         return
     try:
-        held = lock(directory / LOCK)
+        lock_file = lock(directory / LOCK)
     except Locked as error:
         hint = f"stop it first: mqbridge pipeline stop {name} --config {file}"
         raise Failure(f"process {error.process} runs {name}", hint=hint) from error
-    with held:
+    with lock_file:
         confirm(f"Remove {directory / CHECKPOINT}?")
         shutil.rmtree(directory / CHECKPOINT)
     say(f"{name}: removed {directory / CHECKPOINT}")
@@ -225,19 +225,19 @@ def configured() -> tuple[Path, Configuration]:
     """Return the configuration file named by `--config` or the environment, and its configuration."""
     from bridge.cli.queue_manager import CONFIGURATION_VARIABLE, configuration_in
 
-    named = settings.config or os.environ.get(CONFIGURATION_VARIABLE)
-    if not named:
+    path = settings.config or os.environ.get(CONFIGURATION_VARIABLE)
+    if not path:
         raise Failure("no configuration file", WRONG_USAGE, hint=f"name it with --config or {CONFIGURATION_VARIABLE}")
-    return Path(named), configuration_in(Path(named))
+    return Path(path), configuration_in(Path(path))
 
 
 def _chosen(configuration: Configuration, names: list[str] | None) -> dict[str, PipelineConfig]:
     """Return the named pipelines, or all enabled pipelines."""
-    known = configuration.pipelines
-    if unknown := [name for name in names or () if name not in known]:
-        raise Failure(f"no pipeline {', '.join(unknown)}; there are {', '.join(known) or 'none'}", NOT_FOUND)
-    enabled = (name for name, pipeline in known.items() if pipeline.enabled)
-    chosen = {name: known[name] for name in dict.fromkeys(names or enabled)}
+    pipelines = configuration.pipelines
+    if unknown := [name for name in names or () if name not in pipelines]:
+        raise Failure(f"no pipeline {', '.join(unknown)}; there are {', '.join(pipelines) or 'none'}", NOT_FOUND)
+    enabled = (name for name, pipeline in pipelines.items() if pipeline.enabled)
+    chosen = {name: pipelines[name] for name in dict.fromkeys(names or enabled)}
     if not chosen:
         raise Failure("the configuration file has no pipeline that is enabled", WRONG_USAGE)
     return chosen
@@ -264,11 +264,11 @@ def settings_of(spark: SparkConfig, conf: list[str] | None, packages: str | None
             hint = "write it to spark-defaults.conf of SPARK_CONF_DIR"
             raise Failure(f"--conf {name}: secrets on the command line are visible to others", WRONG_USAGE, hint=hint)
         configuration[name] = value
-    added = _listed(packages)
-    if wrong := [package for package in added if not re.fullmatch(PACKAGE, package)]:
+    extra_packages = _listed(packages)
+    if wrong := [package for package in extra_packages if not re.fullmatch(PACKAGE, package)]:
         raise Failure(f"--packages: expected group:artifact:version, found {wrong[0]!r}", WRONG_USAGE)
     for name, parts in (
-        ("spark.jars.packages", [*spark.packages, *added]),
+        ("spark.jars.packages", [*spark.packages, *extra_packages]),
         ("spark.jars", [*map(str, spark.jars), *map(_absolute, _listed(jars))]),
     ):
         if parts:

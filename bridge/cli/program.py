@@ -238,8 +238,8 @@ class CommandGroup(typer.core.TyperGroup):
             hint = (
                 " or ".join(f"`mqbridge {self.prefix}{name}`" for name in near) or "`mqbridge help` lists the commands"
             )
-            meant = "did you mean " if near else ""
-            hint = f"{meant}{hint}{'?' * bool(near)}"
+            question = "did you mean " if near else ""
+            hint = f"{question}{hint}{'?' * bool(near)}"
             raise Failure(f"no command {self.prefix}{args[0]}", WRONG_USAGE, hint=hint) from error
 
 
@@ -350,8 +350,8 @@ program = typer.Typer(
 )
 
 
-def _print_version(wanted: bool) -> None:
-    if wanted:
+def _print_version(is_wanted: bool) -> None:
+    if is_wanted:
         from bridge.cli.service import version
 
         version()

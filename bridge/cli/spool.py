@@ -54,9 +54,9 @@ def list_(
     records = []
     for query in _queries(names, spool, checkpoint):
         for contents in _inventory(query):
-            read = None if query.sources is None else contents.source in query.sources
-            if contents.messages or read:
-                records.append({"pipeline": query.pipeline, "read": read, **msgspec.to_builtins(contents)})
+            is_read = None if query.sources is None else contents.source in query.sources
+            if contents.messages or is_read:
+                records.append({"pipeline": query.pipeline, "read": is_read, **msgspec.to_builtins(contents)})
     print_records(records, lambda record: record["source"], table=_print)
 
 

@@ -137,7 +137,9 @@ def try_mapping(
             _print_results(partial(_put_to, trial, publication_of(line)) for line in samples.read_bytes().splitlines())
             return
         publication = publication_of(body or b"")
-        _print_messages(_made(mapping, steps, lambda done: trial.messages(publication, done)), splits=trial.splits)
+        _print_messages(
+            _made(mapping, steps, lambda outcomes: trial.messages(publication, outcomes)), splits=trial.splits
+        )
         return
     if samples is None and (message is None) == (body is None):
         raise Failure(
@@ -168,7 +170,7 @@ def try_mapping(
     def tried() -> Message:
         return message_in(message, format, ccsid, encoding) if message is not None else message_of_body(body or b"")
 
-    results = _made(mapping, steps, lambda done: trial.publications(tried(), topic, request_message, done))
+    results = _made(mapping, steps, lambda outcomes: trial.publications(tried(), topic, request_message, outcomes))
     _print_publications(trial.rule.config.destination.link, results, splits=trial.splits)
 
 
@@ -228,8 +230,8 @@ def _trial(name: str) -> Trial:
     configuration = configuration_in(configuration_path())
     config = configuration.mappings.get(name)
     if config is None:
-        known = suggestion(name, configuration.mappings) or ", ".join(configuration.mappings) or "there are none"
-        raise Failure(f"no mapping {name} in the configuration ({known})", NOT_FOUND)
+        names = suggestion(name, configuration.mappings) or ", ".join(configuration.mappings) or "there are none"
+        raise Failure(f"no mapping {name} in the configuration ({names})", NOT_FOUND)
     if not config.enabled:
         note(f"mapping {name} is not enabled")
     return trial_of(name, configuration)

@@ -64,8 +64,8 @@ def _origin_of_user(channel: ChannelConfig) -> str:
     if channel.use_client_id:
         return "client identifier"
     unknown = ("certificate", "jwt", "ldap", "plugin")
-    named = not channel.mcauser and any(method.method in unknown for method in channel.authentication)
-    return "user name" if named else ""
+    has_name = not channel.mcauser and any(method.method in unknown for method in channel.authentication)
+    return "user name" if has_name else ""
 
 
 def is_mapped(configuration: Configuration, channel: ChannelConfig) -> bool:
@@ -78,8 +78,8 @@ def is_mapped(configuration: Configuration, channel: ChannelConfig) -> bool:
 
 def may_be_nobody(channel: ChannelConfig) -> bool:
     """Return whether clients without an identity may connect to a channel that assigns none."""
-    named = channel.use_client_id or channel.mcauser
-    return not named and (
+    has_name = channel.use_client_id or channel.mcauser
+    return not has_name and (
         not channel.authentication or any(method.method == "anonymous" for method in channel.authentication)
     )
 

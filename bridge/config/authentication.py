@@ -87,7 +87,7 @@ class AddressPattern:
             part = self._parts[index]
             if part.many:
                 rest = len(self._parts) - index - 1
-                return any(self._match(index + 1, numbers[taken:]) for taken in range(1, len(numbers) - rest + 1))
+                return any(self._match(index + 1, numbers[count:]) for count in range(1, len(numbers) - rest + 1))
             if not numbers or not part.low <= numbers[0] <= part.high:
                 return False
             numbers = numbers[1:]
@@ -116,12 +116,12 @@ def address_pattern(text: str) -> AddressPattern:
 
 def _without_double_colon(text: str) -> list[str]:
     """Return the parts of an IPv6 pattern, with `::` expanded. Raises ValueError."""
-    left, double, right = text.partition("::")
+    before_colons, double, right = text.partition("::")
     if not double:
         return text.split(":")
     if "*" in text:
         raise ValueError(f"either :: or * in {text}, for it is not clear which parts each is for")
-    before, behind = (side.split(":") if side else [] for side in (left, right))
+    before, behind = (side.split(":") if side else [] for side in (before_colons, right))
     missing = 8 - len(before) - len(behind)
     if missing < 1:
         raise ValueError(f"fewer than eight parts next to the :: of {text}")
@@ -175,12 +175,12 @@ def matches_name(pattern: str, name: str) -> bool:
     order. An invalid pattern matches no name.
     """
     try:
-        wanted = name_pattern(pattern)
+        attributes = name_pattern(pattern)
     except ValueError:
         return False
     there = _read(name)
     positions: dict[str, int] = {}
-    for key, value in wanted:
+    for key, value in attributes:
         values = [pattern for other, pattern in there if other == key]
         index = positions.get(key, 0)
         while index < len(values) and not _value_matches(value, values[index]):
@@ -191,10 +191,10 @@ def matches_name(pattern: str, name: str) -> bool:
     return True
 
 
-def _value_matches(wanted: str, value: str) -> bool:
-    wanted, value = wanted.lower(), value.replace(_ASTERISK, "*").lower()
-    begins, ends = wanted.startswith("*"), wanted.endswith("*")
-    middle = wanted[begins : len(wanted) - (ends and len(wanted) > begins)].replace(_ASTERISK, "*")
+def _value_matches(pattern: str, value: str) -> bool:
+    pattern, value = pattern.lower(), value.replace(_ASTERISK, "*").lower()
+    begins, ends = pattern.startswith("*"), pattern.endswith("*")
+    middle = pattern[begins : len(pattern) - (ends and len(pattern) > begins)].replace(_ASTERISK, "*")
     if begins and ends:
         return middle in value
     if begins:
@@ -388,13 +388,13 @@ def each_kind_once(methods: list[AuthenticationConfig]) -> list[AuthenticationCo
 
     Raises ValueError (`values.refusal`).
     """
-    seen: dict[str, str] = {}
+    methods_by_kind: dict[str, str] = {}
     for index, method in enumerate(methods):
         kind = "password" if method.method in OF_PASSWORDS else method.method
-        if kind in seen and kind != "plugin":
-            expected = f"only one of {seen[kind]} and other methods that check the same credentials"
+        if kind in methods_by_kind and kind != "plugin":
+            expected = f"only one of {methods_by_kind[kind]} and other methods that check the same credentials"
             raise values.refusal(expected, index, "method")
-        seen[kind] = method.method
+        methods_by_kind[kind] = method.method
     return methods
 
 

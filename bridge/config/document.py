@@ -201,16 +201,16 @@ class SourceFile:
         `actual` defaults to the value in the file.
         """
         # A missing key is reported at the start of its section.
-        written = [location[:length] for length in range(len(location), -1, -1) if location[:length] in self._nodes]
-        if not written:  # an empty file
+        places = [location[:length] for length in range(len(location), -1, -1) if location[:length] in self._nodes]
+        if not places:  # an empty file
             return ConfigurationMistake(self.file, None, None, dotted(location), expected, actual or "nothing")
-        node = self._nodes[written[0]]
+        node = self._nodes[places[0]]
         if isinstance(node, yaml.ScalarNode) and not _is_nothing(node):  # a single word in place of a section
-            location = written[0]
-        node_text = _shown(node) if written[0] == location else "nothing"
+            location = places[0]
+        node_text = _shown(node) if places[0] == location else "nothing"
         if isinstance(node, yaml.ScalarNode):
             node_text = HIDDEN if _may_be_secret(location, node.value) else without_secret_parts(node_text)
-        hint = _hint(self._text, node) if written[0] == location and "template" in expected else ""
+        hint = _hint(self._text, node) if places[0] == location and "template" in expected else ""
         return ConfigurationMistake(
             self.file, *_place(node.start_mark), dotted(location), expected, actual or node_text, hint
         )
@@ -495,13 +495,13 @@ def new_files(path: Path, text: str) -> list[ConfigurationMistake]:
     """
     copy, directory = SourceFile(path, text=text), path.absolute().parent
     try:
-        known = {_real(directory, written) for _, written in SourceFile(path).strings()}
+        files = {_real(directory, value) for _, value in SourceFile(path).strings()}
     except ConfigurationError:
-        known = set()
+        files = set()
     mistakes = []
-    for location, written in copy.strings():
-        real = _real(directory, written)
-        if real is None or real in known:
+    for location, value in copy.strings():
+        real = _real(directory, value)
+        if real is None or real in files:
             continue
         is_listed = len(location) == 2 and location[0] in _LISTED
         if real.is_file() or (is_listed and real.is_dir()):
@@ -510,10 +510,10 @@ def new_files(path: Path, text: str) -> list[ConfigurationMistake]:
     return mistakes
 
 
-def _real(directory: Path, written: str) -> Path | None:
+def _real(directory: Path, value: str) -> Path | None:
     """Return the file or directory that a text names, or None if there is none."""
     try:
-        real = (directory / written).resolve()
+        real = (directory / value).resolve()
         return real if real.exists() else None
     except (OSError, RuntimeError, ValueError):  # too long, a circle of links, a NUL
         return None
@@ -620,21 +620,21 @@ class Collection:
 
     def problem(self, location: Location, expected: str, actual: str | None = None) -> ConfigurationMistake:
         """Return a problem at `location` of the merged values, with its position in its file."""
-        source, written = self._written(location)
-        return source.problem(written, expected, actual)
+        source, place = self._written(location)
+        return source.problem(place, expected, actual)
 
     def key_problem(self, location: Location, expected: str) -> ConfigurationMistake:
         """Return a problem with the key at `location` of the merged values, rather than its value."""
-        source, written = self._written(location)
-        return source.key_problem(written, expected)
+        source, place = self._written(location)
+        return source.key_problem(place, expected)
 
     def text_problem(self, location: Location, position: int, expected: str, actual: str) -> ConfigurationMistake:
         """Return a problem with one character of the text at `location`.
 
         `position` is an index, from 0, into the parsed text.
         """
-        source, written = self._written(location)
-        return source.text_problem(written, position, expected, actual)
+        source, place = self._written(location)
+        return source.text_problem(place, position, expected, actual)
 
     def clash_problem(self, clash: Clash) -> ConfigurationMistake:
         """Return the problem for a clash, with its position in its file."""
@@ -682,7 +682,7 @@ class Collection:
                 self._tell(self._main, location, f"the path of a {word} file, or of a directory of such", actual)
 
     def _add_file(self, location: Location, file: Path) -> None:
-        if any(file.samefile(known) for known in self._files):
+        if any(file.samefile(other) for other in self._files):
             word = _LISTED[str(location[0])]
             self._tell(self._main, location, f"each {word} file once, and not this file itself", f"{file} again")
             return
@@ -706,13 +706,13 @@ class Collection:
             elif value is not None:
                 self._tell(source, (key,), "a mapping (lines of 'key: value')")
 
-    def _merge(self, section: str, added: dict[str, Any], source: SourceFile, location: Location) -> None:
+    def _merge(self, section: str, entries: dict[str, Any], source: SourceFile, location: Location) -> None:
         """Merge the named entries at `location` of a file into `section`."""
         whole = self.values.get(section)
         if whole is not None and not isinstance(whole, dict):
             return  # the section itself is invalid, which is reported elsewhere
         merged = dict(whole or {})
-        for name, value in added.items():
+        for name, value in entries.items():
             place: Location = (section, name)
             if place in self._places:
                 other, way = self._places[place]

@@ -959,12 +959,12 @@ def templates_of(mapping: ToMqMapping | ToMqttMapping) -> Iterator[tuple[tuple[s
         if not attribute.is_template:
             continue
         section, key = attribute.keys
-        written = getattr(mapping.destination if section == "to" else getattr(mapping, section), key)
-        if isinstance(written, dict):
-            for name, text in written.items():
+        section_values = getattr(mapping.destination if section == "to" else getattr(mapping, section), key)
+        if isinstance(section_values, dict):
+            for name, text in section_values.items():
                 if isinstance(text, TypedProperty):
                     yield (*attribute.keys, name, "value"), attribute, text.value
                 else:
                     yield (*attribute.keys, name), attribute, text
-        elif written is not None:
-            yield attribute.keys, attribute, written
+        elif section_values is not None:
+            yield attribute.keys, attribute, section_values

@@ -315,9 +315,9 @@ def _trigger() -> values.ValueKind:
     def check(value: object) -> object:
         if value == AVAILABLE_NOW:
             return value
-        if isinstance(value, str) and (written := _TRIGGER.fullmatch(value)):
-            unit = "min" if written[2].startswith("min") else _UNITS[written[2][0]]
-            value = f"{written[1]} {unit}"
+        if isinstance(value, str) and (match := _TRIGGER.fullmatch(value)):
+            unit = "min" if match[2].startswith("min") else _UNITS[match[2][0]]
+            value = f"{match[1]} {unit}"
         try:
             return duration.func(value)  # type: ignore[call-arg]
         except ValueError as error:

@@ -142,12 +142,12 @@ async def _payload(visit: Visit) -> dict[str, Any]:
 
 async def _while_connected(request: Request, work: Coroutine[Any, Any, T]) -> T:
     """Return the result of a coroutine, which is cancelled if the client disconnects. Raises Problem."""
-    task, gone = asyncio.ensure_future(work), asyncio.ensure_future(request.receive())
+    task, disconnection = asyncio.ensure_future(work), asyncio.ensure_future(request.receive())
     try:
-        await asyncio.wait({task, gone}, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait({task, disconnection}, return_when=asyncio.FIRST_COMPLETED)
         if not task.done():
             raise RequestProblem(400, "The client has disconnected")
         return task.result()
     finally:
         task.cancel()
-        gone.cancel()
+        disconnection.cancel()

@@ -112,7 +112,7 @@ async def _report(directory: Path, options: list[str]) -> Report | str:
     )
     try:
         async with asyncio.timeout(_TIMEOUT):
-            written, errors = await process.communicate()
+            output, errors = await process.communicate()
     except TimeoutError as error:
         raise RequestProblem(
             504, f"The report took longer than {_TIMEOUT:g} s", ["Choose a shorter time range."]
@@ -126,4 +126,4 @@ async def _report(directory: Path, options: list[str]) -> Report | str:
             errors.decode("utf-8", "replace").strip()[-1_000:]
             or f"mqbridge report ended with status {process.returncode}"
         )
-    return msgspec.json.decode(written, type=Report)
+    return msgspec.json.decode(output, type=Report)

@@ -226,13 +226,13 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
         if self.question and not fields.get(CONFIRM_FIELD):
             return self._ask(visit, form)
         back = local(str(fields.get(BACK_FIELD) or "/"))
-        done: Done = await self.handler(visit, parsed(form, self.input))
+        answer: Done = await self.handler(visit, parsed(form, self.input))
         if wants_json(request):
-            return json_of(done, done.status)
+            return json_of(answer, answer.status)
         if visit.who.login is None:
-            return _text(done.lines, done.status)
-        visit.who.login.notice = done.ok, done.lines[:_LINES]
-        return RedirectResponse(done.to or back, 303)
+            return _text(answer.lines, answer.status)
+        visit.who.login.notice = answer.ok, answer.lines[:_LINES]
+        return RedirectResponse(answer.to or back, 303)
 
     async def _page(self, visit: Visit, fields: list[tuple[str, Any]]) -> Response:
         query = parsed(fields, self.input)

@@ -169,7 +169,7 @@ class TlsGate:
             oldest.cancel()
         task = asyncio.get_running_loop().create_task(self._handshake(connection, protocol))
         self._handshakes[task] = network
-        task.add_done_callback(lambda done: self._handshakes.pop(done, None))
+        task.add_done_callback(lambda handshake: self._handshakes.pop(handshake, None))
 
     async def _handshake(self, connection: socket.socket, protocol: ProtocolFactory) -> None:
         # The files may have changed since the last connection.

@@ -592,14 +592,14 @@ def check_known(name: str, captures: Collection[str], of_publication: bool) -> N
     if folder == "payload" and dot:
         raise TemplateError(f"{{{name}}}: a field of the payload is {{$.{name.removeprefix('payload.')}}}")
     if of_publication and dot and folder != "usr" and name not in PUBLICATION_NAMES:
-        names = ", ".join(sorted(known for known in PUBLICATION_NAMES if "." in known))
+        names = ", ".join(sorted(name for name in PUBLICATION_NAMES if "." in name))
         raise TemplateError(f"{{{name}}}: a publication has no such property (hint: write usr.NAME, or one of {names})")
     if dot:
         return
-    for known in (*captures, *WORDS):
-        if known.lower() == name.lower():
+    for similar in (*captures, *WORDS):
+        if similar.lower() == name.lower():
             raise TemplateError(
-                f"{{{name}}}: did you mean {{{known}}}? A message property of that name is {{usr.{name}}}"
+                f"{{{name}}}: did you mean {{{similar}}}? A message property of that name is {{usr.{name}}}"
             )
 
 

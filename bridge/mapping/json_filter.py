@@ -57,10 +57,10 @@ class _Match:
     def __call__(self, text: object, pattern: str) -> bool:
         if not isinstance(text, str):
             return False
-        left = _deadline.value - time.monotonic()
-        if left <= 0:
+        seconds = _deadline.value - time.monotonic()
+        if seconds <= 0:
             raise TimeoutError
-        return getattr(_compiled_expression(pattern), self._method)(text, timeout=left) is not None
+        return getattr(_compiled_expression(pattern), self._method)(text, timeout=seconds) is not None
 
 
 @lru_cache(maxsize=256)

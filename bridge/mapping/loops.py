@@ -161,12 +161,12 @@ def _back(node: _Node, start: _Node, before: Mapping[str, _Node]) -> Iterator[_N
 def _loop(cycle: list[_Node]) -> Loop:
     edges = list(zip(cycle, cycle[1:] + cycle[:1], strict=True))
     certain = all(not node.filtered and node.surely_feeds(other) for node, other in edges)
-    lost = sum(
+    unmarked = sum(
         node.destination not in (LOCAL, QUEUES) and not (node.marks_kept and other.marks_kept) for node, other in edges
     )
     # If a mark is lost once per round, the following mappings add it again, and it stops the loop in the next round.
-    uncut = lost > (len(cycle) > 1)
-    return Loop(tuple(node.name for node in cycle), certain, uncut, late=lost > 0 and not uncut)
+    uncut = unmarked > (len(cycle) > 1)
+    return Loop(tuple(node.name for node in cycle), certain, uncut, late=unmarked > 0 and not uncut)
 
 
 class LoopGuard:
@@ -198,13 +198,13 @@ class LoopGuard:
         """
         if len(hops) < 2:
             return None
-        *came, own = hops
-        if own in came:
+        *earlier, own = hops
+        if own in earlier:
             return own.rpartition("/")[2]
-        if len(came) > MAX_HOPS:
-            return came[-1].rpartition("/")[2]
+        if len(earlier) > MAX_HOPS:
+            return earlier[-1].rpartition("/")[2]
         where = _place(place, self._links)
-        for mark in came:
+        for mark in earlier:
             origin, _, mapping = mark.rpartition("/")
             node = self._nodes.get(mapping)
             if node is not None and origin == self._origin and node.takes(where, name):

@@ -204,9 +204,9 @@ class PublicationRuleCache(_Cache[_Entry]):
             # escaped.
             start = header.index(b">", header.index(_MSGID, cmqc.MQRFH_STRUC_LENGTH_FIXED_2)) + 1
             before, behind = header[:start], header[header.index(b"<", start) :]
-        kept = msgspec.structs.replace(mapped, message=Message(mapped.message.md, b""))
+        cached = msgspec.structs.replace(mapped, message=Message(mapped.message.md, b""))
         size = _size_of((before, behind, mapped.destination.name, mapped.destination.queue_manager))
-        self._keep(key, _Entry(kept, before, behind), size)
+        self._keep(key, _Entry(cached, before, behind), size)
 
     def mapped(self, key: Key, publication: Publication, body: bytes) -> MappedMessage | None:
         """Return the message for a publication with a cached key, or None if the mapping does not take it."""
@@ -251,8 +251,10 @@ class MessageRuleCache(_Cache[Publication]):
             self._keep(key, None, 0)
             return
         # A copy, because the caller may change the original.
-        kept = msgspec.structs.replace(publication, payload=b"")
-        self._keep(key, kept, _size_of((kept.topic, kept.client_id, kept.user)) + size_of_properties(kept.properties))
+        cached = msgspec.structs.replace(publication, payload=b"")
+        self._keep(
+            key, cached, _size_of((cached.topic, cached.client_id, cached.user)) + size_of_properties(cached.properties)
+        )
 
     def mapped(self, key: Key, message: Message) -> Publication | None:
         """Return the publication for a message with a cached key, or None if the mapping does not take it."""

@@ -112,10 +112,10 @@ class VerificationKeys:
         """Return a key and its algorithms. Raises AuthenticationFailed, AuthenticatorUnavailable."""
         try:
             status = self._path.stat()
-            seen = status.st_ino, status.st_size, status.st_mtime_ns
-            if seen != self._seen:
+            stamp = status.st_ino, status.st_size, status.st_mtime_ns
+            if stamp != self._seen:
                 self._keys = self.read()
-                self._seen = seen
+                self._seen = stamp
         except KeyFileError as error:
             raise AuthenticatorUnavailable(str(error)) from None
         except OSError as error:

@@ -123,9 +123,9 @@ class ChannelAuthenticationRecords:
         if not blocks:
             return None
         record = max(blocks, key=lambda record: _exactness(record.channel))
-        named = as_mq_has_it(user) in map(as_mq_has_it, record.user_list)
-        named = named or (PRIVILEGED in record.user_list and not mapped and self._privileged(user))
-        return record if named else None
+        is_named = as_mq_has_it(user) in map(as_mq_has_it, record.user_list)
+        is_named = is_named or (PRIVILEGED in record.user_list and not mapped and self._privileged(user))
+        return record if is_named else None
 
 
 def is_default(key: tuple[str, ...]) -> bool:

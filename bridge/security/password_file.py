@@ -76,10 +76,10 @@ class PasswordCache:
         """Return whether this process has verified a password before. Takes no time."""
         mark = self._mark(user, verifier, password)
         with self._known_lock:
-            known = mark in self._known
-            if known:
+            is_known = mark in self._known
+            if is_known:
                 self._known.move_to_end(mark)
-        return known
+        return is_known
 
     def hash(self, user: str, verifier: str, password: bytes) -> bytes | None:
         """Return the hash of a password for the file, or None if there is no file. Takes 0.004 CPU seconds."""
@@ -326,12 +326,12 @@ class PasswordFile:
         """Return the current entries by user. Raises AuthenticatorUnavailable if the file is unreadable or invalid."""
         try:
             status = self.path.stat()
-            seen = status.st_ino, status.st_size, status.st_mtime_ns
-            if seen != self._seen:
+            stamp = status.st_ino, status.st_size, status.st_mtime_ns
+            if stamp != self._seen:
                 text = _text(self.path)
                 self._entries = _entries(self.path, text, plain=self._plain)
                 self.scram_key = _scram_key(text)
-                self._seen = seen
+                self._seen = stamp
         except PasswordFileError as error:
             raise AuthenticatorUnavailable(str(error)) from None
         except OSError as error:

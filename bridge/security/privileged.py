@@ -71,14 +71,14 @@ class PrivilegedUsers:
 
     def __init__(
         self,
-        *named: str,
+        *names: str,
         clock: Callable[[], float] = time.monotonic,
         members: Callable[[], frozenset[str]] = members_of_administrators,
     ) -> None:
         """Read the members for the first time. This may block."""
         self._clock = clock
         self._members_now = members
-        self._named = frozenset(as_mq_has_it(name) for name in (ADMINISTRATORS, user_of_this_process(), *named) if name)
+        self._named = frozenset(as_mq_has_it(name) for name in (ADMINISTRATORS, user_of_this_process(), *names) if name)
         self._members: frozenset[str] = frozenset()
         self._asks = threading.Lock()
         self._asks.acquire()
@@ -88,8 +88,8 @@ class PrivilegedUsers:
         """Return whether a user is privileged. `user` may be truncated to the 12 bytes of MQMD.UserIdentifier."""
         if self._clock() >= self._until and self._asks.acquire(blocking=False):
             threading.Thread(target=self._ask, name="privileged users", daemon=True).start()
-        known = as_mq_has_it(user)
-        return known in self._named or known in self._members
+        name = as_mq_has_it(user)
+        return name in self._named or name in self._members
 
     def _ask(self) -> None:
         try:

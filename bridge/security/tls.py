@@ -64,10 +64,10 @@ class ListenerTls:
 
     def look_again(self) -> None:
         """Reload changed files. Errors are logged, and the previous context stays in use."""
-        seen = self._files()
-        if seen == self._seen:
+        stamps = self._files()
+        if stamps == self._seen:
             return
-        self._seen = seen
+        self._seen = stamps
         try:
             self.context = context_of(self.config, self._protocols)
         except TlsError as error:

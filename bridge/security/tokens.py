@@ -86,8 +86,8 @@ class TokenFile:
         try:
             with self.path.open("rb") as file:
                 state = os.fstat(file.fileno())
-                seen = state.st_ino, state.st_mtime_ns, state.st_size
-                if seen == self._seen:
+                stamp = state.st_ino, state.st_mtime_ns, state.st_size
+                if stamp == self._seen:
                     return
                 data = file.read(FILE_SIZE + 1)
         except OSError as error:
@@ -95,7 +95,7 @@ class TokenFile:
                 log.error("MQB9206E reading token file %s failed, rejecting all tokens: %s", self.path, error)
             self._seen, self._tokens = None, []
             return
-        self._seen = seen
+        self._seen = stamp
         self._tokens = list(self._read(data))
         for line in readable_by_others(self.path):
             log.warning("MQB9207W token file: %s", line)

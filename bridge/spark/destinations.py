@@ -191,7 +191,7 @@ def _queue_sink(
         if not reasons:
             return _put(records, options, writer, epoch)
         reason = f.coalesce(*reasons)
-        kept = judged = records.withColumn(REASON, reason).persist()
+        persisted = judged = records.withColumn(REASON, reason).persist()
         try:
             bad = judged.where(f"{REASON} IS NOT NULL")
             refused, size = _sums(bad, BODY)
@@ -212,7 +212,7 @@ def _queue_sink(
                 _put(judged.drop(REASON), options, writer, epoch)
             return refused
         finally:
-            kept.unpersist()
+            persisted.unpersist()
 
     return Sink(
         check=lambda frame: MqDataSource(unstaged).writer(messages(frame).schema, False),
@@ -543,9 +543,9 @@ def quoted(name: str) -> str:
 def _check_lost(frame: DataFrame, address: str | None) -> None:
     """Check that a SELECT which specifies the message has no columns that would be lost. Raises OptionError."""
     used = {*_MQ_PARTS, *_MQTT_PARTS, *_KNOWN, *(Template(address).names if address else ())}
-    if lost := [name for name in frame.columns if name not in used]:
+    if unused := [name for name in frame.columns if name not in used]:
         raise OptionError(
-            f"select returns the message (body or payload), so these columns would be lost: {', '.join(lost)}"
+            f"select returns the message (body or payload), so these columns would be lost: {', '.join(unused)}"
         )
 
 

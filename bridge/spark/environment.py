@@ -102,9 +102,9 @@ class PipelineEnvironment(msgspec.Struct, frozen=True):
 
     def embeds(self, name: str, config: PipelineConfig) -> bool:
         """Return whether messages travel with the tasks (option `embed`), because the workers do not reach the spool."""
-        named = _option(config, "embed")
-        if config.source.archive is not None or named is not None:
-            return config.source.archive is None and str(named).lower() == "true"
+        option = _option(config, "embed")
+        if config.source.archive is not None or option is not None:
+            return config.source.archive is None and str(option).lower() == "true"
         return self.master is not None and not self.is_shared(self.directory_of(name, config))
 
     def broker(self, link: str) -> dict[str, str]:
@@ -200,8 +200,10 @@ def _remote_options(configuration: Configuration, local: dict[str, str]) -> dict
     options = {"listener": spark.listener, "queueManager": settings.name}
     if spark.tls is not None:
         options |= {"tls": "true", "tlsCheckHostName": str(spark.tls.check_host_name).lower()}
-        named = {name: getattr(spark.tls, key) for name, key in TLS_OPTIONS.items()}
-        options |= {name: str(value) for name, value in named.items() if value is not None and name not in options}
+        tls_options = {name: getattr(spark.tls, key) for name, key in TLS_OPTIONS.items()}
+        options |= {
+            name: str(value) for name, value in tls_options.items() if value is not None and name not in options
+        }
     if spark.user is not None:
         options |= {"user": spark.user, "passwordFile": str(spark.password_file)}
     return options

@@ -78,11 +78,11 @@ class Options:
     """The options of one use of a data source. Each method raises OptionError."""
 
     def __init__(
-        self, source: str, options: Mapping[str, str], known: Iterable[str], foreign: Mapping[str, str] = _COMMON
+        self, source: str, options: Mapping[str, str], option_names: Iterable[str], foreign: Mapping[str, str] = _COMMON
     ) -> None:
         """Check the names of `options`. `source` is named in errors. `foreign` explains options of other sources."""
         self.source = source
-        names = {_plain(name): name for name in known}
+        names = {_plain(name): name for name in option_names}
         self._values: dict[str, str] = {}
         of_table = {key[len(TABLE_OPTION) :]: value for key, value in options.items() if key.startswith(TABLE_OPTION)}
         plain = {key: value for key, value in options.items() if not key.startswith(TABLE_OPTION)}
@@ -147,8 +147,8 @@ class Options:
 
         It is written as in the configuration file (`64 MiB`), or as Spark writes sizes (`64m`, also in binary units).
         """
-        if (written := _SPARK_SIZE.fullmatch(self._values.get(name, "").strip())) is not None:
-            self._values[name] = str(int(written[1]) << 10 * ("kmgt".index(written[2].lower()) + 1))
+        if (match := _SPARK_SIZE.fullmatch(self._values.get(name, "").strip())) is not None:
+            self._values[name] = str(int(match[1]) << 10 * ("kmgt".index(match[2].lower()) + 1))
         return int(self.value(name, _SIZE, default))
 
     def choice(self, name: str, words: Iterable[str], default: str) -> str:
@@ -214,16 +214,16 @@ class Options:
 
     def tls(self) -> dict[str, Any] | None:
         """Return the section `tls`. None: no TLS."""
-        written = self.keys(TLS_OPTIONS)
-        if self.truth("tls", bool(written)):
-            return written
+        tls_values = self.keys(TLS_OPTIONS)
+        if self.truth("tls", bool(tls_values)):
+            return tls_values
         self.allow((), TLS_OPTIONS, "because tls is false")
         return None
 
-    def checked(self, model: type[Model], written: Mapping[str, Any], names: Mapping[str, str]) -> Model:
+    def checked(self, model: type[Model], option_values: Mapping[str, Any], names: Mapping[str, str]) -> Model:
         """Return a section of the configuration. `names` maps options to its keys, for errors."""
         try:
-            return model.model_validate(written)
+            return model.model_validate(option_values)
         except ValidationError as error:
             problem = error.errors(include_url=False, include_input=False)[0]
             context = problem.get("ctx", {})

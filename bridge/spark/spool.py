@@ -239,7 +239,7 @@ class Spool:
         kept. Then `runs` includes their readers.
         """
         segments: dict[int, Segment] = {}
-        read: Segment | None = None
+        last_read: Segment | None = None
         names = self.place.names()
         runs = list(runs)
         if last is None:
@@ -265,17 +265,17 @@ class Spool:
             if last is not None and (segment.number > last or segment.run != _run_of(segment.number, runs)):
                 self.place.delete(name)
             elif name.endswith(READ_SUFFIX):
-                read = segment if read is None else max(read, segment)
+                last_read = segment if last_read is None else max(last_read, segment)
             else:
                 segments[segment.number] = segment
         with self._changed:
             self._segments = dict(sorted(segments.items()))
-            self._read = read
-            newest = max((*segments, 0 if read is None else read.number))
+            self._read = last_read
+            newest = max((*segments, 0 if last_read is None else last_read.number))
             self.last = max(newest, self.returned) if last is None else last
             self._size = sum(segment.size for segment in segments.values())
             self._changed.notify_all()
-        if read is not None and segments:
+        if last_read is not None and segments:
             self._forget_read()
         return runs
 
@@ -406,12 +406,12 @@ class Spool:
     def delete_through(self, number: int, *, keep_state: bool = False) -> None:
         """Delete the segments up to a number. `keep_state`: keep the newest segment for its metadata. Raises OSError."""
         with self._changed:
-            gone = [segment for segment in self._segments.values() if segment.number <= number]
-            for segment in gone:
+            segments = [segment for segment in self._segments.values() if segment.number <= number]
+            for segment in segments:
                 del self._segments[segment.number]
-            self._size -= sum(segment.size for segment in gone)
+            self._size -= sum(segment.size for segment in segments)
             self._changed.notify_all()
-        for segment in gone:
+        for segment in segments:
             if keep_state and segment.number == self.last:
                 os.rename(f"{self.place.path}/{segment.name}", f"{self.place.path}/{_read_name(segment)}")
                 self._read = segment

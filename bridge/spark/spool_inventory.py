@@ -84,9 +84,9 @@ class SpoolContents(msgspec.Struct, frozen=True):
     planned: int
 
 
-def messages_of(spools: Iterable[SpoolContents], read: Collection[str]) -> tuple[int, int]:
+def messages_of(spools: Iterable[SpoolContents], sources: Collection[str]) -> tuple[int, int]:
     """Return the messages in spools, and those of them whose queue or topic is not among those that are read."""
-    counts = [(spool.messages, 0 if spool.source in read else spool.messages) for spool in spools]
+    counts = [(spool.messages, 0 if spool.source in sources else spool.messages) for spool in spools]
     return sum(messages for messages, _ in counts), sum(unread for _, unread in counts)
 
 

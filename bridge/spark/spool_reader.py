@@ -78,9 +78,9 @@ class MessageSource(DataSource):
                 options = schema.fields[0].metadata.get(_TABLE_OPTIONS, {}) | options
         return self.CHECKED(Options(self.source(), options, self.READS, self.FOREIGN), part)
 
-    def write_options(self, known: Iterable[str], *, overwrite: bool = False, stream: bool = False) -> Options:
+    def write_options(self, names: Iterable[str], *, overwrite: bool = False, stream: bool = False) -> Options:
         """Return the options of a write. Raises OptionError."""
-        options = Options(self.source(), dict(self.options), known)
+        options = Options(self.source(), dict(self.options), names)
         if overwrite:
             raise OptionError(f"{self.source()} adds messages, and overwrites none: write with mode append")
         if stream:
@@ -339,13 +339,13 @@ class SpoolReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for source, filler in self._fillers.items():
             batch = self._batch.get(source, [])
             after = batch[-1].number if batch else filler.spool.first - 1
-            left = filler.spool.between(after, max(filler.spool.last, after), complete=False)
-            oldest = next((segment for segment in left if segment.rows), None)
+            segments = filler.spool.between(after, max(filler.spool.last, after), complete=False)
+            oldest = next((segment for segment in segments if segment.rows), None)
             since = None if oldest is None else datetime.fromtimestamp(oldest.time / 1000, UTC)
             backlog[source] = {
                 "messages": sum(segment.rows for segment in batch),
                 "bytes": sum(segment.size for segment in batch),
-                "waiting": sum(segment.rows for segment in left) + filler.depth,
+                "waiting": sum(segment.rows for segment in segments) + filler.depth,
                 "oldest": None if since is None else since.isoformat(timespec="milliseconds"),
             }
         return backlog
@@ -363,15 +363,15 @@ def _even(slices: list[Slice], count: int) -> list[list[Slice]]:
     parts: list[list[Slice]] = []
     pending = slices[::-1]
     for number in range(count):
-        wanted = total * (number + 1) // count - total * number // count
+        rows_needed = total * (number + 1) // count - total * number // count
         part = []
-        while wanted:
+        while rows_needed:
             path, segment, start, rows = pending.pop()
-            taken = min(rows, wanted)
-            part.append(Slice(path, segment, start, taken))
-            if taken < rows:
-                pending.append(Slice(path, segment, start + taken, rows - taken))
-            wanted -= taken
+            rows_taken = min(rows, rows_needed)
+            part.append(Slice(path, segment, start, rows_taken))
+            if rows_taken < rows:
+                pending.append(Slice(path, segment, start + rows_taken, rows - rows_taken))
+            rows_needed -= rows_taken
         parts.append(part)
     return parts
 
@@ -394,14 +394,14 @@ def max_task_bytes() -> int:
 
 def _embedded(slices: list[Slice], most: int) -> Iterator[Slices]:
     """Yield partitions that contain the rows of slices, each of at most `most` bytes. Raises RowTooLarge."""
-    wanted = min(most, _EMBEDDED_BYTES)
+    size_limit = min(most, _EMBEDDED_BYTES)
     part: list[Slice] = []
     contents: list[bytes] = []
     pending = slices[::-1]
     while pending:
         piece = pending.pop()
         content = slice_of(SpoolPlace(piece.path), piece.segment, piece.start, piece.rows)
-        if len(content) > wanted and (half := piece.rows // 2):
+        if len(content) > size_limit and (half := piece.rows // 2):
             pending += [piece._replace(start=piece.start + half, rows=piece.rows - half), piece._replace(rows=half)]
             continue
         if len(content) > most:
@@ -410,7 +410,7 @@ def _embedded(slices: list[Slice], most: int) -> Iterator[Slices]:
                 f" {most}; hint: put the spool into a directory that all workers reach and set embed to false, or raise"
                 " spark.rpc.message.maxSize"
             )
-        if part and sum(map(len, contents)) + len(content) > wanted:
+        if part and sum(map(len, contents)) + len(content) > size_limit:
             yield Slices(part, contents)
             part, contents = [], []
         part.append(piece)

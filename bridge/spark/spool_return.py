@@ -79,9 +79,9 @@ def put_back(
             )
         spool.place.write(RETURNING, b"")
         position.load()
-        put = _Put(connection, queue, same_context=not from_topic)
+        transfer = _Put(connection, queue, same_context=not from_topic)
         for segment in segments:
-            put.all(_publications(spool, segment, queue) if from_topic else _messages(spool, segment))
+            transfer.all(_publications(spool, segment, queue) if from_topic else _messages(spool, segment))
             position.save(str(segment.number).encode())
             connection.commit()
             spool.delete_through(segment.number, keep_state=from_topic)

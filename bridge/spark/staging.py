@@ -157,13 +157,13 @@ def delete_abandoned(parent: Path, prefix: str) -> None:
 def stage_rows(stage: str, identity: BatchIdentity, attempt: str, batches: Iterable[Any]) -> Staged:
     """Stage the rows of this task, unless the driver has begun to write the batch. Raises StageMissing, OSError."""
     partition = task.partition()
-    held: list[Any] = []
+    batches_read: list[Any] = []
     size = 0
     if not stage or not is_recorded(stage, identity):
         limit = MESSAGE_BYTES if stage else MAX_MESSAGE_BYTES
         batches = iter(batches)
         for batch in batches:
-            held.append(batch)
+            batches_read.append(batch)
             size += batch.nbytes
             if size > limit:
                 if not stage:
@@ -171,9 +171,9 @@ def stage_rows(stage: str, identity: BatchIdentity, attempt: str, batches: Itera
                         f"partition {partition} of {identity} has more than {limit >> 20} MiB of rows, and there is no"
                         f" staging directory for them; hint: {_HINT}"
                     )
-                return _staged_file(stage, identity, attempt, partition, chain(held, batches))
-    rows = sum(batch.num_rows for batch in held)
-    content = _stream_of(held) if rows else b""
+                return _staged_file(stage, identity, attempt, partition, chain(batches_read, batches))
+    rows = sum(batch.num_rows for batch in batches_read)
+    content = _stream_of(batches_read) if rows else b""
     return Staged(identity, StagedFile(partition, "", "", rows, size, zlib.crc32(content)), content)
 
 

@@ -181,14 +181,16 @@ class TopicAccess:
         """Return whether the client may publish to a topic. Reply topics are allowed: their code is checked later."""
         if self._publish is None:
             return True
-        known = self._known.get(topic)
-        if known is None:
-            known = topic.startswith(REPLY_TOPIC_PREFIX) or any(matches(pattern, topic) for pattern in self._publish)
+        is_allowed = self._known.get(topic)
+        if is_allowed is None:
+            is_allowed = topic.startswith(REPLY_TOPIC_PREFIX) or any(
+                matches(pattern, topic) for pattern in self._publish
+            )
             if len(topic) <= _REMEMBERED_LENGTH:
                 if len(self._known) >= _REMEMBERED:
                     self._known.clear()
-                self._known[topic] = known
-        return known
+                self._known[topic] = is_allowed
+        return is_allowed
 
     def subscribes_like(self, other: TopicAccess) -> bool:
         """Return whether both have the same rules for subscriptions."""

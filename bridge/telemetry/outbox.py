@@ -97,8 +97,8 @@ class Outgoing(Delivery):
         self.times_sent += dup
         properties = self.properties
         if properties is not None and properties.message_expiry_interval is not None and self.transmission is not None:
-            left = message_expiry_interval(self.transmission)
-            properties = msgspec.structs.replace(properties, message_expiry_interval=left)
+            seconds = message_expiry_interval(self.transmission)
+            properties = msgspec.structs.replace(properties, message_expiry_interval=seconds)
         protocol.publish(self.field, self.payload, self.qos, self.retain, dup, packet_id, properties)
 
 
@@ -568,7 +568,7 @@ class Outbox:
 
     def _forget(self, transmission: Transmission) -> None:
         """Free the packet identifier of a message that was not sent after all."""
-        self.withdraw_sent(lambda sent: sent is transmission)
+        self.withdraw_sent(lambda entry: entry is transmission)
 
     def _qos(self, transmission: Transmission) -> int:
         """Return the QoS with which a waiting message will be sent.
@@ -744,26 +744,26 @@ class Outbox:
         self.held = self.held or room <= 0
         return max(0, min(self.in_flight.room, room) - len(self.backlog.messages))
 
-    def withdraw_waiting(self, wanted: Callable[[Transmission], bool]) -> list[tuple[int, Transmission]]:
+    def withdraw_waiting(self, is_wanted: Callable[[Transmission], bool]) -> list[tuple[int, Transmission]]:
         """Remove the selected waiting messages and return them with their packet identifiers, 0 if undecided."""
         decided = {} if self.identifiers is None else self.identifiers.decided
-        taken = [
-            (decided.get(transmission.msg_number, 0), transmission) for transmission in self.backlog.withdraw(wanted)
+        transmissions = [
+            (decided.get(transmission.msg_number, 0), transmission) for transmission in self.backlog.withdraw(is_wanted)
         ]
-        self._release(taken)
-        return taken
+        self._release(transmissions)
+        return transmissions
 
-    def withdraw_sent(self, wanted: Callable[[Transmission], bool]) -> list[tuple[int, Transmission]]:
+    def withdraw_sent(self, is_wanted: Callable[[Transmission], bool]) -> list[tuple[int, Transmission]]:
         """Remove the selected unacknowledged messages and return them with their packet identifiers."""
-        taken: list[tuple[int, Transmission]] = []
+        transmissions: list[tuple[int, Transmission]] = []
         for packet_id, outgoing in list(self.in_flight.deliveries.items()):
             transmission = outgoing.transmission
-            if transmission is None or not wanted(transmission):
+            if transmission is None or not is_wanted(transmission):
                 continue
             self.in_flight.free((packet_id,))
-            taken.append((packet_id, transmission))
-        self._release(taken)
-        return taken
+            transmissions.append((packet_id, transmission))
+        self._release(transmissions)
+        return transmissions
 
     def _release(self, withdrawn: Iterable[tuple[int, Transmission]]) -> None:
         if self.identifiers is not None:
@@ -772,12 +772,12 @@ class Outbox:
 
     def pending(self) -> list[Transmission]:
         """Return all messages for this client that are still on the transmission queue."""
-        held = [
+        transmissions = [
             delivery.transmission
             for delivery in self.in_flight.deliveries.values()
             if delivery.transmission is not None
         ]
-        return held + list(self.backlog)
+        return transmissions + list(self.backlog)
 
 
 def _as_published(transmission: Transmission) -> bool:

@@ -356,9 +356,9 @@ class Session:
             if self.outbox.requests is not None:
                 records.update(self.outbox.requests.changes())
         if self.outbox.unsaved:
-            sent = self._sent_record()
+            sent_record = self._sent_record()
             self.outbox.unsaved = False
-            records[sent.key] = sent
+            records[sent_record.key] = sent_record
         return self.take_identifiers(records, saves_all)
 
     def take_identifiers(self, records: dict[StateKey, StateRecord | None], saves_all: bool = False) -> Chunk | None:
@@ -566,11 +566,11 @@ class Session:
             for packet_id, outgoing in outbox.in_flight.deliveries.items()
             if outgoing.phase in (Phase.RELEASING, Phase.AWAITING_PUBCOMP)
         ]
-        sent = outbox.keys_of_sent()
+        keys = outbox.keys_of_sent()
         return SentRecord(
             self.client_id,
             released,
-            sent=sent,
+            sent=keys,
             connected=self.connected,
             expiryInterval=self.expiry_interval,
             expiresAt=self.expires_at,
@@ -583,14 +583,16 @@ class Session:
             network=self.network,
             mqUser=self.identity.user.decode("utf-8", "replace"),
             epoch=self.epoch if outbox.release is None else "",
-            version=VERSION if sent and isinstance(sent[0], bytes) else SESSION_VERSION,
+            version=VERSION if keys and isinstance(keys[0], bytes) else SESSION_VERSION,
         )
 
     def _left(self) -> list[tuple[str, str]]:
         """Return the shares that it has left and has unacknowledged messages of."""
         if self.left:
-            held = {transmission.client_id for transmission in self.outbox.pending()}
-            self.left = {name: data for name, data in self.left.items() if name in held and name not in self.shares}
+            client_ids = {transmission.client_id for transmission in self.outbox.pending()}
+            self.left = {
+                name: data for name, data in self.left.items() if name in client_ids and name not in self.shares
+            }
         return list(self.left.items())
 
     def restore(self, record: SessionRecord, now: float) -> None:

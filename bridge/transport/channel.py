@@ -277,10 +277,10 @@ class Channel:
 
     def abort(self) -> int:
         """Close the remaining connections immediately and return their number."""
-        left = list(self.connections)
-        for connection in left:
+        connections = list(self.connections)
+        for connection in connections:
             connection.abort()
-        return len(left)
+        return len(connections)
 
 
 def _networks(proxies: Sequence[str]) -> list[Network | None]:

@@ -209,11 +209,11 @@ class WebSocketLayer:
         if not self._seen and not data.startswith(b"G"):
             raise LayerError("it did not send an HTTP request, with which a WebSocket begins")
         # Process frames that arrive with the request after the response: the protocol would treat the connection as open.
-        seen, self._seen = self._seen, (self._seen + data)[-len(_END) + 1 :]
-        end = (seen + data).find(_END)
+        tail, self._seen = self._seen, (self._seen + data)[-len(_END) + 1 :]
+        end = (tail + data).find(_END)
         if end < 0:
             return self._payloads(data)
-        end += len(_END) - len(seen)
+        end += len(_END) - len(tail)
         return self._payloads(data[:end]) + self._payloads(data[end:])
 
     def _payloads(self, data: bytes) -> bytes:
@@ -408,13 +408,13 @@ class ProxyLayer:
             return data
         data = self._begun + data
         try:
-            read = read_proxy_header(data)
+            parsed = read_proxy_header(data)
         except ProxyHeaderError as error:
             raise LayerError(str(error)) from None
-        if read is None:
+        if parsed is None:
             self._begun = data
             return b""
-        header, length = read
+        header, length = parsed
         self._begun = b""
         on_header, self._on_header = self._on_header, None
         on_header(header)

@@ -335,19 +335,19 @@ class QueueReader(SpoolFiller):
             if not rows:
                 since = put_time(batch[0].md.PutDate, batch[0].md.PutTime)
                 milliseconds = int(time.time() * 1000) if since is None else since // 1000
-            messages = [(got.md, got.data) for got in batch]
+            messages = [(message.md, message.data) for message in batch]
             # The queue manager works on the next request meanwhile.
             batches.append(self._converter.submit(record_batch, self._queue, messages, self._schema))
             rows += len(batch)
-            size += sum(len(got.data) for got in batch)
+            size += sum(len(message.data) for message in batch)
             options = msgspec.structs.replace(options, Options=_TAKE)
         return [batch.result() for batch in batches], size, milliseconds
 
     def _replace_state(self, state: SpoolState) -> None:
         assert self._state is not None
         mark = state_mark(self.spool.id)
-        taken = self._state.take(mark)
-        if taken is None or msgspec.msgpack.decode(taken, type=SpoolState) != self._last_state:
+        former = self._state.take(mark)
+        if former is None or msgspec.msgpack.decode(former, type=SpoolState) != self._last_state:
             raise ReaderSuperseded(
                 f"another process has continued spool {self.spool.place.path} of queue {self._queue}"
             )
@@ -393,10 +393,10 @@ def patiently(attempt: Callable[[], Result]) -> Result:
 def _states(queue: StateQueue) -> list[SpoolState]:
     """Return all state messages of spools on a queue."""
     states = []
-    for got in queue.browse():
-        if got.md.CorrelId[:4] == STATE_MARK:
+    for message in queue.browse():
+        if message.md.CorrelId[:4] == STATE_MARK:
             with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):
-                states.append(msgspec.msgpack.decode(got.data, type=SpoolState))
+                states.append(msgspec.msgpack.decode(message.data, type=SpoolState))
     return states
 
 
@@ -436,8 +436,8 @@ def recover(spool: Spool, states: StateQueue) -> SpoolState | None:
     """
 
     def found() -> SpoolState | None:
-        if (got := next(states.browse(state_mark(spool.id)), None)) is not None:
-            return msgspec.msgpack.decode(got.data, type=SpoolState)
+        if (message := next(states.browse(state_mark(spool.id)), None)) is not None:
+            return msgspec.msgpack.decode(message.data, type=SpoolState)
         if not spool.is_unused:
             raise _no_state(spool)
         return None

@@ -252,16 +252,16 @@ class SpoolSubscriber(SpoolFiller):
 
     def _new(self, items: Sequence[Received], received: frozenset[int]) -> list[Received]:
         """Return the publications that become rows."""
-        session, seen, new = self._recorded_session, set(received), []
+        session, packet_ids, new = self._recorded_session, set(received), []
         for item in items:
             publication = item.publication
             if publication.qos == 2:
                 # A publication of a session that was lost may still wait here to be taken.
                 current = item.generation >= session
-                if publication.packet_id in (seen if current else self._earlier):
+                if publication.packet_id in (packet_ids if current else self._earlier):
                     continue
                 if current:
-                    seen.add(publication.packet_id)
+                    packet_ids.add(publication.packet_id)
             new.append(item)
         return new
 

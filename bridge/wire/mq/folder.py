@@ -315,9 +315,9 @@ def _scan(text: str, leaf: Callable[[str, dict[str, str], int], Any]) -> tuple[d
             value = children or leaf(between, attributes, bracket - len(between))
             if children and _is_nil(attributes):
                 raise _ScanError(bracket, f"element {name} is nil, yet has elements")
-            closed = name
+            name_closed = name
             name, attributes, children = path.pop()
-            _add(children, closed, value)
+            _add(children, name_closed, value)
             continue
         tag = _OPENING.match(text, bracket)
         if tag is None:

@@ -106,8 +106,10 @@ class Layout:
         Raises MalformedHeader if the buffer is too short, or if there is another StrucId.
         """
         if len(buffer) - offset < self.length:
-            left = max(len(buffer) - offset, 0)
-            raise MalformedHeader(self.name, offset, f"the structure is {self.length} bytes long, {left} are left")
+            length_left = max(len(buffer) - offset, 0)
+            raise MalformedHeader(
+                self.name, offset, f"the structure is {self.length} bytes long, {length_left} are left"
+            )
         struc_id, *values = self._structs[byte_order].unpack_from(buffer, offset)
         if struc_id != self.struc_id:
             raise MalformedHeader(self.name, offset, f"StrucId is {struc_id!r}, not {self.struc_id!r}")
@@ -207,8 +209,8 @@ def detect_byte_order(structure: str, buffer: Buffer, offset: int, versions: Seq
         return "little"
     if int.from_bytes(field, "big") in versions:
         return "big"
-    known = " or ".join(map(str, versions))
-    raise MalformedHeader(structure, offset + 4, f"Version is {known} in neither byte order: {field.hex()}")
+    version_names = " or ".join(map(str, versions))
+    raise MalformedHeader(structure, offset + 4, f"Version is {version_names} in neither byte order: {field.hex()}")
 
 
 def byte_order_of(encoding: int, structure: str, offset: int = 0) -> ByteOrder:

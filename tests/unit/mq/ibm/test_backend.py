@@ -155,7 +155,7 @@ async def acknowledge_all(manager: QueueManager, fault: Fault, removers: int) ->
 async def test_records_of_packet_identifiers_do_not_wait_for_removals(queue_manager: QueueManager) -> None:
     """Messages wait for these records (`bridge.telemetry.packet_identifiers`)."""
     connections: list[tuple[str, BreakableConnection]] = []
-    backend = await opened(queue_manager, NONE, made=connections)
+    backend = await opened(queue_manager, NONE, connections=connections)
     gate = threading.Event()
     for purpose, connection in connections:
         if purpose == "poller":
@@ -295,7 +295,7 @@ async def test_a_topic_that_is_refused_again_and_again_costs_one_repeated_unit_o
     assert connection.command("DEFINE TOPIC(SHUT) TOPICSTR('t/shut') PUB(DISABLED)")[0].ok
     connection.disconnect()
     connections: list[tuple[str, BreakableConnection]] = []
-    backend = await opened(queue_manager, NONE, asynchronous=True, made=connections)
+    backend = await opened(queue_manager, NONE, asynchronous=True, connections=connections)
     (publisher,) = (connection for purpose, connection in connections if purpose == "publisher")
     repeated = Counted(publisher, "backout")
     for number in range(5):

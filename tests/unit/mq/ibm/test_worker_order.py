@@ -21,7 +21,7 @@ async def test_a_connection_that_is_lost_while_idle_is_made_again_without_traffi
 ) -> None:
     """And a clean session's subscriber gets what is published then (findings, A)."""
     connections: list[tuple[str, BreakableConnection]] = []
-    backend = await opened(queue_manager, NONE, made=connections, probe_interval=0.02)
+    backend = await opened(queue_manager, NONE, connections=connections, probe_interval=0.02)
     came: list[Any] = []
     backend.start(came.extend)
     await subscribed(backend, "dev", "t/#")
@@ -39,7 +39,7 @@ async def test_nothing_is_published_before_the_subscriptions_stand_again(queue_m
     """All connections are lost; the publisher is back first. What it puts then, clean sessions would never get."""
     connections: list[tuple[str, BreakableConnection]] = []
     gate = threading.Event()
-    backend = await opened(queue_manager, NONE, made=connections)
+    backend = await opened(queue_manager, NONE, connections=connections)
     came: list[Any] = []
     backend.start(came.extend)
     await subscribed(backend, "dev", "t/#")
@@ -67,7 +67,7 @@ async def test_a_subscription_that_the_queue_manager_still_holds_is_made_when_it
 ) -> None:
     """MQRC_SUB_ALREADY_EXISTS (2432) is what a half-open connection leaves behind."""
     connections: list[tuple[str, BreakableConnection]] = []
-    backend = await opened(queue_manager, NONE, made=connections, probe_interval=0.02)
+    backend = await opened(queue_manager, NONE, connections=connections, probe_interval=0.02)
     await subscribed(backend, "dev", "t/#")
     (ghost,) = (connection for kind, connection in connections if kind == "subscriptions")
     ghost.cut()
@@ -82,7 +82,7 @@ async def test_a_subscription_that_is_refused_for_good_costs_its_client_the_conn
     queue_manager: QueueManager,
 ) -> None:
     connections: list[tuple[str, BreakableConnection]] = []
-    backend = await opened(queue_manager, NONE, made=connections, probe_interval=0.02)
+    backend = await opened(queue_manager, NONE, connections=connections, probe_interval=0.02)
     dropped: list[tuple[str, str, int]] = []
     backend.on_dropped = lambda *what: dropped.append(what)
     await subscribed(backend, "dev", "shut/x")
