@@ -85,7 +85,7 @@ def configured(
         places["channels", 0, "port"] = "--port"
         changes["channels"] = [base.channels[0].model_copy(update={"port": port}), *base.channels[1:]]
     configuration = base.model_copy(update=changes)
-    configuration.locate(base.file, places)
+    configuration.locate(base.file, places, base.notes)
     if port is not None and (conflicts := clashes(configuration)):
         text = "; ".join(f"expected {clash.expected}, found {clash.found}" for clash in conflicts)
         raise Failure(f"--port {port}: {text}", WRONG_USAGE)

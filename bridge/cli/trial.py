@@ -43,8 +43,8 @@ def try_mapping(
         Path | None,
         option(
             "FILE",
-            "For a mapping to MQTT: file with the message, as `mqbridge mq get --json` (or -o json, jsonl or yaml)"
-            " prints it, or its bytes with headers.",
+            "File with the message, as `mqbridge mq get --json` (or -o json, jsonl or yaml) or `mqbridge dlq export`"
+            " prints it, or its bytes with headers. For a mapping to MQ: a publication.",
         ),
     ] = None,
     request: Annotated[
@@ -73,7 +73,8 @@ def try_mapping(
     samples: Annotated[
         Path | None,
         option(
-            "FILE", "File with many payloads, each of them a line (--each-line), or for a mapping to MQTT messages."
+            "FILE",
+            "File with many messages, as of --message, or with many payloads, each of them a line (--each-line).",
         ),
     ] = None,
     steps: Annotated[
@@ -84,10 +85,11 @@ def try_mapping(
     """Apply a mapping to a message, without a queue manager, and print the result.
 
     For a mapping to MQ, describe the publication (--topic, --payload and so on). The command prints the message. For a
-    mapping to MQTT, give the message (--message). The command prints the publication.
+    mapping to MQTT, give the message (--message). The command prints the publication. A dead-lettered publication can be
+    given as --message, too.
 
-    With --samples, the command applies the mapping to each payload in a file, and prints a summary and the failures: a test
-    of a mapping with recorded messages.
+    With --samples, the command applies the mapping to each payload or message in a file, and prints a summary and the
+    failures: a test of a mapping with recorded messages.
 
     Exit status 1 if the mapping rejects a message, which would then be dead-lettered. 3 if the mapping does not take the
     message.
@@ -105,13 +107,42 @@ def try_mapping(
     from bridge.mapping.rule import ToMqRule
 
     if isinstance(trial.rule, ToMqRule):
-        of_message = (message, request, format, ccsid, encoding)
-        if topic is None or any(value is not None for value in of_message):
+        reads_messages = message is not None or (samples is not None and not each_line)
+        if request is not None or (topic is None and not reads_messages):
             raise Failure(
-                f"mapping {mapping} is a mapping to MQ: it requires --topic instead of --message", WRONG_USAGE
+                f"mapping {mapping} is a mapping to MQ: it requires --topic TOPIC, or --message FILE with a publication",
+                WRONG_USAGE,
             )
-        if samples is not None and not each_line:
-            raise Failure(f"mapping {mapping} is a mapping to MQ: --samples requires --each-line", WRONG_USAGE)
+        if topic is not None and samples is not None and not each_line:
+            raise Failure("--topic with --samples requires --each-line", WRONG_USAGE)
+        of_publication = (
+            qos,
+            retain,
+            client_id,
+            user,
+            properties,
+            response_topic,
+            correlation_data,
+            content_type,
+            expiry,
+        )
+        of_message = (format, ccsid, encoding)
+        if any(of_publication if reads_messages else of_message):
+            what = (
+                "--format, --ccsid and --encoding are" if not reads_messages else "other options than --topic are not"
+            )
+            raise Failure(f"mapping {mapping} is a mapping to MQ: {what} for messages in a file", WRONG_USAGE)
+        if reads_messages:
+            if samples is not None:
+                sample_messages = messages_in(samples, format, ccsid, encoding)
+                _print_results(partial(_put_to, trial, partial(trial.received, sample)) for sample in sample_messages)
+                return
+            assert message is not None
+            source_message = message_in(message, format, ccsid, encoding)
+            messages = _made(mapping, steps, lambda done: trial.messages(trial.received(source_message, topic), done))
+            _print_messages(messages, splits=trial.splits)
+            return
+        assert topic is not None
         described = topic  # for the type checker, in the function below
 
         def publication_of(payload: bytes) -> Publication:
@@ -134,7 +165,8 @@ def try_mapping(
                 raise Failure(f"--user: {error}", WRONG_USAGE, hint=hint) from error
 
         if samples is not None:
-            _print_results(partial(_put_to, trial, publication_of(line)) for line in samples.read_bytes().splitlines())
+            lines = samples.read_bytes().splitlines()
+            _print_results(partial(_put_to, trial, partial(publication_of, line)) for line in lines)
             return
         publication = publication_of(body or b"")
         _print_messages(
@@ -174,9 +206,9 @@ def try_mapping(
     _print_publications(trial.rule.config.destination.link, results, splits=trial.splits)
 
 
-def _put_to(trial: Trial, publication: Publication) -> list[str]:
+def _put_to(trial: Trial, publication: Callable[[], Publication]) -> list[str]:
     """Return the destinations of the messages of a publication. Raises NotTaken or Unmappable."""
-    destinations = [mapped.destination for mapped in trial.messages(publication)]
+    destinations = [mapped.destination for mapped in trial.messages(publication())]
     return [f"topic {to.name}" if to.is_topic else f"queue {to.name}" for to in destinations]
 
 

@@ -1,4 +1,4 @@
-"""Recommendations for valid but questionable settings, for `mqbridge check`."""
+"""Recommendations for valid but questionable or obsolete settings, for `mqbridge check`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from bridge.config.models import Configuration
 
 
 def advice(configuration: Configuration) -> Iterator[str]:
-    """Yield a line for each setting that is valid but questionable."""
+    """Yield a line for each setting that is valid but questionable or obsolete."""
+    yield from configuration.notes
     yield from _insecure(configuration)
     if not configuration.channels:
         yield "no channel: no MQTT client can connect"

@@ -456,7 +456,8 @@ SUFFIXES = (".yaml", ".yml")
 
 #: Sections that may be a list of files -> singular noun for error messages.
 _LISTED = {"mappings": "mapping", "pipelines": "pipeline"}
-_NOT_HERE = "the standard profile as it is shipped, because it cannot be set (write attributes: in a mapping instead)"
+_NOT_STANDARD = "exactly the standard profile, because it cannot be changed (write attributes: in a mapping instead)"
+_HAS_NO_EFFECT = "standard has no effect: it states the defaults (hint: delete it)"
 
 
 def load(path: Path, examine: Examine | None = None, text: str | None = None) -> Configuration:
@@ -483,7 +484,7 @@ def load(path: Path, examine: Examine | None = None, text: str | None = None) ->
     problems += [collection.clash_problem(clash) for clash in conflicts]
     if problems:
         raise ConfigurationError(collection.in_order(problems))
-    configuration.locate(path, collection.places())
+    configuration.locate(path, collection.places(), collection.notes)
     return configuration
 
 
@@ -601,6 +602,8 @@ class Collection:
         """The whole configuration, with the mappings, pipelines, links and tables of all files."""
         self.problems: list[ConfigurationMistake] = list(self._main.problems)
         """Mistakes that are not visible in the values: duplicate names, paths that do not exist, unreadable files."""
+        self.notes: list[str] = []
+        """Lines about keys that are valid, but have no effect."""
         self._files = [self._main.file]
         # (section, name) of a mapping, pipeline or link -> the file that contains it, and its location there.
         self._places: dict[Location, tuple[SourceFile, Location]] = {}
@@ -697,8 +700,10 @@ class Collection:
             if key not in MappingFile.model_fields:
                 self.problems.append(source.key_problem((key,), key_expectation(key, MappingFile)))
             elif key == "standard":
-                if not is_standard(value):
-                    self._tell(source, (key,), _NOT_HERE)
+                if is_standard(value):
+                    self.notes.append(f"{source.key_place((key,))}: {_HAS_NO_EFFECT}")
+                else:
+                    self._tell(source, (key,), _NOT_STANDARD)
             elif isinstance(value, dict):
                 self._merge(key, value, source, (key,))
             elif isinstance(value, list) and key in _LISTED:
@@ -771,4 +776,4 @@ class MappingFile(Section):
     pipelines: dict[PipelineName, PipelineConfig] = Field(default_factory=dict)
     """Pipelines by name, as in the configuration file."""
     standard: StandardProfile | None = None
-    """The standard profile, as in `mappings/standard.yaml`. It documents the defaults and cannot be changed."""
+    """Obsolete. The default attributes of mappings, which cannot be changed. Any other value is a mistake."""

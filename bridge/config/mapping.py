@@ -1,7 +1,7 @@
 """Mappings: YAML rules that move messages between MQ queues or topics and MQTT topics.
 
 A mapping has `from`, `to` and attributes. Its attributes depend on which side is MQTT. Missing keys have the values of the
-standard profile (integration tables, `mappings/standard.yaml`).
+standard profile (docs/reference/standard-profile.md).
 """
 
 import math

@@ -5,7 +5,7 @@ bind no port. An invalid value raises `pydantic.ValidationError`, whose message 
 `bridge.config.document.load` raises `ConfigurationError` instead, with the position in the file.
 """
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Literal, Self
@@ -169,9 +169,15 @@ class PasswordCacheConfig(Section):
 class ConfigurationOrigin:
     """The origins of the values of a configuration. All origins are equal, so that configurations compare by their values."""
 
-    def __init__(self, file: Path | None = None, places: Mapping[Location, str] = MappingProxyType({})) -> None:
+    def __init__(
+        self,
+        file: Path | None = None,
+        places: Mapping[Location, str] = MappingProxyType({}),
+        notes: Sequence[str] = (),
+    ) -> None:
         self.file = file
         self.places = places
+        self.notes = notes
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, ConfigurationOrigin)
@@ -256,9 +262,14 @@ class Configuration(Section):
         """Location of a value -> its place, such as `bridge.yaml:7`, or the option of the command line that set it."""
         return self._origin.places
 
-    def locate(self, file: Path | None, places: Mapping[Location, str]) -> None:
-        """Set the file, and the places of the values."""
-        self._origin = ConfigurationOrigin(file, places)
+    @property
+    def notes(self) -> Sequence[str]:
+        """Lines about keys of the files that are valid, but have no effect."""
+        return self._origin.notes
+
+    def locate(self, file: Path | None, places: Mapping[Location, str], notes: Sequence[str] = ()) -> None:
+        """Set the file, the places of the values, and the notes about the files."""
+        self._origin = ConfigurationOrigin(file, places, notes)
 
     @property
     def control_socket_path(self) -> Path | None:

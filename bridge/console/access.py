@@ -66,9 +66,9 @@ class Login(msgspec.Struct, eq=False):
     began: float
     #: time of the last request with user interaction
     seen: float
-    #: time at which the credentials expire, by the clock of the logins; None if they do not expire
+    #: time at which the credentials expire, by the clock of the logins, or None if they do not expire
     until: float | None = None
-    #: the token; None for a login with user and password
+    #: the token, or None for a login with user and password
     token: Token | None = None
     #: the authentication that checked user and password
     authentication: ChannelAuthentication | None = None
@@ -110,7 +110,7 @@ class Logins:
         return identifier
 
     def find(self, identifier: str, *, by_hand: bool = True) -> Login | None:
-        """Return the login with an identifier; None if there is none or it has expired.
+        """Return the login with an identifier, or None if it is unknown or has expired.
 
         Only requests with user interaction (`by_hand`) extend a login.
         """
@@ -200,7 +200,7 @@ class Access:
         return bool(self._config.authentication)
 
     async def who(self, request: Request) -> Who | None:
-        """Return who sent a request; None without credentials. Raises Problem for an unknown token."""
+        """Return the sender of a request, or None without credentials. Raises Problem for an unknown token."""
         address = address_of(request)
         header = request.headers.get("authorization")
         if header is not None:
@@ -222,7 +222,7 @@ class Access:
         return self._login(request, by_hand=False) is not None
 
     def _bearer(self, header: str) -> Token | None:
-        """Return the token that an Authorization header shows; None if it is unknown."""
+        """Return the token in an Authorization header, or None if it is unknown."""
         scheme, _, token_text = header.partition(" ")
         if scheme.lower() != "bearer" or self._tokens is None:
             return None

@@ -125,7 +125,7 @@ def _report(problem: Callable[[Any], RequestProblem]) -> Callable[[Request, Exce
 
 
 def _http_problem(error: HTTPException) -> RequestProblem:
-    titles = {404: "There is no such page", 405: "This page cannot be used with this method"}
+    titles = {404: "This page does not exist", 405: "This page cannot be used with this method"}
     title = titles.get(error.status_code, HTTPStatus(error.status_code).phrase)
     detail = [] if error.status_code in titles else [error.detail]
     return RequestProblem(error.status_code, title, detail, dict(error.headers or {}))
@@ -303,7 +303,7 @@ def _is_response(endpoint: Endpoint) -> bool:
 
 # Headers and files ---------------------------------------------------------------------------------------------------
 
-#: Source: OWASP Secure Headers Project; CSP level 3. No Strict-Transport-Security, which would apply to all ports of a host.
+#: Source: OWASP Secure Headers Project, CSP level 3. No Strict-Transport-Security, which would apply to all ports of a host.
 HEADERS: Final = {
     "Content-Security-Policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self';"

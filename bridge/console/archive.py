@@ -44,10 +44,10 @@ class ArchiveQuery(msgspec.Struct):
 class ArchivePage(msgspec.Struct, kw_only=True):
     """The report of a time range."""
 
-    #: blank if there is no archive
+    #: blank without an archive
     directory: str
     report: Report | None = None
-    #: why there is no report
+    #: the reason if the report is missing
     problem: str = ""
 
     @property
@@ -95,7 +95,7 @@ async def archive(visit: Visit, query: ArchiveQuery) -> ArchivePage:
     if directory is None:
         return ArchivePage(directory="")
     page = ArchivePage(directory=str(directory))
-    # An archive may be large: there is no report without a time range.
+    # An archive may be large, so a report needs a time range.
     if options := query.options():
         result = await _reports.report(directory, options)
         if isinstance(result, Report):

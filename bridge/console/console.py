@@ -61,7 +61,7 @@ class Done(msgspec.Struct, frozen=True):
 
     lines: list[str]
     ok: bool = True
-    #: the page to show next; blank for the page with the form
+    #: the page to show next, or blank for the page with the form
     to: str = ""
     #: HTTP status for programs
     status: int = 200
@@ -192,7 +192,7 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     operates: bool = False
     #: a request of an application: its fields are in the query, and its body is a payload
     of_application: bool = False
-    #: the question to ask before a change; `{}` stands for the selected names
+    #: the question to ask before a change. `{}` stands for the selected names
     question: str = ""
 
     @property
@@ -388,7 +388,7 @@ def short(text: str, most: int = _SHORT) -> str:
 
 
 def count(value: float | None) -> str:
-    """Return a number with thousands separators; "–" if it is unknown."""
+    """Return a number with thousands separators, or "–" if it is unknown."""
     if value is None:
         return "–"
     return f"{value:,.1f}" if isinstance(value, float) and value != int(value) else f"{int(value):,}"
@@ -403,7 +403,7 @@ def size(value: float) -> str:
 
 
 def rate(value: float | None) -> str:
-    """Return a rate per second; "–" if it is unknown."""
+    """Return a rate per second, or "–" if it is unknown."""
     return count(value if value is None else round(value, 1))
 
 

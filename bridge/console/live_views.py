@@ -195,7 +195,7 @@ class LiveView:
             self._show(Seen("end", f"The view ends: {error}"))
         except Exception as error:
             log.exception("MQB9205E console: a live view failed")
-            self._show(Seen("end", f"The view ends: {type(error).__name__}; the log of the bridge contains the reason"))
+            self._show(Seen("end", f"The view ends: {type(error).__name__}. The log of the bridge contains the reason"))
         else:
             self._show(Seen("end", "The view has ended"))
 
@@ -224,7 +224,7 @@ class LiveView:
             if count <= SHOWN:
                 self._show(self._seen(message))
             elif count > TOO_MANY:
-                text = f"The view ends: more than {TOO_MANY:,} messages a second match {self._filter}; use a narrower filter"
+                text = f"The view ends: more than {TOO_MANY:,} messages a second match {self._filter}. Use a narrower filter"
                 self._show(Seen("notice", text))
                 return
 

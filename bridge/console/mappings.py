@@ -85,14 +85,14 @@ async def trial(visit: Visit, query: TrialQuery) -> TrialPage:
     """Describe a mapping."""
     config = visit.console.configuration.mappings.get(query.name)
     if config is None:
-        raise RequestProblem(404, f"There is no mapping {query.name}")
+        raise RequestProblem(404, f"Mapping {query.name} does not exist")
     description = effective_yaml({"mappings": {query.name: config}}).splitlines()
     return TrialPage(name=query.name, to_mq=isinstance(config, ToMqMapping), description=description)
 
 
 @routes.form("/mappings/try", "trial.html")
 async def try_mapping(visit: Visit, form: TrialForm) -> TrialPage:
-    """Return what a mapping makes of a message. Nothing is put or published."""
+    """Return the result of a mapping for a message. Nothing is put or published."""
     page = await trial(visit, form)
     page.outcome = await asyncio.to_thread(_outcome, visit.console.configuration, form)
     return page

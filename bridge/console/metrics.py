@@ -62,7 +62,7 @@ async def health(access: BridgeAccess, request: Request) -> Response:
 async def readiness(access: BridgeAccess, may_read: MayRead, request: Request) -> Response:
     """Answer 200 if clients are served, otherwise 503 with the reasons, one per line. A standby bridge is not ready.
 
-    The current problems follow for those who may read metrics.
+    With the right to read metrics, the current problems follow.
     """
     try:
         async with asyncio.timeout(TURN_TIMEOUT):

@@ -50,7 +50,7 @@ class Overview(msgspec.Struct, kw_only=True):
 
     status: answers.BridgeStatus
     channels: list[answers.ChannelStatus]
-    #: the queues with messages for clients and dead letters; empty if the queue manager does not answer
+    #: the queues with messages for clients and dead letters. Empty if the queue manager does not answer
     queues: list[answers.QueueRow]
     #: None if the bridge stands by
     history: answers.History | None
@@ -120,7 +120,7 @@ async def overview(visit: Visit, query: OverviewQuery) -> Overview:
         async with asyncio.timeout(QUEUES_TIMEOUT):
             page.queues = await visit.ask(requests.ListQueues(roles=True))
     except (NotRunning, RequestProblem, TimeoutError):
-        pass  # a standby bridge answers only the first request; a queue manager may be unavailable
+        pass  # a standby bridge answers only the first request, and a queue manager may be unavailable
     return page
 
 

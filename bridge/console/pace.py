@@ -38,7 +38,7 @@ class Pace:
     def __init__(self) -> None:
         #: time of the next turn, by the clock of the event loop
         self._next = 0.0
-        #: by client network, the requests that wait; the network whose turn is next comes first
+        #: by client network, the requests that wait. The network whose turn is next comes first
         self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
         self._timer: asyncio.TimerHandle | None = None
 

@@ -254,7 +254,7 @@ class AdminPort:
         if self._config.authentication:
             ways.append("with a user and password of admin.authentication")
         if not ways:
-            return "nobody can log in to the console: neither admin.token_file nor admin.authentication is configured"
+            return "logins to the console are disabled: neither admin.token_file nor admin.authentication is configured"
         return f"log in to the console {', or '.join(ways)}"
 
     async def stop(self) -> None:

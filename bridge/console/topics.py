@@ -23,7 +23,7 @@ ROWS: Final = 200
 class TopicsQuery(msgspec.Struct):
     """A part of the topic tree."""
 
-    #: the parent topic, which may be blank; absent for the root
+    #: the parent topic, which may be blank. Absent for the root
     below: str | None = None
     #: start after this name
     after: str | None = None

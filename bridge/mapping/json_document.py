@@ -51,11 +51,11 @@ def _position_of(error: BaseException, data: bytes) -> int | None:
         return int(match[1])
     if _TRUNCATED in str(error):
         return len(data.rstrip())
-    if isinstance(error, UnicodeDecodeError):  # its position is that in a text
-        try:
-            data.decode()
-        except UnicodeDecodeError as first:
-            return first.start
+    # The parser reports text that is not UTF-8 with a position in that text, or with none.
+    try:
+        data.decode()
+    except UnicodeDecodeError as first:
+        return first.start
     return None
 
 

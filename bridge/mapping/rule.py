@@ -561,6 +561,8 @@ class ToMqRule:
         elif self._payload_type == "json":
             _ = scope.document  # raises Unmappable for invalid JSON
         if self._record is not None:
+            if scope.steps is not None:
+                scope.steps.append(("document for the record", body_text(payload)))
             return self._record.record_of(payload, self._ccsid, self._encoding)
         return in_ccsid(payload, self._ccsid)
 

@@ -17,6 +17,7 @@ from bridge.mapping.rates import LeftOut
 from bridge.mapping.rule import Rule, ToMqRule, ToMqttRule, published_qos, received_qos, rule_of
 from bridge.mapping.topic_pattern import pattern_of
 from bridge.mqtt.packets import PublishProperties
+from bridge.telemetry.conversion import publication_of
 from bridge.telemetry.headers import TEXT_PROPERTIES
 from bridge.telemetry.identity import USER_IDENTIFIER_LENGTH, fits_user_identifier
 from bridge.telemetry.message import CCSID_UTF8, MappedMessage, Message, Publication, Unmappable
@@ -82,6 +83,14 @@ class Trial(msgspec.Struct, frozen=True):
                 user_property=(*properties.items(),),
             ),
         )
+
+    def received(self, message: Message, topic: str | None = None) -> Publication:
+        """Return the publication that a message is. `topic` overrides its topic. Raises NotTaken or Unmappable."""
+        publication = publication_of(message, topic=topic)
+        if not publication.topic:
+            hint = "(hint: --topic, and --each-line for payloads)"
+            raise NotTaken(f"the message is not a publication, because it contains no topic {hint}")
+        return publication
 
     def message(self, body: bytes, format_: str | None, ccsid: int | None, encoding: int | None = None) -> Message:
         """Return the message with a body. If the mapping reads records, a JSON object becomes one. Raises Unmappable."""

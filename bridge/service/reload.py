@@ -152,7 +152,7 @@ def _relocated(configuration: Configuration, before: Configuration, after: Confi
     places |= {location: place for location, place in after.places.items() if location[0] in applied}
     # Values of the command line apply until they change in the file.
     places |= {location: place for location, place in before.places.items() if place.startswith("--")}
-    configuration.locate(after.file, places)
+    configuration.locate(after.file, places, after.notes)
     return configuration
 
 

@@ -571,13 +571,13 @@ class ApplicationProtocol(Conversation):
     def _work(self, request: bytes) -> None:
         try:
             verb = self._decoder.decode(request)
-        except (msgspec.ValidationError, UnicodeDecodeError) as error:
-            if not self._is_connected:
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            # msgspec raises UnicodeDecodeError for text that is not UTF-8, and DecodeError since 0.23.
+            is_field = isinstance(error, (msgspec.ValidationError, UnicodeDecodeError)) or "UTF-8" in str(error)
+            if not self._is_connected or not is_field:
                 raise Malformed(str(error)) from error
             # The request is complete, and the requests after it can be read: only this one is rejected.
             raise MQError(cmqc.MQRC_UNEXPECTED_ERROR, f"the request has an invalid field: {error}") from error
-        except msgspec.DecodeError as error:
-            raise Malformed(str(error)) from error
         if isinstance(verb, remote.ConnectCall):
             if verb.version != remote.PROTOCOL_VERSION:
                 raise MQError(

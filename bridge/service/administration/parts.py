@@ -44,10 +44,17 @@ TIMEOUT: Final = 30.0
 _STOP_TIMEOUT: Final = 5.0
 
 
-def refusal_of(queue_manager: str, error: MQError | TooMany) -> Refused:
-    """Return the exception for a request to a queue manager that failed."""
-    is_lost = isinstance(error, MQError) and error.reason in LOST
-    return (Unavailable if is_lost else Refused)(f"queue manager {queue_manager}: {error}")
+async def answer_of(host: Host, answer: Awaitable[T]) -> T:
+    """Return the answer of a queue manager. Raises Refused."""
+    try:
+        async with asyncio.timeout(TIMEOUT):
+            return await answer
+    except TimeoutError as error:
+        text = f"the queue manager did not answer within {TIMEOUT:g} s. The operation may still be performed"
+        raise Unavailable(text) from error
+    except (MQError, TooMany) as error:
+        is_lost = isinstance(error, MQError) and error.reason in LOST
+        raise (Unavailable if is_lost else Refused)(f"queue manager {host.name}: {error}") from error
 
 
 class QueueManagerConnection:
@@ -75,14 +82,7 @@ class QueueManagerConnection:
         self._waiting += 1
         call = asyncio.get_running_loop().run_in_executor(self._thread, self._run, work, repeatable)
         call.add_done_callback(self._ended)
-        try:
-            async with asyncio.timeout(TIMEOUT):
-                return await asyncio.shield(call)
-        except TimeoutError as error:
-            text = f"the queue manager did not answer within {TIMEOUT:g} s; the operation may still be performed"
-            raise Unavailable(text) from error
-        except MQError as error:
-            raise refusal_of(self._host.name, error) from error
+        return await answer_of(self._host, asyncio.shield(call))
 
     def _ended(self, call: asyncio.Future[T]) -> None:
         self._waiting -= 1

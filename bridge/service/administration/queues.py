@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Final, TypeVar
 
@@ -38,11 +38,10 @@ from bridge.administration.requests import (
 from bridge.mapping.message_view import MessageView, body_text, descriptor, fields
 from bridge.mq.dead_letter import characters, content_of, seconds_of
 from bridge.mq.dead_letter_queue import DeadLetterQueue
-from bridge.mq.host import TooMany
 from bridge.mq.mqi import MQOD, Connection, GetOptions, Got, MQError
 from bridge.mqtt.topics import topic_filter_error
 from bridge.service.administration.access import check_topic
-from bridge.service.administration.parts import Parts, refusal_of
+from bridge.service.administration.parts import Parts, answer_of
 from bridge.telemetry.message import Message
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD, MQXQH, RFH2
@@ -97,27 +96,22 @@ async def list_topics(parts: Parts, request: ListTopics) -> list[TopicNode]:
     if request.below is not None and (error := topic_filter_error(request.below or "/")) is not None:
         raise Invalid(f"{request.below!r} is not a valid topic: {error}")
     rows = min(max(request.rows, 1), MOST_ROWS)
-    return await _asked(parts, parts.host.topic_inquiry.below(request.below, request.after, rows))
+    return await answer_of(parts.host, parts.host.topic_inquiry.below(request.below, request.after, rows))
 
 
 async def show_topic(parts: Parts, request: ShowTopic) -> TopicDetails:
     if (error := topic_filter_error(request.topic_filter)) is not None:
         raise Invalid(f"{request.topic_filter!r} is not a valid topic filter: {error}")
     rows = min(max(request.rows, 1), MOST_ROWS)
-    return await _asked(parts, parts.host.topic_inquiry.details(request.topic_filter, rows, request.payloads))
-
-
-async def _asked(parts: Parts, answer: Awaitable[T]) -> T:
-    try:
-        return await answer
-    except (MQError, TooMany) as error:
-        raise refusal_of(parts.host.name, error) from error
+    return await answer_of(parts.host, parts.host.topic_inquiry.details(request.topic_filter, rows, request.payloads))
 
 
 async def list_subscriptions(parts: Parts, request: ListSubscriptions) -> SubscriptionPage:
     if (error := topic_filter_error(request.topic_filter)) is not None:
         raise Invalid(f"topic filter {request.topic_filter[:100]!r} is not valid: {error}")
-    details = await _asked(parts, parts.host.topic_inquiry.details(request.topic_filter, MOST_ROWS, payloads=False))
+    details = await answer_of(
+        parts.host, parts.host.topic_inquiry.details(request.topic_filter, MOST_ROWS, payloads=False)
+    )
     text = request.search.casefold()
 
     def matches(subscription: TopicSubscription) -> bool:

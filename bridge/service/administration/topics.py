@@ -23,10 +23,10 @@ from bridge.mapping.topic_pattern import pattern_of
 from bridge.mapping.trial import NotTaken, trial_of
 from bridge.mq.inquiries import TopicDetails, TopicSubscription
 from bridge.mq.message_consumer import mapping_of
-from bridge.mq.mqi import Connection, MQError
+from bridge.mq.mqi import Connection
 from bridge.mqtt.topics import matches, topic_filter_error
 from bridge.service.administration.access import check_topic, explain_access, topic_object_rule
-from bridge.service.administration.parts import ROWS_AT_A_TURN, Parts, refusal_of
+from bridge.service.administration.parts import ROWS_AT_A_TURN, Parts, answer_of
 from bridge.service.administration.queues import rows_of_queue
 from bridge.telemetry.message import Unmappable
 from bridge.telemetry.subscription import PUBLICATION_QUEUE, delivered_qos, subscription_qos
@@ -64,10 +64,7 @@ async def list_publishers(parts: Parts, request: ListPublishers) -> PublisherPag
 async def route_topic(parts: Parts, request: RouteTopic) -> TopicRoute:
     check_topic(request.topic)
     rows = min(max(request.rows, 1), MOST_ROWS)
-    try:
-        details = await parts.host.topic_inquiry.details(request.topic, rows, payloads=False)
-    except MQError as error:
-        raise refusal_of(parts.host.name, error) from error
+    details = await answer_of(parts.host, parts.host.topic_inquiry.details(request.topic, rows, payloads=False))
     mappings = await asyncio.to_thread(_mappings, parts.configuration, request)
     states = {status.name: str(status.state) for status in parts.mappings.statuses()}
     for mapping in mappings:

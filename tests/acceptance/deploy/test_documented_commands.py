@@ -1,8 +1,9 @@
-"""The commands of README, tutorial and how-to pages, in their order, with the output that the pages show.
+"""Tests of the commands on README, tutorial and how-to pages: they run, and print the output of the page.
 
-tests/helpers/documented_commands.py describes the marks of commands that are not run. The page on TLS has tests of its own
-(test_tls_and_client_code.py), which also try what the page says must fail. On pages about IBM MQ, the queue manager is the
-stand-in, `runmqsc` is `mqbridge mqsc run`, and `have` signs a certificate request. `systemctl` starts and stops the bridge.
+tests/helpers/documented_commands.py describes the marks of commands that are not run. The page on TLS has its own tests
+(test_tls_and_client_code.py), which also try the commands that must fail. So has the page of mapping examples
+(test_mapping_examples.py). On pages about IBM MQ, the queue manager is the stand-in, `runmqsc` is `mqbridge mqsc run`, and
+`have` signs a certificate request. `systemctl` starts and stops the bridge.
 """
 
 from __future__ import annotations
@@ -508,7 +509,7 @@ def test_the_quick_start(reader: Reader) -> None:
 
 
 def test_all_blocks_are_run_or_marked_with_a_reason() -> None:
-    tested = {*SCENES, "README", "tls"}
+    tested = {*SCENES, "README", "mapping-examples", "tls"}
     for page in PAGES:
         for block in blocks(page):
             assert not block.is_command or block.reason or page.stem in tested, f"{page}:{block.line}"

@@ -88,6 +88,27 @@ def test_something_is_wrong(invoke: Any, authority: Authority, config: str, spoi
 
 
 @pytest.mark.parametrize(
+    ("admin", "message"),
+    [
+        ("", "admin.applications: no application can connect without admin.port"),
+        ("port: 0, token_file: {0}/lines, ", "admin.applications.app: {0}/lines has no line `app:application:TOKEN`"),
+        (
+            "port: 0, token_file: {0}/missing, ",
+            "admin.applications.app: {0}/missing has no line `app:application:TOKEN`",
+        ),
+    ],
+)
+def test_applications_that_cannot_connect(invoke: Any, authority: Authority, admin: str, message: str) -> None:
+    lines = authority.directory / "lines"
+    lines.write_text("app:change:sixteen-characters\nother:application:sixteen-characters\n")
+    lines.chmod(0o600)
+    config = f"admin: {{{{{admin}applications: {{{{app: {{{{mq_user: app}}}}}}}}}}}}\n"
+    result = checked(invoke, authority, config)
+    assert result.exit_code == 1
+    assert message.format(authority.directory) in result.stderr
+
+
+@pytest.mark.parametrize(
     ("channel", "noted"),
     [
         ("address: 0.0.0.0, authentication: [{{method: anonymous}}]", True),

@@ -218,8 +218,14 @@ def test_payload_from_a_file(attempt: Any, tmp_path: Path) -> None:
             "no mapping nothing in the configuration (plant, copy, bare, commands, far, exact, fast, ask, answer,"
             " fields, device, prices)",
         ),
-        (("plant",), 2, "mapping plant is a mapping to MQ: it requires --topic instead of --message\n"),
-        (("plant", "--topic", "a", "--message", "f"), 2, "mapping plant is a mapping to MQ: it requires --topic"),
+        (("plant",), 2, "mapping plant is a mapping to MQ: it requires --topic TOPIC, or --message FILE with a"),
+        (
+            ("plant", "--message", "f", "--qos", 1),
+            2,
+            "mapping plant is a mapping to MQ: other options than --topic are",
+        ),
+        (("plant", "--topic", "a", "--ccsid", 37), 2, "mapping plant is a mapping to MQ: --format, --ccsid and"),
+        (("plant", "--topic", "a", "--message", "missing"), 1, "missing: No such file or directory\n"),
         (("commands", "--message", "f", "--property", "a=b"), 2, "--property cannot be combined with --message"),
         (("commands", "--payload", "1", "--qos", 1), 2, "mapping commands is a mapping to MQTT: --qos, --retain,"),
         (("commands",), 2, "mapping commands is a mapping to MQTT: it requires --message FILE or --payload TEXT\n"),
@@ -413,6 +419,45 @@ def test_the_value_after_each_step(attempt: Any, arguments: tuple[str, ...], ste
     assert all(line.startswith(("mqbridge: error: ", "it would be")) for line in lines[len(steps) :])
 
 
+RECORD = """\
+       01  READING.
+           05  DEVICE  PIC X(4).
+           05  CELSIUS PIC S9(3)V9 COMP-3.
+"""
+
+
+def test_the_document_of_a_record_is_a_step(invoke: Any, tmp_path: Path) -> None:
+    (tmp_path / "reading.cpy").write_text(RECORD)
+    file = tmp_path / "bridge.yaml"
+    record = "type: record, copybook: reading.cpy, ccsid: 273"
+    file.write_text(f"""\
+mappings:
+  there:
+    from: {{mqtt: t}}
+    to: {{queue: Q}}
+    payload: {{{record}, drop: [$.x]}}
+    attributes: {{rfh2: false, reply_to_queue: 'R.{{$.device}}', msg_id: '{{$.device}}'}}
+  back: {{from: {{queue: Q}}, to: {{mqtt: 'b/{{$.device}}'}}, payload: {{{record}, transform: {{f: "{{$.celsius}}"}}}}}}
+""")
+
+    def steps(*arguments: str) -> list[str]:
+        return str(invoke("try", *arguments, "--steps", "--config", file).stderr).splitlines()
+
+    document = '{"device":"D7","celsius":-3.5}'
+    assert steps("there", "--topic", "t", "--payload", document.replace("}", ',"x":1}')) == [
+        "to.queue: Q",
+        f"document for the record: {document}",
+        "payload: 00000000  c4 f7 40 40 00 03 5d                             |..@@..]|",
+        "attributes.msg_id: " + b"D7".hex().ljust(48, "0"),
+        "attributes.reply_to_queue: R.D7",
+    ]
+    assert steps("back", "--payload", document) == [
+        f"document of the record: {document}",
+        "to.mqtt: b/D7",
+        'payload: {"f":-3.5}',
+    ]
+
+
 # Samples ---------------------------------------------------------------------------------------------------------------
 
 SAMPLES = b"""{"id": "a", "t": 1}
@@ -469,10 +514,35 @@ def test_samples_of_messages(attempt: Any, tmp_path: Path) -> None:
     assert "1 to topic d/2" in result.stdout
 
 
+def published(topic: str, body: str) -> str:
+    """A publication as `mqbridge mq get --json` prints it."""
+    header = {"folders": {"mqps": {"Top": topic}, "mqtt": {"clientId": "d7", "qos": "1"}}}
+    return json.dumps({"md": {"Format": "MQHRF2"}, "rfh2": [header], "body": body}) + "\n"
+
+
+def test_publications_in_files(attempt: Any, tmp_path: Path) -> None:
+    file = tmp_path / "message.json"
+    file.write_text(published("readings", '{"id": "a", "t": 1}'))
+    result = attempt("fields", "--message", file)
+    assert result.stdout.startswith("put to queue PLANT.A\n") and "folders.mqtt.clientId d7" in result.stdout
+    other = attempt("fields", "--message", file, "--topic", "other")
+    assert (other.exit_code, other.stderr) == (
+        NOT_FOUND,
+        "mqbridge: error: mapping fields does not take the message: topic other does not match readings\n",
+    )
+    file.write_text("".join(published("readings", line) for line in ('{"id": "a", "t": 1}', '{"id": "b", "t": "x"}')))
+    result = attempt("fields", "--samples", file)
+    assert result.exit_code == 1
+    assert result.stdout.startswith("2 samples: 1 mapped, 0 not taken, 1 rejected\n")
+    file.write_bytes(b"21.5")
+    result = attempt("fields", "--message", file)
+    assert result.exit_code == NOT_FOUND and "is not a publication, because it contains no topic" in result.stderr
+
+
 @pytest.mark.parametrize(
     ("arguments", "why"),
     [
-        (("fields", "--topic", "t", "--samples", "x"), "--samples requires --each-line"),
+        (("fields", "--topic", "t", "--samples", "x"), "--topic with --samples requires --each-line"),
         (("fields", "--topic", "t", "--each-line"), "--each-line requires --samples"),
         (("fields", "--topic", "t", "--samples", "x", "--payload", "y"), "cannot be combined"),
         (("device", "--message", "m", "--samples", "x"), "cannot be combined"),

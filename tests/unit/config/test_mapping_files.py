@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from bridge.config.document import SourceFile, StandardProfile, load
+from bridge.config.advice import advice
+from bridge.config.document import load
 from bridge.config.models import Configuration
 from bridge.config.problems import Clash, ConfigurationError
 
@@ -150,7 +151,7 @@ def test_a_mistake_has_its_file(tmp_path: Path) -> None:
         ),
         (
             {"bridge": "mappings: [a.yaml]", "a": "standard: {to_mq: {priority: 4}}"},
-            "a.yaml:1:11: standard: expected the standard profile as it is shipped, because it cannot be set (write"
+            "a.yaml:1:11: standard: expected exactly the standard profile, because it cannot be changed (write"
             " attributes: in a mapping instead), found a mapping",
         ),
     ],
@@ -181,13 +182,13 @@ def test_what_examines_mappings_is_told_in_its_place(tmp_path: Path) -> None:
     ]
 
 
-STANDARD = Path(__file__).parents[3] / "mappings" / "standard.yaml"
+STANDARD = Path(__file__).parent / "data" / "standard-0.2.0.yaml"
 
 
-def test_the_standard_profile_is_what_the_models_have() -> None:
-    assert StandardProfile.model_validate(SourceFile(STANDARD).values["standard"]) == StandardProfile()
-
-
-def test_the_standard_profile_may_lie_among_mapping_files(tmp_path: Path) -> None:
-    file = written(tmp_path, bridge=f"mappings: [{STANDARD}]")
-    assert load(file) == Configuration()
+def test_check_notes_that_a_stated_standard_profile_has_no_effect(tmp_path: Path) -> None:
+    configuration = load(written(tmp_path, bridge=f"mappings: [{STANDARD}]"))
+    assert configuration == Configuration()
+    assert list(configuration.notes) == [
+        f"{STANDARD}:7: standard has no effect: it states the defaults (hint: delete it)"
+    ]
+    assert configuration.notes[0] in list(advice(configuration))

@@ -22,6 +22,7 @@ KNOWN = (
     "a known key (queue_manager, channels, channel_authentication, transmission_queue, links, mappings, tables, pipelines,"
     " spark, control_socket, limits, password_cache, archive, log, audit_log, client_history, admin or traces)"
 )
+APPLICATIONS = "admin:\n  port: 1\n  applications:\n    "
 LISTENER = "queue_manager:\n  listener:\n    "
 
 VALUES = {
@@ -55,6 +56,21 @@ VALUES = {
         "3:5: queue_manager.listener.host: expected a known key (allow_anonymous_remote, password_file, authentication,"
         " address, port, tls, max_connections, max_connections_per_address or failed_connects), found 'host'"
     ),
+    APPLICATIONS + "bad name: {mq_user: app}": (
+        "4:5: admin.applications.'bad name': expected the name of an application: 1 to 20 letters, digits, '.', '_' or '-',"
+        " found 'bad name'"
+    ),
+    APPLICATIONS
+    + "app: {}": "4:10: admin.applications.app.mq_user: expected this key, which has no default, found nothing",
+    APPLICATIONS + "app: {mq_user: app, call_timeout: 1 h}": (
+        "4:39: admin.applications.app.call_timeout: expected a duration from 100 ms to 10 min (a number of seconds, or a"
+        " number with ms, s, min, h or d), found '1 h'"
+    ),
+    APPLICATIONS + "a: {mq_user: a, requests: 60}\n    b: {mq_user: b, requests: 41}": (
+        "4:5: admin.applications: expected applications with at most 100 `requests` together, not 101 (`requests` is 20 by"
+        " default), found a mapping"
+    ),
+    'admin: {operators: ["a b"]}': "1:21: admin.operators[0]: expected a user name without blanks, found 'a b'",
     "queue_manager: {type: ibm, name: Q, mode: bindings}\nlimits: {waiting_full: refuse}": (
         "2:24: limits.waiting_full: expected dead-letter, end-session or drop-oldest, because IBM MQ refuses no"
         " publication for this (but for MAXDEPTH), found 'refuse'"

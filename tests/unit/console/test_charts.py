@@ -103,7 +103,7 @@ async def test_a_view_that_too_much_comes_for_ends() -> None:
     async with asyncio.timeout(PATIENCE):
         async for event in views.topic("anna", "flood/#", True, lambda: True).body_iterator:
             output += event if isinstance(event, bytes) else str(event).encode()
-    assert b"use a narrower filter" in output
+    assert b"Use a narrower filter" in output
     assert output.count(b"event: message") <= 200
     assert b"event: end" in output
     await views.stop()

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from bridge.administration.answers import AccessDecision, TopicRoute
-from bridge.administration.protocol import Answer, Request, result_of
+from bridge.administration.protocol import Answer, Request, Unavailable, result_of
 from bridge.administration.requests import ClearTopic, ExplainAccess, ListPublishers, Publish, RouteTopic
 from bridge.config.models import Configuration
+from bridge.mq.host import Host
 from bridge.mqtt.packets import Publish as PublishPacket
 from bridge.service import topic_publishers
+from bridge.service.administration import parts
 from bridge.service.lifecycle import Bridge
 from bridge.service.topic_publishers import MAX_CLIENTS, MAX_FILTERS
 from tests.helpers.raw_client import RawClient
@@ -205,3 +207,9 @@ async def test_what_a_user_may_publish(
         assert text in decision.rules[-1].text
         assert all(rule.permits for rule in decision.rules[:-1])
         assert "no channel" in await refused(bridge, ExplainAccess(channel="NONE", user="x", topic="t"))
+
+
+async def test_a_silent_queue_manager_is_unavailable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parts, "TIMEOUT", 0.01)
+    with pytest.raises(Unavailable, match=r"did not answer within 0\.01 s"):
+        await parts.answer_of(cast(Host, None), asyncio.get_running_loop().create_future())
