@@ -139,8 +139,10 @@ def try_mapping(
                 return
             assert message is not None
             source_message = message_in(message, format, ccsid, encoding)
-            messages = _made(mapping, steps, lambda done: trial.messages(trial.received(source_message, topic), done))
-            _print_messages(messages, splits=trial.splits)
+            mapped_messages = _made(
+                mapping, steps, lambda done: trial.messages(trial.received(source_message, topic), done)
+            )
+            _print_messages(mapped_messages, splits=trial.splits)
             return
         assert topic is not None
         described = topic  # for the type checker, in the function below
