@@ -142,6 +142,7 @@ class PcfAdministration:
                 response.text(cmqc.MQCA_TOPIC_STRING),
                 response.text(cmqcfc.MQCACF_SUB_USER_DATA),
                 response.number(cmqcfc.MQIACF_DURABLE_SUBSCRIPTION) == cmqc.MQSUB_DURABLE_YES,
+                response.text(cmqcfc.MQCACF_DESTINATION),
             )
             for response in responses
         ]

@@ -157,17 +157,18 @@ class Destinations:
         return queue or None
 
     def _subscription_queue(self, mapping: str) -> str:
-        """Return the queue of a mapping's subscription, "" if it has none or DISPLAY SUB is not authorized."""
-        for name in names(mapping):
-            quoted = name.replace("'", "''")
-            try:
-                responses = self._connection.command(f"DISPLAY SUB('{quoted}') DEST")
-            except MQError as error:
-                raise_if_lost(error)
-                return ""  # not authorized: use the MQDLH
-            for response in responses:
-                for row in response.objects if response.ok else ():
-                    return str(row.get("DEST", ""))
+        """Return the queue of a mapping's subscription, "" if it has none. Raises NoDestination."""
+        try:
+            for name in names(mapping):
+                for subscription in self._connection.subscriptions(name):
+                    return subscription.destination
+        except MQError as error:
+            raise_if_lost(error)
+            if mapping not in self._sources:
+                return ""  # use the MQDLH
+            raise NoDestination(
+                f"the subscription of mapping {mapping} cannot be inquired ({error}): name a queue by --to"
+            ) from error
         return ""
 
 

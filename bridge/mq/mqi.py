@@ -317,12 +317,13 @@ def get_or_none(connection: Connection, handle: int, options: GetOptions) -> Got
 
 
 class SubscriptionEntry(msgspec.Struct, frozen=True, array_like=True):
-    """A subscription of the queue manager: SubName, complete topic string, SubUserData, and whether it is durable."""
+    """A subscription of the queue manager. The topic string is complete, `destination` is the name of its queue."""
 
     name: str
     topic_string: str
     user_data: str
     durable: bool
+    destination: str
 
 
 class CommandResponse(msgspec.Struct, kw_only=True):

@@ -45,7 +45,7 @@ from bridge.wire.mq import MQLONG, MQMD
 LENGTH = struct.Struct(">I")
 #: The socket of a queue manager, in its data directory.
 SOCKET_NAME = "mqbridge.sock"
-PROTOCOL_VERSION = 8
+PROTOCOL_VERSION = 9
 
 #: TCP keep-alive: seconds of silence before the first probe, seconds between probes, and unanswered probes at most.
 _IDLE: Final = 30

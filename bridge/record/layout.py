@@ -182,8 +182,7 @@ def _record_of(records: Sequence[Declaration], record: str | None) -> Declaratio
     titles = ", ".join(record.title for record in records)
     if record is None:
         if len(records) > 1:
-            why = f"the copybook has {len(records)} records: {titles} (hint: select one with the option record)"
-            raise LayoutError(("record",), why)
+            raise LayoutError(("record",), f"the copybook has {len(records)} records; hint: record: one of {titles}")
         return records[0]
     for declaration in records:
         if declaration.name == record.upper():

@@ -18,6 +18,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGES = (
     ROOT / "README.md",
     ROOT / "docs" / "tutorial.md",
+    ROOT / "docs" / "tutorial-ibm-mq.md",
     *sorted((ROOT / "docs" / "how-to").glob("*.md")),
 )
 _BLOCK = re.compile(

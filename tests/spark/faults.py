@@ -1,4 +1,4 @@
-"""Faults of the embedded queue manager: an action is executed at the n-th verb of an application."""
+"""Faults at the door of the embedded queue manager: something happens when an application asks for the n-th verb."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from bridge.wire import cmqc
 
 
 class Fault:
-    """A fault: at the `count`-th request that `wanted` selects, `action` is called before the request (or after it).
+    """One fault: at the `count`-th request that `wanted` wants, `action` is done, before the request is (or after).
 
-    Then the connection breaks, as if the process had ended.
+    Then the connection breaks, which is how a queue manager sees the end of a process.
     """
 
     def __init__(
@@ -46,9 +46,9 @@ class Fault:
 
 @contextmanager
 def fault(application: str, *faults: Fault) -> Iterator[list[str]]:
-    """Within the block, faults affect the connections of an application. Yield the verbs that it requested.
+    """While in it, faults happen to connections of an application; gives the verbs that it asked for.
 
-    A fault at any verb of a batch counts as a fault before (or after) the whole batch.
+    Of a batch of verbs, a fault at any of them counts as one before (or after) the whole batch.
     """
     verbs: list[str] = []
     work = ApplicationProtocol._work
@@ -67,7 +67,7 @@ def fault(application: str, *faults: Fault) -> Iterator[list[str]]:
         try:
             if struck.after:
                 work(self, request)
-        finally:  # a verb may also fail
+        finally:  # a verb may also be refused
             if struck.action is not None:
                 struck.action(_process(self))
             self.abort()
@@ -78,21 +78,21 @@ def fault(application: str, *faults: Fault) -> Iterator[list[str]]:
 
 
 def _singles(verb: str, request: list[Any]) -> list[tuple[str, list[Any]]]:
-    """Return the verbs in a batch of verbs, or any other verb itself."""
+    """The verbs that a batch of verbs does; any other verb as it is."""
     if verb != "pipeline":
         return [(verb, request)]
     return [(kind, arguments) for kind, *arguments in request[0]]
 
 
 def _process(conversation: ApplicationProtocol) -> int:
-    """Return the process at the other end of a connection."""
+    """Process at the other end of a connection."""
     assert conversation._transport is not None
     connection = conversation._transport.get_extra_info("socket")
     return int(struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0])
 
 
 def kill_driver(process: int) -> None:
-    """Kill a driver: Python, and its JVM, which has a separate process group."""
+    """Kills a driver: Python, and its JVM, which has a process group of its own."""
     python = psutil.Process(process)
     for one in (*python.children(), python):
         one.kill()
@@ -102,17 +102,17 @@ def kill_driver(process: int) -> None:
 
 
 def is_taken(request: list[Any]) -> bool:
-    """Return whether a verb is MQGET of a reader that removes a message."""
+    """MQGET of a reader that takes a message off its queue."""
     options = request[1]
     return bool(options.get("Options", 0) & cmqc.MQGMO_SYNCPOINT) and "CorrelId" not in options
 
 
 def is_marker(request: list[Any]) -> bool:
-    """Return whether a verb is MQPUT of a writer's own data."""
+    """MQPUT of what a writer keeps for itself."""
     md = request[1][1]
     return bool(md.get("CorrelId", b"").startswith(b"SPK"))
 
 
 def is_state(request: list[Any]) -> bool:
-    """Return whether a verb is MQPUT of the state of a query, which is in each unit of work of a writer."""
+    """MQPUT of the state of a query, which is in each unit of work of a writer."""
     return bool(request[1][1].get("CorrelId", b"").startswith(b"SPKB"))

@@ -1,4 +1,4 @@
-"""The Java that Spark uses."""
+"""Which Java Spark runs on."""
 
 from __future__ import annotations
 

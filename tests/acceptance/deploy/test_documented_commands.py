@@ -89,6 +89,8 @@ class Reader:
         self.devices: list[LineProcess] = []
         #: Packages for IBM MQ and Spark sessions need processes of their own.
         self.has_processes = False
+        #: a command that prints a line for each subscription
+        self.subscriptions = "mqbridge mqsc display SUB(*) -o name"
         for path in (*DIRECTORIES, "/bin"):
             (directory / path[1:]).mkdir(parents=True)
         for name in ("mosquitto_pub", "mosquitto_sub"):  # with the port of the bridge in place of 1883
@@ -128,7 +130,7 @@ class Reader:
             elif block.language == "console" and not block.reason:
                 for command in block.commands():
                     self.type(command, f"{page.name}:{block.line}")
-            elif block.language == "text" and page.stem == "tutorial":  # printed by mosquitto_sub
+            elif block.language == "text" and page.stem.startswith("tutorial"):  # printed by mosquitto_sub
                 for line in block.text.splitlines():
                     self.devices[-1].line_where(line.__eq__)
 
@@ -235,7 +237,7 @@ class Reader:
                 second.line_where(lambda line: "MQB0017I" in line)
 
     def _subscriptions(self) -> int:
-        _, names, _ = self.run("mqbridge mqsc display SUB(*) -o name")
+        _, names, _ = self.run(self.subscriptions)
         return len(names.splitlines())
 
     def stop(self) -> None:
@@ -401,6 +403,17 @@ def empty_queue_manager(reader: Reader) -> None:
     reader.install("have", 'exec openssl x509 -req -in "$1" -CA ca.pem -CAkey ca.key -CAcreateserial -out "$6"\n')
 
 
+def container_with_a_queue_manager(reader: Reader) -> None:
+    """The stand-in for the container of the page: user `app` needs the password of the page, and authorities count."""
+    reader.write("users", "app:passw0rd\n")
+    host = QueueManagerProcess(reader.directory / "qm1", name="QM1", authorities="enforced")
+    queue_manager(reader, host.listen(f"password_file: {reader.directory}/users"))
+    reader.env["MQI_STANDIN"] = ""
+    reader.subscriptions = "echo 'DISPLAY SUB(*)' | runmqsc QM1"
+    reader.replace("localhost(1414)", f"localhost({host.port})")
+    reader.install("podman", 'test "$1 $2 $3" = "exec -i qm1" && shift 3 && exec "$@"\n')
+
+
 def standby(reader: Reader) -> None:
     """The configuration files of two hosts. The second bridge starts after the first one, and stands by."""
     program("curl")
@@ -433,6 +446,7 @@ SCENES: dict[str, Callable[[Reader], None]] = {
     "applications": applications,
     "archive": archive,
     "tutorial": lambda reader: None,
+    "tutorial-ibm-mq": container_with_a_queue_manager,
     "console": console,
     "data-lake": lake,
     "device-developer": service_with_tls,
@@ -487,16 +501,20 @@ def a_wrong_password_is_rejected_as_the_page_says(reader: Reader, page: Path) ->
     assert re.search(r"^admin:change:\S+$", (reader.directory / "data" / "admin.tokens").read_text(), re.M)
 
 
-def test_the_quick_start(reader: Reader) -> None:
+@pytest.mark.parametrize("shell", ["bash -m -c", "zsh -f -i -c"])
+def test_the_quick_start(shell: str, reader: Reader) -> None:
     """Its blocks are typed into one shell, after the command that starts the bridge."""
+    command = shell.split()
+    program(command[0])
     page = blocks(ROOT / "README.md")
     (start,) = [block for block in page if block.text.startswith("$ make run\n")]
-    for command in start.commands():
-        reader.type(command, "README")
+    for start_command in start.commands():
+        reader.type(start_command, "README")
     script = "\n".join(block.text for block in page if block.language == "sh")
+    assert "#" not in script.replace("'plant/#'", ""), "an interactive zsh does not know comments"
     (expected,) = [block.text for block in page if block.language == "text"]
     done = subprocess.run(
-        ["bash", "-m", "-c", reader.here(script)],
+        [*command, reader.here(script)],
         cwd=reader.directory,
         env=reader.env,
         capture_output=True,
@@ -506,6 +524,17 @@ def test_the_quick_start(reader: Reader) -> None:
     )
     lines = done.stdout.splitlines()
     assert [line for line in lines if "(QoS" in line] == expected.splitlines(), done.stdout + done.stderr
+
+
+def test_the_first_mapping_of_the_readme_puts_to_the_queue_that_the_mqsc_defines(reader: Reader) -> None:
+    page = blocks(ROOT / "README.md")
+    (config,) = [block.text for block in page if block.language == "yaml"]
+    (mqsc,) = [block.text for block in page if block.language == "mqsc"]
+    (payload,) = re.findall(r"publishes `([^`]+)`", (ROOT / "README.md").read_text(encoding="utf-8"))
+    reader.write("bridge.yaml", config)
+    queue = mqsc.strip().removeprefix("DEFINE QLOCAL(").removesuffix(")")
+    command = f"mqbridge try readings -c bridge.yaml --topic plant/readings --payload '{payload}'"
+    reader.type(Command(command, [f"put to queue {queue}"]), "README")
 
 
 def test_all_blocks_are_run_or_marked_with_a_reason() -> None:

@@ -1,4 +1,4 @@
-"""Dead letters of mappings: the MQDLH, followed by the unchanged message."""
+"""What mappings put to the dead-letter queue: the MQDLH, and behind it the message byte for byte."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def letters(mq: Workplace) -> str:
 
 @pytest.fixture
 def got(app: Application, other: Application, source: str) -> Any:
-    """Return a message that a mapping has received."""
+    """A message that a mapping has taken."""
     other.put(
         source,
         BODY,
@@ -84,7 +84,7 @@ def test_the_complete_message_follows_the_mqdlh(
 
 
 @pytest.mark.smoke
-def test_the_default_dead_letter_queue_is_that_of_the_queue_manager(
+def test_without_a_name_it_is_the_queue_that_the_queue_manager_names(
     mq: Workplace, app: Application, other: Application, letters: str, got: Any
 ) -> None:
     mq.alter(DEADQ=letters)
@@ -114,7 +114,7 @@ def test_a_message_is_not_lost_if_the_dead_letter_queue_rejects_it(
 
 
 @pytest.mark.smoke
-def test_a_message_too_long_for_the_dead_letter_queue_stays_on_its_queue(
+def test_a_message_too_long_for_the_dead_letter_queue_stays_where_it_is(
     mq: Workplace, app: Application, other: Application, source: str, got: Any
 ) -> None:
     letters = mq.queue(f"MAXMSGL({LENGTH + 1})")

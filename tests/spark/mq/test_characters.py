@@ -1,4 +1,4 @@
-"""MQCHAR fields as text: each byte is preserved."""
+"""MQCHAR fields as text: every byte comes back, whatever it is."""
 
 from __future__ import annotations
 

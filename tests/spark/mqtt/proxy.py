@@ -1,4 +1,4 @@
-"""A proxy between a client and a broker that runs an action at the n-th packet of a type from the client."""
+"""Between a client and a broker: something happens when the client sends the n-th packet of a kind."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PUBLISH, PUBACK, PUBREC, PUBCOMP, SUBSCRIBE = 3, 4, 5, 7, 8
 
 
 class Proxy(Relay):
-    """Forward to a broker. `at` specifies an action, which is run once."""
+    """Hands on to a broker; `at` says when what happens, once."""
 
     def __init__(self, broker: int) -> None:
         self._lock = threading.Lock()
@@ -26,7 +26,7 @@ class Proxy(Relay):
         super().__init__(broker)
 
     def at(self, packet: int, action: Callable[[], None], *, number: int = 1, after: bool = False) -> None:
-        """Run the action at the `number`-th packet of a type from the client, before or after the broker gets it."""
+        """When the client sends a packet of a type for the `number`-th time: before, or after, the broker gets it."""
         with self._lock:
             self._fault, self._left, self.happened = (packet, after, action), number, False
 

@@ -29,6 +29,8 @@ def subscriptions(hconn: Hconn, name: str) -> list[SubscriptionEntry]:
     if queue_manager.authorization is not None:
         queue_manager.authorization.check_topic(hconn.principal, "", "DSP")
     return [
-        SubscriptionEntry(str(row["SUB"]), str(row["TOPICSTR"]), str(row["USERDATA"]), row["DURABLE"] == "YES")
+        SubscriptionEntry(
+            str(row["SUB"]), str(row["TOPICSTR"]), str(row["USERDATA"]), row["DURABLE"] == "YES", str(row["DEST"])
+        )
         for row in objects(queue_manager, "SUB", name)
     ]

@@ -1,4 +1,4 @@
-"""Programs of another release are rejected when they connect, because they encode requests differently."""
+"""Programs of another release are rejected when they connect, because they encode requests in another way."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from bridge.wire import cmqc
 from tests.helpers.served_queue_manager import ServedQueueManager
 
 #: The version of the protocol, and a digest of its structures.
-VERSION = (8, "a439483764c71580")
+VERSION = (9, "792cf0d702d1d692")
 
 
 def test_changed_structures_have_a_new_version() -> None:
@@ -38,7 +38,7 @@ def test_changed_structures_have_a_new_version() -> None:
 
 
 def _describe(kind: Any, structures: dict[str, list[str]]) -> str:
-    """Return a description of a type, including the fields of its structures."""
+    """Return a description of a type. Add the fields of structures in it."""
     if not isinstance(kind, StructType):
         inner = (getattr(kind, name, ()) for name in ("item_type", "item_types", "key_type", "value_type", "types"))
         parts = [part for types in inner for part in (types if isinstance(types, tuple) else (types,))]
