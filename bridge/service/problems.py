@@ -414,7 +414,8 @@ def _of_payloads(parts: Parts) -> Iterator[Problem]:
             f"client {latest.client_id!r}{others} of channel {channel} published {len(recent):,} invalid payloads in"
             f" {INVALID_PERIOD / 60:.0f} minutes, the last one to {latest.topic[:200]!r}: {latest.violation}"
         )
-        command = f"mqbridge client show {quote(latest.client_id)}"
+        # A client with a clean session may have left.
+        command = f"mqbridge client history {quote(latest.client_id)}"
         yield Problem("warning", ProblemKind.PAYLOADS, channel, text, command)
 
 

@@ -545,7 +545,7 @@ INCIDENTS = {
         publish_invalid,
         correct_schema,
         with_schema,
-        "mqbridge client show pump-7",
+        "mqbridge client history pump-7",
         ends=INVALID_PERIOD,
     ),
     "invalid table": Incident(

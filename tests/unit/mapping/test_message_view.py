@@ -42,7 +42,7 @@ GROUP_FIELDS = {"GroupId": "00" * 24, "MsgSeqNumber": 1, "Offset": 0, "MsgFlags"
 
 
 def view(*headers: Any, body: bytes = b"", md: MQMD | None = None) -> MessageView:
-    """A message with these headers, the MQMD made to fit the first."""
+    """Return a message with these headers, and the MQMD for the first."""
     format_, encoding, ccsid, data = encode_chain(headers, body)
     fitting = {"Format": format_, "Encoding": encoding, "CodedCharSetId": ccsid} if headers else {}
     return MessageView(msgspec.structs.replace(md or MQMD(), **fitting), data)
@@ -117,7 +117,7 @@ def test_folders_of_one_name_are_a_list() -> None:
     assert as_json(view(RFH2(folders=folders)))["rfh2"][0]["folders"] == {"usr": [{"n": 1}, {"n": 2}, {"n": 3}]}
 
 
-def test_a_folder_that_cannot_be_parsed_is_shown_as_it_stands() -> None:
+def test_an_unparsable_folder_is_shown_unchanged() -> None:
     header = RFH2(folders=(Folder(b"<usr><a></usr>  "), Folder.build("mqps", {"Top": "t"})))
     assert as_json(view(header))["rfh2"][0]["folders"] == {"usr": "<usr><a></usr>", "mqps": {"Top": "t"}}
 
@@ -155,7 +155,7 @@ def test_mqmde() -> None:
     assert (seen["md"]["Format"], seen["mde"]["MsgSeqNumber"], seen["mde"]["GroupId"]) == ("MQHMDE", 3, "00" * 24)
 
 
-def test_a_header_that_is_none_counts_as_body() -> None:
+def test_an_invalid_header_counts_as_body() -> None:
     seen = as_json(MessageView(MQMD(Format=cmqc.MQFMT_RF_HEADER_2), b"not an RFH2"))
     assert (seen["rfh2"], seen["body"]) == ([], "not an RFH2")
 
@@ -166,7 +166,7 @@ def test_a_header_that_is_none_counts_as_body() -> None:
         (b"", ""),
         ("grün\n\tweiß".encode(), "grün\n\tweiß"),
         (b"\xff\x00abc", "00000000  ff 00 61 62 63                                   |..abc|"),
-        # An escape sequence could do anything to a terminal.
+        # An escape sequence could change the state of a terminal.
         (b"\x1b[2J", "00000000  1b 5b 32 4a                                      |.[2J|"),
         (bytes(17), "00000000  " + " ".join(["00"] * 16) + "  |" + "." * 16 + "|\n00000010  00" + " " * 47 + "|.|"),
     ],

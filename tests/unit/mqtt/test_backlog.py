@@ -32,7 +32,7 @@ from tests.helpers.waiting_message import Waiting as Queued
 
 
 def outbox(messages: int, when_full: str) -> Outbox:
-    """An outbox with room for this many messages with a payload of one byte."""
+    """Return an outbox for this number of messages with a payload of one byte."""
     size = to_mq(Publish("t", b"1", 1, False, False, 9), ClientIdentity("publisher", b"")).size + MESSAGE_OVERHEAD
     backlog = Backlog("c", BacklogLimits(size * messages, when_full))
     return Outbox(10, backlog, durable=True)
@@ -76,7 +76,7 @@ def test_every_choice_has_a_treatment_and_no_default_drops_a_persistent_message(
             assert {persistent, otherwise} <= {Treatment.KEEP, Treatment.DEAD_LETTER, Treatment.END}
 
 
-def test_the_session_ends_when_the_dead_letter_queue_may_take_no_more(waiting: Any) -> None:
+def test_the_session_ends_if_the_dead_letter_queue_is_full(waiting: Any) -> None:
     box = outbox(1, "dead-letter")
     reserved: list[tuple[str, int]] = []
 
@@ -93,7 +93,7 @@ def test_the_session_ends_when_the_dead_letter_queue_may_take_no_more(waiting: A
     assert reserved == [("c", waiting(1, 1).message.size)] * 4
 
 
-def test_topic_and_properties_count() -> None:
+def test_topic_and_properties_count_towards_the_limit() -> None:
     """Otherwise, publications with large properties and empty payloads would fill the memory."""
 
     def size(topic: str, *values: str) -> int:
@@ -106,7 +106,7 @@ def test_topic_and_properties_count() -> None:
     assert size("t", "x" * 10_000, "y" * 10_000) > 20_000
 
 
-def test_recovered_messages_are_kept_and_new_ones_are_judged(waiting: Any) -> None:
+def test_recovered_messages_are_kept_and_the_limit_applies_to_new_ones(waiting: Any) -> None:
     box = outbox(2, "dead-letter")
     assert box.deliver([waiting(number, 1) for number in range(1, 6)], 0.0, None, recovered=True).admission is None
     effects = box.deliver([waiting(6, 1)], 0.0, None)
@@ -114,7 +114,7 @@ def test_recovered_messages_are_kept_and_new_ones_are_judged(waiting: Any) -> No
     assert effects.admission is not None and len(effects.admission.dead_letters) == 1
 
 
-def test_a_lower_limit_drops_only_as_much_as_arrives(waiting: Any) -> None:
+def test_a_lower_limit_drops_no_more_than_arrives(waiting: Any) -> None:
     box = outbox(2, "drop-oldest")
     box.deliver([waiting(number, 1) for number in range(1, 6)], 0.0, None, recovered=True)
     box.deliver([waiting(6, 1)], 0.0, None)
@@ -123,7 +123,7 @@ def test_a_lower_limit_drops_only_as_much_as_arrives(waiting: Any) -> None:
 
 @pytest.mark.parametrize("when_full", ["drop-oldest", "dead-letter"])
 def test_messages_that_the_client_may_already_have_are_kept(waiting: Any, when_full: str) -> None:
-    """Each holds a packet identifier: the client would take another message with it for this one."""
+    """Each has a packet identifier: the client would confuse another message with it."""
     box = outbox(2, when_full)
     box.sent_before = {1, 2}
     effects = box.deliver([waiting(number, 2) for number in (1, 2, 3, 4)], 0.0, None)
@@ -141,7 +141,7 @@ def test_a_message_larger_than_the_limit(waiting: Any, when_full: str, left: lis
     assert [one.msg_number for one in box.backlog] == left
 
 
-def test_messages_of_a_share_count_for_the_share_and_not_against_its_member(waiting: Any) -> None:
+def test_messages_of_a_share_count_towards_the_share_and_not_its_member(waiting: Any) -> None:
     box = outbox(1, "dead-letter")
     given = [waiting(number, 1, client_id="SHARE.0") for number in (1, 2, 3)]
     effects = box.deliver([*given, waiting(4, 1)], 0.0, None)
@@ -154,7 +154,7 @@ def test_messages_of_a_share_count_for_the_share_and_not_against_its_member(wait
     [
         # The total is not exceeded.
         (9, [1], 20, 0, ""),
-        # The total is exceeded, by the owner with more than its share only.
+        # The total is exceeded, but only by the owner with more than its share.
         (15, [5, 5], 20, 0, WAITING_TOTAL),
         (5, [15, 5], 20, 0, ""),
         # An equal share is not more than a share.
@@ -168,7 +168,7 @@ def test_messages_of_a_share_count_for_the_share_and_not_against_its_member(wait
         (15, [5], 1000, 10, ""),
     ],
 )
-def test_only_owners_above_an_equal_share_are_treated(
+def test_only_owners_above_an_equal_share_are_affected(
     own: int, others: list[int], total: int, depth: int, limit: str
 ) -> None:
     size = MESSAGE_OVERHEAD + 10
@@ -192,13 +192,13 @@ TAKES = st.tuples(st.sampled_from("abc"), st.integers(1, 5))
     room=st.integers(0, 20_000),
     steps=st.lists(st.one_of(SENDS, TAKES), max_size=60),
 )
-def test_every_message_waits_or_has_its_treatment(
+def test_each_message_waits_or_is_treated(
     when_full: str, limits: tuple[int, int, int], room: int, steps: list[tuple[Any, ...]]
 ) -> None:
     """A model of owners whose messages arrive and are received.
 
     No message disappears without a count, no waiting message moves (except with `drop-oldest`), messages wait in order, and
-    an owner within its share is never treated.
+    an owner within its share is never affected.
     """
     sums = BacklogLimits(limits[0], when_full, limits[1])
     sums.max_depth = limits[2]
@@ -254,7 +254,7 @@ STEPS = ["append", "popleft", "pop", "extendleft", "insert", "withdraw", "clear"
 
 
 @given(st.lists(st.tuples(st.sampled_from(STEPS), st.integers(0, 50))))
-def test_bytes_are_those_of_the_messages(steps: list[tuple[str, int]]) -> None:
+def test_bytes_are_counted_per_message(steps: list[tuple[str, int]]) -> None:
     limits = BacklogLimits(1000, "refuse", 1000)
     backlogs = [Backlog("a", limits), Backlog("b", limits)]
     for number, (step, size) in enumerate(steps):
@@ -276,7 +276,7 @@ def test_bytes_are_those_of_the_messages(steps: list[tuple[str, int]]) -> None:
         assert limits.backlogs == sum(bool(each.messages) for each in backlogs)
 
 
-def test_a_message_that_returns_is_inserted_in_order() -> None:
+def test_a_returned_message_is_inserted_in_order() -> None:
     backlog = Backlog("c")
     for number in (1, 2, 5, 6):
         backlog.append(message(number))

@@ -1,4 +1,4 @@
-"""The sending side of a session: window, phases of the handshakes, DUP, message ids, slow and absent clients."""
+"""The sending side of a session: window, phases of the exchanges, DUP, message ids, slow and absent clients."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def decided(box: Outbox) -> dict[int, int]:
 
 
 def records(box: Outbox) -> dict[str, Any]:
-    """What would be put on record now: (message, packet identifier) by the number of the record, None to delete it."""
+    """Return the records to write now: (message, packet identifier) by the number of the record, None to delete it."""
     changes = {} if box.identifiers is None else box.identifiers.changes()
     return {key.queue: record.assigned if record else None for key, record in changes.items()}
 
@@ -56,7 +56,7 @@ def test_a_message_becomes_a_publish(waiting: Any, packets: Any, qos: int, retai
     assert sent(outbox(), packets, message) == [expected]
 
 
-def test_qos_0_is_finished_once_written(waiting: Any) -> None:
+def test_qos_0_is_finished_after_it_is_written(waiting: Any) -> None:
     message = waiting(1, 0)
     box = outbox()
     assert box.deliver([message], 0.0, connected()).finished == [message]
@@ -71,15 +71,15 @@ def test_direct_messages_after_a_subscription_to_default_qos(direct: Any, packet
     assert packet.qos == qos
 
 
-def test_an_expired_message_is_finished_unsent(waiting: Any, packets: Any) -> None:
+def test_an_expired_message_is_finished_without_being_sent(waiting: Any, packets: Any) -> None:
     out = connected()
     message = waiting(1, 1, expired=True)
     effects = outbox().deliver([message], 0.0, out)
     assert (packets(out), effects.finished, effects.refusals) == ([], [message], [])
 
 
-def test_a_message_the_client_may_have_already_is_sent_although_it_has_expired(waiting: Any, packets: Any) -> None:
-    """The client holds its message id as received: a later message with that id would be taken for this one."""
+def test_an_expired_message_that_the_client_may_have_is_sent(waiting: Any, packets: Any) -> None:
+    """The client has its message id as received: it would confuse a later message with that id."""
     box = outbox(durable=True)
     box.sent_before = {5}
     (packet,) = sent(box, packets, waiting(5, 2, expired=True))
@@ -97,7 +97,7 @@ def test_a_message_the_client_may_have_already_is_sent_although_it_has_expired(w
         pytest.param({"remote_queue": "x" * 70_000}, 2425, id="MQRC_TOPIC_STRING_ERROR: too long for MQTT"),
     ],
 )
-def test_a_message_that_cannot_become_a_publication_is_refused_and_holds_nobody_up(
+def test_a_message_that_cannot_become_a_publication_is_rejected_and_does_not_block_others(
     direct: Any, waiting: Any, packets: Any, fields: dict[str, Any], reason: int
 ) -> None:
     out = connected()
@@ -111,7 +111,7 @@ def test_a_message_that_cannot_become_a_publication_is_refused_and_holds_nobody_
 
 @pytest.mark.parametrize("where", ["conversion", "encoding"])
 @pytest.mark.parametrize("qos", [0, 1, 2])
-def test_an_unexpected_error_refuses_one_message_and_is_logged_with_one_traceback(
+def test_an_unexpected_error_rejects_one_message_and_is_logged_with_one_traceback(
     waiting: Any, packets: Any, caplog: pytest.LogCaptureFixture, where: str, qos: int
 ) -> None:
     out = connected(level=5)
@@ -132,7 +132,7 @@ def test_an_unexpected_error_refuses_one_message_and_is_logged_with_one_tracebac
 # Window ---------------------------------------------------------------------------------------------------------------
 
 
-def test_a_turn_ends_when_its_bytes_are_used_up(waiting: Any, packets: Any) -> None:
+def test_an_iteration_ends_when_its_bytes_are_used_up(waiting: Any, packets: Any) -> None:
     box = outbox()
     box.turn_bytes = 1
     out = connected()
@@ -143,7 +143,7 @@ def test_a_turn_ends_when_its_bytes_are_used_up(waiting: Any, packets: Any) -> N
 
 
 @pytest.mark.parametrize("window", [1, 2, 5])
-def test_no_more_than_the_window_is_sent(waiting: Any, packets: Any, window: int) -> None:
+def test_no_more_messages_than_the_window_are_sent(waiting: Any, packets: Any, window: int) -> None:
     box = outbox(window)
     assert [one.packet_id for one in sent(box, packets, *(waiting(n, 1) for n in range(1, 11)))] == list(
         range(1, window + 1)
@@ -165,7 +165,7 @@ def test_no_more_than_the_window_is_sent(waiting: Any, packets: Any, window: int
         pytest.param(2, 3, 2, id="QoS 2: two messages are released"),
     ],
 )
-def test_no_more_is_sent_while_too_many_messages_are_not_removed(
+def test_no_messages_are_sent_while_too_many_are_not_removed(
     waiting: Any, packets: Any, qos: int, sent_at_once: int, sent_after_commit: int
 ) -> None:
     box, out = outbox(), connected()
@@ -188,7 +188,7 @@ def test_no_more_is_sent_while_too_many_messages_are_not_removed(
     assert box.unremoved == (3 if qos == 0 else 1)
 
 
-def test_unacknowledged_messages_count_for_the_backlog_of_removals(waiting: Any, packets: Any) -> None:
+def test_unacknowledged_messages_count_towards_the_backlog_of_removals(waiting: Any, packets: Any) -> None:
     """They may all be acknowledged, and none removed, when the bridge is killed."""
     box = outbox()
     box.removal_limit = RemovalLimit(3)
@@ -199,7 +199,7 @@ def test_unacknowledged_messages_count_for_the_backlog_of_removals(waiting: Any,
     assert packets(out) == []
 
 
-def test_pubrec_opens_the_window_pubcomp_is_not_awaited(waiting: Any, packets: Any) -> None:
+def test_pubrec_opens_the_window_before_pubcomp(waiting: Any, packets: Any) -> None:
     box = outbox(1)
     sent(box, packets, waiting(1, 2), waiting(2, 2))
     box.receive(1)
@@ -208,8 +208,8 @@ def test_pubrec_opens_the_window_pubcomp_is_not_awaited(waiting: Any, packets: A
     assert [one.packet_id for one in packets(out)] == [2]
 
 
-def test_order_is_kept_behind_a_full_window(waiting: Any, packets: Any) -> None:
-    """Also QoS 0 does not overtake what waits."""
+def test_messages_keep_their_order_after_a_full_window(waiting: Any, packets: Any) -> None:
+    """QoS 0 does not overtake waiting messages, either."""
     box = outbox(1)
     assert [one.payload for one in sent(box, packets, waiting(1, 1), waiting(2, 1), waiting(3, 0))] == [b"1"]
     assert sent(box, packets, waiting(4, 0)) == []
@@ -223,7 +223,7 @@ def test_order_is_kept_behind_a_full_window(waiting: Any, packets: Any) -> None:
 
 
 def in_phase(waiting: Any, phase: Phase | None, *, durable: bool) -> Outbox:
-    """An Outbox whose message id 1 is in a phase of QoS 2."""
+    """Return an Outbox whose message id 1 is in a phase of QoS 2."""
     box = outbox(durable=durable)
     if phase is None:
         return box
@@ -238,8 +238,8 @@ def in_phase(waiting: Any, phase: Phase | None, *, durable: bool) -> Outbox:
     return box
 
 
-def test_a_message_id_is_taken_until_the_removal_of_its_message_is_committed(waiting: Any, packets: Any) -> None:
-    """After a crash before the commit the message goes out again; it must not meet its message id with another."""
+def test_a_message_id_is_in_use_until_the_removal_of_its_message_is_committed(waiting: Any, packets: Any) -> None:
+    """After a crash before the commit, the message is sent again. Its message id must not belong to another one."""
     box = outbox(durable=True)
     sent(box, packets, waiting(5, 1))
     box.acknowledge(5)
@@ -284,7 +284,7 @@ def test_pubrec(waiting: Any, phase: Phase | None, answer: str, durable: bool) -
     ],
 )
 def test_pubcomp(waiting: Any, phase: Phase | None, durable: bool, waits: bool, left: list[int]) -> None:
-    """A durable session frees the message id only when that is committed."""
+    """A durable session releases the message id after the commit."""
     box = in_phase(waiting, phase, durable=durable)
     assert box.complete(1) is waits
     assert list(box.in_flight.deliveries) == left
@@ -315,7 +315,7 @@ def test_table_4_dup_is_set_on_what_is_sent_again(
     assert packets(out) == repeated
 
 
-def test_retry_waits_for_its_interval(waiting: Any, packets: Any) -> None:
+def test_a_retry_waits_for_its_interval(waiting: Any, packets: Any) -> None:
     box, out = outbox(), connected()
     sent(box, packets, waiting(1, 1), now=10.0)
     box.send_again(out, 29.0, 20.0)
@@ -330,10 +330,10 @@ def test_retry_waits_for_its_interval(waiting: Any, packets: Any) -> None:
 
 
 @pytest.mark.parametrize("qos", [1, 2])
-def test_an_unusual_message_id_is_on_record_before_it_is_used(waiting: Any, packets: Any, qos: int) -> None:
-    """After a crash the client would otherwise get the message again under the id that its MsgId prescribes.
+def test_an_unusual_message_id_is_recorded_before_it_is_used(waiting: Any, packets: Any, qos: int) -> None:
+    """Otherwise, after a crash, the client would get the message again with the id that its MsgId prescribes.
 
-    With QoS 1 as well: it would take that id away from another message, which is in flight with QoS 2.
+    This applies to QoS 1 as well: the id could belong to another message, which is in flight with QoS 2.
     """
     box = outbox(durable=True)
     assert [one.packet_id for one in sent(box, packets, waiting(5, 2), waiting(0x1_0005, qos), waiting(7, 1))] == [5]
@@ -345,7 +345,7 @@ def test_an_unusual_message_id_is_on_record_before_it_is_used(waiting: Any, pack
     assert [(one.packet_id, one.dup) for one in packets(out)] == [(6, False), (7, False)]
 
 
-def test_one_record_has_the_unusual_ids_of_a_thousand_waiting_messages(waiting: Any, packets: Any) -> None:
+def test_one_record_contains_the_unusual_ids_of_a_thousand_waiting_messages(waiting: Any, packets: Any) -> None:
     """MsgIds of IBM MQ on Linux: their last two bytes are the same for thousands of messages."""
     box = outbox(3000, durable=True)
     numbers = [position << 16 | 0x40 for position in range(1, 2502)]
@@ -364,7 +364,7 @@ def test_one_record_has_the_unusual_ids_of_a_thousand_waiting_messages(waiting: 
 
 
 def test_usual_ids_of_waiting_messages_are_not_given_to_others(waiting: Any, packets: Any) -> None:
-    """MsgIds of IBM MQ on AIX: their last byte counts, so the last two bytes come again after 256 messages."""
+    """MsgIds of IBM MQ on AIX: the last byte is a counter, so the last two bytes repeat after 256 messages."""
     box = outbox(600, durable=True)
     numbers = [position << 16 | 0x0600 | position % 256 for position in range(512)]
     usual = sent(box, packets, *(waiting(number, 2) for number in numbers))
@@ -438,7 +438,7 @@ def test_an_assigned_message_id_is_used_again_after_a_restart(waiting: Any, pack
 
 @dataclass(eq=False)
 class OnIbmMq(Waiting):
-    """A message on IBM MQ, whose bridge numbers it anew after each start."""
+    """A message on IBM MQ, which the bridge numbers again after each start."""
 
     msg_id: bytes = b""
     put_at: bytes = b""
@@ -519,7 +519,7 @@ def test_messages_for_an_absent_client_wait(waiting: Any, packets: Any) -> None:
     assert box.pending() == batch
 
 
-def test_a_client_that_does_not_read_loses_qos_0_and_nothing_else(waiting: Any, packets: Any) -> None:
+def test_a_client_that_does_not_read_loses_qos_0_messages_only(waiting: Any, packets: Any) -> None:
     box = outbox()
     box.open = False
     out = connected()
@@ -557,7 +557,7 @@ def test_retained_and_direct_messages_wait_for_a_client_that_does_not_read(
     assert (box.pending(), box.dropped, box.backlog.bytes) == ([], 3, 0)
 
 
-def test_retained_messages_obey_the_limit_of_the_backlog(waiting: Any) -> None:
+def test_the_limit_of_the_backlog_applies_to_retained_messages(waiting: Any) -> None:
     backlog = Backlog("c", BacklogLimits(3 * MESSAGE_OVERHEAD, "drop-oldest"))
     box = Outbox(10, backlog, durable=False)
     batch = [waiting(number, 0, topic=str(number), retained=True) for number in range(1, 6)]
@@ -584,8 +584,8 @@ def test_acknowledgements_that_cannot_be_committed_are_undone(waiting: Any, pack
 
 
 @pytest.mark.parametrize("qos", [1, 2])
-def test_a_window_that_became_smaller_holds_for_what_goes_out_again(waiting: Any, packets: Any, qos: int) -> None:
-    """MQTT-3.3.4-9 with MQTT-4.4.0-1: the first again at once, the rest in its turn, under its message id."""
+def test_a_smaller_window_applies_to_repeated_messages(waiting: Any, packets: Any, qos: int) -> None:
+    """MQTT-3.3.4-9 with MQTT-4.4.0-1: the first message at once, the others in turn, with their message ids."""
     box = outbox(durable=True)
     messages = [waiting(number, qos) for number in (5, 65_541, 65_550)]
     sent(box, packets, *messages)
@@ -612,7 +612,7 @@ def test_a_window_that_became_smaller_holds_for_what_goes_out_again(waiting: Any
     assert (second.packet_id, second.dup) == (6, True)
 
 
-def test_requests_of_a_clean_session_leave_nothing_to_record() -> None:
+def test_requests_of_a_clean_session_are_not_recorded() -> None:
     requests = PendingRequests("c", durable=False, most_bytes=10**6)
     for number in range(3):
         assert not requests.add(ClientRequest("answers for c", b"%d" % (number % 2)))

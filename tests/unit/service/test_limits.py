@@ -1,4 +1,4 @@
-"""Each limit that rejects is a visible problem: a line in the list of problems, a counter, and an alert."""
+"""Each limit that rejects is visible: in the list of problems, with a counter, and with an alert."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ OTHERWISE: Final = {
     "schemas": (ProblemKind.PAYLOADS, "mqbridge_invalid_publications_total"),
     "refused_to_dead_letters": (ProblemKind.DEAD_LETTERS, "mqbridge_dead_letters_total"),
 }
-#: Options that reject nobody, and why.
+#: Options that reject nothing, and why.
 EXEMPT: Final = {
     **dict.fromkeys(("in_flight", "pending_publication_bytes", "publish_bytes", "backlog"), "delay only"),
     **dict.fromkeys(("retry_interval", "shutdown_timeout", "will_grace", "keep_alive"), "times"),
@@ -168,7 +168,7 @@ def quick_connections(port: int) -> None:
 
 
 BACKLOGS: Final = {"waiting_bytes": 1024}
-#: Options of `limits` and of the channel, how the limit is exceeded, and who is named.
+#: Options of `limits` and of the channel, how the limit is exceeded, and the name in the problem.
 EXCEEDED: Final[dict[str, tuple[dict[str, Any], dict[str, Any], Callable[[int], None], str]]] = {
     "sessions": ({"sessions": 1}, {}, second_client, "'second'"),
     "sessions_per_user": ({"sessions_per_user": 1}, {}, second_client, "user 'u'"),
@@ -250,10 +250,10 @@ class FakeTime:
         self.now += seconds + jump
 
 
-def test_a_problem_of_a_limit_begins_with_the_first_rejection_and_ends_a_minute_after_the_last_one(
+def test_a_problem_of_a_limit_starts_with_the_first_rejection_and_ends_a_minute_after_the_last(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A jump of the system clock changes nothing."""
+    """A jump of the system clock has no effect."""
     clock = FakeTime()
     monkeypatch.setattr("bridge.service.limit_hits.time", clock)
     hits, begin = LimitHits(), clock.now
@@ -323,7 +323,7 @@ async def test_connections_without_a_file_descriptor_are_a_problem(tmp_path: Pat
 
 
 async def test_a_backlog_beyond_a_limit_is_one_problem(tmp_path: Path) -> None:
-    """The limit names its client, and the transmission queue is no problem of its own."""
+    """The limit names its client, and the transmission queue is not an additional problem."""
     configuration = Configuration(
         queue_manager={"data_directory": tmp_path / "data"}, channels=[{"name": "A", "port": 0}]
     )

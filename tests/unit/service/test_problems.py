@@ -84,7 +84,7 @@ async def test_problems_of_queues_come_and_go(tmp_path: Path, monkeypatch: pytes
         await mqsc(bridge, tmp_path, "DEFINE QLOCAL(Q)", "DEFINE QLOCAL(SOURCE)")
         for _ in range(20):
             await put(tmp_path, "Q")
-        # A queue counts as full until it has room for a tenth.
+        # A queue counts as full until a tenth of it is free.
         for attributes, expected in (
             ("MAXDEPTH(21)", ""), ("MAXDEPTH(20)", "queue Q accepts no messages: it is full, MAXDEPTH(20)"),
             ("MAXDEPTH(22)", "it is full"), ("MAXDEPTH(23)", ""), ("MAXDEPTH(22)", ""), ("PUT(DISABLED)", "PUT(DISABLED)"),
@@ -145,7 +145,7 @@ async def test_a_session_that_is_unfinished_for_a_day_is_a_problem(
             )
 
 
-#: What happens to the status of a pipeline, and the severity and the words of its problem.
+#: A change of the status of a pipeline, and severity and words of the problem.
 PIPELINES = {
     "never run": ((), None),
     "runs": (("running",), None),
@@ -314,9 +314,7 @@ async def test_a_witness_that_cannot_be_written_is_a_problem_until_it_can(
         await asyncio.to_thread(application.disconnect)
 
 
-async def test_a_client_that_acknowledges_nothing_is_a_problem_until_it_does(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_client_that_acknowledges_nothing_is_a_problem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def publish() -> tuple[RawClient, Publish]:
         client = RawClient.connected(port, "silent")
         client.subscribe(("t", 1))
@@ -416,7 +414,7 @@ async def test_a_blocked_queue_of_a_mapping_is_one_problem(tmp_path: Path, monke
 @pytest.mark.parametrize(
     ("error", "kind"), [("MQRC_RESOURCE_PROBLEM (2102)", "disk"), ("MQRC_STORAGE_NOT_AVAILABLE (2071)", "memory")]
 )
-async def test_a_mapping_that_waits_for_disk_or_memory_is_no_problem_of_its_own(
+async def test_a_mapping_that_waits_for_disk_or_memory_is_not_an_additional_problem(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: str, kind: str
 ) -> None:
     async with running(configuration(tmp_path)) as bridge:
@@ -604,7 +602,7 @@ async def test_rejected_clients_are_a_problem_of_their_channel(tmp_path: Path) -
 
 
 async def test_problems_keep_only_the_beginning_of_a_long_identifier(tmp_path: Path) -> None:
-    """Anyone can send one of 65,535 bytes, and the texts of the last 1,000 rejections of each channel are in memory."""
+    """Anyone can send 65,535 bytes, and the texts of the last 1,000 rejections of each channel are in memory."""
     async with running(configuration(tmp_path)) as bridge:
         channel = bridge.parts.channels.get("A")
         assert channel is not None and channel.endpoint is not None
@@ -622,7 +620,7 @@ async def test_problems_keep_only_the_beginning_of_a_long_identifier(tmp_path: P
 
 
 async def test_many_rejections_are_reported_with_their_most_common_cause(tmp_path: Path) -> None:
-    """After a storm of wrong passwords, one client with another mistake is not taken for its cause."""
+    """After a storm of wrong passwords, a different mistake of one client is not reported as its cause."""
     async with running(settings_with_a_password(tmp_path)) as bridge:
         port = await reject_many(bridge)
 
@@ -638,7 +636,7 @@ async def test_many_rejections_are_reported_with_their_most_common_cause(tmp_pat
         assert "the password of user 'pump-7' is wrong" in problem.what
 
 
-async def test_a_client_identifier_of_two_programs(tmp_path: Path) -> None:
+async def test_a_client_identifier_used_by_two_programs(tmp_path: Path) -> None:
     settings = Configuration(queue_manager={"data_directory": tmp_path / "data"}, channels=[{"name": "A", "port": 0}])
     async with running(settings) as bridge:
         channel = bridge.parts.channels.get("A")
@@ -651,7 +649,7 @@ async def test_a_client_identifier_of_two_programs(tmp_path: Path) -> None:
                 client.expect_closed()
             clients[-1].disconnect()
 
-        await asyncio.to_thread(connect, MANY_TAKEOVERS)  # one less takeover than that
+        await asyncio.to_thread(connect, MANY_TAKEOVERS)  # one takeover less
         assert await found(bridge) == []
         await asyncio.to_thread(connect, 2)
         (problem,) = await found(bridge)
@@ -660,7 +658,7 @@ async def test_a_client_identifier_of_two_programs(tmp_path: Path) -> None:
         assert problem.command == "mqbridge client show pump-7"
 
 
-def test_a_client_that_publishes_more_than_all_others_floods() -> None:
+def test_a_client_that_publishes_more_than_all_others_together_is_a_problem() -> None:
     """If that lasts for two intervals, and its rate is high."""
     publishers = Publishers()
     publishers.count({"a": 0, "b": 0}, 100.0)

@@ -1,4 +1,4 @@
-"""Shards: which clients a bridge serves, its queues, and their configuration."""
+"""Shards: the clients that a bridge serves, its queues, and the configuration."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_shard_0_forwards_messages_to_all_shards() -> None:
     assert ("SYSTEM.MQTT.TRANSMIT.QUEUE", "GET") in authorities
 
 
-def test_the_destination_of_a_subscription_leads_to_the_transmission_queue_of_the_shard() -> None:
+def test_the_destination_of_a_subscription_is_the_transmission_queue_of_the_shard() -> None:
     plain, shard = subscription_destination("c"), subscription_destination("c", "XMIT.3")
     assert (plain.ObjectName, plain.ObjectQMgrName) == ("SYSTEM.MQTT.PUBLICATION.QUEUE", "c")
     assert (shard.ObjectName, shard.ObjectQMgrName) == ("c", "XMIT.3")

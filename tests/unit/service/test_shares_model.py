@@ -1,4 +1,6 @@
-"""A share as a machine: every message is with one member or waits, none is lost, and a member gets what is new in order."""
+"""A share as a state machine: each message is at one member or waits, none is lost, and each member gets new messages in
+order.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ WINDOW = 3
 
 
 class Connection:
-    """A connection of a member, and what came over it."""
+    """A connection of a member, and the data received over it."""
 
     def __init__(self) -> None:
         self.protocol = connected()
@@ -32,7 +34,7 @@ class Connection:
         self.payloads: list[bytes] = []
 
     def look(self) -> None:
-        """Take what was sent."""
+        """Receive the sent data."""
         for packet in self._decoder.feed(self.protocol.data_to_send()):
             assert isinstance(packet, Publish) and packet.qos == 1 and not packet.retain
             self.came.append((packet.payload, packet.dup, packet.packet_id))
@@ -44,13 +46,13 @@ class SharedMachine(RuleBasedStateMachine):
         super().__init__()
         self.shares = Shares()
         self.share: Share = self.shares.share(FILTER)
-        self.share.joining = 1  # it stays, whoever leaves
+        self.share.joining = 1  # it stays whoever leaves
         self.name = self.share.subscription.remote_queue_manager
         self.sessions: dict[str, Session] = {}
         self.connections: dict[Session, Connection] = {}
         self.number = 0
         self.there: dict[int, Queued] = {}
-        #: numbers that another member had before; and by member, those it had
+        #: numbers that another member received before, and by member, those that it received
         self.moved: set[int] = set()
         self.had: dict[str, set[int]] = {}
         self.acknowledged: set[int] = set()
@@ -142,7 +144,7 @@ class SharedMachine(RuleBasedStateMachine):
             self.take_back(session, sent=True)
 
     def forget(self, session: Session) -> None:
-        """It is nobody's business any more what a client had that is no member, but for what it is to acknowledge yet."""
+        """Only unacknowledged messages of a former member matter."""
         self.had[session.client_id] = {int(payload) for payload, _, _ in self.connections[session].came}
 
     @rule(name=st.sampled_from("abcd"))

@@ -60,7 +60,7 @@ def test_a_new_document(options: dict[str, Any], expected: str) -> None:
         ({"drop": ["$.x"]}, b"[" * 100_000, "the payload is not JSON"),
     ],
 )
-def test_an_error_names_step_and_field(options: dict[str, Any], payload: bytes, why: str) -> None:
+def test_an_error_names_the_step_and_the_field(options: dict[str, Any], payload: bytes, why: str) -> None:
     with pytest.raises(Unmappable) as error:
         body(payload, **options)
     assert why in str(error.value)
@@ -145,12 +145,12 @@ def test_a_filter_with_an_expression(expr: str, payload: bytes, accepted: bool) 
         assert (made.map(publication(payload=payload)) is not None) is accepted
 
 
-def test_an_operation_that_does_not_exist_is_an_error_of_the_message() -> None:
+def test_an_undefined_operation_is_an_error_of_the_message() -> None:
     with pytest.raises(Unmappable, match="this operation does not exist"):
         rule(filter={"expr": "payload.device.id > 3"}).map(publication(payload=PAYLOAD))
 
 
-def test_a_filter_is_true_or_false() -> None:
+def test_a_filter_must_result_in_true_or_false() -> None:
     with pytest.raises(RuleError, match="neither true nor false") as error:
         rule(filter={"expr": "payload.temp + 1"})
     assert error.value.where == "filter.expr"

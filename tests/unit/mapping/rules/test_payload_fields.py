@@ -1,4 +1,4 @@
-"""Fields of the JSON payload in templates, and properties with types of their own, in both directions."""
+"""Fields of the JSON payload in templates, and typed properties, in both directions."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_a_payload_that_is_not_json_is_an_error_of_the_message() -> None:
         mapped(rule(to={"queue": "{$.device.id}"}), payload=b"<temp/>")
 
 
-def test_fields_choose_queue_property_and_descriptor() -> None:
+def test_fields_determine_queue_property_and_descriptor() -> None:
     made = mapped(
         rule(
             {"correl_id": "{$.device.id}", "user_identifier": "{$.device.id}"},
@@ -87,14 +87,14 @@ def test_fields_choose_queue_property_and_descriptor() -> None:
     assert made.message.data.endswith(PAYLOAD)
 
 
-def test_publications_that_differ_in_their_payload_have_destinations_of_their_own() -> None:
+def test_publications_with_different_payloads_have_different_destinations() -> None:
     """Results are cached by topic and client, not by payload."""
     to_queue = rule(to={"queue": "{$.id}"})
     names = [mapped(to_queue, payload=b'{"id": "%b"}' % name).destination.name for name in (b"A", b"B", b"A")]
     assert names == ["A", "B", "A"]
 
 
-def test_a_field_does_not_reach_system_queues() -> None:
+def test_a_field_cannot_select_system_queues() -> None:
     with pytest.raises(Unmappable, match="SYSTEM object"):
         mapped(rule(to={"queue": "{$.id}"}), payload=b'{"id": "SYSTEM.ADMIN.COMMAND.QUEUE"}')
 
@@ -136,7 +136,7 @@ TYPES: dict[str, tuple[str, Any, int]] = {
 
 
 @pytest.mark.parametrize("type_", TYPES)
-def test_a_property_with_a_type(type_: str) -> None:
+def test_a_typed_property(type_: str) -> None:
     template, typed, _ = TYPES[type_]
     attributes = {"properties": {"p": {"value": template, "type": type_}, "text": "x"}}
     made = mapped(rule(attributes), payload=PAYLOAD)
@@ -145,7 +145,7 @@ def test_a_property_with_a_type(type_: str) -> None:
     assert mapped(rule(attributes | {"rfh2": False}), payload=PAYLOAD).properties["usr.p"] == typed
 
 
-def test_a_property_with_a_type_replaces_that_of_the_publication() -> None:
+def test_a_typed_property_replaces_that_of_the_publication() -> None:
     given = {"user_property": (("p", "text"), ("other", "y"))}
     made = mapped(rule({"properties": {"p": {"value": "{$.temp}", "type": "double"}}}), payload=PAYLOAD, **given)
     assert folders(made)["usr"] == {"p": 21.5, "other": "y"}
@@ -176,7 +176,7 @@ def test_a_value_of_another_type_is_an_error(type_: str, value: str) -> None:
 
 @pytest.mark.parametrize("value", ["{$.v}", {"value": "{$.v}", "type": "string"}])
 @pytest.mark.parametrize("rfh2", [True, False])
-def test_a_text_with_u_0000_is_an_error_of_the_message(rfh2: bool, value: object) -> None:
+def test_text_with_u_0000_is_an_error_of_the_message(rfh2: bool, value: object) -> None:
     with pytest.raises(Unmappable, match=r"U\+0000 cannot be written"):
         mapped(rule({"properties": {"p": value}, "rfh2": rfh2}), payload=b'{"v": "a\\u0000b"}')
 

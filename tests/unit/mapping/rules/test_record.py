@@ -263,7 +263,7 @@ def test_an_empty_retained_publication_clears_the_topic(copybook: str) -> None:
         (b"[" * 100_000, "the payload is not JSON"),
     ],
 )
-def test_publications_that_do_not_fit(copybook: str, payload: bytes, why: str, times: int) -> None:
+def test_publications_that_do_not_fit_the_record(copybook: str, payload: bytes, why: str, times: int) -> None:
     rule = to_mq(copybook, ccsid=37)
     mapped(rule, payload=DOCUMENT)
     for _ in range(times):
@@ -288,7 +288,7 @@ def test_publications_that_do_not_fit(copybook: str, payload: bytes, why: str, t
         (message(ZOS, 37, 0), "Encoding 0 has no format for on_stock", cmqc.MQRC_FORMAT_ERROR),
     ],
 )
-def test_messages_that_do_not_fit(copybook: str, sent: Message, why: str, reason: int) -> None:
+def test_messages_that_do_not_fit_the_record(copybook: str, sent: Message, why: str, reason: int) -> None:
     with pytest.raises(Unmappable) as caught:
         to_mqtt(copybook).map(sent)
     assert why in str(caught.value) and caught.value.reason == reason
@@ -396,12 +396,12 @@ def test_mistakes_have_a_place_in_the_file(copybook: str, tmp_path: Path, payloa
     "option",
     [{"default": {"price": 1}}, {"round": "down"}, {"signs": "ascii"}, {"truncate": True}, {"unknown": "ignore"}],
 )
-def test_a_mapping_that_reads_has_no_options_of_writing(copybook: str, option: dict[str, Any]) -> None:
+def test_a_mapping_that_reads_records_has_no_options_for_writing(copybook: str, option: dict[str, Any]) -> None:
     with pytest.raises(ValidationError, match=f"expected no {next(iter(option))} in a mapping to MQTT"):
         to_mqtt(copybook, **option)
 
 
-def test_the_words_of_a_copybook_are_those_of_the_rule(copybook: str) -> None:
+def test_option_values_are_those_of_the_rule(copybook: str) -> None:
     with pytest.raises(RuleError, match=r"payload.redefines.price: nothing redefines price"):
         to_mq(copybook, redefines={"price": "x"})
 

@@ -15,7 +15,7 @@ from bridge.wire.mq import RFH2, decode_chain
 from tests.helpers.rules_to_mq import CLIENT_ID, TEXT, TOPIC, folders, mapped, publication, rule
 
 NAME = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=10)
-#: A publication has no other (MQTT-3.3.2-14); the reader leaves out any other.
+#: A publication has no others (MQTT-3.3.2-14). The reader ignores others.
 RESPONSE_TOPIC = TEXT.map(lambda text: text.replace("+", "").replace("#", "")).filter(bool)
 
 
@@ -24,7 +24,7 @@ RESPONSE_TOPIC = TEXT.map(lambda text: text.replace("+", "").replace("#", "")).f
     st.none() | TEXT, st.integers(0, 2), CLIENT_ID,
     st.none() | st.integers(0, 1),
 )  # fmt: skip
-def test_nothing_of_a_publication_is_lost_on_a_queue(
+def test_a_publication_is_preserved_on_a_queue(
     properties: dict[str, str],
     data: bytes | None,
     response_topic: str | None,
@@ -52,7 +52,7 @@ def test_nothing_of_a_publication_is_lost_on_a_queue(
 
 @given(st.lists(st.tuples(st.sampled_from(["a", "b-c", ""]), TEXT), max_size=6).map(tuple), st.booleans())
 def test_user_properties_in_order_and_with_repeated_names(pairs: tuple[tuple[str, str], ...], rfh2: bool) -> None:
-    """Through a mapping to a queue, and by another one from it again."""
+    """Through a mapping to a queue, and through another one from the queue."""
     last = dict(pairs)
     sent = publication(user_property=pairs)
     found = rule({} if rfh2 else {"rfh2": False}).map(sent)
@@ -66,7 +66,7 @@ def test_user_properties_in_order_and_with_repeated_names(pairs: tuple[tuple[str
     assert again.properties.user_property == pairs
 
 
-def test_a_publication_for_local_clients_is_what_a_client_publishes() -> None:
+def test_a_publication_for_local_clients_equals_that_of_a_client() -> None:
     sent = publication(
         users={"a": "b"},
         hops=("QM1/m1",),
@@ -94,8 +94,8 @@ REQUESTS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("data", [None, b"", b"7", b"x" * 25])
-def test_of_a_request_is_kept_where_its_answer_goes(data: bytes | None) -> None:
-    """The answer is known by the MsgId, which it has as its CorrelId, whichever of the two its program copies."""
+def test_the_response_topic_of_a_request_is_stored(data: bytes | None) -> None:
+    """The MsgId of the request identifies the answer, which has it as CorrelId with either convention."""
     found = mapped(rule(**REQUESTS), response_topic="clients/1", correlation_data=data)
     md = found.message.md
     assert (md.MsgType, md.Report, md.ReplyToQ, md.MsgId, md.CorrelId) == (1, 0, b"ANSWERS", bytes(24), bytes(24))
@@ -109,7 +109,7 @@ def test_of_a_request_is_kept_where_its_answer_goes(data: bytes | None) -> None:
     assert decode_chain(b"MQHRF2", 546, 1208, found.kept.message.data).body == b""
 
 
-def test_nothing_is_kept_of_what_asks_for_no_answer() -> None:
+def test_nothing_is_stored_for_a_message_that_is_not_a_request() -> None:
     found = mapped(rule(**REQUESTS), correlation_data=b"7")
     assert found.kept is None
     assert (found.message.md.MsgType, found.message.md.ReplyToQ) == (8, b"")

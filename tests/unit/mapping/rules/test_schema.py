@@ -81,7 +81,7 @@ def test_messages(schema: Path, codepage: tuple[str, int]) -> None:
         assert why in str(error.value)
 
 
-def test_the_schema_comes_before_the_templates_and_after_the_filter(schema: Path) -> None:
+def test_the_schema_is_checked_after_the_filter_and_before_the_templates(schema: Path) -> None:
     made = rule(payload={"schema": str(schema), "transform": {"x": "{$.missing}"}}, filter={"json": "$.t"})
     with pytest.raises(Unmappable, match=r"does not match reading\.json"):
         made.map(publication(payload=b'{"t": 50}'))
@@ -135,7 +135,7 @@ def test_a_missing_file(tmp_path: Path) -> None:
     assert error.value.where == "payload.schema"
 
 
-def test_a_rule_in_another_process_needs_no_file(schema: Path) -> None:
+def test_a_rule_in_another_process_does_not_need_the_file(schema: Path) -> None:
     """Workers of Spark do not have the files of the configuration."""
     made = rule(payload={"schema": str(schema)})
     copied = pickle.dumps(made)
@@ -179,7 +179,7 @@ EXPRESSION = {
 
 
 def test_alternatives_cost_little() -> None:
-    """The package describes the violations of all alternatives, of which there are 2**40. A failure takes all memory."""
+    """The package describes the violations of all alternatives, of which there are 2**40. A failure uses all memory."""
     with pytest.raises(Unmappable, match=r"^the payload does not match s\.json$"):
         Schema(json.dumps(EXPRESSION).encode(), "s.json").check(json.loads('{"l":' * 40 + "1" + "}" * 40))
 

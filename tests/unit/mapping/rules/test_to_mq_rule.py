@@ -1,4 +1,4 @@
-"""Rules of mappings to MQ: the standard profile, and each attribute changes what it says and nothing else."""
+"""Rules of mappings to MQ: the standard profile, and the effect of each attribute."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def without_hops(message: MappedMessage) -> bytes:
 
 
 @given(st.integers(0, 2), st.booleans(), CLIENT_ID, TEXT, st.binary(max_size=50), st.integers(1, 65535))
-def test_without_the_hop_mark_it_is_seed_004_byte_for_byte(
+def test_without_the_hop_mark_a_message_equals_that_of_the_bridge_byte_for_byte(
     qos: int, retain: bool, client_id: str, level: str, payload: bytes, packet_id: int
 ) -> None:
     topic = f"plant/1/2/{level}"
@@ -52,7 +52,7 @@ def test_without_the_hop_mark_it_is_seed_004_byte_for_byte(
     assert not made.retain and not made.clear and not made.properties
 
 
-def test_the_hop_mark_stands_last_and_names_all_mappings() -> None:
+def test_the_hop_mark_is_last_and_names_all_mappings() -> None:
     found = mapped(rule(), hops=("QM0/a",))
     assert [folder.name for folder in header(found).folders] == ["mqtt", "mqps", "mqbridge"]
     assert header(found).folders[-1] == bridge_folder(("QM0/a", "QM1/m1"))
@@ -60,7 +60,7 @@ def test_the_hop_mark_stands_last_and_names_all_mappings() -> None:
     assert found.hops == ("QM0/a", "QM1/m1")
 
 
-def test_to_a_topic_the_queue_manager_writes_mqps_and_the_original_topic_travels() -> None:
+def test_for_a_topic_the_queue_manager_writes_mqps_and_the_original_topic_is_in_mqtt() -> None:
     found = mapped(rule(to={"topic": "lines/{line}/{metric}"}))
     assert found.destination == Destination("lines/line1/temp/max", True)
     assert folders(found) == {
@@ -70,13 +70,13 @@ def test_to_a_topic_the_queue_manager_writes_mqps_and_the_original_topic_travels
     assert body(found) == b"21.5"
 
 
-def test_a_rule_travels() -> None:
+def test_a_rule_can_be_pickled() -> None:
     made = rule({"correl_id": "{metric}", "properties": {"x": "{line|upper}"}}, filter={"json": "$ > 1"})
     again = pickle.loads(pickle.dumps(made))
     assert again.map(publication()) == made.map(publication())
 
 
-def test_a_topic_that_is_not_in_the_pattern_passes_by() -> None:
+def test_a_topic_that_does_not_match_the_pattern_is_ignored() -> None:
     assert rule().map(publication(topic="other/line1/x/y")) is None
 
 
@@ -186,8 +186,8 @@ def test_the_rfh2_describes_the_body(attributes: Any, payload: Any, format: byte
     assert (rfh2.Format, rfh2.CodedCharSetId, rfh2.Encoding) == (format, ccsid, 546)
 
 
-def test_the_format_is_the_payload_format_indicators_where_the_mapping_says_none() -> None:
-    """Each time: what a rule made of one publication is none of another's with another indicator."""
+def test_the_payload_format_indicator_determines_the_format_without_an_attribute() -> None:
+    """For each publication: the cache does not use the format of a publication with another indicator."""
     made = rule()
     for indicator, format_ in ((None, b""), (1, b"MQSTR"), (0, b""), (1, b"MQSTR")):
         assert header(mapped(made, payload_format_indicator=indicator)).Format == format_
@@ -195,7 +195,7 @@ def test_the_format_is_the_payload_format_indicators_where_the_mapping_says_none
     assert mapped(rule({"rfh2": False}), payload_format_indicator=1).message.md.Format == b"MQSTR"
 
 
-def test_without_an_rfh2_properties_say_the_same() -> None:
+def test_without_an_rfh2_properties_contain_the_same() -> None:
     found = mapped(
         rule({"rfh2": False, "properties": {"a-b": "{line}"}}),
         users={"site": "Ulm"},
@@ -260,7 +260,7 @@ def test_payload(subtests: pytest.Subtests) -> None:
 
 
 @pytest.mark.parametrize("type_", ["text", "json"])
-def test_what_clears_a_topic_has_nothing_to_convert(type_: str) -> None:
+def test_an_empty_retained_publication_is_not_converted(type_: str) -> None:
     found = mapped(rule(to={"topic": "t"}, payload={"type": type_}), payload=b"", retain=True)
     assert found.clear and body(found) == b""
 
@@ -313,7 +313,7 @@ def test_destination(to: dict[str, str], fields: dict[str, Any], expected: Desti
                      id="NUL in a property"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_mapped_says_why(
+def test_unmappable_publications_have_a_reason(
     changes: dict[str, Any], fields: dict[str, Any], reason: int, part: str
 ) -> None:
     with pytest.raises(Unmappable, match=part) as raised:
@@ -321,7 +321,7 @@ def test_what_cannot_be_mapped_says_why(
     assert raised.value.reason == reason
 
 
-def test_a_mapping_that_is_no_rule_says_where_and_why(subtests: pytest.Subtests) -> None:
+def test_an_invalid_mapping_has_position_and_reason(subtests: pytest.Subtests) -> None:
     for changes, where, part in [
         ({"from": {"mqtt": "a/{b"}}, "from.mqtt", "no partner"),
         ({"to": {"queue": "A B"}}, "to.queue", "not a valid name for a queue"),

@@ -1,4 +1,4 @@
-"""Rules of mappings to MQTT: the standard profile, and each attribute changes what it says and nothing else."""
+"""Rules of mappings to MQTT: the standard profile, and the effect of each attribute."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def rule(attributes: dict[str, Any] | None = None, **more: Any) -> ToMqttRule:
 
 
 def message(body: bytes = b"21.5", folders: dict[str, dict[str, Any]] | None = None, **fields: Any) -> Message:
-    """A message; with folders, behind an RFH2. CodedCharSetId and Format are the body's."""
+    """Return a message. With folders, it has an RFH2, and CodedCharSetId and Format are those of the body."""
     md = MQMD(**({"Persistence": 0, "UserIdentifier": b"app"} | fields))
     if folders is None:
         return Message(md, body)
@@ -137,7 +137,7 @@ def test_payload(payload: dict[str, Any], given: Message, expected: bytes) -> No
 
 
 @pytest.mark.parametrize("payload", [{"type": "text"}, {"type": "json"}, {"type": "json", "object": {"v": "{text}"}}])
-def test_what_clears_a_topic_has_nothing_to_convert(payload: dict[str, Any]) -> None:
+def test_an_empty_retained_message_is_not_converted(payload: dict[str, Any]) -> None:
     found = published(rule({"retained": "always"}, payload=payload), message(b"", CodedCharSetId=500))
     assert found.retain and found.payload == b""
 
@@ -164,12 +164,12 @@ def test_source() -> None:
     assert (of_topic.queue, of_topic.source_filter) == (None, "plant/#")
 
 
-def test_a_rule_travels() -> None:
+def test_a_rule_can_be_pickled() -> None:
     made = rule({"properties": {"x": "{md.MsgId|text}"}}, filter={"json": "$ > 1"})
     assert pickle.loads(pickle.dumps(made)).map(message()) == made.map(message())
 
 
-def test_headers_in_front_are_walked_over() -> None:
+def test_headers_before_the_payload_are_skipped() -> None:
     inner = MQMD(Format=b"MQHRF2", CodedCharSetId=1208, CorrelId=b"c".ljust(24, b"\0"), Persistence=1, Version=1)
     rfh2 = RFH2(Format=b"MQSTR", CodedCharSetId=500, folders=(Folder.build("mqps", {"Top": "t"}),))
     chain = encode_chain((MQDLH(Encoding=546), MQXQH(MsgDesc=inner), rfh2), b"\xc1")
@@ -196,13 +196,13 @@ def test_headers_in_front_are_walked_over() -> None:
         pytest.param({}, Message(MQMD(Format=b"MQHRF2"), b"RFH?"), 2334, "cannot be read", id="broken RFH2"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_mapped_says_why(changes: dict[str, Any], given: Message, reason: int, part: str) -> None:
+def test_unmappable_messages_have_a_reason(changes: dict[str, Any], given: Message, reason: int, part: str) -> None:
     with pytest.raises(Unmappable, match=part) as raised:
         rule(**changes).map(given)
     assert raised.value.reason == reason
 
 
-def test_a_folder_that_cannot_be_read_matters_only_to_who_needs_it() -> None:
+def test_an_unreadable_folder_is_an_error_only_if_it_is_needed() -> None:
     rfh2 = RFH2(folders=(Folder(b"<jms><Dst>x</jms> "),))
     chain = encode_chain((rfh2,), b"1")
     given = Message(MQMD(Format=chain.Format, Persistence=0), chain.data)
@@ -222,7 +222,7 @@ def test_a_folder_that_cannot_be_read_matters_only_to_who_needs_it() -> None:
         ({"filter": {"properties": {"md.X": 1}}}, "filter.properties.md.X", "no field 'X'"),
     ],
 )
-def test_a_mapping_that_is_no_rule_says_where_and_why(changes: dict[str, Any], where: str, part: str) -> None:
+def test_an_invalid_mapping_has_position_and_reason(changes: dict[str, Any], where: str, part: str) -> None:
     with pytest.raises(RuleError, match=part) as raised:
         rule(**changes)
     assert raised.value.where == where
@@ -233,7 +233,7 @@ VALUE = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]
 
 
 @given(st.dictionaries(PROPERTY, VALUE | st.integers(-(2**31), 2**31 - 1) | st.booleans(), max_size=4), VALUE)
-def test_any_usr_folder_is_carried_as_text(properties: dict[str, Any], top: str) -> None:
+def test_any_usr_folder_is_converted_to_text(properties: dict[str, Any], top: str) -> None:
     found = published(rule(), message(folders={"mqps": {"Top": top}, "usr": properties}))
     words = {True: "true", False: "false"}
     assert found.user_properties == {
@@ -241,7 +241,7 @@ def test_any_usr_folder_is_carried_as_text(properties: dict[str, Any], top: str)
     }
 
 
-def test_an_answer_goes_where_its_request_says() -> None:
+def test_an_answer_goes_to_the_response_topic_of_its_request() -> None:
     answers = rule(
         to={"mqtt": "{responseTopic}", "link": "plant"}, attributes={"properties": {"to": "{correlationData}"}}
     )
@@ -253,7 +253,7 @@ def test_an_answer_goes_where_its_request_says() -> None:
     assert (found.properties.response_topic, found.user_properties) == (
         None,
         {"to": "3700"},
-    )  # the answer is no request
+    )  # the answer is not a request
     without = message(b"", {"mqtt": {"responseTopic": "clients/1"}})
     found = rule(to={"mqtt": "{responseTopic}", "link": "plant"}).map(answer, request=without)
     assert found is not None and found.properties.correlation_data is None

@@ -1,4 +1,4 @@
-"""Mappings of release 0.2.0, which had no payload steps: they load as they are, and convert messages byte for byte as before.
+"""Mappings of release 0.2.0, which had no payload steps: they load unchanged, and convert messages byte for byte as before.
 
 `mappings-0.2.0.yaml` has the examples of that release. `converted-0.2.0.json` has the results of its code (commit 4c257b66).
 """

@@ -1,4 +1,4 @@
-"""Links to a mosquitto, and to a broker that is scripted."""
+"""Links to a mosquitto, and to a scripted broker."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.helpers.tested_link import LinkFactory, TestedLink
 
 @pytest.fixture
 def link() -> Iterator[LinkFactory]:
-    """link(port, version, ...): a started link; what is no option of LinkConnection is of its configuration."""
+    """`link(port, version, ...)`: a started link. Options that LinkConnection does not have belong to its configuration."""
     links: list[LinkConnection] = []
 
     def start(port: int, version: str = "5", client_id: str = "c", **options: Any) -> TestedLink:
@@ -63,7 +63,7 @@ def broker_5() -> Iterator[FakeBroker]:
 
 @pytest.fixture
 def mosquitto(tmp_path: Path) -> Iterator[Callable[..., Mosquitto]]:
-    """mosquitto(settings...): a running mosquitto."""
+    """`mosquitto(settings...)`: a running mosquitto."""
     made: list[Mosquitto] = []
 
     def start(*settings: str) -> Mosquitto:
@@ -79,7 +79,7 @@ def mosquitto(tmp_path: Path) -> Iterator[Callable[..., Mosquitto]]:
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pauses between attempts are short, after refusals too."""
+    """Make the pauses between attempts short, also after rejections."""
     monkeypatch.setattr(attempts, "LONGEST_PAUSE", 0.02)
     monkeypatch.setattr(attempts, "FIRST_PAUSE", 0.01)
     monkeypatch.setattr(attempts, "REFUSED_PAUSE", 0.02)

@@ -19,7 +19,7 @@ QUEUES = ("IN", "OUT")
 
 @pytest.fixture
 def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
-    """Queues IN and OUT, and a broker. Whatever waits, waits a moment only."""
+    """Queues IN and OUT, and a broker. All waits are short."""
     monkeypatch.setattr(worker, "FIRST_PAUSE", 0.002)
     monkeypatch.setattr(worker, "MAX_PAUSE", 0.01)
     monkeypatch.setattr(message_consumer, "SLICE", 0.005)

@@ -1,4 +1,4 @@
-"""What mappings tell the archive: one row for each message, once its unit of work is committed, whatever breaks."""
+"""Archive rows of mappings: one row for each message, after the commit of its unit of work, whatever breaks."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Settings = dict[str, Any]
 
 
 class Archive:
-    """The archive of a bridge: rows are made as its process does."""
+    """The archive of a bridge. Rows are made as in its process."""
 
     def __init__(self) -> None:
         self.rows: list[dict[str, Any]] = []
@@ -50,7 +50,7 @@ def archive(scene: Scene) -> Archive:
 
 
 class Case(msgspec.Struct):
-    """A mapping, how messages get to it, when it is through, and the rows."""
+    """A mapping, a way to send messages to it, a condition for its end, and the rows."""
 
     config: Any
     send: Callable[[Scene], None]
@@ -98,7 +98,7 @@ CASES = {
 @pytest.mark.parametrize("name", CASES)
 def test_each_message_is_a_row(scene: Scene, archive: Archive, name: str) -> None:
     case = CASES[name]
-    scene.run(case.config, scene.settled)  # it has its subscription now
+    scene.run(case.config, scene.settled)  # it now has its subscription
     case.send(scene)
     scene.run(case.config, lambda: case.done(scene) and len(archive.rows) >= 2)
     assert archive.of("direction", "client_id", "outcome", "reason", "topic", "destination", "payload", "size") == [
@@ -113,8 +113,8 @@ def test_each_message_is_a_row(scene: Scene, archive: Archive, name: str) -> Non
 
 
 @pytest.mark.parametrize("number", range(3, 16, 2))
-def test_what_is_backed_out_is_told_once(scene: Scene, archive: Archive, number: int) -> None:
-    """Whichever verb breaks the connection: rows and messages are the same, but for a commit of which nobody knows."""
+def test_a_backed_out_message_is_archived_once(scene: Scene, archive: Archive, number: int) -> None:
+    """Whichever verb breaks the connection, rows and messages are equal, except for a commit with unknown result."""
     config = mapping_config({"queue": "IN"}, {"mqtt": "done/a"}, guarantee="exactly-once", batch={"messages": 2})
     scene.mqsc("DEFINE SUB(DONE) TOPICSTR('done/#') DEST(OUT)")
     scene.run(config, scene.settled)
@@ -126,7 +126,7 @@ def test_what_is_backed_out_is_told_once(scene: Scene, archive: Archive, number:
     assert told == arrived
 
 
-def test_what_goes_nowhere_says_why(scene: Scene, archive: Archive) -> None:
+def test_rejected_messages_have_a_reason(scene: Scene, archive: Archive) -> None:
     config = mapping_config(
         {"mqtt": "t/#"}, {"queue": "OUT.X"}, guarantee="exactly-once", backouts=1, filter={"min_size": 2}
     )
@@ -141,7 +141,7 @@ def test_what_goes_nowhere_says_why(scene: Scene, archive: Archive) -> None:
     ]
 
 
-def test_what_came_round_is_discarded(scene: Scene, archive: Archive) -> None:
+def test_messages_of_a_loop_are_discarded(scene: Scene, archive: Archive) -> None:
     config = mapping_config({"mqtt": "t/#"}, {"topic": "t/again"}, guarantee="exactly-once")
     scene.run(config, scene.settled)
     scene.publish("t/a", b"1", Persistence=1)

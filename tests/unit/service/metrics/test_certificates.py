@@ -1,4 +1,4 @@
-"""When certificates expire is read from their files, again when these change."""
+"""Expiry dates of certificates are read from their files, and again when the files change."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ def gathered(configuration: Configuration) -> dict[tuple[str, ...], object]:
 
 
 def test_each_listener_with_tls(configuration: Configuration) -> None:
-    """The channels that have TLS, and the admin port; the certificates of these tests are good for two days."""
+    """Channels with TLS and the admin port. The test certificates are valid for two days."""
     found = gathered(configuration)
     assert found.keys() == {("channel", "TLS"), ("admin", "")}
     assert found["channel", "TLS"] == pytest.approx(time.time() + 2 * 86_400, abs=3_600)
 
 
 def test_a_file_that_changes(configuration: Configuration, tmp_path: Path) -> None:
-    """Another certificate is seen at the next look; a file that is none, or is gone, leaves its metric out."""
+    """Another certificate is noticed at the next inspection. Without a valid file, the metric is missing."""
     before = gathered(configuration)
     file = tmp_path / "server.pem"
     file.write_text("no certificate")
@@ -51,7 +51,7 @@ def test_a_file_that_changes(configuration: Configuration, tmp_path: Path) -> No
 
 
 def test_client_certificates(tmp_path: Path) -> None:
-    """Those of links and of Spark. A broker rejects an expired one, and nothing else announces it."""
+    """Certificates of links and of Spark. A broker rejects an expired one, and nothing else reports it."""
     certificates.make(tmp_path)
     tls = {"certificate_file": tmp_path / "client.pem", "key_file": tmp_path / "client.key"}
     found = gathered(
@@ -79,7 +79,7 @@ def test_the_key_repository(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("days", "line"), [(2, "expires on"), (60, "")])
-def test_check_tells_about_the_certificate_of_a_link(tmp_path: Path, days: int, line: str) -> None:
+def test_check_reports_the_certificate_of_a_link(tmp_path: Path, days: int, line: str) -> None:
     certificates.make(tmp_path, days)
     link = {"host": "h", "tls": {"certificate_file": tmp_path / "client.pem", "key_file": tmp_path / "client.key"}}
     notes = list(expiring(Configuration(links={"cloud": link})))

@@ -26,7 +26,7 @@ def values(samples: Samples, name: str) -> dict[tuple[str, ...], Any]:
     return {labels: value for metric, found in samples if metric.name == name for labels, value in found}
 
 
-async def test_sessions_by_what_they_are() -> None:
+async def test_sessions_by_state() -> None:
     samples = Samples()
     await SessionCount(lambda: 0.0).gather(samples, sessions_of(2_000))
     assert values(samples, "mqbridge_sessions") == {
@@ -37,7 +37,7 @@ async def test_sessions_by_what_they_are() -> None:
     assert values(samples, "mqbridge_subscriptions") == {("A",): 4_000}
 
 
-async def test_others_have_their_turn_meanwhile() -> None:
+async def test_other_tasks_run_between_slices() -> None:
     """The event loop turns while many sessions are counted."""
     turns = 0
 
@@ -53,8 +53,8 @@ async def test_others_have_their_turn_meanwhile() -> None:
     assert turns >= 10
 
 
-async def test_a_count_is_good_for_a_while() -> None:
-    """Scrapes that follow one another get the same count; later ones a new one."""
+async def test_a_count_is_cached() -> None:
+    """Successive scrapes get the same count, later ones a new count."""
     now = 100.0
     count = SessionCount(lambda: now)
 
