@@ -23,6 +23,10 @@ routes = Routes()
 
 #: Header with the user properties of a reply, encoded like a query.
 USER_PROPERTIES: Final = "MQTT-User-Properties"
+#: Header with their length in bytes instead, if they are longer than MAX_HEADER.
+OMITTED: Final = "MQTT-User-Properties-Omitted"
+#: Maximum length of a header in bytes. HTTP libraries and proxies reject a reply with longer ones: Node.js more than 16 KiB.
+MAX_HEADER: Final = 8_192
 _STATUSES: Final = {
     ApplicationFailure.INVALID: 422,
     ApplicationFailure.NOT_AUTHORIZED: 403,
@@ -102,7 +106,8 @@ async def call(visit: Visit, query: CallQuery) -> Response:
     """Publish a request as an application, and return the payload of the reply. The body is the payload.
 
     The request has a Response Topic and Correlation Data, and expires when the call ends. Content-Type is as for a
-    publication. User properties of the reply are in the header MQTT-User-Properties, encoded like a query.
+    publication. User properties of the reply are in the header MQTT-User-Properties, encoded like a query. If they are longer
+    than 8 KiB, the header MQTT-User-Properties-Omitted has their length instead.
     """
     request = ApplicationCall(**query.fields(), **await _payload(visit))
     reply = await _while_connected(visit.request, visit.console.bridge.call(visit.who.application, request))
@@ -111,7 +116,9 @@ async def call(visit: Visit, query: CallQuery) -> Response:
         given = properties.content_type or ("text/plain; charset=utf-8" if properties.payload_format_indicator else "")
         content_type = given if _CONTENT_TYPE.fullmatch(given) else content_type
         if properties.user_property:
-            headers[USER_PROPERTIES] = urlencode(properties.user_property)
+            encoded = urlencode(properties.user_property)
+            fits = len(encoded) <= MAX_HEADER
+            headers = {USER_PROPERTIES: encoded} if fits else {OMITTED: str(len(encoded))}
     # Not media_type: Starlette would add a charset to a text.
     return Response(reply.payload, headers=headers | {"Content-Type": content_type})
 

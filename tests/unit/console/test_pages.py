@@ -454,6 +454,7 @@ def test_recent_events_of_a_client(console: Console) -> None:
     page = shows(console, "/clients/show?id=eventful", "disconnected by the client")
     for text in ("connected via channel PLAIN.MQTT", "subscribed to 'events/#' with QoS 1"):
         assert text in page.text
+    assert re.findall(r"<h2>(Recent events|Subscriptions)", page.html) == ["Recent events", "Subscriptions"]
     console.change("/clients/purge", ids="eventful", confirm="1")
     # The past of a client that has left.
     assert console.get("/clients/show", id="eventful").status == 404
