@@ -1,4 +1,4 @@
-"""The settings of a configuration: values, defaults, sources, and what differs."""
+"""The settings of a configuration: values, defaults, sources, and differences."""
 
 from __future__ import annotations
 
@@ -115,13 +115,13 @@ def test_changes_that_need_a_restart() -> None:
     assert needs_restart("channels[0].port") == ""
 
 
-def test_mistakes_of_a_copy_have_the_lines_of_the_copy(file: Path) -> None:
+def test_mistakes_of_a_copy_have_its_line_numbers(file: Path) -> None:
     with pytest.raises(ConfigurationError) as caught:
         load(file, problems, FILE.replace("port: 1884", "prot: 1884"))
     assert str(caught.value).startswith(f"{file}:3:5: channels[0].prot: expected a known key (did you mean port?)")
 
 
-def test_a_copy_names_no_other_files(file: Path, tmp_path: Path) -> None:
+def test_a_copy_cannot_name_other_files(file: Path, tmp_path: Path) -> None:
     """Otherwise messages about mistakes would quote them."""
     secret = tmp_path / "secret"
     secret.write_text("nobody:else\n")
@@ -139,7 +139,7 @@ def test_a_copy_names_no_other_files(file: Path, tmp_path: Path) -> None:
         assert mistakes, text
         assert "only files that the present configuration names" in str(mistakes[0])
         assert "nobody" not in str(mistakes[0])
-    # Names of missing files, and ordinary directories, are no files.
+    # Names of missing files, and ordinary directories, are allowed.
     assert new_files(file, FILE + "archive: {directory: others}\nlog: {x: 'a\\0b', y: " + "z" * 5_000 + "}\n") == []
 
 

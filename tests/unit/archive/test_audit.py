@@ -1,4 +1,4 @@
-"""The audit: each case is a client of its own in one archive."""
+"""The audit: each case is a separate client in one archive."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from tests.helpers.archive import NOON, Story, write
 
 Tell = Callable[[Story, str], object]
 
-#: Every archive lasts until then.
+#: Each archive ends at this time.
 LAST = 1000.0
 
 
 def put_out(story: Story, c: str, payloads: str, out: str, qos: int = 1) -> Story:
-    """A client subscribed to its own topic; payloads of one letter put, and delivered in the order of `out`."""
+    """A client with a subscription to its own topic. The payloads are single letters, delivered in the order of `out`."""
     story.subscribed(c, 0, f"{c}/#", 2)
     for place, letter in enumerate(payloads):
         story.put(10 + place, f"{c}/t", letter.encode(), qos, packet_id=place + 1 if qos else 0)
@@ -46,12 +46,12 @@ def overlapping(story: Story, c: str, copies: int) -> Story:
 
 
 def between(story: Story, c: str) -> Story:
-    """Put while the subscription was being made: nothing can be said of it."""
+    """Put a message during a subscription request: the audit cannot decide about it."""
     story.session(Outcome.CONNECTED, c, 9).session(Outcome.SUBSCRIBED, c, 10, f"{c}/#", 1)
     return story.put(10.005, f"{c}/t", b"a")
 
 
-#: client -> (what happened, what is found)
+#: client -> (events, result)
 CASES: dict[str, tuple[Tell, Counts]] = {
     "delivered": (lambda s, c: put_out(s, c, "abc", "abc"), Counts(expected=3, delivered=3)),
     "lost": (lambda s, c: put_out(s, c, "abc", "ac"), Counts(expected=3, delivered=2, lost=1)),
@@ -149,7 +149,7 @@ def test_case(result: Audit, client_id: str) -> None:
     assert total == CASES[client_id][1]
 
 
-def test_totals_and_the_verdict(result: Audit) -> None:
+def test_totals_and_the_result(result: Audit) -> None:
     total = Counts()
     for _, counts in CASES.values():
         total.add(counts)
@@ -160,7 +160,7 @@ def test_totals_and_the_verdict(result: Audit) -> None:
     assert result.gaps == []
 
 
-def test_breaches_come_first_each_with_an_example(result: Audit) -> None:
+def test_breaches_come_first_with_an_example(result: Audit) -> None:
     broken = [finding for finding in result.findings if finding.first]
     assert result.findings[: len(broken)] == broken
     breaches = {(example.breach, example.row["topic"].split("/")[0]) for example in result.examples}
@@ -169,10 +169,10 @@ def test_breaches_come_first_each_with_an_example(result: Audit) -> None:
     assert lost["received"] == NOON + timedelta(seconds=10) and lost["publisher"] == "p"
 
 
-def test_what_is_late(tmp_path: Path) -> None:
+def test_late_deliveries(tmp_path: Path) -> None:
     story = Story().subscribed("here", 0, "t", 1).put(10, "t", b"a").out(15, "here", "t", b"a", since=10)
     story.put(20, "t", b"b").out(21, "here", "t", b"b", since=20)
-    # Who was away when it was put has it in time when it gets it soon after its return.
+    # A client that was disconnected gets a message in time if it gets it soon after its return.
     story.subscribed("gone", 0, "u", 1).session(Outcome.DISCONNECTED, "gone", 5).put(10, "u", b"a")
     story.session(Outcome.CONNECTED, "gone", 100).out(101, "gone", "u", b"a", since=10)
     story.write(tmp_path)
@@ -186,13 +186,13 @@ def test_what_is_late(tmp_path: Path) -> None:
     }
 
 
-def test_only_what_was_published_in_the_time_is_judged(tmp_path: Path) -> None:
+def test_only_publications_in_the_period_are_checked(tmp_path: Path) -> None:
     story = Story().subscribed("c", 0, "t", 2)
     for minute in range(10):
         story.put(60 * minute, "t", b"%d" % minute, 2, packet_id=minute + 1)
     story.session(Outcome.DISCONNECTED, "c", 590)
     story.session(Outcome.CONNECTED, "c", 700)
-    # 2 is lost, 7 comes again, and all come after the time.
+    # 2 is lost, 7 is repeated, and all arrive after the period.
     for place, minute in enumerate([0, 1, 3, 4, 5, 6, 7, 7, 8, 9]):
         story.out(720 + place, "c", "t", b"%d" % minute, 2, packet_id=minute + 1, since=60 * minute + 0.002)
     story.write(tmp_path)
@@ -206,7 +206,7 @@ def test_only_what_was_published_in_the_time_is_judged(tmp_path: Path) -> None:
     assert totals(6.5, 8) == Counts(expected=1, delivered=1, doubled=1)
 
 
-def test_where_rows_are_missing_nothing_is_sure(tmp_path: Path) -> None:
+def test_nothing_is_certain_where_rows_are_missing(tmp_path: Path) -> None:
     story = Story().archive(Outcome.STARTED, -1)
     story.subscribed("c", 0, "t", 2)
     story.put(1, "t", b"a", 2, packet_id=1).put(2, "t", b"b", 2, packet_id=2)
@@ -224,13 +224,13 @@ def test_where_rows_are_missing_nothing_is_sure(tmp_path: Path) -> None:
     ]
 
 
-def test_mappings_are_counted_by_themselves(tmp_path: Path) -> None:
+def test_mappings_are_counted_separately(tmp_path: Path) -> None:
     story = Story().subscribed("c", 0, "t", 2).put(1, "t", b"a", 2, packet_id=1)
     story.out(2, "c", "t", b"a", 2, packet_id=1)
     story.mapped(2, "q", "t", b"a", msg_id=b"1" * 24, packet_id=1).mapped(
         3, "q", "t", b"a", msg_id=b"2" * 24, packet_id=1
     )
-    story.mapped(9, "q", "t", b"a", msg_id=b"1" * 24, packet_id=1, since=2)  # again, and late
+    story.mapped(9, "q", "t", b"a", msg_id=b"1" * 24, packet_id=1, since=2)  # repeated, and late
     story.mapped(4, "q", "t", b"b", msg_id=b"3" * 24, outcome=Outcome.DEAD_LETTERED)
     story.mapped(5, "q", "t", b"b", msg_id=b"3" * 24, outcome=Outcome.DISCARDED)
     story.mapped(6, "q", "t", b"b", msg_id=b"3" * 24)
@@ -262,7 +262,7 @@ def test_several_directories_are_one_archive(tmp_path: Path) -> None:
     assert result.held and result.totals == Counts(expected=1, delivered=1)
 
 
-def test_no_archive_is_said(tmp_path: Path) -> None:
+def test_a_missing_archive_is_reported(tmp_path: Path) -> None:
     with pytest.raises(NoRows, match="no rows of an archive"):
         audit([tmp_path])
 
@@ -275,7 +275,7 @@ def test_no_archive_is_said(tmp_path: Path) -> None:
         pytest.param({"publishers": 1, "topics": 1, "subscribers": 1}, id="one flow", marks=pytest.mark.slow),
     ],
 )
-def test_more_rows_than_memory_should_hold(scale: dict[str, int], tmp_path: Path) -> None:
+def test_more_rows_than_fit_into_memory(scale: dict[str, int], tmp_path: Path) -> None:
     rows = 1_000_000
     generate(tmp_path, rows, lost=3, **scale)
     program = """if True:

@@ -1,4 +1,4 @@
-"""The tree names the filters that `bridge.mqtt.topics.matches` names, one by one."""
+"""The tree finds the same filters as `bridge.mqtt.topics.matches` one by one."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ TOPICS = st.lists(st.sampled_from(["a", "b", "", "$SYS", "ab"]), min_size=1, max
 
 
 @given(st.lists(FILTERS, max_size=8, unique=True), TOPICS)
-def test_it_finds_what_matches(filters: list[str], topic: str) -> None:
+def test_it_finds_matching_filters(filters: list[str], topic: str) -> None:
     tree: FilterTree[str] = FilterTree()
     for topic_filter in filters:
         tree.add(topic_filter, topic_filter)

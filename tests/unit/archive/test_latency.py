@@ -1,4 +1,4 @@
-"""Percentiles of times that are kept with few digits."""
+"""Percentiles of times that are stored with few digits."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def section(deliveries: list[dict[str, Any]]) -> list[list[Any]]:
 
 
 @given(TIMES)
-def test_percentiles_are_right_to_a_thousandth(times: list[int]) -> None:
+def test_percentiles_are_accurate_to_a_thousandth(times: list[int]) -> None:
     ((qos, count, *percentiles, longest),) = section([delivery(time) for time in times])
     times = sorted(max(time, 0) for time in times)
     assert (qos, count, longest) == (1, len(times), times[-1] / 1000)

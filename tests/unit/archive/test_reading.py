@@ -1,4 +1,4 @@
-"""What a replay selects: publications that were put, in their order, by time, topic filter and client."""
+"""Selection of a replay: accepted publications in order, by period, topic filter and client."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def archive(tmp_path: Path) -> Path:
         ({"topic_filter": "nothing"}, ""),
     ],
 )
-def test_selected(archive: Path, what: dict[str, Any], expected: str) -> None:
+def test_selected_publications(archive: Path, what: dict[str, Any], expected: str) -> None:
     selection = ReplaySelection(archive, **what)
     payloads = [row["payload"].decode() for batch in selection.batches(0, ["payload"]) for row in batch]
     assert "".join(payloads) == expected
@@ -59,7 +59,7 @@ def test_selected(archive: Path, what: dict[str, Any], expected: str) -> None:
         ({}, "a"),
     ],
 )
-def test_what_a_mapping_took(tmp_path: Path, what: dict[str, Any], expected: str) -> None:
+def test_messages_of_mappings(tmp_path: Path, what: dict[str, Any], expected: str) -> None:
     story = Story().put(1, "t/a", b"a").mapped(2, "m", "t/a", b"b", destination="Q")
     story.mapped(3, "m", "t/a", b"c", outcome=Outcome.DEAD_LETTERED)
     story.mapped(4, "m", "Q", b"d", outcome=Outcome.ACKNOWLEDGED, publisher="q")
@@ -78,7 +78,7 @@ def test_an_archive_of_a_version_without_mappings(tmp_path: Path, what: dict[str
     assert "".join(payloads) == expected
 
 
-def test_behind_a_row(archive: Path) -> None:
+def test_rows_after_a_position(archive: Path) -> None:
     selection = ReplaySelection(archive)
     rows = [row for batch in selection.batches(0, ["payload"]) for row in batch]
     assert [row for batch in selection.batches(rows[1]["sequence"], ["payload"]) for row in batch] == rows[2:]

@@ -1,4 +1,4 @@
-"""What `mqbridge check` has to say of files: certificates, revoked ones, keys, tokens; and of clients without a name."""
+"""Findings of `mqbridge check` about files: certificates, revocation lists, keys, tokens, and clients without a name."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ Spoil = Callable[[Authority], object]
 
 @pytest.fixture
 def authority(tmp_path: Path) -> Authority:
-    """A directory with all that the configurations of these tests name."""
+    """A directory with all files of the configurations in these tests."""
     authority = Authority(tmp_path)
     authority.issue("server")
     authority.revoke()
@@ -55,7 +55,7 @@ def checked(invoke: Any, authority: Authority, config: str) -> Any:
 
 
 @pytest.mark.parametrize("config", [CHANNEL, LISTENER, ADMIN, TOKENS, JWKS, IBM, TOKEN])
-def test_all_is_there(invoke: Any, authority: Authority, config: str) -> None:
+def test_all_files_exist(invoke: Any, authority: Authority, config: str) -> None:
     result = checked(invoke, authority, config)
     assert (result.exit_code, result.stderr) == (0, "")
 
@@ -80,7 +80,7 @@ def too_short(authority: Authority) -> None:
         (JWKS, too_short, "an RSA key of 1024 bits is too short"),
     ],
 )  # fmt: skip
-def test_something_is_wrong(invoke: Any, authority: Authority, config: str, spoil: Spoil, message: str) -> None:
+def test_an_invalid_file(invoke: Any, authority: Authority, config: str, spoil: Spoil, message: str) -> None:
     spoil(authority)
     result = checked(invoke, authority, config)
     assert result.exit_code == 1

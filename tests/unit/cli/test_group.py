@@ -1,4 +1,4 @@
-"""`mqbridge group status` at admin ports that do not answer as a bridge does."""
+"""`mqbridge group status` with admin ports that do not answer like a bridge."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 
 
 class Handler(BaseHTTPRequestHandler):
-    """Answers as the test says, and notes the token of each request."""
+    """Answer as the test specifies, and record the token of each request."""
 
     answer = (200, b"{}")
     tokens: list[str | None]
@@ -71,7 +71,7 @@ def test_an_admin_port_without_a_status(
     assert Handler.tokens == ["Bearer s3cret"]
 
 
-def test_an_admin_port_at_which_nothing_listens(invoke: Any) -> None:
+def test_an_admin_port_that_is_closed(invoke: Any) -> None:
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         invocation = invoke("group", "status", f"http://127.0.0.1:{unused.getsockname()[1]}", "https://[::1]:1")
@@ -87,7 +87,7 @@ def test_an_admin_port_at_which_nothing_listens(invoke: Any) -> None:
         (["absent.yaml"], "absent.yaml"),
     ],
 )
-def test_arguments_that_name_no_bridge(invoke: Any, words: list[str], message: str) -> None:
+def test_arguments_that_do_not_name_a_bridge(invoke: Any, words: list[str], message: str) -> None:
     invocation = invoke("group", "status", *words)
     assert invocation.exit_code == 2 and message in invocation.stderr
 

@@ -51,10 +51,10 @@ def test_an_unknown_format(invoke: Any) -> None:
 def test_options_before_the_command(invoke: Any, queue_manager: Any, queues: list[str]) -> None:
     done = invoke("--data-dir", queue_manager.directory, "mqsc", "display", f"QLOCAL({queues[0]})")
     assert done.exit_code == 0, done.stderr
-    # The option after the command takes precedence.
+    # The option after the command overrides it.
     done = invoke("--data-dir", "/nowhere", "mqsc", "display", "QMGR", "--data-dir", queue_manager.directory)
     assert done.exit_code == 0, done.stderr
-    # A value does not remain for the next command.
+    # A value does not apply to the next command.
     assert invoke("mqsc", "display", "QMGR").exit_code == 4
 
 
@@ -99,7 +99,7 @@ def test_destructive_commands_ask_on_a_terminal(
     assert questions == ["Delete?"] * asks
 
 
-def test_colours_are_for_terminals(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_colours_are_for_terminals_only(monkeypatch: pytest.MonkeyPatch) -> None:
     settings.reset()
     monkeypatch.delenv("NO_COLOR", raising=False)
     assert styled("x", "red") == "x"

@@ -1,4 +1,4 @@
-"""`mqbridge pipeline`, as far as it goes without Spark (`tests/spark/flow` has it run, end and killed)."""
+"""`mqbridge pipeline` without Spark (`tests/spark/flow` runs, ends and kills pipelines)."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_a_file_without_pipelines(invoke: Invoke, tmp_path: Path) -> None:
         ("pipelines: {one: {}}", (), "bridge.yaml:1:18: pipelines.one"),
     ],
 )
-def test_wrong(
+def test_mistakes(
     command: str, text: str | None, names: tuple[str, ...], message: str, invoke: Invoke, tmp_path: Path
 ) -> None:
     config = []
@@ -91,7 +91,9 @@ def test_wrong(
         (["--packages", "a:b:1,delta"], "--packages: expected group:artifact:version, found 'delta'"),
     ],
 )
-def test_wrong_settings_of_spark(command: str, arguments: list[str], message: str, invoke: Invoke, file: Path) -> None:
+def test_invalid_settings_of_spark(
+    command: str, arguments: list[str], message: str, invoke: Invoke, file: Path
+) -> None:
     result = invoke("pipeline", command, *arguments, "--config", file)
     assert result.exit_code == 2 and message in result.stderr
 

@@ -132,7 +132,7 @@ def test_options_of_payload() -> None:
 
 
 def test_try_makes_the_record_of_a_json_object(tmp_path: Path) -> None:
-    """For a mapping that reads records, whose bytes are hard to type."""
+    """For a mapping that reads records, whose bytes are difficult to type."""
     file = tmp_path / "bridge.yaml"
     file.write_text(
         "mappings:\n  m:\n    from: {queue: Q}\n    to: {mqtt: 't/{$.order_id}'}\n"

@@ -1,4 +1,4 @@
-"""`mqbridge try`: the message that a mapping would put, and the publication that it would make."""
+"""`mqbridge try`: the message that a mapping would put, or its publication."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_message(attempt: Any) -> None:
     assert lines[-2:] == ["body (4 bytes)", "21.5"]
 
 
-def test_a_user_name_that_is_too_long_for_mq_is_rejected_and_not_cut(attempt: Any) -> None:
+def test_a_user_name_too_long_for_mq_is_rejected(attempt: Any) -> None:
     result = attempt("plant", *PUBLISHED, "--user", "temperature-1")
     assert result.exit_code == 2 and "--user: the user name is longer than 12 bytes" in result.stderr
 
@@ -121,7 +121,7 @@ def test_message_properties_without_an_rfh2(attempt: Any) -> None:
 
 
 @pytest.mark.parametrize(("options", "client_id"), [((), "hive"), (("--client-id", "dev-1"), "dev-1")])
-def test_what_comes_by_a_link_has_its_name_for_client_identifier(
+def test_publications_of_a_link_have_its_name_as_client_identifier(
     options: tuple[str, ...], client_id: str, attempt: Any
 ) -> None:
     view = json.loads(attempt("far", "--topic", "far/a", "--json", *options).stdout)
@@ -132,14 +132,14 @@ def test_what_comes_by_a_link_has_its_name_for_client_identifier(
     ("mapping", "published_qos", "qos", "persistence"),
     [("far", 2, 1, 1), ("far", 0, 0, 0), ("exact", 2, 2, 1), ("fast", 2, 0, 0)],
 )
-def test_a_link_brings_what_its_subscription_has(
+def test_publications_of_a_link_have_the_options_of_its_subscription(
     mapping: str, published_qos: int, qos: int, persistence: int, attempt: Any
 ) -> None:
     view = json.loads(attempt(mapping, "--topic", f"{mapping}/a", "--qos", published_qos, "--json").stdout)
     assert (view["rfh2"][0]["folders"]["mqtt"]["qos"], view["md"]["Persistence"]) == (qos, persistence)
 
 
-def test_a_link_gets_what_the_guarantee_needs(attempt: Any) -> None:
+def test_publications_to_a_link_have_the_qos_of_the_guarantee(attempt: Any) -> None:
     trial = attempt("commands", "--payload", "on", "--property", "device=d-1", "--json")
     assert trial.exit_code == 0, trial.stderr
     view = json.loads(trial.stdout)
@@ -164,7 +164,7 @@ mappings:
         ("commands", ("--payload", "1"), "the message goes to the dead-letter queue (filter.others)"),
     ],
 )
-def test_a_message_that_is_not_taken_is_explained(
+def test_a_message_that_is_not_accepted_is_explained(
     mapping: str, arguments: tuple[str, ...], message: str, invoke: Any, tmp_path: Path
 ) -> None:
     file = tmp_path / "routes.yaml"
@@ -234,7 +234,7 @@ def test_payload_from_a_file(attempt: Any, tmp_path: Path) -> None:
         (("commands", "--message", "missing"), 1, "missing: No such file or directory\n"),
     ],
 )
-def test_no_message(arguments: tuple[object, ...], status: int, message: str, attempt: Any) -> None:
+def test_no_payload(arguments: tuple[object, ...], status: int, message: str, attempt: Any) -> None:
     result = attempt(*arguments)
     assert (result.exit_code, result.stdout) == (status, "")
     assert result.stderr.startswith("mqbridge: error: " + message)
@@ -247,7 +247,7 @@ def test_no_configuration(invoke: Any) -> None:
 
 
 def message_file(directory: Path, *headers: Any, body: bytes = b"start", md: MQMD | None = None) -> Path:
-    """A message as `mqbridge mq get --json` prints it."""
+    """Return a message as `mqbridge mq get --json` prints it."""
     format_, encoding, ccsid, data = encode_chain(headers, body)
     described = (
         MQMD(Format=format_, Encoding=encoding, CodedCharSetId=ccsid, Persistence=1) if headers else md or MQMD()
@@ -316,7 +316,7 @@ def test_a_message_in_each_format_of_mq_get(
         assert "rejects the message" in result.stderr
 
 
-def test_a_message_as_its_bytes(attempt: Any, tmp_path: Path) -> None:
+def test_a_message_as_bytes(attempt: Any, tmp_path: Path) -> None:
     file = tmp_path / "message"
     file.write_bytes(encode_chain([DEVICE], b"start").data)
     view = json.loads(attempt("commands", "--message", file, "--format", "MQHRF2", "--json").stdout)
@@ -354,7 +354,7 @@ def test_bytes_that_are_json_are_a_body(attempt: Any, tmp_path: Path) -> None:
         ({"xqh": {"RemoteQName": "T"}}, "JSON does not show an MQXQH in full"),
     ],
 )
-def test_a_file_that_is_no_message(changed: dict[str, Any], message: str, attempt: Any, tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_message(changed: dict[str, Any], message: str, attempt: Any, tmp_path: Path) -> None:
     file = message_file(tmp_path)
     file.write_text(json.dumps(json.loads(file.read_text()) | changed))
     result = attempt("prices", "--message", file, "--topic", "prices/IBM")
@@ -375,7 +375,7 @@ def test_schema(invoke: Any) -> None:
     }
 
 
-def test_check_tells_loops(invoke: Any, tmp_path: Path) -> None:
+def test_check_reports_loops(invoke: Any, tmp_path: Path) -> None:
     file = tmp_path / "bridge.yaml"
     file.write_text(
         "mappings: {a: {from: {mqtt: 'a/#'}, to: {topic: b/x}}, b: {from: {mqtt: 'b/#'}, to: {topic: a/x}}}"
@@ -386,7 +386,7 @@ def test_check_tells_loops(invoke: Any, tmp_path: Path) -> None:
     assert "a → b → a" in loop
 
 
-def test_check_tells_mistakes_in_templates(invoke: Any, tmp_path: Path) -> None:
+def test_check_reports_mistakes_in_templates(invoke: Any, tmp_path: Path) -> None:
     file = tmp_path / "bridge.yaml"
     file.write_text("mappings: {a: {from: {mqtt: 'a/#'}, to: {queue: '{'}}}")
     result = invoke("check", file)
@@ -515,7 +515,7 @@ def test_samples_of_messages(attempt: Any, tmp_path: Path) -> None:
 
 
 def published(topic: str, body: str) -> str:
-    """A publication as `mqbridge mq get --json` prints it."""
+    """Return a publication as `mqbridge mq get --json` prints it."""
     header = {"folders": {"mqps": {"Top": topic}, "mqtt": {"clientId": "d7", "qos": "1"}}}
     return json.dumps({"md": {"Format": "MQHRF2"}, "rfh2": [header], "body": body}) + "\n"
 
@@ -554,7 +554,7 @@ def test_wrong_usage_of_samples(attempt: Any, arguments: tuple[str, ...], why: s
     assert why in result.stderr
 
 
-def test_a_file_without_samples_is_not_a_success(attempt: Any, tmp_path: Path) -> None:
+def test_a_file_without_samples_is_an_error(attempt: Any, tmp_path: Path) -> None:
     file = tmp_path / "samples"
     file.write_bytes(b"")
     result = attempt("device", "--samples", file, "--each-line")

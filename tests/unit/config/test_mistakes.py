@@ -1,4 +1,4 @@
-"""One row for each kind of mistake in a file: the text, and every line that the operator is told, in full."""
+"""Each kind of mistake in a file: the text, and all reported lines."""
 
 from pathlib import Path
 

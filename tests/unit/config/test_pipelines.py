@@ -1,4 +1,4 @@
-"""Pipelines in the configuration file: what they may say, what is told of mistakes, and in words."""
+"""Pipelines in the configuration file: valid options, reported mistakes, and descriptions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from bridge.config.pipeline import PipelineConfig
 from bridge.config.problems import ConfigurationError
 
 ROOT = Path(__file__).parents[3]
-#: What every pipeline needs.
+#: Required options of a pipeline.
 REST = "from: {mq: {queue: Q}}, select: SELECT 1, to: {mq: {queue: R}}"
 
 
@@ -123,7 +123,7 @@ def test_options_of_the_source(tmp_path: Path) -> None:
     assert options == {"partitions": "2", "embed": "false", "maxBytesPerTrigger": "1 MiB"}
 
 
-def test_a_session_is_of_one_pipeline(tmp_path: Path) -> None:
+def test_a_session_belongs_to_one_pipeline(tmp_path: Path) -> None:
     text = """
 links: {l: {host: h}, m: {host: h, port: 1884}}
 pipelines:
@@ -181,7 +181,7 @@ spark:
     assert configuration.spark.shared == [Path("/mnt/plant")]
 
 
-def test_mistakes_that_the_rest_of_the_file_makes(tmp_path: Path) -> None:
+def test_mistakes_that_depend_on_other_sections(tmp_path: Path) -> None:
     text = f"""
 queue_manager: {{type: ibm, name: Q, channel: C, connections: a(1)}}
 links: {{l: {{host: h, client_id: me}}}}
@@ -198,7 +198,7 @@ pipelines:
     assert "pipelines.c.checkpoint: expected a directory that no other pipeline has, found 'c' again" in message
 
 
-def test_pipelines_that_read_one_queue(tmp_path: Path) -> None:
+def test_pipelines_that_read_the_same_queue(tmp_path: Path) -> None:
     two = f"{{{REST}}}"
     with pytest.raises(ConfigurationError) as raised:
         load(written(tmp_path, f"pipelines:\n  a: {two}\n  b: {two}"))
@@ -210,7 +210,7 @@ def test_pipelines_that_read_one_queue(tmp_path: Path) -> None:
     load(written(tmp_path, f"pipelines:\n  a: {two}\n  b: {two[:-1]}, enabled: no}}"))
 
 
-#: (the mapping, in a file of its own; `from` of the pipeline; what is said, and of which file)
+#: (the mapping, in a separate file; `from` of the pipeline; the reported text, and its file)
 MAPPINGS = [
     (
         "from: {mqtt: a}, to: {queue: Q}",
@@ -258,7 +258,7 @@ def test_a_mapping_that_a_pipeline_cannot_use(mapping: str, source: str, expecte
         ("mq: {topic: a}", "from: {queue: R}, to: {mqtt: a}, filter: {qos: 1, others: discard}"),
     ],
 )
-def test_a_mapping_says_what_becomes_of_the_rows(source: str, mapping: str, tmp_path: Path) -> None:
+def test_a_mapping_determines_the_destination_of_rows(source: str, mapping: str, tmp_path: Path) -> None:
     text = f"mappings: {{m: {{enabled: false, {mapping}}}}}\npipelines:"
     configuration = load(written(tmp_path, f"{text}\n  a: {{from: {{{source}}}, mapping: m, to: }}"))
     config = configuration.pipelines["a"]
@@ -268,7 +268,7 @@ def test_a_mapping_says_what_becomes_of_the_rows(source: str, mapping: str, tmp_
     assert load(written(tmp_path, text)).pipelines["a"].payload == "json"
 
 
-def test_pipelines_in_files_of_their_own_count_paths_from_there(tmp_path: Path) -> None:
+def test_paths_of_pipelines_in_separate_files_are_relative_to_them(tmp_path: Path) -> None:
     (tmp_path / "flows").mkdir()
     flow = "{from: {archive: in}, select: S, to: {archive: out}, tables: {t: t.csv}, checkpoint: c,"
     flow += " dead_letters: {archive: d}, late: {archive: l, window: 0}}"
@@ -286,13 +286,13 @@ def test_pipelines_in_files_of_their_own_count_paths_from_there(tmp_path: Path) 
     assert pipelines["one"].late is not None and pipelines["one"].late.archive == tmp_path / "flows" / "l"
 
 
-def test_a_scheme_is_refused_in_files_of_their_own_too(tmp_path: Path) -> None:
+def test_a_url_scheme_is_rejected_in_separate_files_too(tmp_path: Path) -> None:
     written(tmp_path, "pipelines: {one: {from: {archive: in}, select: S, to: {archive: 's3a://b/x'}}}", "one.yaml")
     with pytest.raises(ConfigurationError, match=r"one\.yaml:1:\d+: pipelines\.one\.to\.archive: expected a path of"):
         load(written(tmp_path, "pipelines: [one.yaml]"))
 
 
-def test_a_list_of_what_is_no_file(tmp_path: Path) -> None:
+def test_a_list_of_missing_files(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError) as raised:
         load(written(tmp_path, "pipelines: [nowhere]"))
     assert "pipelines[0]: expected the path of a pipeline file, or of a directory of such" in str(raised.value)
@@ -322,7 +322,7 @@ def test_the_example_in_the_shipped_configuration_has_every_option(tmp_path: Pat
     assert example_pipeline == PipelineConfig.model_validate(minimal)
 
 
-#: One text, written in each way that YAML has; the place of FOO.
+#: One text in each notation of YAML, and the position of FOO.
 WAYS = [
     ("select: |\n  SELECT a,\n    FOO(b)\n  FROM input\n", (3, 5)),
     ("select: >-  # folded\n    SELECT a,\n      FOO(b)\n    FROM input\n", (3, 7)),
@@ -335,7 +335,7 @@ WAYS = [
 
 
 @pytest.mark.parametrize(("text", "place"), WAYS)
-def test_where_a_character_of_a_text_stands(text: str, place: tuple[int, int]) -> None:
+def test_the_position_of_a_character_in_a_text(text: str, place: tuple[int, int]) -> None:
     root = yaml.compose(text, Loader=yaml.SafeLoader)
     node = root.value[0][1]
     assert place_in(text, node, node.value.index("FOO")) == place
@@ -343,13 +343,13 @@ def test_where_a_character_of_a_text_stands(text: str, place: tuple[int, int]) -
     assert text.splitlines()[line - 1][: column - 1].endswith("input")
 
 
-def test_quotes_and_escapes_count_as_they_are_written() -> None:
+def test_quotes_and_escapes_count_as_written() -> None:
     for text, column in (("a: 'x ''y'' z'", 13), ('a: "\\"x\\" \\u0041 z"', 18)):
         node = yaml.compose(text, Loader=yaml.SafeLoader).value[0][1]
         assert place_in(text, node, node.value.index("z")) == (1, column)
 
 
-def test_a_problem_in_a_text_has_its_place(tmp_path: Path) -> None:
+def test_a_mistake_in_a_text_has_its_position(tmp_path: Path) -> None:
     file = written(tmp_path, "pipelines:\n  a:\n    select: |\n      SELECT x\n      FROM nowhere\n")
     problem = Collection(file).text_problem(("pipelines", "a", "select"), 14, "a table", "'nowhere'")
     assert str(problem) == f"{file}:5:12: pipelines.a.select: expected a table, found 'nowhere'"

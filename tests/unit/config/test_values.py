@@ -1,4 +1,4 @@
-"""How each kind of value is written, and what it comes to."""
+"""Notations of each kind of value, and their results."""
 
 from typing import Annotated, Any
 
@@ -13,7 +13,7 @@ INTEGER = values.integer(1, 9)
 CONNECTIONS, URL = values.connections(264), values.url("file", "http", "https")
 MQ1, LONGEST = "mq1.example.com(1414)", ["m(1)"] * 53  # 264 characters
 
-#: What is written, and what it comes to.
+#: Notation and result.
 READ: list[tuple[BeforeValidator, list[tuple[object, object]]]] = [
     (
         SIZE,
@@ -42,7 +42,7 @@ READ: list[tuple[BeforeValidator, list[tuple[object, object]]]] = [
     ),
     (URL, [(url, url) for url in ("https://mq/ccdt.json", "FILE:///ccdt.json", "http://u:p@mq/c")]),
 ]  # fmt: skip
-#: What is expected, and what is none.
+#: Kind, and invalid notation.
 REFUSED: list[tuple[BeforeValidator, str, list[object]]] = [
     (
         SIZE, "a size from 0 B to 1 GiB",
@@ -79,7 +79,7 @@ def read(kind: BeforeValidator, value: object) -> Any:
     return TypeAdapter(Annotated[Any, kind]).validate_python(value)
 
 
-def test_what_a_value_comes_to(subtests: pytest.Subtests) -> None:
+def test_values_of_notations(subtests: pytest.Subtests) -> None:
     for kind, pairs in READ:
         for written, expected in pairs:
             with subtests.test(written=written):
@@ -87,7 +87,7 @@ def test_what_a_value_comes_to(subtests: pytest.Subtests) -> None:
                 assert (converted, type(converted)) == (expected, type(expected))
 
 
-def test_what_is_no_such_value(subtests: pytest.Subtests) -> None:
+def test_invalid_notations(subtests: pytest.Subtests) -> None:
     for kind, expected, listed in REFUSED:
         for written in listed:
             with subtests.test(expected=expected, written=written), pytest.raises(ValidationError) as raised:
@@ -95,7 +95,7 @@ def test_what_is_no_such_value(subtests: pytest.Subtests) -> None:
             assert f"expected {expected}" in str(raised.value)
 
 
-def test_in_words(subtests: pytest.Subtests) -> None:
+def test_descriptions_in_words(subtests: pytest.Subtests) -> None:
     sizes = {0: "0 B", 1: "1 B", 1024: "1 KiB", 4 * 1024**2: "4 MiB", 1024**3: "1 GiB", 268_435_455: "268435455 B"}
     for size, text in sizes.items():
         with subtests.test(size=size):

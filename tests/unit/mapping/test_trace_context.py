@@ -75,7 +75,9 @@ def test_a_written_context_can_be_read(trace_id: int, span_id: int, flags: int) 
 def test_any_text_is_a_context_or_none(text: str) -> None:
     """No input of a client raises, and accepted values have the right size."""
     context = parsed(text, text)
-    assert context is None or (0 < context.trace_id < 2**128 and 0 < context.span_id < 2**64 and context.flags in range(4))
+    assert context is None or (
+        0 < context.trace_id < 2**128 and 0 < context.span_id < 2**64 and context.flags in range(4)
+    )
 
 
 @pytest.mark.parametrize(

@@ -80,7 +80,11 @@ def test_a_limit_is_reached_after_it_was_filled() -> None:
     letter_room = room(5_000, 8_000)
     assert letter_room.reached(A) == ""
     letter_room.add(A, 3, 300)
-    assert (letter_room.used_by(A), letter_room.reached(A), letter_room.reached(B)) == (3 * OVERHEAD + 300, "dead_letter_bytes", "")
+    assert (letter_room.used_by(A), letter_room.reached(A), letter_room.reached(B)) == (
+        3 * OVERHEAD + 300,
+        "dead_letter_bytes",
+        "",
+    )
     letter_room.add(B, 1, 2_500)
     assert letter_room.reached(B) == "dead_letter_total"
 

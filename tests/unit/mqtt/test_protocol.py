@@ -102,7 +102,9 @@ def test_each_packet_in_each_state(state: ConnectionState, packet: PacketType) -
     elif word == "waits":
         assert TRANSITIONS[state][packet] is None and events == [] and not protocol.ended
         protocol.accept(0.0, session_present=False)
-        assert [type(event) for event in protocol.events()] == [type(event) for event in connected().receive_data(data, 0.0)]
+        assert [type(event) for event in protocol.events()] == [
+            type(event) for event in connected().receive_data(data, 0.0)
+        ]
     elif word == "accepted":
         assert isinstance(TRANSITIONS[state][packet], ConnectionState)
         (event,) = events

@@ -122,7 +122,9 @@ def site(bridge: Any) -> Callable[..., Any]:
             authentication, channels = {}, {}
             for name, authentication_of in AUTHENTICATION.items():
                 config = ChannelConfig(name=name, port=0, **options.get(name, {}))
-                authentication[name] = msgspec.structs.replace(authentication_of, shared_client_ids=config.shared_client_ids)
+                authentication[name] = msgspec.structs.replace(
+                    authentication_of, shared_client_ids=config.shared_client_ids
+                )
                 channels[name] = Channel(config, running.make_owner, pending_bytes=running.limits.pending_bytes)
                 await channels[name].listen()
             running.service.authentication = authentication
@@ -408,7 +410,10 @@ async def test_a_resumed_session_loses_messages_that_its_new_user_may_not_receiv
     finished: list[tuple[int, str | None]] = []
 
     def note(event: Finished) -> None:
-        finished.extend((transmission.msg_number, event.discarded.get(transmission.msg_number)) for transmission in event.transmissions)
+        finished.extend(
+            (transmission.msg_number, event.discarded.get(transmission.msg_number))
+            for transmission in event.transmissions
+        )
 
     async with site(listeners=[lambda events: events.subscribe(Finished, note)], PASSWORD=RULES | SHARING) as running:
         backend = running.backend
@@ -516,7 +521,9 @@ async def test_a_changed_rule_applies_when_a_session_is_resumed(
         device = await running.accepted(PASSWORD, "c", "alice")
         came = await device.receive()
         assert isinstance(came, Publish) and came.payload == b"2"
-        assert backend.unsubscribed == [("c", "plant/#")] and [transmission.msg_number for transmission in backend.removed] == [1]
+        assert backend.unsubscribed == [("c", "plant/#")] and [
+            transmission.msg_number for transmission in backend.removed
+        ] == [1]
 
 
 @pytest.mark.parametrize("by", ["rules", "the queue manager"])

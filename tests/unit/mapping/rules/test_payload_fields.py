@@ -147,7 +147,9 @@ def test_a_typed_property(type_: str) -> None:
 
 def test_a_typed_property_replaces_that_of_the_publication() -> None:
     properties = {"user_property": (("p", "text"), ("other", "y"))}
-    mapped_message = mapped(rule({"properties": {"p": {"value": "{$.temp}", "type": "double"}}}), payload=PAYLOAD, **properties)
+    mapped_message = mapped(
+        rule({"properties": {"p": {"value": "{$.temp}", "type": "double"}}}), payload=PAYLOAD, **properties
+    )
     assert folders(mapped_message)["usr"] == {"p": 21.5, "other": "y"}
 
 

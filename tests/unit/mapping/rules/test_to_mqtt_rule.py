@@ -174,7 +174,9 @@ def test_headers_before_the_payload_are_skipped() -> None:
     rfh2 = RFH2(Format=b"MQSTR", CodedCharSetId=500, folders=(Folder.build("mqps", {"Top": "t"}),))
     chain = encode_chain((MQDLH(Encoding=546), MQXQH(MsgDesc=inner), rfh2), b"\xc1")
     outer = MQMD(Format=chain.Format, Encoding=chain.Encoding, CodedCharSetId=chain.CodedCharSetId, Expiry=50)
-    output = published(rule(payload={"type": "text"}, to={"mqtt": "x/{topic}", "link": "l"}), Message(outer, chain.data))
+    output = published(
+        rule(payload={"type": "text"}, to={"mqtt": "x/{topic}", "link": "l"}), Message(outer, chain.data)
+    )
     assert (output.topic, output.payload, output.qos, output.expiry) == ("x/t", b"A", 2, 5.0)
     assert output.properties.correlation_data == b"c"
 

@@ -135,7 +135,9 @@ def test_a_retained_publication_is_cleared_once_that_is_committed(
         producer.committed()
     kept = manager.itself.retained.get("t/1")
     assert (kept and kept.message.data) == retained
-    assert take(consumer) == [(publication.message.data, True) for publication in first + second], "who has a subscription learns of it"
+    assert take(consumer) == [(publication.message.data, True) for publication in first + second], (
+        "who has a subscription learns of it"
+    )
 
 
 def test_what_is_backed_out_clears_nothing(manager: Manager) -> None:
@@ -207,7 +209,9 @@ def test_nothing_is_lost_or_comes_twice_when_the_filter_changes_under_load(
         return len(got)
 
     try:
-        while {subscription.topic_filter for subscription in manager.itself.objects.topics.subscriptions.values()} != {after}:
+        while {subscription.topic_filter for subscription in manager.itself.objects.topics.subscriptions.values()} != {
+            after
+        }:
             move()
     finally:
         ended.set()

@@ -69,7 +69,9 @@ def test_no_messages_are_sent_if_they_would_go_to_another_queue(queue_manager: Q
     run_script(queue_manager, "DEFINE QLOCAL(OTHER) USAGE(XMITQ)\nALTER QMGR DEFXMITQ(OTHER)", "test")
     outcomes = results(queue_manager)
     assert failed(outcomes) == ["objects and authorities", "exclusive use of the transmission queue"]
-    assert outcomes["exclusive use of the transmission queue"].remedy.startswith(f"ALTER QMGR DEFXMITQ('{XMITQ}'), unless")
+    assert outcomes["exclusive use of the transmission queue"].remedy.startswith(
+        f"ALTER QMGR DEFXMITQ('{XMITQ}'), unless"
+    )
     assert outcomes["publication to a client"].result == "skip"
 
 

@@ -73,7 +73,9 @@ def test_where_the_password_comes_from(
         (b"hunter2\xff", {}, "password_file {file} is not UTF-8"),
     ],
 )
-def test_a_password_that_is_nowhere(file: bytes | None, environment: dict[str, str], message: str, tmp_path: Path) -> None:
+def test_a_password_that_is_nowhere(
+    file: bytes | None, environment: dict[str, str], message: str, tmp_path: Path
+) -> None:
     options = CLIENT | {"user": "ours"}
     if file is not None:
         (tmp_path / "secret").write_bytes(file)

@@ -112,7 +112,9 @@ def test_mappings_that_publish_as_the_bridge(to: dict[str, str], publishes: bool
     )
     needs = requirements_of(config)
     assert needs.mapping_publishes is (publishes and enabled)
-    purposes = [authority.purpose for authority in needs.authorities("") if (authority.user, authority.word) == ("", "PUB")]
+    purposes = [
+        authority.purpose for authority in needs.authorities("") if (authority.user, authority.word) == ("", "PUB")
+    ]
     assert purposes == (["publish for mappings"] if publishes and enabled else [])
 
 
@@ -135,7 +137,11 @@ def test_mappings_with_the_authority_of_publishers() -> None:
     assert needs.mapping_queues == (MappingQueue("queue", "OUT", ("SETID",), as_publisher=True),)
     assert needs.mapping_templates == (("queues", "{q}", True),)
     assert not needs.mapping_publishes
-    rows = [(authority.user, authority.word, authority.needed) for authority in needs.authorities("") if authority.name == "OUT"]
+    rows = [
+        (authority.user, authority.word, authority.needed)
+        for authority in needs.authorities("")
+        if authority.name == "OUT"
+    ]
     assert rows == [("", "SETID", True), ("sensor", "PUT", False), ("", "DSP", False)]
     words = mqsc_script(config).replace("+\n", "").split()
     script = " ".join(words)
@@ -186,7 +192,10 @@ def lacking(queue_manager: QueueManager) -> list[tuple[str, str]]:
     """What is missing in the examination of the bridge's user, with the MQSC that adds it."""
     connection = StandInConnection(queue_manager, user=OURS)
     try:
-        return [(shortcoming.what, shortcoming.remedy) for shortcoming in missing(connection, requirements_of(configuration()))]
+        return [
+            (shortcoming.what, shortcoming.remedy)
+            for shortcoming in missing(connection, requirements_of(configuration()))
+        ]
     finally:
         connection.disconnect()
 
@@ -243,7 +252,9 @@ def test_each_command_of_a_script_with_a_channel_succeeds(
 ) -> None:
     script = mqsc_script(configuration(**CHANNEL, **security), f"PRINCIPAL('{OURS}')", OURS)
     responses = run_script(queue_manager, script, "mqsc-script")
-    assert {response.message.partition(":")[0] for response in responses if not response.ok} == {"AMQ8150E"}  # already exists
+    assert {response.message.partition(":")[0] for response in responses if not response.ok} == {
+        "AMQ8150E"
+    }  # already exists
     assert lacking(queue_manager) == []
 
 
@@ -319,7 +330,11 @@ def test_a_publisher_without_authority_for_the_queue_of_a_mapping_is_a_note(queu
     def notes() -> list[tuple[bool, str]]:
         connection = StandInConnection(queue_manager, user=OURS)
         try:
-            return [(shortcoming.needed, shortcoming.remedy) for shortcoming in missing(connection, needs) if "queue OUT" in shortcoming.what]
+            return [
+                (shortcoming.needed, shortcoming.remedy)
+                for shortcoming in missing(connection, needs)
+                if "queue OUT" in shortcoming.what
+            ]
         finally:
             connection.disconnect()
 

@@ -71,7 +71,10 @@ def test_live_publications_of_mqtt_3_1_1_keep_retain_with_the_bridge_bit(
         [Publication(topic="a", payload=b"1", qos=1, retain=True), Publication(topic="a", payload=b"2", qos=1)]
     )
     received = receiver.take_all(2)
-    assert [(message.publication.payload, message.publication.retain) for message in received] == [(b"1", retained), (b"2", False)]
+    assert [(message.publication.payload, message.publication.retain) for message in received] == [
+        (b"1", retained),
+        (b"2", False),
+    ]
 
 
 def test_only_mqtt_5_reports_a_publication_that_the_acl_rejects(
@@ -126,7 +129,9 @@ def test_mosquitto_stops_and_returns(
     assert receiver.session_present
     # All unacknowledged messages are repeated with the same message ids and DUP.
     again = receiver.take_all(3)
-    assert [(message.packet_id, message.dup) for message in again] == [(message.packet_id, True) for message in unacknowledged]
+    assert [(message.packet_id, message.dup) for message in again] == [
+        (message.packet_id, True) for message in unacknowledged
+    ]
     receiver.acknowledge(unacknowledged)
     receiver.acknowledge(again)
     if qos == 2:

@@ -112,7 +112,9 @@ async def test_the_owner_and_the_options_of_subscriptions_are_shown(bridge: Any)
         await client.receive()
         details = await show_client(parts_of(running), ShowClient("c"))
         assert (details.owner, details.status.user) == ("an unauthenticated client", "alice")
-        assert [(subscription.topic_filter, subscription.user_data) for subscription in details.subscriptions] == [("t/#", "1")]
+        assert [(subscription.topic_filter, subscription.user_data) for subscription in details.subscriptions] == [
+            ("t/#", "1")
+        ]
         running.service.sessions["c"].principal = Principal(True, "alice")
         assert (await show_client(parts_of(running), ShowClient("c"))).owner == "user 'alice'"
 

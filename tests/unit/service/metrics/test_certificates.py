@@ -27,7 +27,9 @@ def configuration(tmp_path: Path) -> Configuration:
 
 
 def gathered(configuration: Configuration) -> dict[tuple[str, ...], object]:
-    return {(certificate.use, certificate.name): certificate.expiry for certificate in certificates_in_use(configuration)}
+    return {
+        (certificate.use, certificate.name): certificate.expiry for certificate in certificates_in_use(configuration)
+    }
 
 
 def test_each_listener_with_tls(configuration: Configuration) -> None:

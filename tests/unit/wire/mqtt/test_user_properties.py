@@ -1,4 +1,4 @@
-"""User Properties that are remembered: what is read and written is the same with and without."""
+"""Cached User Properties: reading and writing have the same results with and without the cache."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def read(encoded: bytes) -> PublishProperties:
     return decoded
 
 
-def test_equal_bytes_are_one_value_and_are_written_as_they_came() -> None:
+def test_equal_bytes_are_one_value_and_are_written_unchanged() -> None:
     encoded = encode_properties(PUBLISH, PublishProperties(user_property=(("a", "1"), ("a", "2"))))
     first, second = read(encoded), read(encoded)
     assert first.user_property is second.user_property
@@ -35,7 +35,7 @@ def test_equal_bytes_are_one_value_and_are_written_as_they_came() -> None:
 
 
 @given(pairs, pairs, st.booleans(), st.booleans())
-def test_user_properties_before_between_and_behind_others(
+def test_user_properties_before_between_and_after_others(
     some: tuple[tuple[str, str], ...], more: tuple[tuple[str, str], ...], before: bool, between: bool
 ) -> None:
     def written(user_properties: tuple[tuple[str, str], ...]) -> bytes:
@@ -59,7 +59,9 @@ def test_user_properties_before_between_and_behind_others(
 
 
 @given(pairs)
-def test_an_equal_value_that_is_another_is_written_alike(user_properties: tuple[tuple[str, str], ...]) -> None:
+def test_an_equal_value_in_another_object_is_written_in_the_same_way(
+    user_properties: tuple[tuple[str, str], ...],
+) -> None:
     encoded = encode_properties(PUBLISH, PublishProperties(user_property=user_properties))
     assert (
         encode_properties(PUBLISH, PublishProperties(user_property=(*user_properties[:1], *user_properties[1:])))
@@ -67,7 +69,7 @@ def test_an_equal_value_that_is_another_is_written_alike(user_properties: tuple[
     )
 
 
-def test_what_is_remembered_is_bounded() -> None:
+def test_the_cache_is_limited() -> None:
     cache = UserPropertyCache()
     for number in range(3 * ENTRIES):
         cache.remember(b"%d" % number, (("n", str(number)),))

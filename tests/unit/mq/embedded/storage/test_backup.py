@@ -334,7 +334,11 @@ as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as ano
 @pytest.fixture
 def owned(tmp_path: Path) -> Iterator[Path]:
     """An empty directory of the service's user, below directories that this user may enter."""
-    opened = [directory for directory in tmp_path.parents if directory.stat().st_uid == 0 and not directory.stat().st_mode & 0o001]
+    opened = [
+        directory
+        for directory in tmp_path.parents
+        if directory.stat().st_uid == 0 and not directory.stat().st_mode & 0o001
+    ]
     opened.append(tmp_path)
     modes = [directory.stat().st_mode for directory in opened]
     for opened_directory in opened:

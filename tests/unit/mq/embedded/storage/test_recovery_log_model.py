@@ -238,7 +238,12 @@ class JournalMachine(RuleBasedStateMachine):
             database = sqlite3.connect(self.directory / "queuemanager.db")
             rows = database.execute("SELECT id, body FROM batch ORDER BY id").fetchall()
             database.close()
-            live = [message for queue in self.manager.objects.queues.values() for message in queue.messages() if message.durable]
+            live = [
+                message
+                for queue in self.manager.objects.queues.values()
+                for message in queue.messages()
+                if message.durable
+            ]
             assert all(stored.row is not None for stored in live)
             assert [row_id for row_id, _ in rows] == sorted(recovery_log._rows)
             assert recovery_log._size == sum(len(body) for _, body in rows)
