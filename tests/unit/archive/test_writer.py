@@ -202,7 +202,7 @@ def test_rows_that_cannot_be_written_are_a_gap(
     hand(writer, "a", "b")
     for _ in range(times):
         writer._finish()
-    assert not [second for second in reports if second[1]]  # the gap is not reported yet
+    assert not [report for report in reports if report[1]]  # the gap is not reported yet
     hand(writer, "c")
     writer.close()
     assert topics(directory) == ["c"]
