@@ -67,6 +67,9 @@ NO_CERTIFICATE = Certificate()
 BELIEVED = ChannelAuthentication()
 
 
+_AUTH_TOO_LONG = "AUTH is longer than its Maximum Packet Size (MQTT-3.1.2-24)"
+
+
 class Rejected(Exception):
     """A client is rejected: CONNACK code, reason for the log, and an MQTT 5 reason code if it is more specific.
 
@@ -435,8 +438,9 @@ async def authenticate(client: Client, exchange: Exchange, data: bytes | None) -
             raise Gone
         if isinstance(result, Authenticated):
             return result
+        if not client.protocol.challenge(result.data):
+            raise Rejected(ConnackCode.NOT_AUTHORIZED, _AUTH_TOO_LONG, ReasonCode.PACKET_TOO_LARGE)
         client.response = asyncio.get_running_loop().create_future()
-        client.protocol.challenge(result.data)
         client.transport.flush()
         client.transport.take_turn()
         data = await client.response
@@ -480,7 +484,8 @@ async def authenticate_again(service: TelemetryService, client: Client, packet: 
             raise Rejected(ConnackCode.NOT_AUTHORIZED, f"as another user, {name!r}", ReasonCode.NOT_AUTHORIZED)
         if client.protocol.state is ConnectionState.CONNECTED:
             client.expires = math.inf if shown.expires is None else shown.expires
-            client.protocol.authenticated(result.data)
+            if not client.protocol.authenticated(result.data):
+                client.close(_AUTH_TOO_LONG, ReasonCode.PACKET_TOO_LARGE)
             client.transport.flush()
     except Rejected as error:
         service.events.publish(CredentialsRejected(client.channel.name))

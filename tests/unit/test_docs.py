@@ -14,6 +14,7 @@ import shutil
 import subprocess
 import sys
 import textwrap
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -204,6 +205,24 @@ def test_each_attribute_of_a_telemetry_channel_has_its_option() -> None:
         word for _, right in rows for code in re.findall(r"`(\w[^`:\[{]*)", right) for word in code.strip().split(".")
     }
     assert told and sorted(told - options) == []
+
+
+def test_the_page_of_mqtt_5_statements_has_each_number_once_and_names_tests_that_exist() -> None:
+    """MQTT 5.0, Appendix B: 251 statements, by chapter."""
+    page = (ROOT / "docs" / "reference" / "mqtt-5-statements.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (\d)(\.\d+\.\d+-\d+) \| .+ \| .+ \| (?:–|`(\S+)::(\w+)`) \|$", page, re.M)
+    assert (
+        len({chapter + number for chapter, number, *_ in rows}) == len(rows) == page.count("\n| ") - page.count("\n## ")
+    )
+    assert Counter(chapter for chapter, *_ in rows) == {"1": 5, "2": 7, "3": 175, "4": 60, "6": 4}
+    named = {(file, function) for *_, file, function in rows if file}
+    written = {
+        (path.name, name)
+        for path in (ROOT / "tests").rglob("test_*.py")
+        if path.name in dict(named)
+        for name in re.findall(r"^(?:async )?def (test_\w+)", path.read_text(encoding="utf-8"), re.M)
+    }
+    assert named - written == set()
 
 
 @functools.cache

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import string
 import time
 from types import SimpleNamespace
 from typing import Any, cast
@@ -122,6 +123,14 @@ async def test_connack_2_identifier_rejected(bridge: Any, packet: Connect) -> No
     async with bridge() as running:
         assert await answers(running, packet) == [Connack(2)]
         assert not running.service.sessions
+
+
+async def test_identifiers_that_a_server_must_allow_are_accepted(bridge: Any) -> None:
+    """MQTT-3.1.3-5."""
+    characters = string.digits + string.ascii_letters
+    async with bridge() as running:
+        for client_id in (characters[:23], characters[23:46], characters[46:], "0", "Z"):
+            await running.connect(client_id)
 
 
 async def test_connack_3_if_max_clients_are_connected(bridge: Any) -> None:
