@@ -195,8 +195,8 @@ def test_the_reference_has_every_alert_and_operations_links_to_it(reference: dic
 
 
 def test_each_attribute_of_a_telemetry_channel_has_its_option() -> None:
-    """In the table of "Moving from MQXR": the attributes that MQSC knows here, too, and JAASCFG."""
-    page = (ROOT / "docs" / "how-to" / "moving-from-mqxr.md").read_text(encoding="utf-8")
+    """In the table of "MQXR and mqbridge": the attributes that MQSC knows here, too, and JAASCFG."""
+    page = (ROOT / "docs" / "reference" / "mqxr.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| (.*?) \| (.*?) \|$", page.split("| MQXR: DEFINE CHANNEL")[1].partition("\n\n")[0], re.M)
     named = {word for row in rows for word in re.findall(r"\b[A-Z]{4,}\b", re.sub(r"\([^)]*\)", "", " ".join(row)))}
     assert {*ATTRIBUTES["CHANNEL"], "CHANNEL", "JAASCFG"} <= named
