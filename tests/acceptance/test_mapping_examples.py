@@ -182,7 +182,7 @@ def test_alarms_come_first_and_expire(site: MappingSite) -> None:
     ("topic", "payload", "reason"),
     [("plant/line1/oven", "hot", 2110), ("plant/line 1/oven", '{"value": 1}', 2152)],
 )
-def test_readings_that_go_nowhere(site: MappingSite, topic: str, payload: str, reason: int) -> None:
+def test_readings_without_a_destination(site: MappingSite, topic: str, payload: str, reason: int) -> None:
     site.publish(topic, payload)
     message = site.get(DLQ)
     letter = message["dlh"]
@@ -211,7 +211,7 @@ def test_orders_to_the_device_that_the_message_names(site: MappingSite) -> None:
         assert (message["topic"], message["payload"]) == ("orders/d7", '{"order":{"id":9007199254740993}}')
 
 
-def test_commands_of_every_persistence(site: MappingSite) -> None:
+def test_commands_with_each_persistence(site: MappingSite) -> None:
     with Subscriber(site.bridge.port, "commands/#", qos=2) as devices:
         for arguments in ((), ("--persistent",)):
             body = "schließe Ventil 2".encode("cp500")
@@ -250,7 +250,7 @@ def test_prices(site: MappingSite) -> None:
 @pytest.mark.queue_managers("embedded", "ibmmq")
 def test_status_is_retained_on_both_sides_without_a_loop(site: MappingSite) -> None:
     with PahoSubscriber(site.broker.port, "status/#") as broker, Subscriber(site.bridge.port, "status/#", qos=1) as own:
-        # what is there already comes first
+        # existing retained messages come first
         site.publish("status/first", "at the broker", "-r")
         site.bridge.mq("pub", "status/second", "in MQ", "--retain")
         site.bridge.mq("pub", "status/last", "end", "--retain")
@@ -269,8 +269,10 @@ def test_status_is_retained_on_both_sides_without_a_loop(site: MappingSite) -> N
 
 
 @pytest.mark.queue_managers("embedded", "ibmmq")
-def test_an_mqtt_5_client_is_answered_by_an_application_that_knows_nothing_of_mqtt(site: MappingSite) -> None:
-    """By either convention: the CorrelId of the answer is the MsgId of the request. Each client gets its own answers."""
+def test_an_mqtt_5_client_is_answered_by_an_application_that_does_not_know_mqtt(site: MappingSite) -> None:
+    """With both conventions: the CorrelId of the answer is the MsgId or the CorrelId of the request. Each client gets its own
+    answers.
+    """
     with PahoSubscriber(site.broker.port, "clients/+/answers") as clients:
         for client, data in (("one", "7"), ("two", "7"), ("three", "x" * 30)):
             response = ("-D", "publish", "response-topic", f"clients/{client}/answers")
@@ -279,7 +281,7 @@ def test_an_mqtt_5_client_is_answered_by_an_application_that_knows_nothing_of_mq
         for request in requests:
             md = request["md"]
             assert (md["MsgType"], md["ReplyToQ"], md["ReplyToQMgr"], md["Report"]) == (1, "MQTT.ANSWERS", "MQB1", 0)
-            # Whoever answers copies the one or the other.
+            # Applications copy either of them.
             assert md["CorrelId"] == md["MsgId"]
             assert 1100 < md["Expiry"] <= 1200
         for request in reversed(requests):
@@ -292,7 +294,7 @@ def test_an_mqtt_5_client_is_answered_by_an_application_that_knows_nothing_of_mq
     }
     assert not any(hasattr(one.properties, "ResponseTopic") for one in answers)
     site.bridge.wait_for_depth("MQTT.REQUESTS", 0)
-    # An answer that nobody waits for
+    # An answer without a request
     site.bridge.mq("put", "MQTT.ANSWERS", "late", "--correl-id", requests[0]["md"]["MsgId"])
     letter = site.get(DLQ)
     assert (letter["dlh"]["Reason"], letter["dlh"]["PutApplName"], letter["body"]) == (2471, "answers", "late")
@@ -318,7 +320,7 @@ def test_a_client_of_the_bridge_is_answered(site: MappingSite, copied: str) -> N
 
 @pytest.mark.queue_managers("embedded", "ibmmq")
 @pytest.mark.parametrize(("ccsid", "codec"), [(500, "cp500"), (1140, "cp1140"), (37, "cp037"), (1208, "utf-8")])
-def test_text_of_every_code_page(site: MappingSite, ccsid: int, codec: str) -> None:
+def test_text_in_several_code_pages(site: MappingSite, ccsid: int, codec: str) -> None:
     document = '{"article": "Schöße ½", "left": 7}'
     with Subscriber(site.bridge.port, "stock/#", "notices", qos=1) as display:
         site.bridge.mq(

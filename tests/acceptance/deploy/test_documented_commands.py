@@ -40,7 +40,7 @@ HOW_TO = ROOT / "docs" / "how-to"
 #: Input for `mqbridge passwd`, which asks on a terminal.
 PASSWORD = "secret"
 PORTS = ("1883", "1884", "8883", "9158")
-#: Hosts of the bridge.
+#: Host names of the bridge.
 HOSTS = ("bridge.example.com", "mqtt.example.com")
 #: Directories of a service, of backups and of data, which the reader has below the temporary directory.
 DIRECTORIES = ("/etc/mqbridge", "/var/lib/mqbridge", "/backup", "/srv")
@@ -72,7 +72,7 @@ TLS_CHANNEL = """
 
 
 class Reader:
-    """Types the commands of a page into shells, in a directory of its own."""
+    """Type the commands of a page into shells, in a separate directory."""
 
     def __init__(self, directory: Path, stack: ExitStack) -> None:
         self.directory = directory
@@ -81,13 +81,13 @@ class Reader:
         self._replaced |= {path: f"{directory}{path}" for path in DIRECTORIES} | dict.fromkeys(HOSTS, "localhost")
         #: the running bridge
         self.bridge: LineProcess | None = None
-        #: the command of the bridge that ran last; at first, that of the service
+        #: the command of the bridge that ran last, initially that of the service
         self._started = [str(MQBRIDGE), "run", self._replaced["/etc/mqbridge"] + "/bridge.yaml"]
         #: the configuration file of the second host
         self.standby: Path | None = None
-        #: what runs until Ctrl-C, except bridges
+        #: processes that run until Ctrl-C, except bridges
         self.devices: list[LineProcess] = []
-        #: Packages for IBM MQ and Spark sessions need processes of their own.
+        #: whether packages for IBM MQ and Spark sessions need separate processes
         self.has_processes = False
         #: a command that prints a line for each subscription
         self.subscriptions = "mqbridge mqsc display SUB(*) -o name"
@@ -106,7 +106,7 @@ class Reader:
         file.chmod(0o755)
 
     def replace(self, written: str, own: str) -> None:
-        """Type something else than the page, from now on."""
+        """Type something different from the page, from now on."""
         self._replaced = {written: own, **self._replaced}
 
     def here(self, text: str) -> str:
@@ -140,7 +140,7 @@ class Reader:
             self.type(Command(command), "before the page")
 
     def type(self, command: Command, place: str) -> None:
-        """Type a command and compare the output that the page shows. A bridge replaces the one before."""
+        """Type a command and compare the output that the page shows. A bridge replaces the previous one."""
         place = f"{place}: {command.text}"
         text = self.here(command.text)
         shown = [self.here(line) for line in command.output if line.strip() not in ("…", "")]
@@ -160,7 +160,7 @@ class Reader:
             assert any(matches(expected, line) for line in lines), f"{place}\nexpected {expected!r}\n{stdout}{stderr}"
 
     def run(self, text: str) -> tuple[int, str, str]:
-        """Run a command to its end, and return its exit status and what it printed."""
+        """Run a command to its end. Return its exit status and output."""
         if text.startswith("mqbridge ") and not re.search(r"[|<>;&$]", text):  # without a shell, which is faster
             words = shlex.split(text, comments=True)[1:]
             if self.has_processes:
@@ -211,7 +211,7 @@ class Reader:
             until(lambda: self._subscriptions() > count, lambda: self.devices[-1].lines_so_far())
 
     def _write_lake(self, text: str) -> None:
-        """Stop the command when it has taken a message, which its next run writes to a file."""
+        """Stop the command after it has received a message, which its next run writes to a file."""
         words = shlex.split(text)[1:]
         lake = Path(words[1])
         count = self._subscriptions()
@@ -226,7 +226,7 @@ class Reader:
         assert any(lake.rglob("*.parquet")) and not any(lake.rglob("*.arrow"))
 
     def _systemctl(self, verb: str) -> None:
-        """Start or stop the bridge that ran last, as its service."""
+        """Start or stop the last bridge, as its service."""
         if verb in ("stop", "restart"):
             self.stop()
         if verb in ("start", "restart", "enable"):
@@ -254,7 +254,7 @@ class Reader:
 
 
 def matches(expected: str, line: str) -> bool:
-    """Whether a line is the expected one, in which … stands for anything."""
+    """Return whether a line matches the expected one, in which … stands for anything."""
     pattern = ".*".join(re.escape(part) for part in expected.rstrip().split("…"))
     return re.fullmatch(pattern, line.rstrip()) is not None
 
@@ -275,7 +275,7 @@ def start_service(reader: Reader, data: str = "/var/lib/mqbridge", channels: str
 
 
 def service(reader: Reader, data: str = "/var/lib/mqbridge") -> None:
-    """The service with a connected client, and two that are away."""
+    """The service with a connected client, and two disconnected ones."""
     start_service(reader, data)
     for name in ("pump-1", "pump-2"):
         with reader.client(name, (f"devices/{name}/#", 1)):
@@ -285,7 +285,7 @@ def service(reader: Reader, data: str = "/var/lib/mqbridge") -> None:
 
 
 def mapping_with_a_message(reader: Reader) -> None:
-    """What the first mapping refers to, and a message on its queue."""
+    """The files of the first mapping, and a message on its queue."""
     reader.do(
         "openssl req -x509 -newkey rsa:2048 -nodes -subj /CN=ca -keyout ca.key -out ca.pem",
         "export HIVE_PASSWORD=secret",
@@ -333,7 +333,7 @@ def console(reader: Reader) -> None:
 
 
 def applications(reader: Reader) -> None:
-    """The configuration is that of the page."""
+    """The configuration of the page."""
     program("curl")
     reader.do("export MQBRIDGE_CONFIG=bridge.yaml")
 
@@ -356,7 +356,7 @@ def pipeline(reader: Reader) -> None:
 
 
 def service_with_tls(reader: Reader) -> None:
-    """The service, with a channel that other machines reach."""
+    """The service, with a channel that other machines can reach."""
     authority = Authority(reader.directory)
     authority.issue("server")
     reader.write("etc/mqbridge/clients.passwd", "")
@@ -404,7 +404,7 @@ def empty_queue_manager(reader: Reader) -> None:
 
 
 def container_with_a_queue_manager(reader: Reader) -> None:
-    """The stand-in for the container of the page: user `app` needs the password of the page, and authorities count."""
+    """The stand-in for the container of the page: user `app` needs the password of the page, and authorities are enforced."""
     reader.write("users", "app:passw0rd\n")
     host = QueueManagerProcess(reader.directory / "qm1", name="QM1", authorities="enforced")
     queue_manager(reader, host.listen(f"password_file: {reader.directory}/users"))
@@ -441,7 +441,7 @@ def prepared_queue_manager(reader: Reader) -> None:
     reader.do("export MQBRIDGE_CONFIG=bridge.yaml")
 
 
-#: What the reader of a page has at the beginning.
+#: The initial state for the reader of a page.
 SCENES: dict[str, Callable[[Reader], None]] = {
     "applications": applications,
     "archive": archive,

@@ -1,4 +1,4 @@
-"""Mappings in files of their own: what `mappings:` may name, in which order, and where a mistake is said to be."""
+"""Mappings in separate files: values of `mappings:`, their order, and the positions of mistakes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ B = "{from: {queue: B}, to: {mqtt: b}}"
 
 
 def written(directory: Path, **files: str) -> Path:
-    """Files by name (`maps_a` is maps/a.yaml); the configuration among them."""
+    """Write files by name (`maps_a` is maps/a.yaml). Return the configuration."""
     for name, text in files.items():
         path = directory / f"{name.replace('_', '/')}.yaml"
         path.parent.mkdir(exist_ok=True)
@@ -60,7 +60,7 @@ def test_files_directories_and_mappings_in_one_list(tmp_path: Path) -> None:
     assert names(load(file)) == ["a1", "b2", "b1", "c1", "one", "c", "d"]
 
 
-def test_paths_count_from_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_paths_are_relative_to_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "conf").mkdir()
     written(tmp_path / "conf", bridge=f"mappings: [../maps, {tmp_path}/one.yaml]")
     written(tmp_path, maps_a=f"mappings: {{a: {A}}}", one=f"mappings: {{one: {A}}}")
@@ -83,7 +83,7 @@ def test_links_of_a_mapping_file(tmp_path: Path) -> None:
     assert links["two"].tls.key_file == Path("/k")
 
 
-def test_a_mistake_has_its_file(tmp_path: Path) -> None:
+def test_a_mistake_names_its_file(tmp_path: Path) -> None:
     file = written(
         tmp_path,
         bridge=f"mappings:\n- maps\n- a: {A}\n  c: {A[:-1]}, guarantee: once}}\nlog: 5\n",
@@ -101,7 +101,7 @@ def test_a_mistake_has_its_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("files", "told"),
+    ("files", "messages"),
     [
         (
             {"bridge": f"mappings: [a.yaml, {{m: {A}}}]", "a": f"\nmappings: {{m: {A}}}"},
@@ -156,11 +156,11 @@ def test_a_mistake_has_its_file(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_mistake_of_files(files: dict[str, str], told: str, tmp_path: Path) -> None:
-    assert problems(written(tmp_path, **files)) == told.splitlines()
+def test_mistake_of_files(files: dict[str, str], messages: str, tmp_path: Path) -> None:
+    assert problems(written(tmp_path, **files)) == messages.splitlines()
 
 
-def test_what_examines_mappings_is_told_in_its_place(tmp_path: Path) -> None:
+def test_semantic_mistakes_are_reported_at_their_position(tmp_path: Path) -> None:
     seen: list[tuple[list[str], list[str]]] = []
 
     def examine(configuration: Configuration, _: object) -> list[Clash]:
@@ -174,9 +174,9 @@ def test_what_examines_mappings_is_told_in_its_place(tmp_path: Path) -> None:
     )
     with pytest.raises(ConfigurationError) as raised:
         load(file, examine)
-    # Those that are right by themselves are examined, though another is not.
+    # Valid mappings are examined, even if another one is invalid.
     assert seen == [(["a"], ["l"])]
-    assert [(one.file.name, one.line, one.column, one.key) for one in raised.value.problems] == [
+    assert [(problem.file.name, problem.line, problem.column, problem.key) for problem in raised.value.problems] == [
         ("a.yaml", 2, 20, "mappings.a.from.mqtt"),
         ("a.yaml", 3, 47, "mappings.b.batch"),
     ]

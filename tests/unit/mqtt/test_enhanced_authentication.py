@@ -163,3 +163,14 @@ def test_a_client_that_does_not_respond() -> None:
     assert protocol.deadline() == 10.0
     assert protocol.timeout(10.0) == ""
     assert protocol.timeout(10.1) == "not authenticated within 10 s"
+
+
+def test_auth_that_exceeds_the_maximum_packet_size_is_not_sent() -> None:
+    """MQTT-3.1.2-24: it cannot be sent without its properties."""
+    size = len(encode(Auth(CONTINUE, AuthProperties("M", b"nonce")), "big", 5))
+    for maximum, fits in ((size, True), (size - 1, False)):
+        protocol = ServerProtocol(0.0)
+        properties = ConnectProperties(authentication_method="M", maximum_packet_size=maximum)
+        take(protocol, Connect("c", "MQTT", 5, properties=properties))
+        assert protocol.challenge(b"nonce") is fits
+        assert len(sent(protocol)) == fits
