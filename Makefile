@@ -1,5 +1,5 @@
 # Each target installs what it needs. CONTRIBUTING.md describes the scripts for everything else.
-# `make test PYTHON=python3.13` runs everything with that Python, in an environment of its own.
+# `make test PYTHON=python3.13` runs everything with that Python, in a separate environment.
 ifneq ($(and $(PYTHON),$(filter lint check test test-slow,$(MAKECMDGOALS))),)
 VERSION := $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])')
 VENV := .venv-$(or $(VERSION),$(error $(PYTHON) does not run))
@@ -38,8 +38,8 @@ check: $(VENV)/.ready-test
 
 .PHONY: $(VENV)/.unit
 $(VENV)/.unit: $(VENV)/.ready-test
-	@# Not the files that try a fault at every verb, or walk long through a model.
-	@# In memory: each queue manager creates and syncs a database.
+	@# Without the tests that inject a fault at each MQI call, and the long runs of models.
+	@# Temporary files in memory, because each queue manager creates and syncs a database.
 	@[ ! -w /dev/shm ] || export TMPDIR="$${TMPDIR:-/dev/shm}"; \
 	    MQBRIDGE_TEST_EXAMPLES=$${MQBRIDGE_TEST_EXAMPLES:-5} $(PYTEST) -n 2 -m 'not process and not slow' tests/unit $(ARGS) \
 	    $(patsubst %,--ignore=tests/unit/%.py,$(CAMPAIGNS))

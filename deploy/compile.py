@@ -1,7 +1,7 @@
-"""Compiles modules of the bridge with mypyc: `python deploy/compile.py`, and a build hook of hatchling for wheels.
+"""Compile modules of the bridge with mypyc: `python deploy/compile.py`, and a build hook of hatchling for wheels.
 
-Which ones: `compiled` in `[tool.mqbridge]` of pyproject.toml. What is made goes to `bridge/compiled`, with a manifest of the
-sources that it was made from; `bridge/compilation.py` loads it, and only beside these very sources.
+The modules are `compiled` in `[tool.mqbridge]` of pyproject.toml. The results go to `bridge/compiled`, with a manifest of
+their sources. `bridge/compilation.py` loads them only if the sources have not changed.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ except ModuleNotFoundError:  # pip compares requires-python only after this hook
     sys.exit(f"mqbridge needs Python 3.11 or newer, found {version}\nhint: python3.11 -m pip install .")
 
 ROOT = Path(__file__).resolve().parents[1]
-#: Where the compiled modules go, below the root of the project.
+#: Directory of the compiled modules, relative to the root of the project.
 PRODUCTS = Path("bridge", "compiled")
-#: The library that all compiled modules share; mypyc appends `__mypyc`.
+#: The library that all compiled modules share. mypyc appends `__mypyc`.
 LIBRARY = "mqbridge"
 
 
 class CustomBuildHook(BuildHookInterface[Any]):
-    """Compile for a wheel where MQBRIDGE_COMPILE is set to 1."""
+    """Compile the modules for a wheel if MQBRIDGE_COMPILE is 1."""
 
     def dependencies(self) -> list[str]:
-        """Return what the hook needs beside hatchling."""
+        """Return the requirements of the hook, except hatchling."""
         return self.metadata.core.optional_dependencies["compile"] if wanted() else []
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
@@ -52,12 +52,12 @@ class CustomBuildHook(BuildHookInterface[Any]):
 
 
 def wanted() -> bool:
-    """Return whether a wheel is to have compiled modules."""
+    """Return whether wheels contain compiled modules."""
     return os.environ.get("MQBRIDGE_COMPILE") == "1"
 
 
 def compile_all() -> None:
-    """Compile the modules; `bridge/compiled` has all of them when this is done. Raises CalledProcessError."""
+    """Compile all modules to `bridge/compiled`. Raises CalledProcessError."""
     modules: list[str] = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["mqbridge"]["compiled"]
     before = hashes(modules)
     (ROOT / "build").mkdir(exist_ok=True)
@@ -79,9 +79,9 @@ def source(module: str) -> Path:
 
 
 def hashes(modules: list[str]) -> dict[str, str]:
-    """Return the SHA-256 of the source of each module of the bridge that these import, and of their own.
+    """Return the SHA-256 of the sources of the modules, and of all modules of the bridge that they import.
 
-    The compiler has constants and types of them all in what it makes.
+    The compiled code contains constants and types of all of them.
     """
     found: dict[str, str] = {}
     waiting = list(modules)
@@ -95,7 +95,7 @@ def hashes(modules: list[str]) -> dict[str, str]:
 
 
 def imported(tree: ast.Module, package: tuple[str, ...]) -> Iterator[str]:
-    """Yield the names of all that a module of a package imports from the bridge, be it a module or not."""
+    """Yield the names that a module of a package imports from the bridge, of modules and of their members."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (one.name for one in node.names if one.name.startswith("bridge."))
@@ -108,8 +108,8 @@ def imported(tree: ast.Module, package: tuple[str, ...]) -> Iterator[str]:
 
 
 def build(folder: Path, sources: list[str]) -> None:
-    """Make extensions of source files: one library, and for each module a file of its whole name that leads to it."""
-    import setuptools  # noqa: F401 before mypyc, which else takes the distutils of Python 3.11
+    """Build extensions from source files: one library, and for each module a small extension that loads it."""
+    import setuptools  # noqa: F401 before mypyc, which otherwise uses the distutils of Python 3.11
     from mypyc.build import ccompiler, mypycify, sysconfig
 
     options = ["--config-file=pyproject.toml", "--cache-dir=.mypy_cache/compiled"]
@@ -146,6 +146,6 @@ if __name__ == "__main__":
         try:
             compile_all()
         except subprocess.CalledProcessError as error:
-            sys.exit(error.returncode)  # what is wrong has been said
+            sys.exit(error.returncode)  # the compiler has printed the error
     else:
         build(Path(sys.argv[1]), sys.argv[2:])

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Has the bridge compiled where it is not, and a C compiler is there; never fails, for what is not compiled runs as well.
-# Compiles nothing with MQBRIDGE_PURE=1. usage: compiled.sh PYTHON COMMAND..., where COMMAND compiles
+# Compiles the bridge if it is not compiled and there is a C compiler. Never fails, because the bridge also runs uncompiled.
+# With MQBRIDGE_PURE=1 it compiles nothing. usage: compiled.sh PYTHON COMMAND... (the COMMAND that compiles)
 set -eu
 python=$1
 shift

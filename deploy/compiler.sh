@@ -1,6 +1,6 @@
 #!/bin/sh
-# Installs what Debian has of a C compiler, and of Python's headers, where they are missing; with --ask it installs nothing, and
-# fails where they are. usage: compiler.sh [--ask] PYTHON
+# Installs Debian's C compiler and the headers of Python if they are missing. With --ask it installs nothing, and fails if they
+# are missing. usage: compiler.sh [--ask] PYTHON
 set -eu
 ask=
 if [ "$1" = --ask ]; then ask=1; shift; fi

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Build build/mqbridge_VERSION_ARCHITECTURE.deb for this Debian and check it with lintian. Its modules are compiled, unless
-# MQBRIDGE_COMPILE=0.
+# Build build/mqbridge_VERSION_ARCHITECTURE.deb for this release of Debian, and check it with lintian. The modules are compiled
+# unless MQBRIDGE_COMPILE=0.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -13,7 +13,7 @@ for package in build-essential debhelper fakeroot lintian python3-venv $compiler
 done
 [ -z "$missing" ] || deploy/packages.sh $missing
 
-# As Debian writes it: 1.0~rc1 is before 1.0.
+# Debian's notation: 1.0~rc1 precedes 1.0.
 version=$(sed -n 's/^version = "\(.*\)"$/\1/p' pyproject.toml | sed -E 's/\.?(a|b|rc|dev)([0-9])/~\1\2/')
 source=build/deb/mqbridge-$version
 rm -rf build/deb

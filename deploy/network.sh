@@ -1,5 +1,5 @@
-# Sourced by the scripts that download something: pip and Node.js trust their own certificates only. A company's proxy that inspects
-# TLS has its certificate in the bundle of the system, so use that one, unless the user has configured another.
+# Sourced by scripts that download packages. pip and Node.js trust only their own certificates. The certificate of a company proxy
+# that inspects TLS is in the bundle of the system, so use that bundle unless the user has configured another one.
 bundle=
 for file in /etc/ssl/ca-bundle.pem /etc/pki/tls/certs/ca-bundle.crt /etc/ssl/certs/ca-certificates.crt; do
     [ ! -r "$file" ] || bundle=$file

@@ -4,7 +4,7 @@
 set -eu
 
 if ! command -v apt-get >/dev/null 2>&1; then
-    echo "setup: this machine has no apt-get; install by hand what these Debian packages hold: $*" >&2
+    echo "setup: this machine has no apt-get; install the equivalent of these Debian packages: $*" >&2
     exit 1
 fi
 # sudo drops the addresses of proxies.

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Installs Python packages with pip. If that fails, it names the step and a remedy.
-# usage: pip.sh PYTHON WHAT ARGUMENT...     WHAT is the name of the step; ARGUMENTs are those of `pip install`
+# usage: pip.sh PYTHON WHAT ARGUMENT...     WHAT is the name of the step, ARGUMENT... are arguments of `pip install`
 set -eu
 python=$1 what=$2
 shift 2
@@ -19,7 +19,7 @@ if ! TMPDIR=$environment/tmp "$python" -m pip install --quiet --disable-pip-vers
     elif grep -Eq 'NewConnectionError|NameResolutionError|ConnectTimeout|ProxyError|ReadTimeout|ConnectionError' "$log"; then
         echo "hint: pip cannot reach a package index. Set HTTPS_PROXY, or PIP_INDEX_URL to a mirror, and run the command again" >&2
     else
-        echo "hint: run the command again; what is already installed is kept" >&2
+        echo "hint: run the command again. Installed packages are kept" >&2
     fi
     exit 1
 fi

@@ -23,6 +23,10 @@ class NotFound(Refused):
     """A request that names an object that does not exist."""
 
 
+class Unavailable(Refused):
+    """A request that cannot be performed now: the bridge is stopping, or its queue manager or a file is unavailable."""
+
+
 class Request(msgspec.Struct, Generic[T_co], kw_only=True, tag_field="command"):
     """A request, with the type of the `result` of its answer: None if the answer only has lines.
 
@@ -70,5 +74,7 @@ class Answer(msgspec.Struct, kw_only=True):
     invalid: bool = False
     #: the request was refused because it names an object that does not exist
     not_found: bool = False
+    #: the request was refused because the bridge is stopping, or its queue manager or a file is unavailable
+    unavailable: bool = False
     #: the bridge failed to answer; its log contains the reason
     failed: bool = False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import inspect
 import logging
@@ -96,7 +97,7 @@ def application(console: Console) -> ASGIApp:
         lifespan=lifespan,
     )
     app.state.console = console
-    return PacedRequests(SecurityHeaders(app, console.configuration.admin.address), console.access, pace)
+    return PacedRequests(SecurityHeaders(app, console), console.access, pace)
 
 
 def _routes() -> Iterator[Route]:
@@ -124,9 +125,9 @@ def _report(problem: Callable[[Any], RequestProblem]) -> Callable[[Request, Exce
 
 
 def _http_problem(error: HTTPException) -> RequestProblem:
-    known = {404: "There is no such page", 405: "This page cannot be used with this method"}
-    title = known.get(error.status_code, HTTPStatus(error.status_code).phrase)
-    detail = [] if error.status_code in known else [error.detail]
+    titles = {404: "This page does not exist", 405: "This page cannot be used with this method"}
+    title = titles.get(error.status_code, HTTPStatus(error.status_code).phrase)
+    detail = [] if error.status_code in titles else [error.detail]
     return RequestProblem(error.status_code, title, detail, dict(error.headers or {}))
 
 
@@ -202,7 +203,9 @@ async def _openapi(request: Request) -> Response:
 def openapi() -> dict[str, Any]:
     """Return the OpenAPI document of all pages and changes."""
     types = (
-        [one.output for one in ENDPOINTS if not _is_response(one)] + [one.input for one in ENDPOINTS] + [ErrorReport]
+        [endpoint.output for endpoint in ENDPOINTS if not _is_response(endpoint)]
+        + [endpoint.input for endpoint in ENDPOINTS]
+        + [ErrorReport]
     )
     schemas, components = msgspec.json.schema_components(types, ref_template="#/components/schemas/{name}")
     outputs = iter(schemas)
@@ -259,7 +262,7 @@ _STATUSES: Final = {
     422: "The bridge does not accept a value.",
     429: "There are too many requests, failed logins or live views. Retry-After has the number of seconds.",
     500: "The bridge failed to answer. Its log contains the reason.",
-    503: "The bridge is starting, standing by or stopping, or does not keep up.",
+    503: "The bridge is starting, standing by or stopping, or it or its queue manager does not keep up or is unavailable.",
     504: "The bridge did not answer in time.",
 }
 #: What they mean for requests of applications.
@@ -287,9 +290,9 @@ def _errors(endpoint: Endpoint) -> dict[str, Any]:
     }
     if endpoint.changes:
         # A change that was refused has a result with ok: false.
-        done = {"$ref": f"#/components/schemas/{Done.__name__}"}
-        for status in ("404", "409", "422"):
-            schema = {"anyOf": [done, report["application/json"]["schema"]]}
+        done_schema = {"$ref": f"#/components/schemas/{Done.__name__}"}
+        for status in ("404", "409", "422", "503"):
+            schema = {"anyOf": [done_schema, report["application/json"]["schema"]]}
             errors[status] = errors[status] | {"content": {"application/json": {"schema": schema}}}
     return errors
 
@@ -300,7 +303,7 @@ def _is_response(endpoint: Endpoint) -> bool:
 
 # Headers and files ---------------------------------------------------------------------------------------------------
 
-#: Source: OWASP Secure Headers Project; CSP level 3. No Strict-Transport-Security, which would apply to all ports of a host.
+#: Source: OWASP Secure Headers Project, CSP level 3. No Strict-Transport-Security, which would apply to all ports of a host.
 HEADERS: Final = {
     "Content-Security-Policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self';"
@@ -316,12 +319,15 @@ HEADERS: Final = {
 
 
 class SecurityHeaders:
-    """Adds the headers to each answer, and rejects requests for other hosts if the port listens on a loopback address."""
+    """Adds the headers to each answer, and rejects requests for other hosts if the port listens on a loopback address.
 
-    def __init__(self, app: ASGIApp, address: str) -> None:
-        """`address` is the address that the admin port listens on."""
+    It also answers the requests that the server cancels when the bridge stops.
+    """
+
+    def __init__(self, app: ASGIApp, console: Console) -> None:
         self._app = app
-        self._is_loopback = is_loopback(address)
+        self._console = console
+        self._is_loopback = is_loopback(console.configuration.admin.address)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -352,6 +358,11 @@ class SecurityHeaders:
             # Starlette raises an exception again after its handler has logged and answered it.
             if not started:
                 raise
+        except asyncio.CancelledError:
+            # The server would answer with status 500 and log a traceback.
+            if not started:
+                stopping = self._console.report(Request(scope), RequestProblem(503, "The bridge is stopping"))
+                await stopping(scope, receive, send_with_headers)
 
 
 def _name_of(host: str) -> str:

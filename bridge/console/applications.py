@@ -23,6 +23,10 @@ routes = Routes()
 
 #: Header with the user properties of a reply, encoded like a query.
 USER_PROPERTIES: Final = "MQTT-User-Properties"
+#: Header with their length in bytes instead, if they are longer than MAX_HEADER.
+OMITTED: Final = "MQTT-User-Properties-Omitted"
+#: Maximum length of a header in bytes. HTTP libraries and proxies reject a reply with longer ones: Node.js more than 16 KiB.
+MAX_HEADER: Final = 8_192
 _STATUSES: Final = {
     ApplicationFailure.INVALID: 422,
     ApplicationFailure.NOT_AUTHORIZED: 403,
@@ -102,16 +106,21 @@ async def call(visit: Visit, query: CallQuery) -> Response:
     """Publish a request as an application, and return the payload of the reply. The body is the payload.
 
     The request has a Response Topic and Correlation Data, and expires when the call ends. Content-Type is as for a
-    publication. User properties of the reply are in the header MQTT-User-Properties, encoded like a query.
+    publication. User properties of the reply are in the header MQTT-User-Properties, encoded like a query. If they are longer
+    than 8 KiB, the header MQTT-User-Properties-Omitted has their length instead.
     """
     request = ApplicationCall(**query.fields(), **await _payload(visit))
     reply = await _while_connected(visit.request, visit.console.bridge.call(visit.who.application, request))
     headers, content_type = {}, "application/octet-stream"
     if (properties := reply.properties) is not None:
-        given = properties.content_type or ("text/plain; charset=utf-8" if properties.payload_format_indicator else "")
-        content_type = given if _CONTENT_TYPE.fullmatch(given) else content_type
+        declared_type = properties.content_type or (
+            "text/plain; charset=utf-8" if properties.payload_format_indicator else ""
+        )
+        content_type = declared_type if _CONTENT_TYPE.fullmatch(declared_type) else content_type
         if properties.user_property:
-            headers[USER_PROPERTIES] = urlencode(properties.user_property)
+            encoded = urlencode(properties.user_property)
+            fits = len(encoded) <= MAX_HEADER
+            headers = {USER_PROPERTIES: encoded} if fits else {OMITTED: str(len(encoded))}
     # Not media_type: Starlette would add a charset to a text.
     return Response(reply.payload, headers=headers | {"Content-Type": content_type})
 
@@ -140,12 +149,12 @@ async def _payload(visit: Visit) -> dict[str, Any]:
 
 async def _while_connected(request: Request, work: Coroutine[Any, Any, T]) -> T:
     """Return the result of a coroutine, which is cancelled if the client disconnects. Raises Problem."""
-    task, gone = asyncio.ensure_future(work), asyncio.ensure_future(request.receive())
+    task, disconnection = asyncio.ensure_future(work), asyncio.ensure_future(request.receive())
     try:
-        await asyncio.wait({task, gone}, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait({task, disconnection}, return_when=asyncio.FIRST_COMPLETED)
         if not task.done():
             raise RequestProblem(400, "The client has disconnected")
         return task.result()
     finally:
         task.cancel()
-        gone.cancel()
+        disconnection.cancel()

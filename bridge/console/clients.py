@@ -38,7 +38,7 @@ class ClientsQuery(msgspec.Struct):
     connected: Literal["", "yes", "no"] = ""
     sort: requests.ClientColumn = "client_id"
     descending: bool = False
-    #: the columns to show; an empty list selects those of the last choice in this login, or the usual ones
+    #: the columns to show. An empty list selects those of the last choice in this login, or the usual ones
     columns: list[requests.ClientColumn] = []
     page: PageNumber = 1
 

@@ -61,7 +61,7 @@ class Done(msgspec.Struct, frozen=True):
 
     lines: list[str]
     ok: bool = True
-    #: the page to show next; blank for the page with the form
+    #: the page to show next, or blank for the page with the form
     to: str = ""
     #: HTTP status for programs
     status: int = 200
@@ -105,12 +105,12 @@ class Console:
 
     def render(self, template: str, request: Request, who: Who | None, code: int = 200, **values: Any) -> Response:
         """Return a page made of a template."""
-        said = None
+        notice = None
         if who is not None and who.login is not None:
-            said, who.login.said = who.login.said, None
+            notice, who.login.notice = who.login.notice, None
         html = self._templates.get_template(template).render(
             who=who,
-            said=said,
+            notice=notice,
             path=request.url.path,
             here=here(request),
             version=bridge.__version__,
@@ -172,7 +172,8 @@ class Visit:
 
 def _status_of(answer: Answer) -> int:
     """Return the HTTP status of a request that the bridge refused."""
-    return 500 if answer.failed else 422 if answer.invalid else 404 if answer.not_found else 409
+    statuses = ((answer.failed, 500), (answer.unavailable, 503), (answer.invalid, 422), (answer.not_found, 404))
+    return next((status for flag, status in statuses if flag), 409)
 
 
 class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
@@ -191,7 +192,7 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     operates: bool = False
     #: a request of an application: its fields are in the query, and its body is a payload
     of_application: bool = False
-    #: the question to ask before a change; `{}` stands for the selected names
+    #: the question to ask before a change. `{}` stands for the selected names
     question: str = ""
 
     @property
@@ -225,13 +226,13 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
         if self.question and not fields.get(CONFIRM_FIELD):
             return self._ask(visit, form)
         back = local(str(fields.get(BACK_FIELD) or "/"))
-        done: Done = await self.handler(visit, parsed(form, self.input))
+        answer: Done = await self.handler(visit, parsed(form, self.input))
         if wants_json(request):
-            return json_of(done, done.status)
+            return json_of(answer, answer.status)
         if visit.who.login is None:
-            return _text(done.lines, done.status)
-        visit.who.login.said = done.ok, done.lines[:_LINES]
-        return RedirectResponse(done.to or back, 303)
+            return _text(answer.lines, answer.status)
+        visit.who.login.notice = answer.ok, answer.lines[:_LINES]
+        return RedirectResponse(answer.to or back, 303)
 
     async def _page(self, visit: Visit, fields: list[tuple[str, Any]]) -> Response:
         query = parsed(fields, self.input)
@@ -316,8 +317,8 @@ class Routes:
     def _add(self, handler: Any, **values: Any) -> Any:
         hints = get_type_hints(handler)
         output = hints.pop("return")
-        _, given = hints.values()
-        self._append(Endpoint(handler=handler, input=given, output=output, **values))
+        _, input_type = hints.values()
+        self._append(Endpoint(handler=handler, input=input_type, output=output, **values))
         return handler
 
 
@@ -356,9 +357,14 @@ def templates() -> Environment:
         "options": user_data_in_words,
         "whole": partial(short, most=2 * LINE_LENGTH),
     }
-    made = environment(Path(__file__).parent / "templates", filters)
-    made.globals |= {"link": link, "groups": GROUPS, "match_page": match_page, "right_of": _RIGHTS.__getitem__}
-    return made
+    template_environment = environment(Path(__file__).parent / "templates", filters)
+    template_environment.globals |= {
+        "link": link,
+        "groups": GROUPS,
+        "match_page": match_page,
+        "right_of": _RIGHTS.__getitem__,
+    }
+    return template_environment
 
 
 def moment(seconds: float | None) -> Markup:
@@ -382,7 +388,7 @@ def short(text: str, most: int = _SHORT) -> str:
 
 
 def count(value: float | None) -> str:
-    """Return a number with thousands separators; "–" if it is unknown."""
+    """Return a number with thousands separators, or "–" if it is unknown."""
     if value is None:
         return "–"
     return f"{value:,.1f}" if isinstance(value, float) and value != int(value) else f"{int(value):,}"
@@ -397,7 +403,7 @@ def size(value: float) -> str:
 
 
 def rate(value: float | None) -> str:
-    """Return a rate per second; "–" if it is unknown."""
+    """Return a rate per second, or "–" if it is unknown."""
     return count(value if value is None else round(value, 1))
 
 
@@ -409,4 +415,4 @@ def _with(query: msgspec.Struct, **changes: object) -> dict[str, object]:
 
 @cache
 def _defaults(query: type[msgspec.Struct]) -> dict[str, object]:
-    return {one.name: one.default for one in msgspec.structs.fields(query)}
+    return {field.name: field.default for field in msgspec.structs.fields(query)}

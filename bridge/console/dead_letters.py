@@ -60,7 +60,7 @@ class DeadLetterSelection(DeadLetterCriteria, kw_only=True):
 class RetryForm(DeadLetterSelection, kw_only=True):
     """Messages to retry."""
 
-    #: a queue for all of them; blank for their original destinations
+    #: a queue for all of them, or blank for their original destinations
     to: str = ""
 
 

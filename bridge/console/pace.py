@@ -16,6 +16,7 @@ from collections.abc import Coroutine, Generator
 from typing import Any, Final, cast
 
 from starlette.requests import Request
+from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from bridge.console.access import Access, address_of
@@ -37,7 +38,7 @@ class Pace:
     def __init__(self) -> None:
         #: time of the next turn, by the clock of the event loop
         self._next = 0.0
-        #: by client network, the requests that wait; the network whose turn is next comes first
+        #: by client network, the requests that wait. The network whose turn is next comes first
         self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
         self._timer: asyncio.TimerHandle | None = None
 
@@ -96,9 +97,11 @@ class PacedRequests:
         try:
             await turn
         except asyncio.CancelledError:
-            if turn.cancelled():
-                return
-            raise
+            if not turn.cancelled():
+                raise
+            # The bridge stops, or the client has left, and nothing is sent.
+            await PlainTextResponse("The bridge is stopping\n", 503)(scope, receive, send)
+            return
         await _charged(cast(Coroutine[Any, Any, None], self._app(scope, receive, send)), self._pace)
 
 

@@ -23,7 +23,7 @@ ROWS: Final = 200
 class TopicsQuery(msgspec.Struct):
     """A part of the topic tree."""
 
-    #: the parent topic, which may be blank; absent for the root
+    #: the parent topic, which may be blank. Absent for the root
     below: str | None = None
     #: start after this name
     after: str | None = None
@@ -72,8 +72,8 @@ class PublishForm(msgspec.Struct):
 @routes.page("/topics", "topics.html")
 async def topics(visit: Visit, query: TopicsQuery) -> TopicsPage:
     """List the levels below a topic."""
-    found = await visit.ask(ListTopics(below=query.below, after=query.after, rows=ROWS + 1))
-    return TopicsPage(topics=found[:ROWS], more=len(found) > ROWS)
+    nodes = await visit.ask(ListTopics(below=query.below, after=query.after, rows=ROWS + 1))
+    return TopicsPage(topics=nodes[:ROWS], more=len(nodes) > ROWS)
 
 
 @routes.page("/topics/show", "topic.html")

@@ -243,10 +243,12 @@ class MessageScope:
     def document(self) -> Any:
         """The body as a JSON document, cached. Raises Unmappable."""
         if self._document is _UNREAD:
-            record, body = self._record, self.headers.body
-            self._document = (
-                document_of(self.json) if record is None else record.document_of(body, self.ccsid, self.encoding)
-            )
+            if self._record is None:
+                self._document = document_of(self.json)
+            else:
+                self._document = self._record.document_of(self.headers.body, self.ccsid, self.encoding)
+                if self.steps is not None:
+                    self.steps.append(("document of the record", encoded(self._document).decode()))
         return self._document
 
     @property
@@ -359,7 +361,7 @@ class CheckedTemplate:
     that values of a message decide. Raises RuleError, also if a template without names fails the check.
     """
 
-    __slots__ = ("_check", "_constant", "location", "template")
+    __slots__ = ("_check", "_constant", "_is_binary", "location", "template")
 
     def __init__(
         self,
@@ -377,6 +379,8 @@ class CheckedTemplate:
         #: path of the template in the mapping, such as "to.queue"
         self.location = ".".join(location)
         self._check = check
+        #: whether its value is bytes that may not be text
+        self._is_binary = byte_check is not None
         if self.template.is_bytes:
             if byte_check is None:
                 located(location, _refuse, "bytes is a filter for msg_id, correl_id and correlation_data")
@@ -403,15 +407,16 @@ class CheckedTemplate:
             except Unmappable as error:
                 raise Unmappable(error.reason, f"{self.location}: {error}") from error
         if scope.steps is not None:
-            scope.steps.append((self.location, _shown(value)))
+            scope.steps.append((self.location, self._shown(value)))
         return value
 
-
-def _shown(value: Any) -> str:
-    """Return the value of an attribute for people."""
-    if isinstance(value, Typed):
-        return f"{value.value!r} (dt={value.dt})"
-    return value.hex() if isinstance(value, bytes) else str(value)
+    def _shown(self, value: Any) -> str:
+        """Return the value of the attribute for people."""
+        if isinstance(value, Typed):
+            return f"{value.value!r} (dt={value.dt})"
+        if isinstance(value, bytes):
+            return value.hex() if self._is_binary else value.decode(errors="replace")
+        return str(value)
 
 
 def _checked_bytes(check: Callable[[bytes], bytes], digits: str) -> bytes:
@@ -531,8 +536,8 @@ def _property_type(config: AnyMapping, location: tuple[str, ...]) -> PropertyTyp
     """Return the type of the property whose value is at a location, or None for text."""
     if not isinstance(config, ToMqMapping) or location[:2] != ("attributes", "properties"):
         return None
-    given = config.attributes.properties[location[2]]
-    return given.type if isinstance(given, TypedProperty) else None
+    property_value = config.attributes.properties[location[2]]
+    return property_value.type if isinstance(property_value, TypedProperty) else None
 
 
 def located(location: tuple[str, ...], make: Callable[..., Made], *arguments: object) -> Made:
@@ -592,14 +597,14 @@ def check_known(name: str, captures: Collection[str], of_publication: bool) -> N
     if folder == "payload" and dot:
         raise TemplateError(f"{{{name}}}: a field of the payload is {{$.{name.removeprefix('payload.')}}}")
     if of_publication and dot and folder != "usr" and name not in PUBLICATION_NAMES:
-        names = ", ".join(sorted(known for known in PUBLICATION_NAMES if "." in known))
+        names = ", ".join(sorted(name for name in PUBLICATION_NAMES if "." in name))
         raise TemplateError(f"{{{name}}}: a publication has no such property (hint: write usr.NAME, or one of {names})")
     if dot:
         return
-    for known in (*captures, *WORDS):
-        if known.lower() == name.lower():
+    for similar in (*captures, *WORDS):
+        if similar.lower() == name.lower():
             raise TemplateError(
-                f"{{{name}}}: did you mean {{{known}}}? A message property of that name is {{usr.{name}}}"
+                f"{{{name}}}: did you mean {{{similar}}}? A message property of that name is {{usr.{name}}}"
             )
 
 

@@ -5,6 +5,7 @@ Supports releases 1 and 2 of jsonpath-rfc9535, and uses only their public names.
 
 from __future__ import annotations
 
+import math
 import re
 import threading
 import time
@@ -56,16 +57,16 @@ class _Match:
     def __call__(self, text: object, pattern: str) -> bool:
         if not isinstance(text, str):
             return False
-        left = _deadline.value - time.monotonic()
-        if left <= 0:
+        seconds = _deadline.value - time.monotonic()
+        if seconds <= 0:
             raise TimeoutError
-        return getattr(_compiled_expression(pattern), self._method)(text, timeout=left) is not None
+        return getattr(_compiled_expression(pattern), self._method)(text, timeout=seconds) is not None
 
 
 @lru_cache(maxsize=256)
 def _compiled_expression(pattern: str) -> Any:
     """Compile a regular expression of RFC 9485. Section 5.4 defines the dot. Raises regex.error."""
-    return regex.compile(_DOT.sub(lambda found: r"[^\n\r]" if found[1] else found[0], pattern), regex.VERSION0)
+    return regex.compile(_DOT.sub(lambda match: r"[^\n\r]" if match[1] else match[0], pattern), regex.VERSION0)
 
 
 class _Clock:
@@ -103,6 +104,12 @@ _TOKEN = re.compile(
     |(?P<name>[A-Za-z_][A-Za-z0-9_]*)""",
     re.DOTALL | re.VERBOSE,
 )
+#: A query, up to the next one.
+_QUERY = re.compile(r"[$@][^$@]*")
+#: Selectors without a filter.
+_BRACKETS = re.compile(r"\[[^\]?]*\]")
+#: Maximum number of times that a query selects the same element by repeated selectors: `[0, 0]` selects it twice.
+_SELECTIONS = 64
 #: A leading name that is neither a literal nor a function.
 _BARE_NAME = re.compile(r"\s*(?!(?:true|false|null)\b)([A-Za-z_][A-Za-z0-9_]*)\b(?!\s*\()")
 #: Integers that IEEE 754 represents exactly (RFC 9535, section 2.1, I-JSON).
@@ -119,6 +126,7 @@ class WithDocument(Protocol):
 def json_test(text: str) -> Callable[[WithDocument], bool]:
     """Return the payload test for the filter expression `text`. Raises FilterError."""
     query = _query(text)
+    asks_the_clock = "?" in text
 
     def test(message: WithDocument) -> bool:
         try:
@@ -126,7 +134,8 @@ def json_test(text: str) -> Callable[[WithDocument], bool]:
         except Unmappable:
             return False  # not JSON, so the filter does not match
         _deadline.value = time.monotonic() + MATCH_TIMEOUT
-        _deadline.of_processor = time.thread_time() + MAX_SECONDS
+        if asks_the_clock:  # thread_time is a system call
+            _deadline.of_processor = time.thread_time() + MAX_SECONDS
         try:
             return query.find_one([document]) is not None
         except (JSONPathError, RecursionError) as error:
@@ -152,9 +161,10 @@ def _query(text: str) -> Any:
         raise FilterError(f"a filter has at most {_DEPTH} parentheses, brackets or signs of a kind, not {depth}")
     _check_literals(text)
     _compiled(f"{_BEFORE}{text}]", text)
+    _check_repetition(text)
     # In the list, `@` is the payload, so `$` must be replaced by `$[0]`. Each filter in a query asks the clock first.
     replaced = {"$": "$[0]", "?": f"?{_CLOCK}(@) && "}
-    rooted = _TOKEN.sub(lambda found: replaced.get(found[0], found[0]), text)
+    rooted = _TOKEN.sub(lambda match: replaced.get(match[0], match[0]), text)
     try:
         # The parentheses reject text that contains more than one expression.
         return _LIMITED_ENVIRONMENT.compile(f"{_BEFORE}({rooted})]")
@@ -162,6 +172,21 @@ def _query(text: str) -> Any:
         raise FilterError(
             f"{text!r} is more than one filter expression of RFC 9535, such as $.temp > 30 && $.unit == 'C'"
         ) from error
+
+
+def _check_repetition(text: str) -> None:
+    """Reject queries that can visit an element many times, outside filters that ask the clock. Raises FilterError.
+
+    `$..a..a` visits an element once per element around it. Each further `..` multiplies that.
+    """
+    without_strings = _TOKEN.sub(lambda token: " " * len(token[0]) if token["string"] else token[0], text)
+    for query in _QUERY.finditer(without_strings):
+        if query[0].count("..") > 1:
+            why = "a query has at most one `..`, because a large payload would take minutes"
+            raise FilterError(f"{text!r} is too expensive: {why}", query.start() + query[0].rindex("..") + 1)
+        if math.prod(selectors.count(",") + 1 for selectors in _BRACKETS.findall(query[0])) > _SELECTIONS:
+            why = f"repeated selectors in brackets may select an element {_SELECTIONS} times at most"
+            raise FilterError(f"{text!r} is too expensive: {why}", query.start() + 1)
 
 
 def _compiled(query: str, text: str) -> None:
@@ -191,26 +216,26 @@ def _column(error: JSONPathError, text: str) -> int:
 def _check_literals(text: str) -> None:
     """Reject literals that would silently be misread: inexact numbers, invalid regular expressions. Raises FilterError."""
     function: re.Match[str] | None = None
-    for found in _TOKEN.finditer(text):
-        number = found["number"]
-        if number is not None and not re.search(r"[\w\])]$", text[: found.start()]):
+    for match in _TOKEN.finditer(text):
+        number = match["number"]
+        if number is not None and not re.search(r"[\w\])]$", text[: match.start()]):
             if number.lstrip("-").isdigit() and int(number) not in _EXACT:
-                raise FilterError(f"{number} cannot be compared exactly: beyond 2^53", found.start() + 1)
+                raise FilterError(f"{number} cannot be compared exactly: beyond 2^53", match.start() + 1)
             if float(number) in (float("inf"), float("-inf")):
-                raise FilterError(f"{number} is too large a number", found.start() + 1)
-        elif found["name"] in ("match", "search") and text.startswith("(", found.end()):
+                raise FilterError(f"{number} is too large a number", match.start() + 1)
+        elif match["name"] in ("match", "search") and text.startswith("(", match.end()):
             _check_pattern_is_literal(function)
-            function = found
-        elif found["string"] is not None and function and text[: found.start()].rstrip().endswith(","):
+            function = match
+        elif match["string"] is not None and function and text[: match.start()].rstrip().endswith(","):
             function = None
-            pattern = found["string"][1:-1].replace("\\\\", "\\")
+            pattern = match["string"][1:-1].replace("\\\\", "\\")
             if not is_regular_expression(pattern):
-                raise FilterError(f"{found['string']} is not a regular expression of RFC 9485", found.start() + 1)
+                raise FilterError(f"{match['string']} is not a regular expression of RFC 9485", match.start() + 1)
             try:
                 _compiled_expression(pattern)
             except regex.error as error:
                 raise FilterError(
-                    f"{found['string']} is too large or not supported: {error}", found.start() + 1
+                    f"{match['string']} is too large or not supported: {error}", match.start() + 1
                 ) from error
     _check_pattern_is_literal(function)
 

@@ -17,6 +17,7 @@ from bridge.mapping.rates import LeftOut
 from bridge.mapping.rule import Rule, ToMqRule, ToMqttRule, published_qos, received_qos, rule_of
 from bridge.mapping.topic_pattern import pattern_of
 from bridge.mqtt.packets import PublishProperties
+from bridge.telemetry.conversion import publication_of
 from bridge.telemetry.headers import TEXT_PROPERTIES
 from bridge.telemetry.identity import USER_IDENTIFIER_LENGTH, fits_user_identifier
 from bridge.telemetry.message import CCSID_UTF8, MappedMessage, Message, Publication, Unmappable
@@ -83,6 +84,14 @@ class Trial(msgspec.Struct, frozen=True):
             ),
         )
 
+    def received(self, message: Message, topic: str | None = None) -> Publication:
+        """Return the publication that a message is. `topic` overrides its topic. Raises NotTaken or Unmappable."""
+        publication = publication_of(message, topic=topic)
+        if not publication.topic:
+            hint = "(hint: --topic, and --each-line for payloads)"
+            raise NotTaken(f"the message is not a publication, because it contains no topic {hint}")
+        return publication
+
     def message(self, body: bytes, format_: str | None, ccsid: int | None, encoding: int | None = None) -> Message:
         """Return the message with a body. If the mapping reads records, a JSON object becomes one. Raises Unmappable."""
         rule = self.rule
@@ -146,10 +155,10 @@ class Trial(msgspec.Struct, frozen=True):
                 raise NotTaken(f"its filter does not accept it, and the message {what} (filter.others)")
             if (other := rule.accepted_elsewhere(message, topic)) is not None:
                 raise NotTaken(f"mapping {other} in its otherwise accepts it")
-            taken = self._filtered(
+            is_taken = self._filtered(
                 lambda other: isinstance(other, ToMqttRule) and other.publications(message, topic=topic) is not None
             )
-            raise NotTaken(taken.replace("its filter", "its topic or its filter", 1))
+            raise NotTaken(is_taken.replace("its filter", "its topic or its filter", 1))
         for publication in publications:
             if self.link is not None:
                 publication.qos = published_qos(rule.config.guarantee, publication.qos, self.link.maximum_qos)
@@ -161,10 +170,10 @@ class Trial(msgspec.Struct, frozen=True):
         """Describe what happens to a message that the filter of the mapping rejects."""
         for other in self.fallbacks:
             try:
-                taken = takes(other)
+                is_taken = takes(other)
             except Unmappable:
-                taken = True  # and dead-letters it
-            if taken:
+                is_taken = True  # and dead-letters it
+            if is_taken:
                 return f"its filter does not accept it; mapping {other.name} does (otherwise)"
         return "its filter does not accept it, and this mapping discards it"
 

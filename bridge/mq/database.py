@@ -105,14 +105,14 @@ def _salvage(directory: Path, new: Path, *, accept_loss: bool) -> DatabaseFindin
             # A file with pages of two moments may contain a row twice.
             if (other := batches.get(row_id)) is not None:
                 findings.damage.append(f"batch {row_id} of the log is there twice: the one with more messages is kept")
-                batch = max(batch, other, key=lambda one: len(one.puts))
+                batch = max(batch, other, key=lambda unit: len(unit.puts))
             batches[row_id] = batch
         facts = _facts(database)
-    kept = {name for kind, name, _ in findings.objects if kind == "QLOCAL"}
+    queue_names = {name for kind, name, _ in findings.objects if kind == "QLOCAL"}
     for batch in batches.values():
         for lane in batch.lanes:
-            if lane.queue not in kept:
-                kept.add(lane.queue)
+            if lane.queue not in queue_names:
+                queue_names.add(lane.queue)
                 usage = {"USAGE": "XMITQ"} if lane.client_id and lane.remote_queue else {}
                 attributes = msgspec.json.encode(defaults("QLOCAL") | usage).decode()
                 findings.objects.append(("QLOCAL", lane.queue, attributes))
@@ -123,9 +123,9 @@ def _salvage(directory: Path, new: Path, *, accept_loss: bool) -> DatabaseFindin
         new.mkdir(mode=0o750, parents=True, exist_ok=True)
         path = new / DATABASE
         with _translated(path):
-            with _new(path, mode=layout.MODE) as written:
-                position = _write(written, facts, findings.objects, batches)
-                sync(written)
+            with _new(path, mode=layout.MODE) as target:
+                position = _write(target, facts, findings.objects, batches)
+                sync(target)
             # A database without its witness does not start. So a salvage that is interrupted here has to be repeated.
             create(witness_path(path), position, layout.MODE)
     return findings
@@ -161,28 +161,32 @@ def _received_records(batches: Iterable[LoggedBatch]) -> list[int]:
     In a database of an earlier moment, these identifiers are wrong: the client may have released them since, and then its
     next publication with such an identifier would be taken for a repetition and lost.
     """
-    found: set[int] = set()
+    msg_numbers: set[int] = set()
     for batch in batches:
-        for put in batch.puts:
-            numbers = [one.msg_number for one in put.deliveries if batch.lanes[one.lane].queue == STATE_QUEUE]
-            if not numbers or not isinstance(put.message, Message):
+        for record_put in batch.puts:
+            numbers = [
+                delivery.msg_number
+                for delivery in record_put.deliveries
+                if batch.lanes[delivery.lane].queue == STATE_QUEUE
+            ]
+            if not numbers or not isinstance(record_put.message, Message):
                 continue
             with contextlib.suppress(record.UnknownRecord):
-                if isinstance(record.decode(bytes(put.message.data)), record.ReceivedRecord):
-                    found.update(numbers)
-        found.difference_update(batch.removed)
-    return sorted(found)
+                if isinstance(record.decode(bytes(record_put.message.data)), record.ReceivedRecord):
+                    msg_numbers.update(numbers)
+        msg_numbers.difference_update(batch.removed)
+    return sorted(msg_numbers)
 
 
 def _forget_received(database: sqlite3.Connection) -> None:
     """Remove the records of `_received_records` with a row of the log. Raises sqlite3.Error."""
-    removed = _received_records(decode(body) for (body,) in database.execute("SELECT body FROM batch ORDER BY id"))
-    if not removed:
+    numbers = _received_records(decode(body) for (body,) in database.execute("SELECT body FROM batch ORDER BY id"))
+    if not numbers:
         return
     last_id, body = database.execute("SELECT id, body FROM batch ORDER BY id DESC LIMIT 1").fetchone()
     last = decode(body)
     row_id = last_id + 1
-    batch = msgspec.structs.replace(last, puts=[], removed=removed, lanes=[], committed=time.time())
+    batch = msgspec.structs.replace(last, puts=[], removed=numbers, lanes=[], committed=time.time())
     if last.rows >= 0:
         batch.rows, batch.digest = last.rows + 1, (last.digest + digest_of(row_id)) & DIGEST_MASK
     body = encode(batch)
@@ -199,10 +203,10 @@ def messages_on(queue: str, path: Path) -> list[Message]:
     alive: dict[int, Message] = {}
     with closing(_opened(path, immutable=True)) as database:
         for _, batch in _undamaged(database, DatabaseFindings()):
-            for put in batch.puts:
-                for one in put.deliveries:
-                    if batch.lanes[one.lane].queue == queue and isinstance(put.message, Message):
-                        alive[one.msg_number] = put.message
+            for record_put in batch.puts:
+                for delivery in record_put.deliveries:
+                    if batch.lanes[delivery.lane].queue == queue and isinstance(record_put.message, Message):
+                        alive[delivery.msg_number] = record_put.message
             for number in batch.removed:
                 alive.pop(number, None)
     return list(alive.values())
@@ -276,8 +280,8 @@ def _undamaged(database: sqlite3.Connection, findings: DatabaseFindings) -> Iter
         digest = (digest + digest_of(row_id)) & DIGEST_MASK
         last = msgspec.structs.replace(batch, puts=[], removed=[])
         findings.batches += 1
-        for put in batch.puts:
-            numbers = [delivery.msg_number for delivery in put.deliveries]
+        for record_put in batch.puts:
+            numbers = [delivery.msg_number for delivery in record_put.deliveries]
             findings.messages += len(set(numbers) - alive)
             alive.update(numbers)
         alive.difference_update(batch.removed)
@@ -304,8 +308,8 @@ def _read_objects(database: sqlite3.Connection, findings: DatabaseFindings, *, s
             if whole:
                 findings.objects.append(texts)
             else:
-                shown = b" ".join(one for one in (kind, name) if isinstance(one, bytes)).decode("utf-8", "replace")
-                findings.damage.append(f"the definition of {shown} is not as it was written")
+                label = b" ".join(part for part in (kind, name) if isinstance(part, bytes)).decode("utf-8", "replace")
+                findings.damage.append(f"the definition of {label} is not as it was written")
     except sqlite3.DatabaseError as error:
         findings.damage.append(f"definitions cannot be read: {error}")
 
@@ -385,7 +389,7 @@ def backup(directory: Path, file: Path, *, replace: bool = False) -> Contents:
         raise StoreError(f"{source}: there is no such database; name the data directory of an embedded queue manager")
     _check_replaceable(file, replace=replace)
     _check_room(source, file)
-    taken = int(time.time())
+    now = int(time.time())
     end = End.of(source)
     with closing(_in_transaction(source)) as database, acting_as_owner(file.absolute().parent), _new(file) as new:
         with _translated(file):
@@ -398,9 +402,9 @@ def backup(directory: Path, file: Path, *, replace: bool = False) -> Contents:
         if missing:
             raise StoreError(f"{source} is not backed up: {missing}; see `mqbridge data verify {directory}`")
         with _translated(file), closing(sqlite3.connect(new, isolation_level=None)) as copy:
-            copy.execute("INSERT OR REPLACE INTO fact VALUES ('backup', ?)", (taken,))
+            copy.execute("INSERT OR REPLACE INTO fact VALUES ('backup', ?)", (now,))
         sync(new)
-    return msgspec.structs.replace(contents, taken=taken)
+    return msgspec.structs.replace(contents, taken=now)
 
 
 def restore(file: Path, directory: Path, *, force: bool = False) -> tuple[Contents, Path | None]:
@@ -417,7 +421,7 @@ def restore(file: Path, directory: Path, *, force: bool = False) -> tuple[Conten
         directory.mkdir(mode=0o750, parents=True, exist_ok=True)
         path = directory / DATABASE
         with closing(hold(directory)):
-            there = any(one.exists() for one in (path, layout.write_ahead_log(path), witness_path(path)))
+            there = any(file.exists() for file in (path, layout.write_ahead_log(path), witness_path(path)))
             if there and not force:
                 raise StoreError(
                     f"{directory} has a queue manager already; name another directory, or --force, which keeps that one aside"
@@ -431,10 +435,10 @@ def restore(file: Path, directory: Path, *, force: bool = False) -> tuple[Conten
                     _forget_received(restored)
                     position = _new_identity(restored)
                 sync(new)
-                kept = _kept_aside(directory) if there else None
+                former = _kept_aside(directory) if there else None
             # A database without its witness does not start. So a restore that is interrupted here has to be repeated.
             create(witness_path(path), position, layout.MODE)
-    return contents, kept
+    return contents, former
 
 
 def _in_transaction(source: Path) -> sqlite3.Connection:
@@ -504,20 +508,20 @@ def _contents(findings: DatabaseFindings, facts: dict[str, int], size: int) -> C
     )
 
 
-def _skip_starts(made: sqlite3.Connection, before: Path | None) -> None:
+def _skip_starts(restored: sqlite3.Connection, before: Path | None) -> None:
     """Raise the number of starts above any that the queue manager may have reached since the backup.
 
     Message identifiers begin with this number, and the restored queue manager must not reuse those assigned since.
     """
-    starts, taken = (_fact(made, name) for name in ("starts", "backup"))
-    minutes = max(0, int(time.time()) - taken) // 60 if taken else 0
+    starts, backup_time = (_fact(restored, name) for name in ("starts", "backup"))
+    minutes = max(0, int(time.time()) - backup_time) // 60 if backup_time else 0
     reached = 0
     if before is not None:
         with contextlib.suppress(sqlite3.Error), closing(layout.connect_read_only(before)) as database:
             reached = _fact(database, "starts")
     starts = max(starts + minutes, reached) + _STARTS_SKIPPED
-    made.execute("INSERT OR REPLACE INTO fact VALUES ('starts', ?)", (starts,))
-    made.execute("DELETE FROM fact WHERE name = 'backup'")
+    restored.execute("INSERT OR REPLACE INTO fact VALUES ('starts', ?)", (starts,))
+    restored.execute("DELETE FROM fact WHERE name = 'backup'")
 
 
 def _fact(database: sqlite3.Connection, name: str) -> int:
@@ -531,21 +535,21 @@ def _kept_aside(directory: Path) -> Path:
     The write-ahead log is removed after a checkpoint, because SQLite would apply it to the restored database.
     """
     path = directory / DATABASE
-    kept = directory / time.strftime("before-restore-%Y%m%dT%H%M%S", time.gmtime())
-    kept.mkdir(mode=0o750)
+    former = directory / time.strftime("before-restore-%Y%m%dT%H%M%S", time.gmtime())
+    former.mkdir(mode=0o750)
     if path.exists():
         # If the checkpoint fails, the database is damaged, and kept as it is.
         with contextlib.suppress(sqlite3.Error), closing(layout.connect(path)) as database:
             database.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
-    beside = [one for one in (Path(f"{path}-wal"), Path(f"{path}-shm"), witness_path(path)) if one.exists()]
-    for one in [path, *beside] if path.exists() else beside:
-        os.link(one, kept / one.name)
-    sync(kept)
+    beside = [file for file in (Path(f"{path}-wal"), Path(f"{path}-shm"), witness_path(path)) if file.exists()]
+    for file in [path, *beside] if path.exists() else beside:
+        os.link(file, former / file.name)
+    sync(former)
     sync(directory)
-    for one in beside:
-        one.unlink()
+    for file in beside:
+        file.unlink()
     sync(directory)
-    return kept
+    return former
 
 
 def _check_replaceable(file: Path, *, replace: bool) -> None:
@@ -565,7 +569,7 @@ def _check_replaceable(file: Path, *, replace: bool) -> None:
 
 def _check_room(source: Path, file: Path) -> None:
     """Raise StoreError if a backup would fill the disk."""
-    size = sum(one.stat().st_size for one in (source, layout.write_ahead_log(source)) if one.exists())
+    size = sum(file.stat().st_size for file in (source, layout.write_ahead_log(source)) if file.exists())
     parent = file.absolute().parent
     if not parent.is_dir():
         raise StoreError(f"{parent}: there is no such directory")
@@ -584,8 +588,8 @@ def _new(path: Path, *, mode: int = MODE) -> Iterator[Path]:
         yield new
         new.rename(path)
     except BaseException:
-        for one in (new, *(Path(f"{new}{suffix}") for suffix in ("-wal", "-shm", "-journal"))):
-            one.unlink(missing_ok=True)
+        for file in (new, *(Path(f"{new}{suffix}") for suffix in ("-wal", "-shm", "-journal"))):
+            file.unlink(missing_ok=True)
         raise
     sync(path.absolute().parent)
 

@@ -43,7 +43,10 @@ class ReasonInWords(NamedTuple):
     advice: str
 
 
-_MAPPING: Final = "Fix the message or the mapping (`mqbridge try` shows the result of the mapping), then retry."
+_MAPPING: Final = (
+    "Fix the message or the mapping, then retry. `mqbridge dlq export` writes the message to a file, and `mqbridge try"
+    " MAPPING --message FILE` prints the exact reason."
+)
 _ROOM: Final = "Find out why nothing reads the queue, and retry when it has room."
 _SHORTER: Final = "Raise MAXMSGL (or the limit that the log names) and retry, or send shorter messages."
 
@@ -107,13 +110,23 @@ _WORDS: Final[dict[int, tuple[str, str]]] = {
     cmqc.MQRC_RFH_FORMAT_ERROR: ("A folder of its MQRFH2 cannot be read.", _MAPPING),
     cmqc.MQRC_RFH_DUPLICATE_PARM: ("Its MQRFH2 contains a property twice.", _MAPPING),
     cmqc.MQRC_HEADER_ERROR: ("One of its headers cannot be read.", _MAPPING),
-    cmqc.MQRC_FORMAT_ERROR: ("Its Format does not match its data, or is not supported here.", _MAPPING),
+    cmqc.MQRC_FORMAT_ERROR: (
+        "Its payload does not fit its Format, or a schema, a record or another step of its mapping or channel.",
+        _MAPPING,
+    ),
+    cmqc.MQRC_DATA_LENGTH_ERROR: (
+        "Its mapping needs too much time or space for its payload (split, filter).",
+        _MAPPING,
+    ),
     cmqc.MQRC_MD_ERROR: ("Its MQMD cannot be read.", _MAPPING),
     cmqc.MQRC_NOT_CONVERTED: ("Its text cannot be converted to the requested character set.", _MAPPING),
     cmqc.MQRC_SOURCE_CCSID_ERROR: ("Its CodedCharSetId is unknown.", _MAPPING),
     cmqc.MQRC_TARGET_CCSID_ERROR: ("The character set of the mapping is unknown.", _MAPPING),
     cmqc.MQRC_PROPERTY_NAME_ERROR: ("One of its properties has a name that is not valid in MQ.", _MAPPING),
-    cmqc.MQRC_PROPERTY_NOT_AVAILABLE: ("It lacks a property that its mapping needs.", _MAPPING),
+    cmqc.MQRC_PROPERTY_NOT_AVAILABLE: (
+        "It lacks a property, or its payload a field, that its mapping needs.",
+        _MAPPING,
+    ),
     cmqc.MQRC_PROPERTIES_TOO_BIG: ("Its properties are longer than MAXPROPL.", _SHORTER),
     cmqc.MQRC_MSG_ID_ERROR: ("Its mapping produced an invalid MsgId.", _MAPPING),
     cmqc.MQRC_CORREL_ID_ERROR: ("Its mapping produced an invalid CorrelId.", _MAPPING),

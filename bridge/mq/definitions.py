@@ -20,35 +20,38 @@ def definitions(
     `channels` and `records` (channel and type of channel authentication records) are left out: they are in the configuration
     file. `everything` includes attributes with their default values.
     """
-    for shown in _shown(connection, "QMGR"):
-        yield f"* Queue manager {shown['QMNAME']}"
-        yield _command("ALTER QMGR", "QMGR", shown, everything)
+    for attributes in _shown(connection, "QMGR"):
+        yield f"* Queue manager {attributes['QMNAME']}"
+        yield _command("ALTER QMGR", "QMGR", attributes, everything)
     for noun in ("QLOCAL", "QALIAS", "QREMOTE", "QMODEL", "NAMELIST", "TOPIC"):
         head = "QUEUE" if noun.startswith("Q") else noun
-        for shown in _shown(connection, f"{noun}(*)"):
-            if noun != "QLOCAL" or shown.get("DEFTYPE") == "PREDEFINED":
-                yield _command(f"DEFINE {noun}({_quoted(shown[head])})", noun, shown, everything)
+        for attributes in _shown(connection, f"{noun}(*)"):
+            if noun != "QLOCAL" or attributes.get("DEFTYPE") == "PREDEFINED":
+                yield _command(f"DEFINE {noun}({_quoted(attributes[head])})", noun, attributes, everything)
     for kind in ("MQTT", "SVRCONN"):
-        for shown in _shown(connection, f"CHANNEL(*) CHLTYPE({kind})"):
-            if shown["CHANNEL"] not in channels:
-                start = f"DEFINE CHANNEL({_quoted(shown['CHANNEL'])}) CHLTYPE({kind})"
-                yield _command(start, _KIND.get(kind, kind), shown, everything)
-    for shown in _shown(connection, "SUB(*) SUBTYPE(ADMIN)"):
-        yield _command(f"DEFINE SUB({_quoted(shown['SUB'])})", "SUB", shown, everything)
-    for shown in _shown(connection, "AUTHINFO(*)"):
-        check, name = shown["CHCKCLNT"], _quoted(shown["AUTHINFO"])
-        yield f"ALTER AUTHINFO({name}) AUTHTYPE({shown['AUTHTYPE']}) CHCKCLNT({check})"
-    for shown in sorted(_shown(connection, "CHLAUTH(*)"), key=_fields):
-        if (shown["CHLAUTH"], shown["TYPE"]) not in records:
-            start = f"SET CHLAUTH({_quoted(shown['CHLAUTH'])}) TYPE({shown['TYPE']}) ACTION(REPLACE)"
-            values = {name: value for name, value in shown.items() if name not in ("CHLAUTH", "TYPE") and value != ""}
+        for attributes in _shown(connection, f"CHANNEL(*) CHLTYPE({kind})"):
+            if attributes["CHANNEL"] not in channels:
+                start = f"DEFINE CHANNEL({_quoted(attributes['CHANNEL'])}) CHLTYPE({kind})"
+                yield _command(start, _KIND.get(kind, kind), attributes, everything)
+    for attributes in _shown(connection, "SUB(*) SUBTYPE(ADMIN)"):
+        yield _command(f"DEFINE SUB({_quoted(attributes['SUB'])})", "SUB", attributes, everything)
+    for attributes in _shown(connection, "AUTHINFO(*)"):
+        check, name = attributes["CHCKCLNT"], _quoted(attributes["AUTHINFO"])
+        yield f"ALTER AUTHINFO({name}) AUTHTYPE({attributes['AUTHTYPE']}) CHCKCLNT({check})"
+    for attributes in sorted(_shown(connection, "CHLAUTH(*)"), key=_fields):
+        if (attributes["CHLAUTH"], attributes["TYPE"]) not in records:
+            start = f"SET CHLAUTH({_quoted(attributes['CHLAUTH'])}) TYPE({attributes['TYPE']}) ACTION(REPLACE)"
+            values = {
+                name: value for name, value in attributes.items() if name not in ("CHLAUTH", "TYPE") and value != ""
+            }
             yield _continued(start, [f"{name}({_listed(name, value)})" for name, value in values.items()])
-    for shown in sorted(_shown(connection, "AUTHREC"), key=_fields):
-        if shown["AUTHLIST"] != "NONE":
-            profile = "" if shown["OBJTYPE"] == "QMGR" else f" PROFILE({_quoted(shown['PROFILE'])})"
-            entity = f"{shown['ENTTYPE']}({_quoted(shown['ENTITY'])})"
+    for attributes in sorted(_shown(connection, "AUTHREC"), key=_fields):
+        if attributes["AUTHLIST"] != "NONE":
+            profile = "" if attributes["OBJTYPE"] == "QMGR" else f" PROFILE({_quoted(attributes['PROFILE'])})"
+            entity = f"{attributes['ENTTYPE']}({_quoted(attributes['ENTITY'])})"
             yield _continued(
-                f"SET AUTHREC{profile} OBJTYPE({shown['OBJTYPE']}) {entity}", [f"AUTHADD({shown['AUTHLIST']})"]
+                f"SET AUTHREC{profile} OBJTYPE({attributes['OBJTYPE']}) {entity}",
+                [f"AUTHADD({attributes['AUTHLIST']})"],
             )
 
 
@@ -56,20 +59,25 @@ def _shown(connection: Connection, what: str) -> list[dict[str, str | int]]:
     """Return the objects of a DISPLAY command with all attributes."""
     noun, _, rest = what.partition(" ")
     every = "" if noun.startswith(("CHLAUTH", "AUTHREC")) else " ALL"
-    return [shown for one in connection.command(f"DISPLAY {noun} {rest}{every}") if one.ok for shown in one.objects]
+    return [
+        attributes
+        for response in connection.command(f"DISPLAY {noun} {rest}{every}")
+        if response.ok
+        for attributes in response.objects
+    ]
 
 
-def _fields(shown: dict[str, str | int]) -> list[str]:
+def _fields(attributes: dict[str, str | int]) -> list[str]:
     """Return a sort key, so that the order in which records were set does not matter."""
-    return [f"{name} {value}" for name, value in sorted(shown.items())]
+    return [f"{name} {value}" for name, value in sorted(attributes.items())]
 
 
-def _command(start: str, kind: str, shown: dict[str, str | int], everything: bool) -> str:
+def _command(start: str, kind: str, attributes: dict[str, str | int], everything: bool) -> str:
     """Return the command that sets the attributes of an object."""
     words = {setting: keyword for keyword, setting in FLAGS.items()}
     parts = []
     for name, attribute in ATTRIBUTES[kind].items():
-        value = shown.get(name)
+        value = attributes.get(name)
         if value is None or (name == "DEFTYPE" and kind == "QLOCAL") or (not everything and value == attribute.default):
             continue
         if (word := words.get((name, str(value)))) is not None:

@@ -8,13 +8,14 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final, ParamSpec, Protocol, TypeVar
 
 import msgspec
 
 from bridge.config.models import LimitsConfig
 from bridge.mq.administration import CommandFailed, PcfAdministration, PcfResponse
 from bridge.mq.backend import Backend, Silence
+from bridge.mq.daemon_threads import DaemonThreads
 from bridge.mq.dead_letter_room import DeadLetterRoom
 from bridge.mq.inquiries import (
     QueueManagerConnectionStatus,
@@ -34,6 +35,9 @@ from bridge.telemetry.identity import AS_IS, ClientNames
 from bridge.telemetry.subscription import subscription_name
 from bridge.wire import cmqc, cmqcfc
 from bridge.wire.mq.pcf import MQCFST
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 #: The maximum number of payload bytes to show.
 PAYLOAD_SHOWN = 200
@@ -71,24 +75,30 @@ class PcfTopicInquiry:
     def __init__(self, connect: Callable[[str], Connection], client_names: ClientNames = AS_IS) -> None:
         self._connect = connect
         self._client_names = client_names
+        self._threads = DaemonThreads(THREADS, "topics")
 
     async def below(self, topic: str | None, after: str | None, rows: int) -> list[TopicNode]:
         begin = "" if topic is None else f"{topic}/"
-        found = [
+        nodes = [
             TopicNode(
-                name=one.removeprefix(begin),
-                topic=one,
+                name=topic_string.removeprefix(begin),
+                topic=topic_string,
                 retained=status.number(cmqcfc.MQIACF_RETAINED_PUBLICATION) == cmqcfc.MQQSO_YES,
                 has_lower=True,
                 subscriptions=status.number(cmqc.MQIA_SUB_COUNT),
             )
-            for one, status in await asyncio.to_thread(self._statuses, f"{begin}+")
-            if one and one.startswith(begin) and (after is None or one.removeprefix(begin) > after)
+            for topic_string, status in await self._run(self._statuses, f"{begin}+")
+            if topic_string
+            and topic_string.startswith(begin)
+            and (after is None or topic_string.removeprefix(begin) > after)
         ]
-        return sorted(found, key=lambda one: one.name)[:rows]
+        return sorted(nodes, key=lambda node: node.name)[:rows]
 
     async def details(self, topic_filter: str, rows: int, payloads: bool) -> TopicDetails:
-        return await asyncio.to_thread(self._details, topic_filter, rows)
+        return await self._run(self._details, topic_filter, rows)
+
+    async def _run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        return await asyncio.wrap_future(self._threads.submit(function, *args, **kwargs))
 
     def _details(self, topic_filter: str, rows: int) -> TopicDetails:
         retained = [
@@ -102,14 +112,14 @@ class PcfTopicInquiry:
             cmqcfc.MQCMD_INQUIRE_SUBSCRIPTION, name, (cmqc.MQRC_NO_SUBSCRIPTION, cmqcfc.MQRCCF_NONE_FOUND)
         )
         subscriptions = [
-            one
+            subscription
             for response in responses
-            if overlap((one := _subscription(response, self._client_names)).topic_filter, topic_filter)
+            if overlap((subscription := _subscription(response, self._client_names)).topic_filter, topic_filter)
         ]
         return TopicDetails(
             topic_filter=topic_filter,
-            retained=sorted(retained, key=lambda one: one.topic)[:rows],
-            subscriptions=sorted(subscriptions, key=lambda one: one.name)[:rows],
+            retained=sorted(retained, key=lambda publication: publication.topic)[:rows],
+            subscriptions=sorted(subscriptions, key=lambda subscription: subscription.name)[:rows],
             more=max(len(retained), len(subscriptions)) > rows,
         )
 
@@ -119,11 +129,11 @@ class PcfTopicInquiry:
         responses = self._ask(cmqcfc.MQCMD_INQUIRE_TOPIC_STATUS, topic, nothing)
         return [(response.text(cmqc.MQCA_TOPIC_STRING), response) for response in responses]
 
-    def _ask(self, command: int, named: MQCFST, nothing: Iterable[int]) -> list[PcfResponse]:
+    def _ask(self, command: int, name: MQCFST, nothing: Iterable[int]) -> list[PcfResponse]:
         """Run a command. The reason codes in `nothing` mean an empty result. Raises MQError or TooMany."""
         connection = self._connect("topics")
         try:
-            responses = PcfAdministration(connection).run(command, named, most=MAX_RESPONSES + 1)
+            responses = PcfAdministration(connection).run(command, name, most=MAX_RESPONSES + 1)
         except CommandFailed as error:
             if error.reason in nothing:
                 return []
@@ -332,7 +342,7 @@ class Host(Protocol):
     def use_limits(self, limits: LimitsConfig) -> None:
         """Apply the limits that concern the queue manager."""
 
-    def name_publishers(self, wanted: bool) -> bool:
+    def name_publishers(self, is_wanted: bool) -> bool:
         """Write the users of MQTT clients into their publications if mappings need them there, and return whether they do.
 
         They do not if a copy of a publication has the user of its publisher in its MQMD.

@@ -51,11 +51,11 @@ def resident_memory(process: str = "self", proc: Path = _PROC) -> int:
 
 def children(proc: Path = _PROC) -> list[str]:
     """Return the numbers of the processes that this process has started: the archive has a process of its own."""
-    found = []
+    process_ids = []
     for file in proc.glob("self/task/*/children"):  # none on kernels without CONFIG_PROC_CHILDREN
         with suppress(OSError):  # the thread has ended
-            found += file.read_text().split()
-    return found
+            process_ids += file.read_text().split()
+    return process_ids
 
 
 def memory_of(processes: Iterable[str], proc: Path = _PROC) -> int:
@@ -69,15 +69,15 @@ def memory_of(processes: Iterable[str], proc: Path = _PROC) -> int:
 
 def available_memory(proc: Path = _PROC) -> int:
     """Return the memory that this process may use, in bytes: the machine's, or the lowest limit of its cgroups."""
-    found = [os.sysconf("SC_PHYS_PAGES") * _PAGE_SIZE]
+    limits = [os.sysconf("SC_PHYS_PAGES") * _PAGE_SIZE]
     for file in _limit_files(proc):
         try:
             text = file.read_text().strip()
         except OSError:  # the root has no limit, and a cgroup of another controller neither
             continue
         if text != "max":
-            found.append(int(text))
-    return min(found)
+            limits.append(int(text))
+    return min(limits)
 
 
 def in_bytes(setting: str | int) -> int:

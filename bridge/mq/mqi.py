@@ -201,9 +201,9 @@ class Got(msgspec.Struct, kw_only=True):
 class TruncatedMessage(MQError):
     """MQRC_TRUNCATED_MSG_FAILED, an MQCC_WARNING: `got` has the beginning of the message, which stays on the queue."""
 
-    def __init__(self, got: Got, detail: str) -> None:
+    def __init__(self, message: Got, detail: str) -> None:
         super().__init__(cmqc.MQRC_TRUNCATED_MSG_FAILED, detail, cmqc.MQCC_WARNING)
-        self.got = got
+        self.got = message
 
 
 class Connection(Protocol):
@@ -317,12 +317,13 @@ def get_or_none(connection: Connection, handle: int, options: GetOptions) -> Got
 
 
 class SubscriptionEntry(msgspec.Struct, frozen=True, array_like=True):
-    """A subscription of the queue manager: SubName, complete topic string, SubUserData, and whether it is durable."""
+    """A subscription of the queue manager. The topic string is complete, `destination` is the name of its queue."""
 
     name: str
     topic_string: str
     user_data: str
     durable: bool
+    destination: str
 
 
 class CommandResponse(msgspec.Struct, kw_only=True):

@@ -84,11 +84,11 @@ def objects(connection: Connection, kind: ObjectKind, *, system: bool) -> list[O
     detail, head = _DETAILS[kind], _NAME.get(kind, "QUEUE")
     (response,) = connection.command(f"DISPLAY {kind}(*) DESCR {detail}")
     rows = []
-    for shown in response.objects if response.ok else ():
-        name = str(shown[head])
+    for attributes in response.objects if response.ok else ():
+        name = str(attributes[head])
         if system or not name.startswith(_SYSTEM):
-            text = str(shown.get("DESCR", "")).strip()
-            rows.append(ObjectRow(kind, name, text, str(shown.get(detail, "")).strip()))
+            text = str(attributes.get("DESCR", "")).strip()
+            rows.append(ObjectRow(kind, name, text, str(attributes.get(detail, "")).strip()))
     return sorted(rows, key=lambda row: row.name)
 
 
@@ -106,8 +106,8 @@ def topic_objects(connection: Connection) -> list[TopicObject]:
     if not response.ok:
         raise CommandRefused("AMQ8101E", detail=response.message)
     return [
-        TopicObject(str(one["TOPIC"]), str(one.get("TOPICSTR", "")).strip(), str(one.get("PUB", "")))
-        for one in response.objects
+        TopicObject(str(row["TOPIC"]), str(row.get("TOPICSTR", "")).strip(), str(row.get("PUB", "")))
+        for row in response.objects
     ]
 
 
@@ -121,14 +121,14 @@ def details(connection: Connection, kind: ObjectKind, name: str) -> ObjectDetail
         if keyword not in LABELS:  # the tests' stand-in for IBM MQ adds attributes
             continue
         value = str(current.get(keyword, attribute.default)).strip()
-        shown = {"keyword": keyword, "label": LABELS[keyword], "value": value, "default": str(attribute.default)}
+        fields = {"keyword": keyword, "label": LABELS[keyword], "value": value, "default": str(attribute.default)}
         if isinstance(attribute, Choice):
             limits: dict[str, object] = {"words": list(attribute.words)}
         elif isinstance(attribute, Number):
             limits = {"low": attribute.low, "high": attribute.high, "words": list(attribute.words)}
         else:
             limits = {"length": attribute.length if isinstance(attribute, TextAttribute) else 10_000}
-        attributes.append(msgspec.convert(shown | limits, ObjectAttribute))
+        attributes.append(msgspec.convert(fields | limits, ObjectAttribute))
     return ObjectDetails(kind=kind, name=name, attributes=attributes)
 
 
@@ -142,15 +142,15 @@ def definition(kind: ObjectKind, name: str, values: Mapping[str, str], current: 
         value = values.get(attribute.keyword)
         if value is None or (value := value.strip()) == attribute.value:
             continue
-        written = str(read(kind, attribute.keyword, value))
-        if (word := _FLAGS.get((attribute.keyword, written))) is not None:
+        text = str(read(kind, attribute.keyword, value))
+        if (word := _FLAGS.get((attribute.keyword, text))) is not None:
             parts.append(word)
         elif attribute.words or attribute.low is not None:
-            parts.append(f"{attribute.keyword}({written})")
+            parts.append(f"{attribute.keyword}({text})")
         elif isinstance(ATTRIBUTES[kind][attribute.keyword], Names):
-            parts.append(f"{attribute.keyword}({','.join(_quoted(one) for one in written.split(',') if one)})")
+            parts.append(f"{attribute.keyword}({','.join(_quoted(part) for part in text.split(',') if part)})")
         else:
-            parts.append(f"{attribute.keyword}({_quoted(written)})")
+            parts.append(f"{attribute.keyword}({_quoted(text)})")
     if current.name and not parts:
         return ""
     verb = "ALTER" if current.name else "DEFINE"
@@ -288,8 +288,8 @@ def _existing(connection: Connection, kind: str, name: str) -> dict[str, Value] 
     (response,) = connection.command(f"DISPLAY {kind}({_quoted(name)}) ALL")
     if not response.ok or not response.objects:
         return None
-    wanted = {*ATTRIBUTES[kind], "CURDEPTH"}
-    return {keyword: value for keyword, value in response.objects[0].items() if keyword in wanted}
+    keywords = {*ATTRIBUTES[kind], "CURDEPTH"}
+    return {keyword: value for keyword, value in response.objects[0].items() if keyword in keywords}
 
 
 def _word(kind: str) -> str:

@@ -48,8 +48,8 @@ class RunningChannels:
         """Return the status of each channel."""
         return ()
 
-    def clients(self, wanted: Callable[[str], bool]) -> Iterator[ClientChannelStatus]:
-        """Yield the clients, connected or not, for whose identifiers `wanted` returns True."""
+    def clients(self, is_wanted: Callable[[str], bool]) -> Iterator[ClientChannelStatus]:
+        """Yield the clients, connected or not, for whose identifiers `is_wanted` returns True."""
         return iter(())
 
     def client(self, client_id: str) -> ClientChannelStatus | None:
@@ -90,7 +90,7 @@ class TelemetryChannelRegister:
     def of_commands(self) -> list[ChannelConfig]:
         """The channels that are defined only by commands."""
         names = {config.name for config in self.of_file}
-        return [one.config for name, one in sorted(self.defined.items()) if name not in names]
+        return [channel.config for name, channel in sorted(self.defined.items()) if name not in names]
 
     @property
     def channels(self) -> list[ChannelConfig]:

@@ -455,10 +455,10 @@ class ServerProtocol:
     def _take(self, packets: list[Packet], events: list[Event]) -> None:
         """Make events of the packets of a connected client; packets beyond its turn wait for the next one."""
         count = len(packets)
-        index, left = 0, PACKETS_AT_A_TURN
+        index, remaining = 0, PACKETS_AT_A_TURN
         portion = -1
         while index < count:
-            begin, stop = index, min(count, index + left)
+            begin, stop = index, min(count, index + remaining)
             while index < stop and type(packets[index]) in _MESSAGES:
                 index += 1
             if index > begin:
@@ -472,13 +472,13 @@ class ServerProtocol:
                 if begin + portion < index:
                     self._packets = packets[begin + portion :]
                     return
-                left -= index - begin
+                remaining -= index - begin
             if index == count:
                 return
-            if left <= 0:
+            if remaining <= 0:
                 self._packets = packets[index:]
                 return
-            left -= self._take_control(packets[index], events)
+            remaining -= self._take_control(packets[index], events)
             if self.ended:
                 return
             index += 1
@@ -578,21 +578,26 @@ class ServerProtocol:
             self._out.append(encode(Connack(code), self.byte_order))
         self.disconnect()
 
-    def challenge(self, data: bytes | None) -> None:
-        """Send an AUTH that the client has to answer (MQTT-4.12.0-2)."""
+    def challenge(self, data: bytes | None) -> bool:
+        """Send an AUTH that the client has to answer (MQTT-4.12.0-2). Return False as `suback` does."""
+        if not self._auth(ReasonCode.CONTINUE_AUTHENTICATION, data):
+            return False
         self._exchange = EnhancedAuthentication.CLIENT
         if self.state is _AUTHENTICATING:
             self.state = ConnectionState.CHALLENGED
-        self._auth(ReasonCode.CONTINUE_AUTHENTICATION, data)
+        return True
 
-    def authenticated(self, data: bytes | None) -> None:
-        """Send the AUTH that completes a re-authentication (MQTT 5 section 4.12.1)."""
+    def authenticated(self, data: bytes | None) -> bool:
+        """Send the AUTH that completes a re-authentication (MQTT 5 section 4.12.1). Return False as `suback` does."""
         self._exchange = EnhancedAuthentication.NONE
-        self._auth(ReasonCode.SUCCESS, data)
+        return self._auth(ReasonCode.SUCCESS, data)
 
-    def _auth(self, reason_code: ReasonCode, data: bytes | None) -> None:
-        packet = Auth(reason_code, AuthProperties(self.authentication_method, data))
-        self._out.append(encode(packet, "big", LEVEL_MQTT_5))
+    def _auth(self, reason_code: ReasonCode, data: bytes | None) -> bool:
+        encoded = encode(Auth(reason_code, AuthProperties(self.authentication_method, data)), "big", LEVEL_MQTT_5)
+        if self.max_packet_size and len(encoded) > self.max_packet_size:
+            return False  # AUTH means nothing without its properties
+        self._out.append(encoded)
+        return True
 
     def _write(self, packet: Connack | Puback | Pubrec | Pubrel | Pubcomp | Suback | Unsuback | Disconnect) -> bool:
         """Write a packet of MQTT 5, without its properties if it would exceed the Maximum Packet Size (MQTT-3.1.2-24).

@@ -108,6 +108,7 @@ class ClientEventHistory:
         #: number of rows by table
         self._rows = self._counted()
         self._thread = ThreadPoolExecutor(1, "client-history")
+        self._stopped = False
         self._waiting: list[Row] = []
         self._rejections: list[Row] = []
         #: (client identifier, kind) -> count
@@ -139,6 +140,8 @@ class ClientEventHistory:
 
     async def events_of(self, client_id: str, rows: int) -> list[ClientEvent]:
         """Return the last events of a client, the newest first. Raises HistoryUnavailable."""
+        if self._stopped:
+            raise HistoryUnavailable("the bridge is stopping")
         self._flush(now=True)
         try:
             return await asyncio.get_running_loop().run_in_executor(
@@ -163,6 +166,7 @@ class ClientEventHistory:
         self._flush(now=True)
         if self._timer is not None:
             self._timer.cancel()
+        self._stopped = True
         await asyncio.get_running_loop().run_in_executor(self._thread, self._close)
         self._thread.shutdown(wait=False)
 
@@ -174,6 +178,8 @@ class ClientEventHistory:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        if self._stopped:
+            return
         if self._writing is None or self._writing.done() or now:
             rows, rejections = self._waiting, self._rejections
             self._waiting, self._rejections = [], []
@@ -275,10 +281,10 @@ class ClientEventHistory:
         both = " UNION ALL ".join(
             f"SELECT time, kind, text, number FROM {table} WHERE client = :client" for table in _TABLES
         )
-        found = self._database.execute(
+        event_rows = self._database.execute(
             f"{both} ORDER BY time DESC, number DESC LIMIT :rows", {"client": client_id, "rows": rows}
         )
-        return [ClientEvent(*row[:3]) for row in found]
+        return [ClientEvent(*row[:3]) for row in event_rows]
 
     def _replace(self, file: Path | None, database: sqlite3.Connection) -> None:
         self._close()

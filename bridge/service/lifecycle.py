@@ -11,7 +11,6 @@ import contextlib
 import logging
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
@@ -29,6 +28,7 @@ from bridge.config.values import endpoint
 from bridge.extras import install
 from bridge.mapping.schema import SchemaError
 from bridge.mq import host_of
+from bridge.mq.daemon_threads import DaemonThreads
 from bridge.mq.host import THREADS, Events, Host, HostError, QueueManagerAuthenticator
 from bridge.mq.mqi import MQError
 from bridge.mq.telemetry_channels import RunningChannels
@@ -231,8 +231,8 @@ class Bridge:
         self.problems = ProblemList(host, self.configuration)
         stack.enter_context(self.problems.evaluating())
         # In these threads, a queue manager checks passwords.
-        passwords = ThreadPoolExecutor(THREADS, "queue-manager-passwords")
-        stack.callback(passwords.shutdown, wait=False)
+        passwords = DaemonThreads(THREADS, "queue-manager-passwords")
+        stack.callback(passwords.shutdown)
         authenticators = Authenticators(
             partial(QueueManagerAuthenticator, host.check_password, passwords), self.configuration.password_cache_path
         )

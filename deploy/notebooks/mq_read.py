@@ -1,4 +1,4 @@
-"""Look at a queue: a batch read of the source `mq` browses all that is there, and takes nothing."""
+"""Read a queue: a batch read of the source `mq` browses all messages, and removes none."""
 
 # %%
 import os
@@ -10,7 +10,7 @@ CONFIG = os.environ.get("MQBRIDGE_CONFIG", "bridge.yaml")
 spark = SparkSession.builder.getOrCreate()
 mqbridge.register(spark)
 
-# %% A row for each message; help(mqbridge.MqDataSource) says the options, DESCRIBE the columns.
+# %% One row per message. help(mqbridge.MqDataSource) describes the options, DESCRIBE lists the columns.
 messages = spark.read.format("mq").option("config", CONFIG).option("queue", "PLANT.EVENTS").load()
 messages.createOrReplaceTempView("messages")
 spark.sql("DESCRIBE messages").show(truncate=80)
@@ -22,7 +22,7 @@ sites = spark.sql("""
 """)
 sites.show()
 
-# %% The queue manager selects: only those messages travel.
+# %% The queue manager evaluates the selector, and sends only matching messages.
 north = spark.read.format("mq").option("config", CONFIG).option("queue", "PLANT.EVENTS")
 north = north.option("selector", "site = 'north' AND Root.MQMD.Priority > 3").load()
 print(north.count(), "messages of the north")

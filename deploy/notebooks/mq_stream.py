@@ -13,13 +13,13 @@ OUT = Path("out").absolute()
 spark = SparkSession.builder.getOrCreate()
 mqbridge.register(spark)
 
-# %% A reader moves messages from the queue to the spool, where they stay until their batch is committed.
+# %% A reader moves messages from the queue to the spool. They stay there until their batch is committed.
 messages = spark.readStream.format("mq").option("config", CONFIG).option("queue", "PLANT.EVENTS")
 messages = messages.option("spool", f"{OUT}/events.spool").option("maxMessagesPerTrigger", 4).load()
 events = messages.selectExpr("put_time", "rfh2.usr.site", "from_json(text, 'event STRING, number INT') AS payload")
 events = events.select("put_time", "site", "payload.*")
 
-# %% All that is there now; trigger(processingTime="1 second") goes on for ever.
+# %% Process the messages that are on the queue now. trigger(processingTime="1 second") runs until it is stopped.
 query = (
     events.writeStream.format("parquet")
     .option("path", f"{OUT}/events")
@@ -29,7 +29,7 @@ query = (
 )
 query.awaitTermination()
 
-# %% How far it was behind, batch by batch.
+# %% The backlog after each batch.
 for progress in query.recentProgress:
     if progress.numInputRows:
         print(progress.batchId, json.loads(progress.sources[0].latestOffset))

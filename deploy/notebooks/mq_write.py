@@ -19,6 +19,6 @@ events = spark.sql("""
     FROM range(10)
 """)
 
-# %% With a writeId, the same write done again (a job that is started again) puts nothing twice.
+# %% With a writeId, a repeated write (a restarted job) puts no message twice.
 writer = events.write.format("mq").option("config", CONFIG).option("queue", "PLANT.EVENTS")
 writer.option("writeId", "notebook").mode("append").save()

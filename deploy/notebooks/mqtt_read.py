@@ -12,8 +12,8 @@ OUT = Path("out").absolute()
 spark = SparkSession.builder.getOrCreate()
 mqbridge.register(spark)
 
-# %% The first run makes the session at the broker, which keeps from then on what is published, also between runs.
-# Here the broker is the bridge itself; another one has a link in the file, or .option("host", ...).
+# %% The first run creates the session at the broker, which from then on keeps publications between runs.
+# Here the broker is the bridge itself. For another broker, use a link of the configuration file, or .option("host", ...).
 readings = spark.readStream.format("mqtt").option("config", CONFIG).option("link", "local")
 readings = readings.option("topic", "plant/#").option("spool", f"{OUT}/readings.checkpoint/spool").load()
 values = readings.selectExpr("received", "topic", "try_cast(cast(payload AS STRING) AS DOUBLE) AS value")

@@ -12,7 +12,7 @@ OUT = Path("out").absolute()
 spark = SparkSession.builder.getOrCreate()
 mqbridge.register(spark)
 
-# %% Payloads that are not JSON become rows of nulls (PERMISSIVE); the filter leaves them out.
+# %% Payloads that are not JSON become rows of nulls (PERMISSIVE). The filter removes them.
 messages = spark.readStream.format("mq").option("config", CONFIG).option("queue", "PLANT.TELEMETRY")
 messages = messages.option("spool", f"{OUT}/averages.spool").load()
 readings = messages.selectExpr("from_json(text, 'line STRING, temp DOUBLE, ts TIMESTAMP') AS payload")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,9 @@ from tests.helpers.installed import CLIENT_PACKAGES, built
 from tests.helpers.remote_bridge import RemoteBridgeProcess
 
 _numbers = itertools.count(1)
+_ROOT = Path(__file__).resolve().parents[2]
+#: the commit of release 0.2.0
+_RELEASE = "4c257b66"
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -40,7 +44,7 @@ def environments() -> None:
 
 @pytest.fixture(scope="session")
 def queue_manager(request: pytest.FixtureRequest) -> str:
-    """The queue manager of the bridge under test: embedded, or the package through which it reaches one elsewhere."""
+    """The queue manager of the bridge under test: embedded, or the package for a remote one."""
     kind: str = request.param
     if kind != "embedded":
         request.getfixturevalue("environments")
@@ -49,14 +53,14 @@ def queue_manager(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(scope="session")
 def shared_bridge(queue_manager: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BridgeProcess]:
-    """One bridge for all tests that do not stop it; at the end it must stop in order and have logged no traceback."""
+    """One bridge for all tests that do not stop it. At the end, it must stop in order and have logged no traceback."""
     with at_work(bridge_on(queue_manager, tmp_path_factory.mktemp("shared") / "data")) as process:
         yield process
 
 
 @pytest.fixture
 def bridge(shared_bridge: BridgeProcess) -> BridgeProcess:
-    """The shared bridge. Tests take topics and client identifiers of their own: see `unique`."""
+    """The shared bridge. Tests use separate topics and client identifiers: see `unique`."""
     assert shared_bridge.running, f"an earlier test ended the shared bridge:\n{shared_bridge.log}"
     return shared_bridge
 
@@ -86,7 +90,7 @@ def administered_bridge(bridge_of_the_file: BridgeProcess) -> Iterator[BridgePro
 
 @pytest.fixture
 def new_bridge(queue_manager: str, tmp_path: Path) -> Iterator[Callable[..., BridgeProcess]]:
-    """Makes bridges of the test's own: called with what BridgeProcess takes behind the data directory."""
+    """Create bridges for a test. The arguments are those of BridgeProcess after the data directory."""
     made: list[BridgeProcess] = []
 
     def make(name: str = "data", **options: Any) -> BridgeProcess:
@@ -102,20 +106,20 @@ def new_bridge(queue_manager: str, tmp_path: Path) -> Iterator[Callable[..., Bri
 
 @pytest.fixture
 def own_bridge(new_bridge: Callable[..., BridgeProcess]) -> BridgeProcess:
-    """A running bridge that belongs to the test alone, to be stopped and killed."""
+    """A running bridge for one test, which may stop and kill it."""
     return new_bridge().start()
 
 
 @pytest.fixture
 def unique(request: pytest.FixtureRequest) -> str:
-    """A word of at most 20 characters that no other test has, for topics and client identifiers."""
+    """A unique word of at most 20 characters, for topics and client identifiers."""
     words = re.sub(r"[^a-z0-9]+", "-", request.node.name.lower()).removeprefix("test-")
     return f"{words[:15].strip('-')}-{next(_numbers)}"
 
 
 @pytest.fixture
 def remote(environments: None, tmp_path: Path) -> Iterator[Callable[..., RemoteBridgeProcess]]:
-    """Makes bridges on a queue manager elsewhere."""
+    """Create bridges with a remote queue manager."""
     made: list[RemoteBridgeProcess] = []
 
     def make(name: str = "data", **options: Any) -> RemoteBridgeProcess:
@@ -127,3 +131,15 @@ def remote(environments: None, tmp_path: Path) -> Iterator[Callable[..., RemoteB
         process.discard()
     for process in made:
         assert "Traceback" not in process.log, process.log
+
+
+@pytest.fixture
+def release(tmp_path: Path) -> Path:
+    """The sources of release 0.2.0."""
+    archived = subprocess.run(["git", "archive", _RELEASE], cwd=_ROOT, capture_output=True, check=False)
+    if archived.returncode:
+        pytest.skip(f"the history of this checkout has no commit {_RELEASE}")
+    directory = tmp_path / "release"
+    directory.mkdir()
+    subprocess.run(["tar", "x", "-C", directory], input=archived.stdout, check=True)
+    return directory

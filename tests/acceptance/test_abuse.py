@@ -1,4 +1,4 @@
-"""Limits of a channel per client and address, on a real bridge. Other clients are not affected."""
+"""Limits of a channel per client and address, with a real bridge. Other clients are not affected."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def bridge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BridgeProcess]:
 
 
 def test_clients_of_one_address(bridge: BridgeProcess) -> None:
-    """The third is refused, and let in when one of the others is gone."""
+    """The third client is rejected, and accepted after one of the others has disconnected."""
     port = bridge.ports["ADDRESS"]
     with RawClient.connected(port, "a"), RawClient.connected(port, "b") as second:
         with RawClient(port, "c") as third:
@@ -50,7 +50,7 @@ def test_clients_of_one_address(bridge: BridgeProcess) -> None:
 
 
 def test_clients_of_one_address_behind_a_proxy(bridge: BridgeProcess) -> None:
-    """It is the client's address that counts, not the proxy's."""
+    """The address of the client counts, not that of the proxy."""
     port = bridge.ports["PROXIED"]
     clients = []
     for number, address in enumerate(("192.0.2.1", "192.0.2.2")):
@@ -83,7 +83,7 @@ def test_the_first_packet(bridge: BridgeProcess) -> None:
 
 @pytest.mark.parametrize(("channel", "count", "size"), [("RATE", 300, 10), ("BYTES", 60, 1_000)])
 def test_rates(bridge: BridgeProcess, channel: str, count: int, size: int) -> None:
-    """Who sends more than its share is read later and loses nothing (how much later: tests/unit/mqtt/test_rate.py)."""
+    """A client that sends more than its share is read later and loses nothing (delays: tests/unit/mqtt/test_rate.py)."""
     with RawClient.connected(bridge.ports[channel], "rate") as client:
         packets = [Publish("t", b"x" * size, 1, False, False, number) for number in range(1, count + 1)]
         for at in range(0, count, 10):

@@ -1,4 +1,4 @@
-"""An hour of attack by users of their own, with default limits: 100 ordinary clients lose nothing and see no rejection."""
+"""An hour of attacks by several users, with default limits: 100 ordinary clients lose nothing and are not rejected."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from tests.helpers.scrape import Scrape, admin_url
 
 pytestmark = pytest.mark.slow
 
-#: The length of the attack.
+#: The duration of the attack.
 MINUTES = float(os.environ.get("MQBRIDGE_TEST_ATTACK_MINUTES") or 60)
 ORDINARY = 100
-#: An ordinary client connects again after this number of publications.
+#: An ordinary client reconnects after this number of publications.
 RECONNECTS_AFTER = 60
 #: Some limits are shares of the memory.
 MEMORY = 512 * 1024 * 1024
@@ -46,7 +46,7 @@ admin: {{port: 0}}
 
 
 class Ordinary(threading.Thread):
-    """Publishes once a second to a topic of its own, and receives that."""
+    """Publish once a second to a separate topic, and receive the publications."""
 
     def __init__(self, port: int, number: int, ends: threading.Event) -> None:
         super().__init__(daemon=True)

@@ -42,7 +42,7 @@ def bridge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BridgeProcess]:
 
 
 def entries(bridge: BridgeProcess, event: str, **facts: str) -> list[dict[str, Any]]:
-    """The entries of an event that have these facts."""
+    """Return the entries of an event with these facts."""
     text = (bridge.data_directory.parent / "audit.jsonl").read_text(encoding="utf-8")
     found = [one for one in map(json.loads, text.splitlines()) if one["event"] == event]
     return [one for one in found if facts.items() <= one.items()]
@@ -60,7 +60,7 @@ def entries(bridge: BridgeProcess, event: str, **facts: str) -> list[dict[str, A
     ],
 )
 def test_rejections_before_connect(bridge: BridgeProcess, channel: str, there: int, sent: bytes, why: str) -> None:
-    """Its address, the channel and why are on record, as they are in the log."""
+    """Address, channel and reason are recorded, as in the log."""
     port = bridge.ports[channel]
     with ExitStack() as stack:
         for number in range(there):
@@ -98,7 +98,7 @@ def test_a_session_that_is_taken_over(bridge: BridgeProcess) -> None:
         (2, b"", "max_connections 2 is reached"),
     ],
 )
-def test_applications_before_they_are_anybody(bridge: BridgeProcess, there: int, sent: bytes, why: str) -> None:
+def test_applications_before_authentication(bridge: BridgeProcess, there: int, sent: bytes, why: str) -> None:
     (port,) = re.findall(r"MQ applications connect at 127\.0\.0\.1:(\d+)", "".join(bridge.announced))
     with ExitStack() as stack:
         for _ in range(there + 1):

@@ -100,15 +100,15 @@ def test_as_the_same_user(bridge: BridgeProcess) -> None:
 
 
 @pytest.mark.parametrize(("user", "secret"), [("other", OTHER_SECRET), ("dev", OTHER_SECRET)])
-def test_as_another_user_or_without_its_password(bridge: BridgeProcess, user: str, secret: str) -> None:
+def test_as_another_user_or_without_the_password(bridge: BridgeProcess, user: str, secret: str) -> None:
     """The connection is closed, because a client cannot change its user."""
     with connected(bridge, "SCRAM") as client:
         assert again(client, user, secret) == Disconnect(ReasonCode.NOT_AUTHORIZED)
         client.expect_closed()
 
 
-def test_a_user_that_a_record_maps_is_mapped_still(bridge: BridgeProcess) -> None:
-    """Who it has shown to be is asked about again, and it goes on as the MCAUSER that its record names."""
+def test_a_mapped_user_stays_mapped(bridge: BridgeProcess) -> None:
+    """The authenticated user is checked again, and the client keeps the MCAUSER of its record."""
     with connected(bridge, "MAPPED") as client:
         for _ in range(2):
             client.publish("said/mapped", b"x", 1)
@@ -116,7 +116,7 @@ def test_a_user_that_a_record_maps_is_mapped_still(bridge: BridgeProcess) -> Non
             assert success_of(again(client))
 
 
-def test_a_password_lengthens_no_token(bridge: BridgeProcess, key: ec.EllipticCurvePrivateKey) -> None:
+def test_a_password_does_not_extend_a_token(bridge: BridgeProcess, key: ec.EllipticCurvePrivateKey) -> None:
     """The connection ends when the token expires, although the client has presented its password again."""
     lifetime = 3
     while True:
@@ -134,8 +134,8 @@ def test_a_password_lengthens_no_token(bridge: BridgeProcess, key: ec.EllipticCu
         assert time.time() >= end
 
 
-def test_a_token_that_has_ended(bridge: BridgeProcess, key: ec.EllipticCurvePrivateKey) -> None:
-    """All that is presented has to be right: a password makes no token good."""
+def test_an_expired_token(bridge: BridgeProcess, key: ec.EllipticCurvePrivateKey) -> None:
+    """All credentials must be valid, so a password does not replace the token."""
     scram = ScramClient([SCRAM], "dev", SECRET)
     first = ConnectProperties(authentication_method=SCRAM, authentication_data=scram.get_client_first().encode())
     token = jwt.encode({"sub": "dev", "exp": int(time.time()) - 60}, key, "ES256").encode()

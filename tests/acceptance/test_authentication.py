@@ -1,4 +1,6 @@
-"""Who clients are on a real bridge: passwords, SCRAM, tokens, the queue manager's check; refusals; topics of their own."""
+"""Authentication with a real bridge: passwords, SCRAM, tokens, the queue manager's check, rejections, and topics
+per client.
+"""
 
 from __future__ import annotations
 
@@ -113,12 +115,12 @@ def client_of(
 def test_passwords(
     bridge: BridgeProcess, channel: str, user: str | None, password: str | None, codes: tuple[int, int], level: int
 ) -> None:
-    """What is presented and wrong is refused, whatever else the channel allows; MQTT 3.1.1 has no password alone."""
+    """Wrong credentials are rejected, whatever else the channel allows. MQTT 3.1.1 has no password without a user name."""
     with client_of(bridge, channel, user, password, level) as client:
         assert client.connect().return_code == codes[level == 5]
 
 
-def test_a_password_that_changes(bridge: BridgeProcess, tmp_path: Path) -> None:
+def test_a_changed_password(bridge: BridgeProcess, tmp_path: Path) -> None:
     """`mqbridge passwd` takes effect at the next connection."""
     file = bridge.data_directory.parent / "clients"
     assert passwd(file, "new", "first one").exit_code == 0
@@ -135,7 +137,7 @@ def test_a_password_that_changes(bridge: BridgeProcess, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("password", "accepted"), [(SECRET, True), (OTHER_SECRET, False)])
 def test_scram(bridge: BridgeProcess, password: str, accepted: bool) -> None:
-    """The client of another package proves its password, and has the server's proof."""
+    """The client of another package proves its password, and verifies the proof of the server."""
     scram = ScramClient(["SCRAM-SHA-256"], "dev", password)
     first = ConnectProperties(
         authentication_method="SCRAM-SHA-256", authentication_data=scram.get_client_first().encode()
@@ -176,7 +178,7 @@ def test_tokens(bridge: BridgeProcess, key: ec.EllipticCurvePrivateKey, claims: 
         assert client.connect().return_code == {0: 0, 4: 0x86, 5: 0x87}[code]
 
 
-def test_a_connection_ends_when_its_token_does(bridge: BridgeProcess, key: ec.EllipticCurvePrivateKey) -> None:
+def test_a_connection_ends_when_its_token_expires(bridge: BridgeProcess, key: ec.EllipticCurvePrivateKey) -> None:
     expires = int(time.time()) + 2
     with client_of(bridge, "TOKEN", None, token(key, exp=expires), 5) as client:
         assert client.connect().return_code == 0
@@ -188,7 +190,7 @@ def test_a_connection_ends_when_its_token_does(bridge: BridgeProcess, key: ec.El
     ("topic", "code"),
     [("own/c1/a/b", 0), ("own/c1", 0), ("of/dev", 0), ("own/c2/a", 0x87), ("of/other", 0x87), ("free", 0x87)],
 )
-def test_topics_of_its_own_to_publish(bridge: BridgeProcess, topic: str, code: int) -> None:
+def test_publish_topics_of_a_client(bridge: BridgeProcess, topic: str, code: int) -> None:
     with client_of(bridge, "PASSWORD", "dev", SECRET, 5) as client:
         assert client.connect().return_code == 0
         client.send(Publish(topic, b"x", 1, False, False, 1))
@@ -206,15 +208,15 @@ def test_topics_of_its_own_to_publish(bridge: BridgeProcess, topic: str, code: i
         ("own/c2/#", 0x87), ("$share/g/own/c1/x", 1), ("$share/g/own/c2/x", 0x87),
     ],
 )  # fmt: skip
-def test_topics_of_its_own_to_subscribe_to(bridge: BridgeProcess, topic_filter: str, code: int) -> None:
+def test_subscribe_topics_of_a_client(bridge: BridgeProcess, topic_filter: str, code: int) -> None:
     with client_of(bridge, "PASSWORD", "dev", SECRET, 5) as client:
         assert client.connect().return_code == 0
         assert client.subscribe((topic_filter, 1)) == (code,)
 
 
 @pytest.mark.parametrize("client_id", ["+", "#", "c1/a", "c2/#"])
-def test_a_client_identifier_that_is_a_wildcard(bridge: BridgeProcess, client_id: str) -> None:
-    """It gets no topics of others by its name."""
+def test_a_client_identifier_that_contains_a_wildcard(bridge: BridgeProcess, client_id: str) -> None:
+    """It does not give access to topics of others."""
     with client_of(bridge, "PASSWORD", "dev", SECRET, 5, client_id) as client:
         assert client.connect().return_code == 0
         assert client.subscribe(("own/c1/#", 1), (f"own/{client_id}", 1), ("own/c2/x", 1)) == (0x87, 0x87, 0x87)

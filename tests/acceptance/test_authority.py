@@ -1,6 +1,6 @@
-"""Authority is the queue manager's: what MQTT clients may do is what its authority records say of their identity.
+"""MQTT clients have the authorities that the queue manager's authority records grant to their identity.
 
-The bridge elsewhere (`type: ibm`) connects as a user that has what deploy/mq/bridge.mqsc gives it, and no more.
+The bridge with a remote queue manager (`type: ibm`) connects as a user with the authorities in deploy/mq/bridge.mqsc only.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from tests.helpers.remote_bridge import ROOT, QueueManagerProcess, RemoteBridgeP
 XMITQ = "SYSTEM.MQTT.TRANSMIT.QUEUE"
 NOT_AUTHORIZED = 5
 REFUSED = 0x80
-#: alice may do everything below `plant`, reader and writer one half of it, bob may only connect. No other user is
-#: known, but that a device may be `dev-7` by its client identifier.
+#: alice may do everything below `plant`, reader and writer one half of it, bob may only connect. No other user is known,
+#: except `dev-7`, a device by its client identifier.
 SCRIPT = f"""
 DEFINE TOPIC(PLANT) TOPICSTR('plant') NOREPLACE
 DEFINE QLOCAL(APP.IN) NOREPLACE
@@ -41,12 +41,13 @@ channels:
 """
 
 
-#: Who the bridge is at the queue manager: nobody on any machine, for a user `mqbridge` would be in the group of that name.
+#: The user of the bridge at the queue manager: one that exists on no machine, because `mqbridge` would be in the group of
+#: that name.
 BRIDGE_USER = "mqtestbridge"
 
 
 def bridge_authorities() -> str:
-    """Return what deploy/mq/bridge.mqsc gives the group of the bridge, for BRIDGE_USER."""
+    """Return the commands of deploy/mq/bridge.mqsc for the group of the bridge, with BRIDGE_USER instead."""
     shipped = (ROOT / "deploy" / "mq" / "bridge.mqsc").read_text()
     commands = re.findall(r"^SET AUTHREC(?:.*\+\n)*.*\n", shipped, re.MULTILINE)
     assert commands and all("GROUP('mqbridge')" in command for command in commands)
@@ -54,7 +55,7 @@ def bridge_authorities() -> str:
 
 
 def enforcing(queue_manager: str, directory: Path, script: str = SCRIPT, config: str = CHANNELS) -> BridgeProcess:
-    """A bridge, not started, before a queue manager that asks for authorities."""
+    """A bridge that is not started, with a queue manager that enforces authorities."""
     data = directory / "data"
     if queue_manager == "embedded":
         path = directory / "authorities.mqsc"
@@ -77,7 +78,7 @@ def bridge(queue_manager: str, tmp_path_factory: pytest.TempPathFactory) -> Iter
 
 @pytest.fixture
 def logged(bridge: BridgeProcess) -> Callable[..., str]:
-    """The line, logged since the test began, that has all of these words."""
+    """Return the line logged since the test began that contains all of these words."""
     before = len(bridge.log)
 
     def line(*words: str) -> str:
@@ -94,7 +95,7 @@ def client(bridge: BridgeProcess, client_id: str, user: str | None, **options: A
 
 @pytest.mark.queue_managers("embedded", "ibmmq", slow="pymqi")
 @pytest.mark.parametrize("clean", [True, False], ids=["clean", "durable"])
-def test_a_client_without_authority_is_not_let_in(
+def test_a_client_without_authority_is_rejected(
     bridge: BridgeProcess, logged: Callable[..., str], unique: str, clean: bool
 ) -> None:
     with RawClient(bridge.port, unique, user_name="carol", clean=clean) as stranger:
@@ -125,9 +126,7 @@ def test_subscriptions(bridge: BridgeProcess, logged: Callable[..., str], unique
 
 @pytest.mark.queue_managers("embedded", "ibmmq", slow="pymqi")
 @pytest.mark.parametrize("qos", [1, 2])
-def test_publications_that_are_refused(
-    bridge: BridgeProcess, logged: Callable[..., str], unique: str, qos: int
-) -> None:
+def test_rejected_publications(bridge: BridgeProcess, logged: Callable[..., str], unique: str, qos: int) -> None:
     with client(bridge, unique, "reader") as publisher:
         publisher.send(Publish("plant/line1", b"no", qos, False, False, 1))
         publisher.expect_closed()
@@ -155,7 +154,7 @@ def test_client_identifier_as_user(bridge: BridgeProcess, logged: Callable[..., 
     assert "2035" in logged("dev-8", "CONNACK 5", "user 'dev-8'")
 
 
-def test_authority_that_is_given_and_taken(bridge: BridgeProcess, unique: str) -> None:
+def test_authority_that_is_granted_and_revoked(bridge: BridgeProcess, unique: str) -> None:
     """Records take effect at once: for the next client, and for the next subscription."""
     record = f"SET AUTHREC PROFILE('{XMITQ}') OBJTYPE(QUEUE) PRINCIPAL('dave')"
     topic = "SET AUTHREC PROFILE(PLANT) OBJTYPE(TOPIC) PRINCIPAL('dave')"
@@ -170,7 +169,7 @@ def test_authority_that_is_given_and_taken(bridge: BridgeProcess, unique: str) -
         bridge.mqsc(f"{topic} AUTHRMV(SUB)\n")
         assert subscriber.subscribe(("plant/b", 0)) == (REFUSED,)
     bridge.mqsc(f"DELETE AUTHREC PROFILE('{XMITQ}') OBJTYPE(QUEUE) PRINCIPAL('dave')\n")
-    # The bridge asks a queue manager elsewhere once in a while only.
+    # The bridge asks a remote queue manager only once in a while.
     while code() != NOT_AUTHORIZED:
         pass
 
@@ -190,7 +189,7 @@ def test_durable_session_over_a_restart(bridge: BridgeProcess, unique: str) -> N
 
 
 def test_retained_publications_are_cleared(bridge: BridgeProcess, unique: str) -> None:
-    """At a queue manager elsewhere it is a command, for which the bridge has the authority (CLR)."""
+    """With a remote queue manager, this is a command for which the bridge has the authority (CLR)."""
     topic = f"plant/{unique}"
     with client(bridge, unique, "alice") as one:
         one.publish(topic, b"kept", 1, retain=True)
@@ -220,7 +219,7 @@ def test_check_describes_the_clients(queue_manager: str, bridge: BridgeProcess) 
 # The embedded queue manager does not check the bridge's own authority.
 @pytest.mark.queue_managers("ibmmq")
 def test_check_describes_the_bridge(bridge: BridgeProcess) -> None:
-    """Each authority that the bridge lacks is a line with the MQSC that gives it."""
+    """Each authority that the bridge lacks is a line with the MQSC that grants it."""
     lacking = (
         ("OBJTYPE(QMGR)", "ALTUSR", "-t qmgr", "altusr"),
         (f"PROFILE('{XMITQ}') OBJTYPE(QUEUE)", "BROWSE", f"-n {XMITQ} -t queue", "browse"),

@@ -1,4 +1,4 @@
-"""Two owners whose backlogs exceed the limits, beside twenty clients that keep up and a publisher at full speed."""
+"""Two owners whose backlogs exceed the limits, with twenty clients that keep up and a publisher at full speed."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Healthy(threading.Thread):
 
 
 class Publisher:
-    """Publishes with QoS 1, many at a time, and notes the reason codes."""
+    """Publish with QoS 1, many messages at a time, and record the reason codes."""
 
     def __init__(self, port: int, size: int) -> None:
         self._client = RawClient.connected(port, "publisher", level=5)
@@ -94,7 +94,7 @@ def received(client: RawClient) -> list[int]:
 
 
 def dead_letters(bridge: BridgeProcess) -> dict[str, list[int]]:
-    """The numbers of the messages on the dead-letter queue, by owner."""
+    """Return the numbers of the messages on the dead-letter queue, by owner."""
     connection = RemoteConnection(bridge.data_directory)
     handle = connection.open(MQOD(ObjectName=DEAD_LETTERS), cmqc.MQOO_BROWSE)
     found: dict[str, list[int]] = {}
@@ -112,7 +112,7 @@ def problems(bridge: BridgeProcess) -> dict[str, Any]:
 
 
 def campaign(bridge: BridgeProcess, *, size: int, most: int, limit: str) -> None:
-    """Publish until both sessions have ended, and compare what was accepted with where it is."""
+    """Publish until both sessions have ended, and compare the accepted messages with their destinations."""
     away = RawClient.connected(bridge.port, "away", clean=False, level=5)
     away.subscribe(("#", 1))
     away.disconnect()
@@ -123,7 +123,7 @@ def campaign(bridge: BridgeProcess, *, size: int, most: int, limit: str) -> None
         one.start()
     publisher = Publisher(bridge.port, size)
     exceeded_at, reported_at, named = 0.0, 0.0, ""
-    #: the limits that problems have named so far: as the subject, or as the reason why a session ends
+    #: the limits in problems so far: as the subject, or as the reason why a session ends
     limits = ""
     while bridge.log.count("MQB2410W") < 2 and publisher.sent < most:
         publisher.publish(1_000)
@@ -143,7 +143,7 @@ def campaign(bridge: BridgeProcess, *, size: int, most: int, limit: str) -> None
         one.join(120)
         assert not one.is_alive()
     assert bridge.log.count("MQB2410W") == 2, publisher.sent
-    # No publication was rejected, and who keeps up has received everything, in order.
+    # No publication was rejected, and clients that keep up have received everything, in order.
     assert set(publisher.codes) <= {0, 0x10}
     for number, one in enumerate(healthy):
         expected = [*range(number, publisher.sent, HEALTHY)]

@@ -1,4 +1,4 @@
-"""Backlogs beyond the limits on a real bridge, on each kind of queue manager: they hurt their owner only."""
+"""Backlogs beyond the limits with a real bridge, on each kind of queue manager: they affect their owner only."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = [
     pytest.mark.queue_managers("embedded", "ibmmq", slow="pymqi"),
 ]
 NewBridge = Callable[..., BridgeProcess]
-#: Of 1,000 bytes each, room for 13 messages that wait, and for 3 dead letters of a client.
+#: Messages of 1,000 bytes: the limits allow 13 waiting messages, and 3 dead letters of a client.
 LIMITS = "control_socket: {}/control\nlimits: {{waiting_bytes: 21000, dead_letter_bytes: 8000, waiting_full: {}}}\n"
 ROOM, DEAD = 13, 3
 DEAD_LETTERS = "SYSTEM.DEAD.LETTER.QUEUE"
@@ -57,7 +57,7 @@ def problems(bridge: BridgeProcess) -> dict[str, Any]:
 @pytest.mark.parametrize("level", [4, 5])
 @pytest.mark.parametrize("shared", [False, True], ids=["session", "shared subscription"])
 def test_dead_letters_and_then_the_end(tmp_path: Path, new_bridge: NewBridge, level: int, shared: bool) -> None:
-    """Messages that wait stay, further ones are dead-lettered, and then the session ends when it has received everything."""
+    """Waiting messages stay, later ones are dead-lettered, and then the session ends after it has received everything."""
     bridge = new_bridge(config=LIMITS.format(tmp_path, "dead-letter")).start()
     subscribed_and_away(bridge, "$share/g/w/#" if shared else "w/#", level)
     publish(bridge, 0, ROOM + DEAD)
@@ -72,7 +72,7 @@ def test_dead_letters_and_then_the_end(tmp_path: Path, new_bridge: NewBridge, le
         )
         assert limits in problems(bridge)["waiting_full"]["what"]
     assert "'away'" in problems(bridge)["waiting_full"]["what"]
-    # Much lower limits apply to no message that waits, neither by a reload nor after a restart.
+    # Much lower limits do not affect waiting messages, neither by a reload nor after a restart.
     assert bridge.config is not None
     bridge.config.write_text(bridge.config.read_text().replace("waiting_bytes: 21000", "waiting_bytes: 2000"))
     Administrator(bridge).does("reload")
@@ -102,8 +102,8 @@ def test_dead_letters_and_then_the_end(tmp_path: Path, new_bridge: NewBridge, le
     eventually(lambda: problems(bridge).keys() & {"waiting_full"}, set())
 
 
-def test_the_remedies_help(tmp_path: Path, new_bridge: NewBridge) -> None:
-    """A purge ends the problem of an ending session, and deleted dead letters make room for others."""
+def test_the_remedies_work(tmp_path: Path, new_bridge: NewBridge) -> None:
+    """A purge ends the problem of an ending session, and deleting dead letters allows others."""
     bridge = new_bridge(config=LIMITS.format(tmp_path, "dead-letter")).start()
     administrator = Administrator(bridge)
     subscribed_and_away(bridge)

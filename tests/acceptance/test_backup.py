@@ -35,7 +35,7 @@ def mqbridge(*words: object, **env: str) -> subprocess.CompletedProcess[str]:
 
 
 class Load(threading.Thread):
-    """A publisher at work, until the bridge is killed."""
+    """Publish until the bridge is killed."""
 
     def __init__(self, publisher: Publisher, port: int) -> None:
         super().__init__(daemon=True)
@@ -53,8 +53,8 @@ class Load(threading.Thread):
 
 
 @pytest.mark.parametrize("qos", [pytest.param(1, marks=pytest.mark.slow), 2])
-def test_a_restore_has_all_messages_acknowledged_before_the_backup(tmp_path: Path, qos: int) -> None:
-    """The bridge is killed, its data directory lost: sessions come back, with each message once and in order."""
+def test_a_restore_contains_all_messages_acknowledged_before_the_backup(tmp_path: Path, qos: int) -> None:
+    """The bridge is killed and its data directory lost: sessions return, with each message once and in order."""
     restored = BridgeProcess(tmp_path / "restored")
     with at_work(BridgeProcess(tmp_path / "data")) as bridge:
         subscriber = DurableSubscriber("keeper", "crash/#", qos)
@@ -71,7 +71,7 @@ def test_a_restore_has_all_messages_acknowledged_before_the_backup(tmp_path: Pat
         done = mqbridge("data", "backup", tmp_path / "backup.db", "--json", "--data-dir", bridge.data_directory)
         assert done.returncode == 0, done.stderr
         reached = len(publisher.acknowledged)
-        until(lambda: len(publisher.acknowledged) > reached)  # the load has gone on
+        until(lambda: len(publisher.acknowledged) > reached)  # the load continued
         bridge.kill()
         load.join(PATIENCE)
         contents: dict[str, Any] = json.loads(done.stdout)
@@ -87,14 +87,14 @@ def test_a_restore_has_all_messages_acknowledged_before_the_backup(tmp_path: Pat
         subscriber.close()
         publisher.acknowledged = acknowledged
         verify(subscriber.received, publisher, qos)
-        assert subscriber.numbers == set(range(len(subscriber.numbers)))  # of one moment: none is missing between
+        assert subscriber.numbers == set(range(len(subscriber.numbers)))  # consistent: none between them is missing
         with RawClient.connected(restored.port, "looker") as looker:
             looker.subscribe(("state/#", 1))
             assert looker.take().payload == b"on"
 
 
-def test_a_bridge_at_work(tmp_path: Path) -> None:
-    """A backup is not restored over it. A disk that is full leaves no backup, and the bridge continues."""
+def test_a_running_bridge(tmp_path: Path) -> None:
+    """It is not overwritten by a restore. A full disk leaves no backup, and the bridge continues."""
     with at_work(BridgeProcess(tmp_path / "data")) as bridge:
         bridge.mqsc("DEFINE QLOCAL(KEPT)")
         bridge.mq("put", "KEPT", "a message", "--persistent")
@@ -106,7 +106,7 @@ def test_a_bridge_at_work(tmp_path: Path) -> None:
         (tmp_path / "fault").write_text("full")
         (tmp_path / "backups").mkdir()
         env = {"LD_PRELOAD": str(compiled(tmp_path)), "FAULTY_DISK": str(tmp_path / "fault")}
-        file = tmp_path / "backups" / "queuemanager-backup.db"  # the name that is meant
+        file = tmp_path / "backups" / "queuemanager-backup.db"  # the intended name
         done = mqbridge("data", "backup", file, "--data-dir", bridge.data_directory, **env)
         assert done.returncode == 1 and "the disk is full" in done.stderr, done.stderr
         assert list(file.parent.iterdir()) == []
@@ -131,7 +131,7 @@ def test_a_restore_forgets_identifiers_that_clients_had_not_released(
                 sender.send(Publish("t", b"before %d" % number, 2, packet_id=number))
                 assert sender.wait_for(Pubrec).packet_id == number
                 keeper.take()
-            # The moment of the backup, and of the older copy that a salvage starts from.
+            # The time of the backup, and of the older copy from which a salvage starts.
             done = mqbridge("data", "backup", tmp_path / "b.db", "--data-dir", bridge.data_directory)
             assert done.returncode == 0, done.stderr
             for file in bridge.data_directory.glob("queuemanager.db*"):
@@ -167,7 +167,7 @@ def test_a_restore_forgets_identifiers_that_clients_had_not_released(
         assert [payload for payload in received if payload in expected] == expected
 
 
-def test_files_without_content_may_be_lost(tmp_path: Path) -> None:
+def test_files_without_important_content_may_be_lost(tmp_path: Path) -> None:
     """After a kill: shared memory of SQLite, sockets, locks and the reserve are deleted, truncated or overwritten."""
     config = f"archive: {{directory: {tmp_path / 'archive'}, roll: {{time: 100 ms}}}}\n"
     damage: list[Callable[[Path], object]] = [
@@ -198,7 +198,7 @@ def test_files_without_content_may_be_lost(tmp_path: Path) -> None:
 
 
 def test_a_damaged_witness_on_a_full_disk(tmp_path: Path) -> None:
-    """The start fails with the reason. When there is room again, the loss can be accepted."""
+    """The start fails with the reason. When the disk has space again, the loss can be accepted."""
     library = compiled(tmp_path)
     with at_work(BridgeProcess(tmp_path / "data")) as bridge:
         bridge.mqsc("DEFINE QLOCAL(KEPT)")

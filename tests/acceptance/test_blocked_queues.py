@@ -1,4 +1,4 @@
-"""A mapping whose one destination queue is full, in a bridge process that is killed meanwhile."""
+"""A mapping with a full destination queue, in a bridge process that is killed meanwhile."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`mqbridge status`, `channel`, `mapping`, `topic`, `log` and `top` at a bridge that runs, on both kinds of queue manager."""
+"""`mqbridge status`, `channel`, `mapping`, `topic`, `log` and `top` with a running bridge, on both kinds of queue manager."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def administrator(bridge: BridgeProcess) -> Administrator:
     return Administrator(bridge)
 
 
-# The other tests of this file ask a bridge on IBM MQ.
+# The other tests of this file use a bridge on IBM MQ.
 @pytest.mark.queue_managers("embedded", slow="ibmmq")
 def test_the_status_of_a_bridge(new_bridge: Callable[..., BridgeProcess], tmp_path: Path) -> None:
     """The exit status is 0 if there are no problems, and 4 without a bridge."""
@@ -54,7 +54,7 @@ def test_the_status_of_a_bridge(new_bridge: Callable[..., BridgeProcess], tmp_pa
 
 
 def test_a_channel_is_stopped_and_started(bridge: BridgeProcess, administrator: Administrator) -> None:
-    """Clients of a stopped channel are disconnected and none is let in; the other channel goes on."""
+    """Clients of a stopped channel are disconnected and rejected. The other channel continues."""
     port = bridge.ports["SECOND"]
     stays, goes = RawClient.connected(bridge.ports["FIRST"], "stays"), RawClient.connected(port, "goes", clean=False)
     assert administrator.does("channel", "stop", "SECOND") == "channel SECOND stopped; 1 client disconnected\n"
@@ -70,7 +70,7 @@ def test_a_channel_is_stopped_and_started(bridge: BridgeProcess, administrator: 
     assert "SECOND" in administrator.does("channel", "start", "SECOND")
     assert administrator.refused("channel", "start", "SECOND") == "channel SECOND is running already\n"
     assert "no channel" in administrator.refused("channel", "start", "THIRD", status=3)
-    assert administrator.clients("goes")["goes"]["durable"]  # the session has stayed
+    assert administrator.clients("goes")["goes"]["durable"]  # the session still exists
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ def test_a_command_for_an_object_that_does_not_exist_exits_with_3(
 
 
 def test_a_mapping_is_paused(bridge: BridgeProcess, administrator: Administrator) -> None:
-    """What is published while it is paused waits, and goes on when it is resumed."""
+    """Publications during the pause wait, and are processed after resume."""
     watcher = RawClient.connected(bridge.port, "watcher")
     watcher.subscribe(("taken/#", 1))
     until(lambda: administrator.json("mapping", "list")[0]["state"] == "running")
@@ -113,7 +113,7 @@ def test_a_mapping_is_paused(bridge: BridgeProcess, administrator: Administrator
 
 
 def test_topics_are_shown(bridge: BridgeProcess, administrator: Administrator) -> None:
-    """What is retained, and the client that subscribes."""
+    """The retained publication, and the subscribed client."""
     client = RawClient.connected(bridge.port, "c")
     client.publish("plant/1/temp", b"21.5", 1, retain=True)
     client.subscribe(("plant/#", 1))
@@ -130,7 +130,7 @@ def test_topics_are_shown(bridge: BridgeProcess, administrator: Administrator) -
 
 
 def test_the_level_of_the_log(bridge: BridgeProcess, administrator: Administrator) -> None:
-    """It counts from then on."""
+    """It applies from then on."""
     RawClient.connected(bridge.port, "told").disconnect()
     until(lambda: "'told'" in bridge.log)
     administrator.does("log", "level", "error")
@@ -145,7 +145,7 @@ def test_the_level_of_the_log(bridge: BridgeProcess, administrator: Administrato
 
 @pytest.fixture
 def busy(bridge: BridgeProcess) -> Iterator[None]:
-    """A client publishes all the time, and another one subscribes."""
+    """Let one client publish all the time, and another one subscribe."""
     ended = threading.Event()
     publisher, subscriber = (
         RawClient.connected(bridge.port, "publisher"),
@@ -183,7 +183,7 @@ def test_top_prints_rates(bridge: BridgeProcess, administrator: Administrator) -
 
 
 def test_top_in_a_terminal_ends_with_q(bridge: BridgeProcess) -> None:
-    """It draws a screen, reads a key without Enter, and leaves the terminal as it was."""
+    """It draws a screen, reads a key without Enter, and restores the terminal."""
     ours, theirs = pty.openpty()
     options = [str(one) for one in bridge.data_options()]
     command = [MQBRIDGE, "top", "--interval", "0.1", "--config", str(bridge.config), *options]
@@ -206,7 +206,7 @@ def test_top_in_a_terminal_ends_with_q(bridge: BridgeProcess) -> None:
 
 
 def drained(descriptor: int) -> bytes | None:
-    """The output to a terminal, and None at its end. The terminal must be read, or the writer blocks."""
+    """Return output to a terminal, and None at its end. The terminal must be read, or the writer blocks."""
     if not select.select([descriptor], [], [], 0)[0]:
         return b""
     try:
@@ -215,8 +215,8 @@ def drained(descriptor: int) -> bytes | None:
         return None
 
 
-def test_every_list_has_json(administrator: Administrator) -> None:
-    """Each line is an object, or there is none."""
+def test_all_lists_have_json(administrator: Administrator) -> None:
+    """Each line is an object, or there are no lines."""
     for words in ("status", "channel list", "client list", "topic list", "link list", "mapping list"):
         for line in administrator.does(*words.split(), "--json").splitlines():
             assert isinstance(json.loads(line), dict), words

@@ -1,4 +1,4 @@
-"""`bridge_bit` and `version` of a link, changed by reload: live publications become retained ones of an MQ topic, or not."""
+"""`bridge_bit` and `version` of a link, changed by reload: whether live publications become retained ones of an MQ topic."""
 
 from __future__ import annotations
 
@@ -61,12 +61,12 @@ def test_the_retain_flag_is_kept_as_when_the_session_was_new(
                     assert [late.message() for _ in expected] == expected
                     assert late.message()["topic"] == "here/end"
                 assert live.message()["topic"] == "here/end"
-                # Otherwise it would come again with the next SUBSCRIBE.
+                # Otherwise it would be sent again with the next SUBSCRIBE.
                 publish(mosquitto.port, "in/a", "", "-r", qos=1)
                 assert not live.message()["payload"]
                 publish(bridge.port, "here/a", "", "-r", qos=1)
                 assert not live.message()["payload"]
-        # Each time that the options differ from those of the session's subscription.
+        # Each time the options differ from those of the session's subscription.
         assert bridge.log.count("MQB5314W") == 4
     finally:
         mosquitto.stop()

@@ -1,4 +1,4 @@
-"""Bridges that wait for their queue manager, at a start and as standby: every place reports what they wait for, and why."""
+"""Bridges that wait for their queue manager, at a start and as standby: all outputs report the reason."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TOKEN = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFG"
 
 
 class Observer:
-    """All places that report the problems of a bridge, which need not serve clients."""
+    """All outputs that report the problems of a bridge, which may not serve clients."""
 
     def __init__(self, bridge: RemoteBridgeProcess, process: LineProcess) -> None:
         self._administrator = Administrator(bridge)
@@ -57,7 +57,7 @@ class Observer:
         assert 'mqbridge_problem{kind="queue_manager"} 1.0' in ask(f"{self.url}/metrics")[1]
         page = ask(f"{self.url}/", "text/html", TOKEN)[1]
         assert what.search(page) and status["waits_for"] in page
-        assert what.search(ask(f"{self.url}/log?level=error", "text/html", TOKEN)[1])  # the page that the problem names
+        assert what.search(ask(f"{self.url}/log?level=error", "text/html", TOKEN)[1])  # the page named by the problem
         assert self.status()["problems"][0]["since"] == problem["since"]
 
     def expect_none(self, state: str) -> None:
@@ -69,7 +69,7 @@ class Observer:
 
 @pytest.fixture
 def settings(tmp_path: Path) -> Callable[[str], str]:
-    """Settings of a bridge that is observed."""
+    """Settings of an observed bridge."""
     tokens = tmp_path / "tokens"
     tokens.write_text(f"reader:read:{TOKEN}\n{tokens_of('app')}")
     tokens.chmod(0o600)
@@ -77,7 +77,7 @@ def settings(tmp_path: Path) -> Callable[[str], str]:
     return lambda name: f"control_socket: {tmp_path}/{name}.control\nadmin: {admin}\n"
 
 
-def test_a_queue_manager_that_is_away_at_the_start(
+def test_an_unreachable_queue_manager_at_the_start(
     remote: Callable[..., RemoteBridgeProcess], settings: Callable[[str], str]
 ) -> None:
     bridge = remote(settings=settings("data"))
@@ -114,7 +114,7 @@ def test_a_standby_whose_queue_manager_dies(
         assert process.terminate() == 0
 
 
-def test_a_bridge_that_starts_at_a_hanging_queue_manager_ends(
+def test_a_bridge_that_starts_with_a_hanging_queue_manager_can_be_stopped(
     remote: Callable[..., RemoteBridgeProcess], settings: Callable[[str], str]
 ) -> None:
     bridge = remote(settings=settings("data"))
@@ -129,10 +129,10 @@ def test_a_bridge_that_starts_at_a_hanging_queue_manager_ends(
 
 
 @pytest.mark.slow
-def test_a_queue_manager_that_hangs(
+def test_a_hanging_queue_manager(
     remote: Callable[..., RemoteBridgeProcess], settings: Callable[[str], str], tmp_path: Path
 ) -> None:
-    """A running bridge, a standby and one that starts report it, each as one problem and in one line of the log."""
+    """A running bridge, a standby and a starting bridge report it, each as one problem and in one line of the log."""
     first = remote("first").start()
     manager = first.queue_manager
     standby = remote("standby", queue_manager=manager, settings=settings("standby"))

@@ -1,7 +1,7 @@
-"""The password or token of the bridge is changed while its 41 connections are lost: the account is not locked.
+"""The password or token of the bridge changes while its 41 connections are lost: the account is not locked.
 
-The queues have DEFREADA(YES), which makes MQGETs that browse and MQGETs in syncpoint exclude each other on a handle that does
-not say otherwise.
+The queues have DEFREADA(YES), so MQGETs that browse and MQGETs in syncpoint exclude each other on a handle without explicit
+read ahead.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ CHANNEL = "DEV.APP.SVRCONN"
 OLD, NEW = "of the bridge 17", "of the bridge 18"
 register(OLD)
 register(NEW)
-#: Failed logins that do not lock an account: three are what operating systems and directories allow at least.
+#: Failed logins that do not lock an account: operating systems and directories allow at least three.
 HARMLESS = 3
 QUEUES = ("SYSTEM.MQTT.TRANSMIT.QUEUE", "SYSTEM.MQTT.PERSISTENT.STATE", "SYSTEM.DEAD.LETTER.QUEUE")
 SCRIPT = f"DEFINE CHANNEL({CHANNEL}) CHLTYPE(SVRCONN) TRPTYPE(TCP)\n" + "".join(
@@ -40,7 +40,7 @@ admin: {{port: 0}}
 
 
 class Password:
-    """A password, at the queue manager and in a file that the bridge reads."""
+    """A password at the queue manager, and in a file of the bridge."""
 
     def __init__(self, directory: Path) -> None:
         self._users, self._file = directory / "users", directory / "password"
@@ -53,11 +53,11 @@ class Password:
         self.description = "of user bridge"
 
     def change(self) -> None:
-        """At the queue manager."""
+        """Change it at the queue manager."""
         self._users.write_text(f"bridge:{self._present}\n")
 
     def write(self) -> None:
-        """Write what the queue manager accepts to the file of the bridge."""
+        """Write the credentials that the queue manager accepts to the file of the bridge."""
         self._file.write_text(f"{self._present}\n")
 
 
@@ -79,13 +79,13 @@ class Token:
 
 
 class Site:
-    """A queue manager that checks credentials, and a bridge with the right ones in a file."""
+    """A queue manager that checks credentials, and a bridge with the correct ones in a file."""
 
     def __init__(self, directory: Path, library: str, kind: type[Password | Token]) -> None:
         self.credentials = kind(directory)
         self.queue_manager = QueueManagerProcess(directory / "data", SCRIPT)
         self._listen(free_port()).start()
-        # FAILDLAY: the answer to a failed login takes longer than the next attempt of another thread would.
+        # FAILDLAY: the answer to a failed login takes longer than the next attempt of another thread.
         write(directory / "data", Rules(failed_login_delay=0.3))
         self.bridge = RemoteBridgeProcess(
             directory / "data",
@@ -101,7 +101,7 @@ class Site:
         return self.queue_manager.listen(self.credentials.listener, "failed_connects: 1000", port=port)
 
     def restart(self) -> None:
-        """Start the queue manager, which was stopped, at its port."""
+        """Start the stopped queue manager, with the same port."""
         self._listen(self.queue_manager.port).start()
 
     def cut(self) -> None:
@@ -111,12 +111,12 @@ class Site:
 
     @property
     def failed_logins(self) -> int:
-        """As the present run of the queue manager has counted them."""
+        """Return the failed logins that the current run of the queue manager has counted."""
         assert self.queue_manager.process is not None
         return sum("MQB3305W" in line for line in self.queue_manager.process.lines_so_far())
 
     def problems(self) -> dict[str, str]:
-        """By kind."""
+        """Return them by kind."""
         status = json.loads(Administrator(self.bridge).run("status", "--json").stdout)
         return {problem["kind"]: problem["what"] for problem in status["problems"]}
 
@@ -151,7 +151,7 @@ def test_changed_credentials(site: Site, reloaded: bool) -> None:
         )
         assert "queue_manager" not in site.problems(), "it is the same cause"
         if reloaded:
-            # The account was unlocked, the administrator believes: the old credentials are tried once more.
+            # The administrator believes that the account was unlocked: the old credentials are tried once more.
             administrator.run("reload")
             until(lambda: site.failed_logins == 2, lambda: bridge.log)
         assert 1 <= site.failed_logins <= HARMLESS
@@ -167,7 +167,7 @@ def test_changed_credentials(site: Site, reloaded: bool) -> None:
     assert site.failed_logins <= HARMLESS
 
 
-def test_credentials_that_change_while_the_queue_manager_is_away_cause_no_failed_login(site: Site) -> None:
+def test_credentials_changed_while_the_queue_manager_is_unreachable_cause_no_failed_login(site: Site) -> None:
     bridge, queue_manager = site.bridge, site.queue_manager
     with RawClient.connected(bridge.port, "keeper", clean=False) as client:
         client.subscribe(("login/#", 1))

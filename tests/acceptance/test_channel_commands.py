@@ -1,4 +1,4 @@
-"""An administrator of MQ defines, starts, stops and purges telemetry channels by MQSC, with clients connected."""
+"""An administrator of MQ defines, starts, stops and purges telemetry channels with MQSC, with connected clients."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FILE = "channels: [{name: FILE, port: 0}]\n"
 
 
 def channels(bridge: BridgeProcess) -> dict[str, dict[str, Any]]:
-    """The channels, as `mqbridge channel list` has them, by name."""
+    """Return the channels of `mqbridge channel list`, by name."""
     return {one["name"]: one for one in Administrator(bridge).json("channel", "list")}
 
 
@@ -68,8 +68,8 @@ def bridge(shared: BridgeProcess) -> Iterator[BridgeProcess]:
     eventually(lambda: list(channels(shared)), ["FILE"])
 
 
-def test_commands_of_one_script_are_done_in_their_order(bridge: BridgeProcess) -> None:
-    """Though the channel that it defines is not known to the service yet when the next command comes."""
+def test_commands_of_one_script_are_executed_in_order(bridge: BridgeProcess) -> None:
+    """Even if the service does not know the new channel yet when the next command arrives."""
     channel = "CHANNEL(NEW) CHLTYPE(MQTT)"
     done = bridge.mqsc(
         f"DEFINE {channel} PORT(0)\nSTART {channel}\nDISPLAY CHSTATUS(NEW) CHLTYPE(MQTT)\nSTOP {channel}\n"
@@ -82,7 +82,7 @@ def test_commands_of_one_script_are_done_in_their_order(bridge: BridgeProcess) -
 
 
 def test_a_channel_is_defined_and_started_and_survives_a_restart(bridge: BridgeProcess) -> None:
-    """A newly defined channel is stopped; started, it serves mosquitto's clients; it starts with the bridge from then on."""
+    """A new channel is stopped. After START, mosquitto's clients can use it, and it starts with the bridge."""
     bridge.mqsc("DEFINE CHANNEL(PLANT) CHLTYPE(MQTT) PORT(0) MCAUSER('plant')")
     eventually(lambda: states(bridge), {"FILE": "RUNNING", "PLANT": "STOPPED"})
     port = started(bridge, "PLANT")
@@ -114,7 +114,7 @@ def test_a_channel_is_defined_and_started_and_survives_a_restart(bridge: BridgeP
         ],
     )
     subscriber.stop()
-    # One that cannot listen is reported, also after the restart, and does not prevent it.
+    # A channel that cannot listen is reported, also after the restart, and does not prevent it.
     bridge.mqsc(f"DEFINE CHANNEL(TAKEN) CHLTYPE(MQTT) PORT({bridge.port})\nSTART CHANNEL(TAKEN) CHLTYPE(MQTT)\n")
     eventually(lambda: states(bridge)["TAKEN"], "STOPPED")
     until(
@@ -128,7 +128,7 @@ def test_a_channel_is_defined_and_started_and_survives_a_restart(bridge: BridgeP
 
 
 def test_one_client_is_stopped(bridge: BridgeProcess) -> None:
-    """STOP CHANNEL with CLIENTID disconnects that client; the others, and the channel, go on."""
+    """STOP CHANNEL with CLIENTID disconnects that client. Other clients and the channel continue."""
     bridge.mqsc("DEFINE CHANNEL(PLANT) CHLTYPE(MQTT) PORT(0)")
     port = started(bridge, "PLANT")
     other = RawClient.connected(port, "other")
@@ -165,7 +165,7 @@ def test_one_client_is_purged(bridge: BridgeProcess) -> None:
 
 
 def test_a_channel_is_purged(bridge: BridgeProcess) -> None:
-    """PURGE CHANNEL: sessions of the channel's clients end without their wills, and it stops; other channels go on."""
+    """PURGE CHANNEL: sessions of the channel's clients end without their wills, and it stops. Other channels continue."""
     bridge.mqsc("DEFINE CHANNEL(PLANT) CHLTYPE(MQTT) PORT(0)")
     port = started(bridge, "PLANT")
     other = RawClient.connected(port_of(bridge, "FILE"), "other")
@@ -185,7 +185,7 @@ def test_a_channel_is_purged(bridge: BridgeProcess) -> None:
 
 
 def test_stopped_and_started_in_one_script(bridge: BridgeProcess) -> None:
-    """Clients of the channel are disconnected; it listens again behind that, as altered meanwhile."""
+    """Clients of the channel are disconnected. It listens again afterwards, with the changes made meanwhile."""
     bridge.mqsc("DEFINE CHANNEL(PLANT) CHLTYPE(MQTT) PORT(0)")
     client = RawClient.connected(started(bridge, "PLANT"), "pump-1")
     bridge.mqsc(
@@ -199,7 +199,7 @@ def test_stopped_and_started_in_one_script(bridge: BridgeProcess) -> None:
         pass
 
 
-def test_a_channel_of_the_file_is_started_and_stopped_and_altered_there_only(bridge: BridgeProcess) -> None:
+def test_a_channel_of_the_file_is_started_and_stopped_and_can_be_altered_there_only(bridge: BridgeProcess) -> None:
     bridge.mqsc("STOP CHANNEL(FILE) CHLTYPE(MQTT)")
     eventually(lambda: states(bridge), {"FILE": "STOPPED"})
     done = bridge.run_mq(

@@ -1,4 +1,6 @@
-"""`mqbridge check --connect` at a queue manager that hangs: the command ends, and tells "cannot connect" from "no answer"."""
+"""`mqbridge check --connect` with a hanging queue manager: the command ends, and distinguishes "cannot connect" from "no
+answer".
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,7 @@ Remote = Callable[..., RemoteBridgeProcess]
 
 
 def checked(bridge: BridgeProcess) -> str:
-    """The reason for which the queue manager cannot be used."""
+    """Return the reason for which the queue manager cannot be used."""
     assert bridge.config is not None
     done = run("check", bridge.config, "--connect", env=bridge.env)
     assert done.returncode == 1
@@ -31,7 +33,7 @@ def checked(bridge: BridgeProcess) -> str:
 
 
 def reaching(remote: Remote, port: int) -> RemoteBridgeProcess:
-    """A bridge whose queue manager is at a port."""
+    """Return the configuration of a bridge with a queue manager at a port."""
     reached = f"  channel: DEV.APP.SVRCONN\n  connections: 127.0.0.1({port})\n"
     return remote(reached=reached, env={"MQI_STANDIN": ""})
 
@@ -69,6 +71,6 @@ def test_an_embedded_queue_manager_whose_process_is_stopped(tmp_path: Path) -> N
         bridge.discard()
 
 
-def test_an_address_that_cannot_be_reached(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreachable_address(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "refused" in connections._probe(f"127.0.0.1({free_port()})")
     assert connections._probe("no.such.host.invalid(1414)")

@@ -1,4 +1,4 @@
-"""`mqbridge client`: clients are listed, looked at, disconnected, and their sessions purged (MQSC: PURGE CHANNEL)."""
+"""`mqbridge client`: clients are listed, shown and disconnected, and their sessions purged (MQSC: PURGE CHANNEL)."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def leave_behind(bridge: BridgeProcess, client_id: str, topic_filter: str, *, le
 
 
 def away(administrator: Administrator, client_id: str, messages: int) -> Callable[[], bool]:
-    """Whether a client is away and so many messages wait for it."""
+    """Return whether a client is disconnected and this number of messages wait for it."""
 
     def is_so() -> bool:
         found = administrator.clients(client_id)[client_id]
@@ -47,8 +47,10 @@ def away(administrator: Administrator, client_id: str, messages: int) -> Callabl
 
 
 @pytest.mark.parametrize("level", [4, 5], ids=["mqtt311", "mqtt5"])
-def test_a_purged_session_leaves_nothing(bridge: BridgeProcess, administrator: Administrator, level: int) -> None:
-    """Messages that wait leave the transmission queue, subscriptions end, and the client comes back as a new one."""
+def test_a_purged_session_leaves_nothing_behind(
+    bridge: BridgeProcess, administrator: Administrator, level: int
+) -> None:
+    """Waiting messages leave the transmission queue, subscriptions end, and the client returns as a new one."""
     leave_behind(bridge, "gone", "t/#", level=level)
     leave_behind(bridge, "other", "t/#")
     publisher = RawClient.connected(bridge.port, "publisher")
@@ -66,7 +68,7 @@ def test_a_purged_session_leaves_nothing(bridge: BridgeProcess, administrator: A
     bridge.wait_for_depth(TRANSMISSION_QUEUE, 3)
     assert administrator.clients("gone") == {}
     publisher.publish("t/later", b"x", 1)
-    bridge.wait_for_depth(TRANSMISSION_QUEUE, 4)  # the other client's alone
+    bridge.wait_for_depth(TRANSMISSION_QUEUE, 4)  # only of the other client
     client = RawClient(bridge.port, "gone", clean=False, level=level)
     assert not client.connect().session_present
     client.ping()
@@ -81,7 +83,7 @@ def test_a_purged_session_leaves_nothing(bridge: BridgeProcess, administrator: A
 def test_the_will_of_a_purged_client_is_not_published(
     bridge: BridgeProcess, administrator: Administrator, clean: bool
 ) -> None:
-    """PURGE CHANNEL deletes the will; disconnecting a client publishes it."""
+    """PURGE CHANNEL deletes the will. Disconnecting a client publishes it."""
     watcher = RawClient.connected(bridge.port, "watcher")
     watcher.subscribe(("will/#", 1))
     for client_id in ("purged", "disconnected"):
@@ -96,7 +98,7 @@ def test_the_will_of_a_purged_client_is_not_published(
 
 
 def test_a_delayed_will_ends_with_the_session(bridge: BridgeProcess, administrator: Administrator) -> None:
-    """A will that waits for its delay is withdrawn by the purge, though the end of a session publishes it otherwise."""
+    """The purge withdraws a delayed will, which the end of a session would publish otherwise."""
     watcher = RawClient.connected(bridge.port, "watcher")
     watcher.subscribe(("will/#", 1))
     client = RawClient.connected(
@@ -115,8 +117,8 @@ def test_a_delayed_will_ends_with_the_session(bridge: BridgeProcess, administrat
 
 # test_restart.py restarts a bridge on IBM MQ.
 @pytest.mark.queue_managers("embedded", slow="ibmmq")
-def test_since_when_a_client_is_away_outlives_a_restart(bridge: BridgeProcess, administrator: Administrator) -> None:
-    """`--away` counts from the disconnect, not from the start of the bridge. Connected clients do not match."""
+def test_the_time_of_the_disconnect_survives_a_restart(bridge: BridgeProcess, administrator: Administrator) -> None:
+    """`--away` starts at the disconnect, not at the start of the bridge. Connected clients do not match."""
     leave_behind(bridge, "old", "t/#")
     since = administrator.clients("old")["old"]["since"]
     assert since > 0
@@ -142,11 +144,11 @@ def test_since_when_a_client_is_away_outlives_a_restart(bridge: BridgeProcess, a
     assert set(administrator.clients()) == {"here"}
     connected.ping()
     bridge.restart()
-    assert set(administrator.clients()) == {"here"}  # nothing of the other is on record
+    assert set(administrator.clients()) == {"here"}  # nothing of the other one is on record
 
 
 def test_a_member_of_a_share_is_purged(bridge: BridgeProcess, administrator: Administrator) -> None:
-    """What it was sent and has not acknowledged goes to another member; the last one takes the share with it."""
+    """Its unacknowledged messages go to another member. The purge of the last member ends the share."""
     share = "$share/s/work/#"
     first = RawClient.connected(bridge.port, "first", clean=False)
     first.subscribe((share, 1))
@@ -169,7 +171,7 @@ def test_a_member_of_a_share_is_purged(bridge: BridgeProcess, administrator: Adm
     bridge.wait_for_depth(TRANSMISSION_QUEUE, 0)
 
 
-def test_clients_are_listed_and_looked_at(bridge: BridgeProcess, administrator: Administrator) -> None:
+def test_clients_are_listed_and_shown(bridge: BridgeProcess, administrator: Administrator) -> None:
     """Lists are sorted by client identifier and paged. `client show` prints subscriptions, backlog and messages in flight."""
     leave_behind(bridge, "pump-1", "a/#")
     two = RawClient.connected(bridge.port, "pump-2", clean=False, keep_alive=30, will=Will("w", b"", 0, False))
@@ -180,7 +182,7 @@ def test_clients_are_listed_and_looked_at(bridge: BridgeProcess, administrator: 
     found = administrator.clients()
     assert (found["pump-1"]["connected"], found["pump-2"]["connected"]) == (False, True)
     assert (found["pump-2"]["protocol_level"], found["pump-2"]["subscriptions"]) == (4, 2)
-    assert list(administrator.clients("*[3]")) == ["pump-[3]"]  # * alone stands for others
+    assert list(administrator.clients("*[3]")) == ["pump-[3]"]  # only * matches others
     assert list(administrator.clients("pump-?")) == []
     assert list(administrator.clients("--limit", "1", "--after", "pump-1")) == ["pump-2"]
     three.ping()
@@ -203,7 +205,7 @@ def test_clients_are_listed_and_looked_at(bridge: BridgeProcess, administrator: 
 
 
 def test_a_disconnected_mqtt_5_client_gets_the_reason(bridge: BridgeProcess, administrator: Administrator) -> None:
-    """DISCONNECT has the reason code 0x98, administrative action; the session stays."""
+    """DISCONNECT has the reason code 0x98, administrative action. The session stays."""
     client = RawClient.connected(bridge.port, "five", level=5, clean=False)
     administrator.does("client", "disconnect", "five")
     assert client.expect(Disconnect).reason_code == 0x98
@@ -248,7 +250,7 @@ def test_the_history_and_the_trace_of_a_client(
         until(file.exists)
 
         def is_traced() -> bool:
-            # The first request begins the trace.
+            # The first request starts the trace.
             RawClient.connected(bridge.port, "traced").vanish()
             return file.stat().st_size > 0
 

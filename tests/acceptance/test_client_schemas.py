@@ -115,7 +115,7 @@ def test_invalid_publications_of_older_clients_are_dead_lettered(
 @pytest.mark.parametrize("qos", [1, 2])
 @pytest.mark.parametrize("asks", [True, False])
 def test_clients_of_mqtt_5_learn_the_first_violation(bridge: BridgeProcess, unique: str, qos: int, asks: bool) -> None:
-    """If they asked for problem information, and in the order of their publications."""
+    """If they requested problem information, and in the order of their publications."""
     topic, kind = f"{unique}/readings/1", Puback if qos == 1 else Pubrec
     properties = ConnectProperties(request_problem_information=int(asks))
     with (
@@ -212,8 +212,8 @@ def test_an_invalid_will_is_dead_lettered(bridge: BridgeProcess, unique: str, le
     assert len(letters(bridge, topic)) == 1
 
 
-def test_a_client_beyond_its_dead_letters_is_affected_alone(bridge: BridgeProcess, unique: str) -> None:
-    """It is not acknowledged, and disconnected. A client of MQTT 5 is answered as before."""
+def test_a_client_beyond_its_dead_letters_is_the_only_one_affected(bridge: BridgeProcess, unique: str) -> None:
+    """Its publication is not acknowledged, and it is disconnected. An MQTT 5 client is answered as before."""
     topic, payload = f"{unique}/readings", b'{"temp": 500, "unit": "%s"}' % (b"C" * 9_000)
     with client_of(bridge, unique, 4) as greedy:
         greedy.publish(topic, payload, 1)
@@ -265,7 +265,7 @@ def test_status_metrics_and_audit(bridge: BridgeProcess, unique: str) -> None:
 def test_an_invalid_publication_is_dead_lettered_exactly_once(
     new_bridge: Callable[..., BridgeProcess], tmp_path: Path, released: bool
 ) -> None:
-    """The client does not know whether PUBREC, or PUBCOMP, was for it: the bridge was killed."""
+    """The client does not know whether PUBREC, or PUBCOMP, was for it, because the bridge was killed."""
     (tmp_path / "reading.json").write_text(json.dumps(READING))
     (tmp_path / "unit.json").write_text("{}")
     bridge = new_bridge(config=config_of(tmp_path)).start()
@@ -287,7 +287,7 @@ def test_an_invalid_publication_is_dead_lettered_exactly_once(
 
 
 def test_reload(new_bridge: Callable[..., BridgeProcess], tmp_path: Path) -> None:
-    """A changed file applies to connected clients. An invalid one is refused, and the former schema still applies."""
+    """A changed file applies to connected clients. An invalid one is rejected, and the previous schema still applies."""
     file = tmp_path / "reading.json"
     file.write_text(json.dumps(READING))
     (tmp_path / "unit.json").write_text("{}")

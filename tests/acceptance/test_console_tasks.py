@@ -47,13 +47,13 @@ def cli(bridge: BridgeProcess) -> Administrator:
 
 
 def offline(*words: str) -> str:
-    """Run a command that does not need the bridge; what it printed."""
+    """Run a command that does not need the bridge. Return its output."""
     result = CliRunner().invoke(program, words)
     assert result.exit_code == 0, result.output
     return result.stdout
 
 
-def test_something_is_found(bridge: BridgeProcess, cli: Administrator) -> None:
+def test_search(bridge: BridgeProcess, cli: Administrator) -> None:
     with RawClient.connected(bridge.port, "found-7"):
         assert "mqbridge client show found-7" in cli.does("search", "ound-")
 
@@ -68,7 +68,7 @@ def test_the_rates_of_a_queue(cli: Administrator) -> None:
     until(lambda: "ORDERS" in cli.does("health", "--name", "ORDERS", "--period", "10min"))
 
 
-def test_what_stopped_goes_on(cli: Administrator) -> None:
+def test_stopped_parts_are_resumed(cli: Administrator) -> None:
     cli.does("mapping", "pause", "orders")
     assert "orders" in cli.does("mapping", "resume", "orders")
     assert "Connection refused" in cli.run("link", "test", "plant").stdout
@@ -76,12 +76,12 @@ def test_what_stopped_goes_on(cli: Administrator) -> None:
     assert "listens" in cli.does("channel", "start", "DEVICES")
 
 
-def test_why_a_device_went_away(bridge: BridgeProcess, cli: Administrator) -> None:
+def test_the_reason_why_a_device_disconnected(bridge: BridgeProcess, cli: Administrator) -> None:
     RawClient.connected(bridge.port, "left").disconnect()
     assert "disconnected" in cli.does("client", "history", "left")
 
 
-def test_one_device_is_watched(bridge: BridgeProcess, cli: Administrator, tmp_path: Path) -> None:
+def test_one_device_is_traced(bridge: BridgeProcess, cli: Administrator, tmp_path: Path) -> None:
     file = tmp_path / "trace.jsonl"
     with RawClient.connected(bridge.port, "watched") as client:
         client.publish("watched/1", b"x", 1)

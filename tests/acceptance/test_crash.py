@@ -1,8 +1,7 @@
-"""Acceptance 3: kill -9 of the bridge in the middle of publications, and again in the middle of their delivery.
+"""kill -9 of the bridge during publications, and again during their delivery.
 
-Afterwards nothing acknowledged is missing, QoS 2 arrives once, and each topic is in order. The points of the kills are
-random; a failing test prints its seed, and `MQBRIDGE_TEST_SEED=n` takes the same points again. `make test-slow` sends 10,000
-messages.
+Afterwards, no acknowledged message is missing, QoS 2 arrives once, and each topic is in order. The kills happen at random
+times. A failing test prints its seed, and `MQBRIDGE_TEST_SEED=n` repeats the times. `make test-slow` sends 10,000 messages.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from tests.helpers.patience import PATIENCE, until, until_at_last
 from tests.helpers.raw_client import ConnectionClosed
 
 Sizes = dict[str, tuple[int, int]]
-#: Messages, and kills in each phase. A queue manager elsewhere is the same code with less to lose in a kill.
+#: Messages, and kills in each phase. A remote queue manager uses the same code, with less to lose in a kill.
 SMALL: Sizes = {"embedded": (1_500, 2), "ibmmq": (300, 1), "pymqi": (300, 1)}
 LARGE: Sizes = {"embedded": (10_000, 4), "ibmmq": (1_000, 2), "pymqi": (1_000, 2)}
 # The packages differ in their calls, not in the units of work that a kill interrupts.
@@ -44,7 +43,7 @@ CAMPAIGNS = pytest.mark.parametrize(
     ],
 )
 TOPICS = [f"crash/{number}" for number in range(4)]
-#: The kill comes up to so many seconds after the progress at which it was due: at any step of the bridge's work.
+#: Maximum delay of the kill, in seconds, after the progress at which it was due: at any step of the bridge's work.
 SPREAD = 0.02
 
 
@@ -56,7 +55,7 @@ def chance() -> Iterator[random.Random]:
 
 
 class Killer:
-    """Kills the bridge when progress has reached each of some random marks, while its clients go on."""
+    """Kill the bridge when progress has reached each of some random marks, while its clients continue."""
 
     def __init__(self, bridge: BridgeProcess, chance: random.Random, kills: int, length: int) -> None:
         self._bridge = bridge
@@ -72,7 +71,7 @@ class Killer:
             self._timer.start()
 
     def restart(self) -> None:
-        """A client has lost its connection: the bridge is dead, start it again."""
+        """Start the bridge again, after a client has lost its connection."""
         assert self._timer is not None, f"the connection was closed, but nobody killed the bridge:\n{self._bridge.log}"
         self._timer.join(PATIENCE)
         self._timer = None
@@ -90,7 +89,7 @@ def drive(
     until: Callable[[], bool],
     progress: Callable[[], int],
 ) -> None:
-    """Let one client work, over all kills, until it is done."""
+    """Run one client, over all kills, until it is finished."""
     one.connect(bridge.port)
     while not (until() and killer.done):
         killer.look(progress())
@@ -104,7 +103,7 @@ def drive(
 
 
 def enlist(bridge: BridgeProcess, qos: int, level: int = 4) -> DurableSubscriber:
-    """A durable subscriber that has subscribed and gone."""
+    """A durable subscriber that has subscribed and disconnected."""
     subscriber = DurableSubscriber("keeper", "crash/#", qos)
     subscriber.level = level
     subscriber.connect(bridge.port)
@@ -125,7 +124,7 @@ def test_kill_while_publishing_and_again_while_delivering(
 ) -> None:
     """MQTT-3.3.1-1: DUP must be 1 when the bridge attempts to deliver a PUBLISH again."""
     bridge, (count, kills) = own_bridge, sizes[queue_manager]
-    # An MQ application's subscription shows what reached the queue manager, whatever delivery to MQTT does then.
+    # The subscription of an MQ application shows which messages reached the queue manager, independently of delivery.
     bridge.mqsc(
         "DEFINE QLOCAL(AUDIT) DEFPSIST(YES) MAXDEPTH(999999)\nDEFINE SUB(AUDIT) TOPICSTR('crash/#') DEST(AUDIT)\n"
     )
@@ -157,7 +156,7 @@ def test_kill_while_publishing_and_again_while_delivering(
 
 
 class PlainPublisher(Publisher):
-    """A publisher whose messages are the same each time they are sent: the audit tells them by their payload."""
+    """A publisher whose messages do not change when they are repeated: the audit identifies them by payload."""
 
     def _packet(self, packet_id: int, number: int, attempt: int) -> Publish:
         packet = super()._packet(packet_id, number, attempt)
@@ -165,25 +164,25 @@ class PlainPublisher(Publisher):
 
 
 class ClientRecords:
-    """What the clients saw, as rows of an archive, in which each step takes a minute."""
+    """The observations of the clients as rows of an archive, one minute per step."""
 
     def __init__(self) -> None:
         self._story = Story()
         self._minutes = itertools.count()
 
     def subscribed(self, subscriber: DurableSubscriber) -> None:
-        """SUBACK came, and the client went away."""
+        """SUBACK arrived, and the client disconnected."""
         self._story.subscribed(subscriber.client_id, next(self._minutes) * 60, subscriber.topic_filter, subscriber.qos)
 
     def acknowledged(self, publisher: Publisher) -> None:
-        """All that was acknowledged to the publisher, in the order in which it was published."""
+        """All acknowledged publications, in the order in which they were published."""
         minute = next(self._minutes) * 60
         for number in sorted(publisher.acknowledged):
             topic = publisher.topics[number % len(publisher.topics)]
             self._story.put(minute, topic, b"%d" % number, publisher.qos, publisher=publisher.client_id)
 
     def received(self, subscriber: DurableSubscriber, publisher: Publisher) -> None:
-        """All that the subscriber's application got, in the order in which it got it."""
+        """All messages that the subscriber's application received, in order."""
         minute = next(self._minutes) * 60
         for topic, number in subscriber.received:
             self._story.out(
@@ -192,7 +191,7 @@ class ClientRecords:
 
     @property
     def rows(self) -> list[Row]:
-        """The rows so far."""
+        """Return the rows so far."""
         return self._story.rows
 
     def write(self, directory: Path) -> Path:
@@ -203,7 +202,7 @@ class ClientRecords:
 # The audit reads records of clients and of the archive, which do not depend on the queue manager.
 @pytest.mark.queue_managers("embedded")
 @pytest.mark.slow
-def test_the_audit_is_the_judge(
+def test_the_audit_finds_no_loss(
     new_bridge: Callable[..., BridgeProcess],
     chance: random.Random,
     tmp_path: Path,
@@ -222,7 +221,7 @@ def test_the_audit_is_the_judge(
     killer = Killer(bridge, chance, kills, count)
     drive(subscriber, bridge, killer, lambda: len(subscriber.numbers) >= count, lambda: len(subscriber.received))
     records.received(subscriber, publisher)
-    # Each life so far may have been too short for a file of its archive; this one is not.
+    # Each run so far may have been too short for an archive file. This one is not.
     last = PlainPublisher("last", ["crash/last"], 100, 2)
     last.connect(bridge.port)
     subscriber.connect(bridge.port)
@@ -242,7 +241,7 @@ def test_the_audit_is_the_judge(
     found = json.loads(judged.stdout)
     assert (judged.exit_code, found["held"]) == (0, True), judged.output
     assert {key: number for key, number in found["totals"].items() if number} == {"expected": count, "delivered": count}
-    # Events in the archive's memory at a kill are unknown, and the audit does not report them.
+    # Events in the archive's memory at a kill are unknown, so the audit does not report them.
     verdict = audit([archive])
     assert verdict.held, verdict.examples
     assert verdict.gaps and verdict.totals.delivered >= 100
@@ -253,10 +252,10 @@ def test_the_audit_is_the_judge(
 
 
 @CAMPAIGNS
-def test_kill_while_both_are_at_work(
+def test_kill_during_publication_and_delivery(
     own_bridge: BridgeProcess, queue_manager: str, chance: random.Random, qos: int, sizes: Sizes
 ) -> None:
-    """Publishing and delivery at the same time, and the clients cut their own connections as well."""
+    """Publication and delivery at the same time, and the clients break their own connections as well."""
     bridge, (total, kills) = own_bridge, sizes[queue_manager]
     count = total // 2
     subscriber = enlist(bridge, qos)

@@ -52,7 +52,7 @@ mappings:
 
 
 def test_a_mapping_from_the_dead_letter_queue(tmp_path: Path) -> None:
-    """It knows reason, destination and time. What it cannot map is set aside, and can be retried."""
+    """It has access to reason, destination and time. Messages that it cannot map are set aside, and can be retried."""
     with (
         at_work(BridgeProcess(tmp_path / "data", config=NOTICES)) as bridge,
         RawClient.connected(bridge.port, "operator") as operator,
@@ -119,7 +119,7 @@ def test_a_message_that_could_not_be_put_is_mapped_again(bridge: BridgeProcess) 
         assert watcher.take().payload == b"the next"  # and not the one before once more
 
 
-def test_a_message_for_a_client_that_has_come_goes_to_it(bridge: BridgeProcess) -> None:
+def test_a_message_for_a_client_is_retried_after_the_client_has_connected(bridge: BridgeProcess) -> None:
     """Without a session, the message returns to the dead-letter queue."""
     bridge.mq("put", "alarms/7", "wake up", "--to", "sleeper", "--persistent")
     bridge.wait_for_depth(DEAD_LETTERS, 1)
@@ -176,7 +176,7 @@ def test_a_name_that_a_message_may_choose_after_a_reload(tmp_path: Path) -> None
 
 
 def test_a_retry_in_the_console_while_the_mapping_is_blocked(tmp_path: Path) -> None:
-    """The page answers that the outcome is unknown, and the message follows when the mapping continues."""
+    """The page reports that the result is unknown, and the message follows when the mapping continues."""
     script = tmp_path / "objects.mqsc"
     script.write_text("DEFINE QLOCAL(FULL) MAXDEPTH(1)\n")
     config = (

@@ -1,4 +1,6 @@
-"""Publications that the queue manager moves to its dead-letter queue, acknowledged: the bridge reports it without metrics."""
+"""Publications that the queue manager acknowledges and moves to its dead-letter queue: the bridge reports them without
+metrics.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Enhanced authentication (MQTT 5 section 4.12) by a method of the tests, which the bridge finds by its entry point."""
+"""Enhanced authentication (MQTT 5 section 4.12) with a method of the tests, which the bridge finds by its entry point."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def exchange(client: RawClient, first: Packet, *responses: bytes) -> Packet:
 
 
 def user_of(bridge: BridgeProcess, client: RawClient) -> str:
-    """The user that the queue manager sees."""
+    """Return the user that the queue manager sees."""
     client.send(Publish("said/x", b"", 1, False, False, 1))
     assert client.expect(Puback) == Puback(1)
     (message,) = bridge.mq_json("get", "SAID")
@@ -92,7 +92,7 @@ def test_challenges_and_responses(bridge: BridgeProcess, rounds: int) -> None:
         (b"hang", [], ReasonCode.SERVER_BUSY),
     ],
 )
-def test_a_client_that_is_not_let_in(
+def test_a_rejected_client(
     bridge: BridgeProcess, rounds: bytes, responses: list[bytes], reason_code: ReasonCode
 ) -> None:
     with RawClient.connected(bridge.port, "beside", level=5) as beside, client_of(bridge, rounds) as client:
@@ -101,7 +101,7 @@ def test_a_client_that_is_not_let_in(
         beside.ping()
 
 
-def test_again(bridge: BridgeProcess) -> None:
+def test_authentication_again(bridge: BridgeProcess) -> None:
     with client_of(bridge, b"1") as client:
         assert isinstance(exchange(client, client.packet, b"alice 42"), Connack)
         client.send(auth(AGAIN, b"2"))
@@ -116,7 +116,7 @@ def test_again(bridge: BridgeProcess) -> None:
 
 
 @pytest.mark.parametrize("response", [b"alice 0", b"bob 42"])
-def test_again_and_not_shown(bridge: BridgeProcess, response: bytes) -> None:
+def test_failed_authentication_again(bridge: BridgeProcess, response: bytes) -> None:
     with client_of(bridge, b"1") as client:
         exchange(client, client.packet, b"alice 42")
         assert exchange(client, auth(AGAIN, b"1"), response) == Disconnect(ReasonCode.NOT_AUTHORIZED)
@@ -124,7 +124,7 @@ def test_again_and_not_shown(bridge: BridgeProcess, response: bytes) -> None:
 
 
 @pytest.mark.parametrize(("method", "why"), [("BROKEN", "cannot be loaded")])
-def test_a_method_that_is_not_there_ends_the_start_in_words(tmp_path: Path, method: str, why: str) -> None:
+def test_a_missing_method_ends_the_start_with_an_error(tmp_path: Path, method: str, why: str) -> None:
     process = BridgeProcess(tmp_path / "data", config=config(method), env=install(tmp_path / "site"))
     with pytest.raises(AssertionError, match=f"authentication method '{method}'.*{why}"):
         process.start()

@@ -41,7 +41,7 @@ def test_a_durable_session_with_an_escaped_name(bridge: RemoteBridgeProcess) -> 
     assert b"not found" in bridge.run_mq("display", "SUB('dev%2D1*')").stderr
 
 
-def test_a_request_names_the_client_as_the_queue_manager_to_answer_to(bridge: RemoteBridgeProcess) -> None:
+def test_a_request_has_the_client_as_the_queue_manager_for_replies(bridge: RemoteBridgeProcess) -> None:
     bridge.mq("run", "-", stdin=b"DEFINE QLOCAL(REQUESTS)\nDEFINE SUB(R) TOPICSTR('requests') DEST(REQUESTS)\n")
     with RawClient.connected(bridge.port, "dev-1", level=5) as client:
         client.send(Publish("requests", b"?", 0, False, False, 0, PublishProperties(response_topic="answers")))
@@ -56,7 +56,7 @@ def test_an_identifier_whose_escaped_name_is_too_long_is_rejected(bridge: Remote
         assert client.connect().return_code == ReasonCode.CLIENT_IDENTIFIER_NOT_VALID
 
 
-def test_a_message_for_a_name_that_no_client_has_is_a_dead_letter(bridge: RemoteBridgeProcess) -> None:
+def test_a_message_for_a_name_without_client_is_a_dead_letter(bridge: RemoteBridgeProcess) -> None:
     bridge.mq("put", "commands", "lost", "--to", "dev%2d1")
     (letter,) = bridge.mq_json("get", "SYSTEM.DEAD.LETTER.QUEUE", "--wait", "30")
     assert letter["dlh"]["DestQMgrName"] == "dev%2d1"

@@ -85,7 +85,7 @@ class Peak:
         self._before = self._peak()
 
     def grown(self) -> int:
-        """By how many bytes there were more than at the beginning, at most."""
+        """Return the maximum increase in bytes."""
         return self._peak() - self._before
 
     def _peak(self) -> int:
@@ -142,7 +142,7 @@ def password(file: Path, user: str) -> None:
 
 
 def reset(client: RawClient, moment: str) -> None:
-    """End a connection at a moment so that the other end finds no address any more."""
+    """End a connection at such a moment that the other side finds no address."""
     with suppress(ConnectionClosed):  # rejected at once
         if moment == "in CONNECT":
             client.send_bytes(encode(client.packet)[:7])
@@ -155,7 +155,7 @@ def reset(client: RawClient, moment: str) -> None:
 
 
 def let_in(port: int, client_id: str) -> RawClient:
-    """A client, once there is a place for it."""
+    """Return a client as soon as it is accepted."""
     tried: list[RawClient] = []
 
     def comes_in() -> bool:
@@ -175,10 +175,10 @@ def let_in(port: int, client_id: str) -> RawClient:
     [("KEPT.OUT", "", 0), ("PROXIED", "", 0), ("FREE", "127.0.0.9", 0), ("PER.ADDRESS", "", 2)],
     ids=["ADDRESSMAP", "proxies", "BLOCKADDR", "max_clients_per_address"],
 )
-def test_a_reset_gets_round_no_address(
+def test_a_reset_does_not_evade_the_address_rules(
     bridge: BridgeProcess, channel: str, source: str, there: int, moment: str
 ) -> None:
-    """Who may not come from its address leaves no will behind, however its connection ends."""
+    """A client with a blocked address leaves no will, however its connection ends."""
     topic = f"reset/{channel}/{moment}"
     with ExitStack() as stack:
         watcher = stack.enter_context(RawClient.connected(bridge.ports["FREE"], "watcher"))
@@ -193,8 +193,8 @@ def test_a_reset_gets_round_no_address(
 
 
 @pytest.mark.parametrize("moment", MOMENTS)
-def test_a_reset_takes_no_place(bridge: BridgeProcess, moment: str) -> None:
-    """Of the two places of an address none stays taken, whenever its connections were reset."""
+def test_a_reset_frees_its_place(bridge: BridgeProcess, moment: str) -> None:
+    """Neither of the two places of an address stays in use, whenever its connections are reset."""
     port = bridge.ports["PER.ADDRESS"]
     for number in range(5):
         reset(RawClient(port, f"p{number}"), moment)
@@ -209,8 +209,8 @@ def test_a_reset_takes_no_place(bridge: BridgeProcess, moment: str) -> None:
     eventually(both_come_in, [0, 0])
 
 
-def test_a_flood_lengthens_no_token(bridge: BridgeProcess, key: ec.EllipticCurvePrivateKey) -> None:
-    """A client that sends more than it may is not read; its connection ends with its token all the same."""
+def test_a_flood_does_not_extend_a_token(bridge: BridgeProcess, key: ec.EllipticCurvePrivateKey) -> None:
+    """The bridge stops reading from a client that sends too much. Its connection still ends with its token."""
     token = jwt.encode({"sub": "dev", "exp": int(time.time()) + 3}, key, algorithm="ES256")
     with RawClient(bridge.ports["TOKEN"], "flood", level=5, password=token.encode()) as client:
         assert client.connect().return_code == 0
@@ -218,8 +218,8 @@ def test_a_flood_lengthens_no_token(bridge: BridgeProcess, key: ec.EllipticCurve
         assert client.wait_for(Disconnect).reason_code == ReasonCode.MAXIMUM_CONNECT_TIME
 
 
-def test_pings_of_a_websocket_are_no_connect(bridge: BridgeProcess) -> None:
-    """Nothing that is not a CONNECT keeps a connection open beyond connect_timeout, however slowly it is read."""
+def test_pings_of_a_websocket_do_not_replace_connect(bridge: BridgeProcess) -> None:
+    """Without CONNECT, a connection ends after connect_timeout, however slowly its data arrives."""
     with socket.create_connection(("127.0.0.1", bridge.ports["PINGED"]), PATIENCE) as connection:
         connection.sendall(UPGRADE)
         ping = b"\x89\xfd" + bytes(4) + bytes(125)
@@ -265,8 +265,8 @@ def test_unauthenticated_clients_can_send_little(bridge: BridgeProcess, channel:
     assert peak.grown() < CONNECTIONS * LENGTH / 4
 
 
-def test_a_name_is_the_whole_name(bridge: BridgeProcess) -> None:
-    """Users whose first twelve characters are equal share no topics, and those that are mapped keep their own."""
+def test_names_are_compared_completely(bridge: BridgeProcess) -> None:
+    """Users with the same first twelve characters share no topics, and mapped users keep their own."""
     for user, code in (("factory-line-1", 0), ("factory-line-2", 0x87), ("mapped-device", 0x87)):
         with RawClient(bridge.ports["BY.NAME"], user, level=5, user_name=user, password=SECRET.encode()) as client:
             assert client.connect().return_code == 0
@@ -282,7 +282,7 @@ def test_a_name_that_is_too_long_for_mq_does_not_become_the_user_of_another_name
 
 
 @pytest.mark.parametrize(("client_id", "code"), [("mine", 0), ("$SYS", 0x87)])
-def test_a_client_identifier_leads_to_no_topics_of_the_system(bridge: BridgeProcess, client_id: str, code: int) -> None:
+def test_a_client_identifier_gives_no_access_to_system_topics(bridge: BridgeProcess, client_id: str, code: int) -> None:
     with RawClient(bridge.ports["BY.CLIENT"], client_id, level=5) as client:
         assert client.connect().return_code == 0
         assert client.subscribe((f"{client_id}/#", 0)) == (code,)
@@ -308,7 +308,9 @@ def proxied(bridge: BridgeProcess, common_name: str | None) -> int:
 
 
 @pytest.mark.parametrize(("common_name", "code"), [("pump-7", 0), (None, 0x87)])
-def test_a_proxys_own_certificate_is_nobodys(bridge: BridgeProcess, common_name: str | None, code: int) -> None:
+def test_the_certificate_of_a_proxy_identifies_no_client(
+    bridge: BridgeProcess, common_name: str | None, code: int
+) -> None:
     """Behind a proxy, the header identifies the client. The certificate of the connection identifies the proxy."""
     assert proxied(bridge, common_name) == code
 

@@ -1,8 +1,8 @@
-"""A disk that fails at any one call, or is full for a few, and a kill -9 behind it: what was said stays true.
+"""A disk that fails at one call, or is full for a few calls, followed by kill -9: acknowledged work is not lost.
 
-Each statement that a client or an application was given is checked: PUBACK and PUBREC (it is there), QoS 2 (it is there
-once), MQCMIT (all of the unit of work is there), MQRC_BACKED_OUT or another refusal (nothing of it is there), a connection
-that broke (all or nothing). A failing test prints its seed; MQBRIDGE_TEST_SEED=n runs the same once more.
+Each result that a client or an application received is checked: PUBACK and PUBREC (the message exists), QoS 2 (it exists
+once), MQCMIT (the whole unit of work exists), MQRC_BACKED_OUT or another rejection (nothing of it exists), a broken
+connection (all or nothing). A failing test prints its seed. MQBRIDGE_TEST_SEED=n repeats it.
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ from tests.helpers.scrape import admin_url, ask
 # The disk of IBM MQ does not belong to the bridge.
 pytestmark = pytest.mark.queue_managers("embedded")
 
-#: Messages of the publisher, and how many are on their way at once.
+#: Messages of the publisher, and how many are in flight at once.
 COUNT, WINDOW = 100, 4
-#: Attempts to connect until the disk is well: each is a call that fails.
+#: Attempts to connect until the disk works: each is a failing call.
 ATTEMPTS = 200
-#: A call that fails is among so many first ones of a process, by kind.
+#: A failing call is among this number of first calls of a process, by kind.
 FIRST_CALLS = {"full": 80, "torn": 80, "fsync": 40}
 #: Bytes of a disk that is filled.
 DISK_SIZE = 24 * 1024 * 1024
-#: How often other processes open the database, each in its turn.
+#: How often other processes open the database, one after the other.
 ROUNDS = 20
-#: Runs of the campaign for every change, and in make test-slow.
+#: Number of runs for each change, and in make test-slow.
 RUNS, MANY_RUNS = 1, 120
 
 
@@ -91,7 +91,7 @@ class Units:
 
 
 class Site:
-    """A bridge whose disk fails once, and its clients, which go on whatever happens."""
+    """A bridge whose disk fails once, and its clients, which continue."""
 
     def __init__(self, bridge: BridgeProcess, library: Path, qos: int) -> None:
         self.bridge = bridge
@@ -117,7 +117,7 @@ class Site:
             self.start()
 
     def connect(self, one: Publisher | DurableSubscriber) -> None:
-        """Connect as often as it takes: the bridge refuses, or is gone, while its disk fails."""
+        """Connect, with retries: the bridge rejects connections, or ends, while its disk fails."""
         for _ in range(ATTEMPTS):
             if not self.bridge.running:
                 self.bridge.ended()
@@ -126,7 +126,7 @@ class Site:
                 one.connect(self.bridge.port)
                 return
             except ConnectionRefusedError:
-                self.bridge.ended()  # it is on its way out
+                self.bridge.ended()  # it is ending
             except (ConnectionClosed, ConnectionError):
                 one.close()
         raise AssertionError(f"it never connected:\n{self.bridge.log}")
@@ -174,7 +174,9 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_full_disk_is_drained(new_bridge: Callable[..., BridgeProcess], library: Path, tmp_path: Path) -> None:
-    """What waits is delivered and removed, and nothing persistent is taken, until there is room; then all goes on."""
+    """Waiting messages are delivered and removed, and no persistent message is accepted until the disk has space. Then
+    everything continues.
+    """
     bridge, fault = new_bridge(config="admin: {port: 0}\n"), tmp_path / "fault"
     bridge.env |= {"LD_PRELOAD": str(library), "FAULTY_DISK": str(fault)}
     bridge.start()
@@ -187,7 +189,7 @@ def test_a_full_disk_is_drained(new_bridge: Callable[..., BridgeProcess], librar
         for number in range(COUNT):
             sender.publish("t/0", b"%d" % number, 1)
         fault.write_text(f"full while {reserve}")
-        sender.publish("t/0", b"%d" % COUNT, 1)  # finds the disk full, and goes into the reserve
+        sender.publish("t/0", b"%d" % COUNT, 1)  # finds the disk full, and uses the reserve
         assert not reserve.exists()
         assert ask(f"{admin_url(bridge.announced)}/readyz")[0] == 503
         with pytest.raises(ConnectionClosed), RawClient.connected(bridge.port, "other") as other:
@@ -218,7 +220,7 @@ def test_dup_is_set_after_a_failed_commit_and_a_restart(
 ) -> None:
     """MQTT-3.3.1-1: the client has the messages, and the PUBRECs for them were not committed.
 
-    A start that fails leaves the next one the reserve that it had itself.
+    A failed start leaves the reserve for the next one.
     """
     bridge, fault = new_bridge(), tmp_path / "fault"
     bridge.env |= {"LD_PRELOAD": str(library), "FAULTY_DISK": str(fault)}
@@ -254,7 +256,7 @@ def test_dup_is_set_after_a_failed_commit_and_a_restart(
 
 
 def fill(bridge: BridgeProcess, numbers: Iterator[int], size: int) -> list[int]:
-    """Publish messages of so many bytes until the bridge refuses one; the numbers of those it took."""
+    """Publish messages of this size until the bridge rejects one. Return the numbers of the accepted ones."""
     taken = []
     with RawClient.connected(bridge.port, "sender") as sender, contextlib.suppress(ConnectionClosed, ConnectionError):
         for number in numbers:
@@ -264,12 +266,14 @@ def fill(bridge: BridgeProcess, numbers: Iterator[int], size: int) -> list[int]:
 
 
 def used(directory: Path) -> int:
-    """The bytes that a queue manager uses on its disk."""
+    """Return the bytes that a queue manager uses on its disk."""
     return sum(file.stat().st_size for file in directory.glob("queuemanager.*"))
 
 
 def test_a_bridge_starts_on_a_full_disk(new_bridge: Callable[..., BridgeProcess], library: Path) -> None:
-    """Other programs have used up the disk, before a start and after a kill. It delivers, and rejects what does not fit."""
+    """Other programs have filled the disk, before a start and after a kill. The bridge delivers, and rejects messages that do
+    not fit.
+    """
     bridge, numbers = new_bridge(), itertools.count()
     bridge.env |= {"LD_PRELOAD": str(library), "FAULTY_DISK_SIZE": str(DISK_SIZE)}
     bridge.start()
@@ -309,10 +313,10 @@ def test_a_bridge_starts_on_a_full_disk(new_bridge: Callable[..., BridgeProcess]
     ],
     ids=["100 kB", "100 kB, 4 rounds", "2 MB, 4 rounds"],
 )
-def test_a_disk_that_was_filled_is_used_again(
+def test_a_disk_filled_by_the_database_can_be_used_again(
     new_bridge: Callable[..., BridgeProcess], library: Path, size: int, rounds: tuple[bool, ...]
 ) -> None:
-    """The database has filled the disk and keeps its size. After it was drained, new messages fit again."""
+    """The database has filled the disk and keeps its size. After messages are removed, new ones fit again."""
     bridge, numbers = new_bridge(), itertools.count()
     bridge.env |= {"LD_PRELOAD": str(library), "FAULTY_DISK_SIZE": str(DISK_SIZE)}
     bridge.start()
@@ -342,7 +346,7 @@ def test_a_disk_that_was_filled_is_used_again(
 
 
 class Load(threading.Thread):
-    """A publisher that connects again whenever the bridge ends its connection after a failed commit."""
+    """A publisher that reconnects whenever the bridge ends its connection after a failed commit."""
 
     def __init__(self, publisher: Publisher, bridge: BridgeProcess) -> None:
         super().__init__(daemon=True)

@@ -1,4 +1,4 @@
-"""Files that a bridge makes are its user's and group's, however careless the umask is that it is started with."""
+"""Files of a bridge belong to its user and group, whatever umask it was started with."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def too_open(mode: int) -> bool:
 
 
 @pytest.mark.parametrize("umask", [0o000, *(pytest.param(one, marks=pytest.mark.slow) for one in (0o022, 0o077))])
-def test_nothing_is_for_others(umask: int, tmp_path: Path) -> None:
+def test_others_have_no_access(umask: int, tmp_path: Path) -> None:
     (tmp_path / "made").mkdir()
     before = os.umask(umask)
     try:

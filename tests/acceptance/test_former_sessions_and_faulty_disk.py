@@ -1,4 +1,4 @@
-"""A disk that is full, or fails to sync, while messages in flight of a former session at a broker are moved and finished."""
+"""A disk that is full, or fails to sync, while messages in flight of a former session at a broker are moved and completed."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ mappings:
     [
         ("moved", "full", "5"),
         pytest.param("moved", "fsync", "3.1.1", marks=pytest.mark.slow),
-        # The bridge tries again after 10 seconds.
+        # The bridge retries after 10 seconds.
         pytest.param("removed", "full", "3.1.1", marks=pytest.mark.slow),
         pytest.param("removed", "fsync", "5", marks=pytest.mark.slow),
     ],
@@ -39,7 +39,7 @@ mappings:
 def test_nothing_is_lost_or_duplicated(
     new_bridge: Callable[..., BridgeProcess], change: str, word: str, version: str, tmp_path: Path
 ) -> None:
-    """The broker has accepted the message. A reload comes while the disk fails, and a kill follows."""
+    """The broker has accepted the message. A reload happens while the disk fails, and a kill follows."""
     broker, fault = FakeBroker(version), tmp_path / "fault"
     port = broker.port
 

@@ -1,4 +1,4 @@
-"""Fixed fuzz cases at each listener of a bridge. `python -m tests.fuzz` runs more of them, different each time."""
+"""Fixed fuzz cases for each listener of a bridge. `python -m tests.fuzz` runs random ones."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.fuzz.campaign import Campaign
 CASES = 50
 
 
-async def test_nothing_that_is_sent_is_a_fault_of_the_bridge(tmp_path: Path) -> None:
+async def test_no_input_causes_a_fault_of_the_bridge(tmp_path: Path) -> None:
     """Another pair of clients is not affected."""
     campaign = Campaign(tmp_path, seed=16)
     try:
@@ -26,7 +26,7 @@ async def test_nothing_that_is_sent_is_a_fault_of_the_bridge(tmp_path: Path) -> 
 
 
 @pytest.mark.slow
-async def test_as_many_again_and_again(tmp_path: Path) -> None:
+async def test_repeated_cases(tmp_path: Path) -> None:
     campaign = Campaign(tmp_path, seed=17)
     try:
         for first in range(0, 50_000, 500):

@@ -1,4 +1,4 @@
-"""Health and metrics of bridges on a queue manager elsewhere: one that stands by, and one whose queue manager is away."""
+"""Health and metrics of bridges with a remote queue manager: a standby, and a bridge whose queue manager is unreachable."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ MANAGER = {"qmgr": NAME, "platform": "UNIX"}
 QUEUE = {**MANAGER, "queue": "SYSTEM.MQTT.TRANSMIT.QUEUE", "usage": "XMITQ"}
 
 
-def test_a_bridge_that_stands_by(remote: Callable[..., RemoteBridgeProcess], tmp_path: Path) -> None:
-    """It lives and is not ready, and its metrics and `mqbridge status` say so. Its channels do not listen.
+def test_a_standby_bridge(remote: Callable[..., RemoteBridgeProcess], tmp_path: Path) -> None:
+    """It is alive and not ready, and its metrics and `mqbridge status` report that. Its channels do not listen.
 
-    When the first one is dead, it is ready, and serves the durable sessions.
+    After the death of the first bridge, it is ready, and serves the durable sessions.
     """
     first = remote("first", settings=ADMIN).start()
     subscriber = RawClient.connected(first.port, "keeper", clean=False)
@@ -39,7 +39,7 @@ def test_a_bridge_that_stands_by(remote: Callable[..., RemoteBridgeProcess], tmp
         assert ask(f"{url}/readyz") == (503, "standing by\n")
         assert ask(f"{url}/healthz") == (200, "ok\n")
         assert "is standing by" in administrator.does("status")  # a healthy standby has no problems
-        # A change is refused, with the name of the active bridge.
+        # A change is rejected, with the name of the active bridge.
         active = f"on host {socket.gethostname()}, process {first.process.pid}"
         assert active in administrator.refused("client", "purge", "keeper")
         status, text = ask(f"{url}/metrics")
@@ -63,8 +63,8 @@ def test_a_bridge_that_stands_by(remote: Callable[..., RemoteBridgeProcess], tmp
         assert standby.terminate() == 0
 
 
-def test_a_queue_manager_that_is_away(remote: Callable[..., RemoteBridgeProcess], tmp_path: Path) -> None:
-    """The bridge lives meanwhile, is not ready, and its metrics tell nothing of queues that it cannot see.
+def test_an_unreachable_queue_manager(remote: Callable[..., RemoteBridgeProcess], tmp_path: Path) -> None:
+    """The bridge is alive and not ready, and has no metrics of queues that it cannot inspect.
 
     If the queue manager answers but its queues are inhibited, `mqbridge status` reports the reason.
     """

@@ -1,4 +1,4 @@
-"""`mqbridge ibm-acceptance`, tests before the first run on a real queue manager: here on the stand-in for IBM's library."""
+"""`mqbridge ibm-acceptance`, tests before the first use of a real queue manager: here on the stand-in for IBM's library."""
 
 from __future__ import annotations
 
@@ -36,17 +36,17 @@ def run(bridge: RemoteBridgeProcess, *options: str) -> tuple[int, list[str]]:
 
 
 def shown(bridge: RemoteBridgeProcess) -> list[Any]:
-    """What the queue manager has of everything that the tests create."""
+    """Return everything at the queue manager that the tests create."""
     wanted = (("QLOCAL(*)", "CURDEPTH"), ("SUB(*)",), ("TPSTATUS('#')", "RETAINED"))
     found = [bridge.run_mq("display", *words, "--json").stdout.splitlines() for words in wanted]
-    # The bridge that is killed leaves its own records, as each bridge does.
+    # The killed bridge leaves its own records, as each bridge does.
     found[0] = [line for line in found[0] if b"SYSTEM.MQTT.PERSISTENT.STATE" not in line]
     return found
 
 
 @pytest.mark.parametrize("library", ["ibmmq", pytest.param("pymqi", marks=pytest.mark.slow)])
-def test_the_stand_in_passes(environments: None, tmp_path: Path, library: str) -> None:
-    """All tests pass but those of authentication. Those that send messages are skipped while a bridge runs."""
+def test_all_other_tests_pass_on_the_stand_in(environments: None, tmp_path: Path, library: str) -> None:
+    """All tests pass except those of authentication. Those that send messages are skipped while a bridge runs."""
     bridge = RemoteBridgeProcess(
         tmp_path / "data",
         library=library,
@@ -54,7 +54,7 @@ def test_the_stand_in_passes(environments: None, tmp_path: Path, library: str) -
         env={"MQBRIDGE_PASSWORD": "none is asked for"},
     )
     bridge.env["MQI_STANDIN"] = bridge.queue_manager.start().place
-    # The reply queue of the command that ran before may still exist.
+    # The reply queue of the previous command may still exist.
     until(lambda: b"MQBRIDGE." not in b"".join(shown(bridge)[0]))
     before = shown(bridge)
     bridge.mq("put", "T", "x", "--to", "dev1")

@@ -1,4 +1,4 @@
-"""deploy/mq/acceptance.sh: the report about a queue manager, here on the stand-in. What needs Docker is not run."""
+"""deploy/mq/acceptance.sh: the report about a queue manager, here on the stand-in. Parts that need Docker are not run."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_without_consent_to_the_licence_nothing_is_started(
     assert (done.returncode, said in done.stderr, (tmp_path / "started").exists()) == (status, True, False)
 
 
-def test_the_workflow_runs_the_script_and_says_that_it_was_not_run() -> None:
+def test_the_workflow_runs_the_script_and_is_marked_as_not_run() -> None:
     text = WORKFLOW.read_text(encoding="utf-8")
     assert "NOT YET RUN" in text.splitlines()[0]
     (job,) = yaml.safe_load(text)["jobs"].values()

@@ -1,4 +1,4 @@
-"""200 idle mappings need hardly any threads on the embedded queue manager, and go on when there is something to do."""
+"""200 idle mappings need hardly any threads on the embedded queue manager, and continue when messages arrive."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MANY, THREADS = 200, 40
 
 
 def kinds(number: int) -> str:
-    """Mappings of each kind in turn: between queues and the bridge's own clients, and between queues and a broker."""
+    """Return mappings of each kind: between queues and the bridge's own clients, and between queues and a broker."""
     queue, topic = f"Q{number}", f"t/{number}"
     return (
         f"{{from: {{mqtt: {topic}, link: local}}, to: {{queue: {queue}}}}}",
@@ -42,7 +42,7 @@ def test_200_idle_mappings(tmp_path: Path, broker: Mosquitto) -> None:
     mappings = "".join(f"  m{number}: {kinds(number)}\n" for number in range(MANY))
     config = (
         f"queue_manager: {{scripts: [{script}]}}\nchannels: [{{name: A, port: 0}}]\n"
-        # The link has to send PINGREQ while it has no thread.
+        # The link must send PINGREQ while it has no thread.
         f"links: {{cloud: {{host: 127.0.0.1, port: {broker.port}, keep_alive: 5 s}}}}\nmappings:\n{mappings}"
     )
     try:

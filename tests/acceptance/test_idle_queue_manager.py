@@ -1,4 +1,4 @@
-"""A queue manager that is lost while nothing happens, or that does not answer; connections that are forgotten."""
+"""A queue manager that is lost while idle, or does not answer, and half-open connections."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ def probed(environments: None, tmp_path_factory: pytest.TempPathFactory) -> Iter
 
 @pytest.fixture
 def logged(probed: RemoteBridgeProcess) -> Callable[[str], Callable[[], bool]]:
-    """Whether the bridge has logged a text since the test began."""
+    """Return whether the bridge has logged a text since the test began."""
     begin = len(probed.log)
     return lambda text: lambda: text in probed.log[begin:]
 
 
 @pytest.mark.parametrize("end", ["kill", "stop"])
-def test_a_queue_manager_that_is_restarted_while_all_is_idle(
+def test_a_queue_manager_that_is_restarted_while_everything_is_idle(
     probed: RemoteBridgeProcess, logged: Callable[[str], Callable[[], bool]], end: str
 ) -> None:
-    """A clean session's subscriber gets what is published afterwards, though nobody had anything to do meanwhile.
+    """A subscriber with a clean session receives later publications, although nothing happened meanwhile.
 
-    It ends all at once, or in order: then it waits for applications, and those of the bridge let it go (MQRC 2161).
+    The queue manager ends immediately, or in order: then it waits for applications, and the bridge disconnects (MQRC 2161).
     """
     with RawClient.connected(probed.port, "clean") as clean, RawClient.connected(probed.port, "sender") as sender:
         clean.subscribe(*((f"t/{number}", 1) for number in range(20)))
@@ -52,8 +52,8 @@ def test_a_queue_manager_that_is_restarted_while_all_is_idle(
         assert sorted(clean.take().topic for _ in range(20)) == sorted(f"t/{number}" for number in range(20))
 
 
-def test_publications_while_the_queue_manager_is_restarted_come_to_clean_sessions(probed: RemoteBridgeProcess) -> None:
-    """They are acknowledged once the subscriptions stand again, and so all of them arrive."""
+def test_publications_during_a_restart_of_the_queue_manager_reach_clean_sessions(probed: RemoteBridgeProcess) -> None:
+    """They are acknowledged after the subscriptions are restored, so all of them arrive."""
     with RawClient.connected(probed.port, "clean") as clean, RawClient.connected(probed.port, "sender") as sender:
         for first in range(0, 200, 50):
             clean.subscribe(*((f"t/{number}", 1) for number in range(first, first + 50)))
@@ -87,7 +87,7 @@ def test_a_queue_manager_that_does_not_answer(probed: RemoteBridgeProcess) -> No
 def test_clients_are_disconnected_while_the_queue_manager_is_unreachable(
     remote: Callable[..., RemoteBridgeProcess],
 ) -> None:
-    """A standby, or no bridge, serves the clients meanwhile. Their sessions continue afterwards."""
+    """Meanwhile, a standby, or no bridge, serves the clients. Their sessions continue afterwards."""
     bridge = remote(settings=PROBED + "  outage_timeout: 1 s\n").start()
     with RawClient.connected(bridge.port, "device", clean=False) as device:
         device.subscribe(("t", 1))
@@ -103,11 +103,12 @@ def test_clients_are_disconnected_while_the_queue_manager_is_unreachable(
         assert device.take().payload == b"after"
 
 
-def test_connections_that_a_firewall_has_forgotten(remote: Callable[..., RemoteBridgeProcess]) -> None:
-    """Half open: the bridge gives them up by the heartbeat interval, the queue manager by its own, and all goes on.
+def test_half_open_connections(remote: Callable[..., RemoteBridgeProcess]) -> None:
+    """A firewall has forgotten them: the bridge and the queue manager close them by their heartbeat intervals, and everything
+    continues.
 
-    Until the queue manager does, it has the subscriptions of the connection before, and no others may be made: what is
-    published comes to them, or waits for the others.
+    Until then, the queue manager has the subscriptions of the previous connection, and no others can be made: publications
+    reach the old ones, or wait for the new ones.
     """
     bridge = remote(settings=PROBED, env={"MQI_STANDIN_HBINT": "1"})
     with Relay(bridge.queue_manager.listen().start().port) as relay:
@@ -133,8 +134,8 @@ def test_connections_that_a_firewall_has_forgotten(remote: Callable[..., RemoteB
             assert bridge.run_mq("display", "SUB('leaves:t')").returncode == 3
 
 
-def test_a_standby_does_not_take_over_from_one_that_is_well(remote: Callable[..., RemoteBridgeProcess]) -> None:
-    """The queue manager is restarted while all is idle: whichever of the two gets the queue, the other stands by."""
+def test_a_standby_does_not_take_over_from_a_healthy_bridge(remote: Callable[..., RemoteBridgeProcess]) -> None:
+    """The queue manager is restarted while everything is idle: one of the two gets the queue, the other one stands by."""
     first = remote("first", settings=PROBED).start()
     second = remote("second", queue_manager=first.queue_manager, settings=PROBED)
     assert second.config is not None

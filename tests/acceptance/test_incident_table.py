@@ -1,4 +1,4 @@
-"""Incidents at a running bridge: status, metric, alert, log and console report them, and the remedy ends them."""
+"""Incidents with a running bridge: status, metric, alert, log and console report them, and the remedy ends them."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ TRANSMISSION_QUEUE = "SYSTEM.MQTT.TRANSMIT.QUEUE"
 SCRIPT = "DEFINE QLOCAL(UP)\nDEFINE QLOCAL(FULL) MAXDEPTH(2)\n"
 #: The channel of IBM MQ that the bridge uses.
 CHANNEL = "DEV.APP.SVRCONN"
-#: A configuration, and what an incident adds to it.
+#: A configuration, and the addition of an incident.
 CONFIG: dict[str, Any] = {
     "channels": [{"name": "OPEN", "port": 0}],
     "mappings": {"orders": {"from": {"mqtt": "orders/{queue}", "link": "local"}, "to": {"queue": "{queue}"}}},
@@ -67,7 +67,7 @@ for secret in (TOKEN, FORMER, PRESENT):
 
 
 class Site:
-    """A bridge with an incident, and who repairs it."""
+    """A bridge with an incident, and its repair."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -90,7 +90,7 @@ class Site:
         self.clients: list[RawClient] = []
         self.fake_broker: Any = None
         self.pipeline: LineProcess | None = None
-        #: what the configuration of IBM MQ begins with
+        #: the beginning of the configuration for IBM MQ
         self.before = ""
 
     def write(self) -> None:
@@ -112,7 +112,7 @@ class Site:
         self.write()
 
     def run(self, command: str) -> str:
-        """Run a command of mqbridge that has to succeed."""
+        """Run a command of mqbridge that must succeed."""
         return Administrator(self.bridge).does(*command.split())
 
     def problems(self) -> list[dict[str, Any]]:
@@ -134,28 +134,28 @@ class Site:
 
 
 def nothing(site: Site) -> None:
-    """There is nothing to do."""
+    """Nothing to do."""
 
 
 class Incident(NamedTuple):
-    """What happens, how it is reported, and what ends it."""
+    """An incident, its reports, and the action that ends it."""
 
     kind: str
     #: a part of the description
     what: str
-    #: the alert whose expression has to be true
+    #: the alert whose expression must be true
     alert: str
     cause: Callable[[Site], object]
     remedy: Callable[[Site], object]
     prepare: Callable[[Site], object] = nothing
-    #: a part of the remedy or of the command that is printed
+    #: a part of the remedy or of the printed command
     hint: str = ""
     #: seconds until it is reported, in addition to the patience of tests, and until it ends after the remedy. None: an hour
     begins: float = 0.0
     ends: float | None = 0.0
     #: kinds of other problems that have the same cause or come with the preparation
     others: frozenset[str] = frozenset()
-    #: a part of the log when it ends
+    #: a part of the log at its end
     ended: str = "MQB0303I problem ended: "
     embedded: bool = True
 
@@ -207,7 +207,7 @@ def renew_certificate(days: int) -> Callable[[Site], None]:
 
 
 def take_over(site: Site) -> None:
-    """Two programs with one client identifier."""
+    """Run two programs with one client identifier."""
     for _ in range(MANY_TAKEOVERS + 1):
         site.client("pump-7")
 
@@ -286,7 +286,7 @@ def limit_rate(site: Site) -> None:
 
 
 def stay_away(number: int) -> Callable[[Site], None]:
-    """A client that is away, and publications for it."""
+    """A disconnected client, and publications for it."""
 
     def wait(site: Site) -> None:
         with RawClient.connected(site.bridge.port, "pump-7", clean=False) as pump:
@@ -390,7 +390,7 @@ def fill_disk(site: Site) -> None:
     with RawClient.connected(site.bridge.port, "pump-7", clean=False) as pump:
         pump.subscribe(("pumps", 1))
     client = site.client("shop", level=5)
-    # The bridge deletes the file that it has in reserve, and then has room for removals.
+    # The bridge deletes its reserve file, and then has space for removals.
     site.fault.write_text(f"full while {site.bridge.data_directory}/queuemanager.reserve")
     for number in range(1, 20):
         client.send(Publish("pumps", bytes(100_000), 1, False, False, number))
@@ -462,7 +462,7 @@ def with_pipeline(site: Site) -> None:
 
 
 def with_password(site: Site) -> None:
-    """The queue manager knows the password that the bridge reads from a file."""
+    """The queue manager accepts the password that the bridge reads from a file."""
     change_password(site, FORMER)
     write_password(site, FORMER)
     script = f"DEFINE CHANNEL({CHANNEL}) CHLTYPE(SVRCONN) TRPTYPE(TCP)\n"
@@ -545,7 +545,7 @@ INCIDENTS = {
         publish_invalid,
         correct_schema,
         with_schema,
-        "mqbridge client show pump-7",
+        "mqbridge client history pump-7",
         ends=INVALID_PERIOD,
     ),
     "invalid table": Incident(
@@ -800,7 +800,7 @@ def fires(alert: str, scrape: Scrape, directory: Path) -> bool:
         for (name, labels), value in scrape.values.items()
         if name.startswith("mqbridge_") and not name.endswith(("_bucket", "_created"))
     ]
-    # Prometheus' clock begins at 0.
+    # Prometheus' clock starts at 0.
     expression = ALERTS[alert]["expr"].replace("time()", f"{time.time():.0f}")
     case = {"expr": f"count({expression}) > bool 0", "eval_time": "20m", "exp_samples": [{"labels": "{}", "value": 1}]}
     file = directory / "alert.yaml"
@@ -827,7 +827,7 @@ def site(tmp_path: Path) -> Iterator[Site]:
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("name", INCIDENTS)
 def test_an_incident(site: Site, name: str) -> None:
-    """It is reported everywhere with a hint, its alert fires, and it ends with its remedy."""
+    """All outputs report it with a hint, its alert fires, and it ends with its remedy."""
     incident = INCIDENTS[name]
     if not incident.embedded:
         built("the stand-in for IBM MQ", CLIENT_PACKAGES / "versions")
@@ -875,7 +875,7 @@ def report_everywhere(site: Site, incident: Incident) -> None:
     until(lambda: incident.what in site.bridge.log, lambda: site.bridge.log)
 
 
-def test_there_are_twenty() -> None:
+def test_the_table_has_the_documented_incidents() -> None:
     """The table contains those of the documentation."""
     table = Path("docs/how-to/operations.md").read_text(encoding="utf-8").partition("| incident | kind |")[2]
     documented = {

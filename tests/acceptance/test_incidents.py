@@ -1,4 +1,4 @@
-"""Incidents at a running bridge: status, metric, log and console report the same problem, with a command and a fix."""
+"""Incidents with a running bridge: status, metric, log and console report the same problem, with a command and a remedy."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ INCIDENTS = {
 }
 
 
-def test_all_places_report_the_same_problems(tmp_path: Path) -> None:
+def test_all_outputs_report_the_same_problems(tmp_path: Path) -> None:
     users, script = tmp_path / "users", tmp_path / "objects.mqsc"
     write_password_file(users, {"pump-7": PasswordEntry(hash_of("secret"))})
     script.write_text("DEFINE QLOCAL(UP)\nDEFINE QLOCAL(FULL) MAXDEPTH(2)\n")
@@ -82,7 +82,7 @@ def test_all_places_report_the_same_problems(tmp_path: Path) -> None:
 
 
 def reported(bridge: BridgeProcess, kind: str) -> dict[str, str]:
-    """The only problem, of this kind, which status, log, metric and console report."""
+    """Return the only problem of this kind, which status, log, metric and console report."""
     administrator = Administrator(bridge)
 
     def listed() -> list[dict[str, str]]:
@@ -98,7 +98,7 @@ def reported(bridge: BridgeProcess, kind: str) -> dict[str, str]:
 
 
 def test_file_descriptors_are_used_up(tmp_path: Path) -> None:
-    """Connections beyond the limit of the operating system are refused. The clients that are connected go on."""
+    """Connections beyond the limit of the operating system are rejected. Connected clients continue."""
     bridge = BridgeProcess(tmp_path / "data", config="admin: {port: 0}\n")
     bridge.wrapper = ["prlimit", "--nofile=300:300"]
     bridge.start()
@@ -121,7 +121,7 @@ def test_file_descriptors_are_used_up(tmp_path: Path) -> None:
 
 
 def connects(port: int) -> bool:
-    """Whether another client is accepted."""
+    """Return whether another client is accepted."""
     with RawClient(port, "in its place") as client:
         return client.connect().return_code == 0
 

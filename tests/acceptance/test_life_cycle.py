@@ -34,7 +34,7 @@ from tests.helpers.remote_bridge import RemoteBridgeProcess
 def run_on_terminal(
     *words: str | Path, wanted: str, errors: Path, env: Mapping[str, str] | None = None
 ) -> tuple[subprocess.Popen[bytes], int, str]:
-    """The bridge on a terminal, the terminal, and the output up to a text."""
+    """Return the bridge on a terminal, the terminal, and the output up to a text."""
     master, terminal = pty.openpty()
     # The tests may have been started with SIGHUP ignored.
     command = ["env", "--default-signal=HUP", "setsid", "--ctty", MQBRIDGE, "run", "--port", "0", *words]
@@ -48,10 +48,9 @@ def run_on_terminal(
 
 
 def test_output_for_a_new_user(tmp_path: Path) -> None:
-    """Two lines to try next, which work as they are. The log has the queue manager and the channels.
+    """Two suggested commands, which work as printed. The log names the queue manager and the channels.
 
-    Without a configuration file, the bridge stops in order when the terminal is closed, although lines that it prints then
-    have nowhere to go.
+    Without a configuration file, the bridge stops in order when the terminal is closed, although it can no longer print.
     """
     data, log = tmp_path / "data", tmp_path / "log"
     process, terminal, printed = run_on_terminal("--data-dir", data, wanted="hello from MQ", errors=log)
@@ -76,7 +75,7 @@ def test_output_for_a_new_user(tmp_path: Path) -> None:
 
 # With the embedded queue manager, the line names the data directory.
 @pytest.mark.queue_managers("ibmmq")
-def test_the_line_to_try_next_names_the_configuration_file(
+def test_the_suggested_command_names_the_configuration_file(
     new_bridge: Callable[..., BridgeProcess], tmp_path: Path
 ) -> None:
     bridge = new_bridge()
@@ -153,7 +152,7 @@ def test_it_listens_on_loopback_only_by_default(bridge: BridgeProcess) -> None:
 
 # Listening fails after the start of either queue manager.
 @pytest.mark.queue_managers("embedded")
-def test_port_in_use(tmp_path: Path, bridge: BridgeProcess) -> None:
+def test_a_port_in_use(tmp_path: Path, bridge: BridgeProcess) -> None:
     done = run("run", "--data-dir", tmp_path / "data", "--port", str(bridge.port))
     assert done.returncode == 1
     assert f"channel PLAIN.MQTT cannot listen on 127.0.0.1:{bridge.port}" in done.stderr
@@ -164,7 +163,7 @@ def test_port_in_use(tmp_path: Path, bridge: BridgeProcess) -> None:
 
 # IBM MQ has no data directory. test_lost_queue_manager.py runs two bridges on one queue manager.
 @pytest.mark.queue_managers("embedded")
-def test_second_bridge_on_the_same_data_directory(bridge: BridgeProcess) -> None:
+def test_a_second_bridge_on_the_same_data_directory(bridge: BridgeProcess) -> None:
     done = run("run", "--data-dir", bridge.data_directory, "--port", "0")
     assert done.returncode == 1
     assert bridge.process is not None
@@ -174,7 +173,7 @@ def test_second_bridge_on_the_same_data_directory(bridge: BridgeProcess) -> None
         client.ping()
 
 
-def test_data_directory_that_cannot_be(tmp_path: Path) -> None:
+def test_an_invalid_data_directory(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     done = run("run", "--data-dir", tmp_path / "file", "--port", "0")
     assert done.returncode == 1
@@ -182,7 +181,7 @@ def test_data_directory_that_cannot_be(tmp_path: Path) -> None:
     assert "Traceback" not in done.stderr
 
 
-def test_a_data_directory_of_another_user_comes_with_a_hint(tmp_path: Path) -> None:
+def test_a_data_directory_of_another_user_causes_a_hint(tmp_path: Path) -> None:
     (tmp_path / "data").mkdir(mode=0o555)
     # As an ordinary user, with limited permissions.
     command = ["setpriv", "--bounding-set=-all", "--inh-caps=-all"] if os.geteuid() == 0 else []
@@ -192,8 +191,8 @@ def test_a_data_directory_of_another_user_comes_with_a_hint(tmp_path: Path) -> N
     assert "Permission denied" in done.stderr and "hint: did another user start the bridge" in done.stderr
 
 
-def test_configuration_with_mistakes(tmp_path: Path) -> None:
-    """Exit status 2, a line for each, and a summary (tests/unit/config and tests/unit/cli look at the lines)."""
+def test_a_configuration_with_mistakes(tmp_path: Path) -> None:
+    """Exit status 2, one line per mistake, and a summary (tests/unit/config and tests/unit/cli check the lines)."""
     file = tmp_path / "bridge.yaml"
     file.write_text("channels:\n  - nmae: X\n    port: abc\n    address: 0.0.0.0\nlimits:\n  in_flight: 0\n")
     done = run("run", file)
@@ -219,9 +218,9 @@ def test_nohup_keeps_a_bridge_running(tmp_path: Path) -> None:
 
 @pytest.mark.queue_managers("embedded", "ibmmq")
 def test_it_stops_in_order(own_bridge: BridgeProcess, queue_manager: str) -> None:
-    """Exit status 0, connections closed, nothing left running, and no error in the log.
+    """Exit status 0, closed connections, no process left, and no error in the log.
 
-    MQ applications end with an embedded queue manager, and go on at one elsewhere. Ctrl-C does the same as SIGTERM.
+    MQ applications end with an embedded queue manager, and continue with a remote one. Ctrl-C has the same effect as SIGTERM.
     """
     bridge = own_bridge
     with RawClient.connected(bridge.port, "one") as client, bridge.mq_subscriber("#", "--json") as application:
@@ -242,8 +241,8 @@ def test_it_stops_in_order(own_bridge: BridgeProcess, queue_manager: str) -> Non
 
 
 @pytest.mark.queue_managers("embedded")
-def test_after_a_pause_of_the_process_clients_that_sent_in_time_stay(own_bridge: BridgeProcess) -> None:
-    """A virtual machine that moves to another host pauses for longer than a keep-alive. The PINGREQ waits in the socket."""
+def test_after_a_pause_of_the_process_clients_that_sent_in_time_stay_connected(own_bridge: BridgeProcess) -> None:
+    """A virtual machine that is migrated pauses for longer than a keep-alive. The PINGREQ waits in the socket."""
     bridge, keep_alive = own_bridge, 3
     with RawClient.connected(bridge.port, "patient", keep_alive=keep_alive) as client:
         assert bridge.process is not None
@@ -262,7 +261,7 @@ def test_after_a_pause_of_the_process_clients_that_sent_in_time_stay(own_bridge:
     [(2, 1_000), pytest.param(1, 4_000, marks=pytest.mark.slow), pytest.param(2, 4_000, marks=pytest.mark.slow)],
 )
 def test_sigterm_under_load(own_bridge: BridgeProcess, qos: int, count: int) -> None:
-    """Several times in the middle of publications and deliveries: it stops in order each time, and nothing is lost."""
+    """Several times during publications and deliveries: each time, it stops in order and nothing is lost."""
     bridge = own_bridge
     publisher = Publisher("sender", [f"load/{n}" for n in range(3)], count, qos)
     subscriber = DurableSubscriber("keeper", "load/#", qos)
@@ -295,7 +294,7 @@ def test_sigterm_under_load(own_bridge: BridgeProcess, qos: int, count: int) -> 
 
 
 def work_until_closed(publisher: Publisher, subscriber: DurableSubscriber) -> None:
-    """Both go on as if nothing were, until the bridge closes their connections."""
+    """Let both continue until the bridge closes their connections."""
     for one in (publisher, subscriber):
         try:
             while True:
@@ -311,7 +310,7 @@ def step_if_anything(subscriber: DurableSubscriber) -> None:
 
 @pytest.mark.queue_managers("embedded", slow="ibmmq")
 def test_sigterm_with_a_client_that_never_reads(new_bridge: Callable[..., BridgeProcess]) -> None:
-    """It does not keep the bridge from stopping."""
+    """It does not prevent the bridge from stopping."""
     bridge = new_bridge(config="limits:\n  shutdown_timeout: 1 s\n").start()
     with (
         RawClient(bridge.port, "slow", receive_buffer=4_096, clean=False) as slow,
@@ -335,9 +334,9 @@ def test_sigterm_with_a_client_that_never_reads(new_bridge: Callable[..., Bridge
 # The queue manager has no part in this.
 @pytest.mark.queue_managers("embedded", slow="ibmmq")
 def test_notifications_to_systemd(tmp_path: Path, new_bridge: Callable[..., BridgeProcess]) -> None:
-    """READY=1 when clients can connect, WATCHDOG=1 again and again, STOPPING=1 (sd_notify(3), Type=notify).
+    """READY=1 when clients can connect, WATCHDOG=1 periodically, STOPPING=1 (sd_notify(3), Type=notify).
 
-    The journal gets no lines to try next.
+    The journal does not get the suggested commands.
     """
     address = str(tmp_path / "notify")
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notifications:
@@ -365,8 +364,8 @@ def test_notifications_to_systemd(tmp_path: Path, new_bridge: Callable[..., Brid
 
 # The queue manager has no part in this.
 @pytest.mark.queue_managers("embedded", slow="ibmmq")
-def test_little_endian_channel(new_bridge: Callable[..., BridgeProcess]) -> None:
-    """Seed 002's dialect on one channel, MQTT on the other; they exchange messages of every QoS."""
+def test_a_little_endian_channel(new_bridge: Callable[..., BridgeProcess]) -> None:
+    """The little-endian dialect on one channel, MQTT on the other. They exchange messages of each QoS."""
     config = "channels:\n  - {name: BIG, port: 0}\n  - {name: LITTLE, port: 0, byte_order: little}\n"
     bridge = new_bridge(config=config).start()
     with (
@@ -388,12 +387,12 @@ def test_little_endian_channel(new_bridge: Callable[..., BridgeProcess]) -> None
             packet_id = little.publish("to/mq", b"x", 1)
             folders = application.json()["rfh2"][0]["folders"]
             assert folders["mqtt"] == {"clientId": "little", "qos": 1, "msgid": packet_id}
-        # The words are on the wire as the older dialect has them: least significant byte first, string lengths last.
+        # Words have the byte order of the dialect: least significant byte first, string lengths last.
         little.send_bytes(b"\x32\x06\x00\x01a\x34\x12x")
         assert little.socket.recv(100) == b"\x40\x02\x34\x12"
 
 
-def test_an_administrator_looks_around(bridge: BridgeProcess, unique: str) -> None:
+def test_commands_of_an_administrator(bridge: BridgeProcess, unique: str) -> None:
     with RawClient.connected(bridge.port, unique) as client:
         client.subscribe((f"{unique}/+", 1))
         client.publish(f"{unique}/r", b"x", 1, retain=True)

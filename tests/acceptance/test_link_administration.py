@@ -77,8 +77,8 @@ def bridge(broker: BridgeProcess, tmp_path_factory: pytest.TempPathFactory) -> I
 
 
 @pytest.mark.parametrize("link", TRIALS)
-def test_a_trial_reports_each_step_and_cleans_up(bridge: BridgeProcess, broker: BridgeProcess, link: str) -> None:
-    """Address, TCP, TLS with the facts of the certificate, CONNACK: up to the step that fails; no session stays."""
+def test_a_link_test_reports_each_step_and_cleans_up(bridge: BridgeProcess, broker: BridgeProcess, link: str) -> None:
+    """Address, TCP, TLS with the data of the certificate, CONNACK: up to the failing step. No session is left."""
     steps, succeeds = TRIALS[link]
     result = Administrator(bridge).run("link", "test", link)
     lines = result.stdout.splitlines()

@@ -1,4 +1,4 @@
-"""Exactly once over brokers that restart or are killed, and a link that moves between two of them, under load."""
+"""Exactly-once with brokers that restart or are killed, and with a link that moves between two brokers, under load."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.helpers.tap import Tap
 
 T = TypeVar("T")
 
-#: Seconds of faults.
+#: Duration of the faults in seconds.
 SECONDS = float(os.environ.get("MQBRIDGE_TEST_SECONDS", "60"))
 
 pytestmark = [
@@ -61,7 +61,7 @@ def repeated(numbers: Counter[T]) -> list[T]:
 def test_a_broker_that_restarts_every_few_seconds(
     new_bridge: Callable[..., BridgeProcess], tmp_path: Path, version: str
 ) -> None:
-    """Mosquitto repeats publications that were released: the bridge knows them."""
+    """Mosquitto repeats released publications: the bridge recognizes them."""
     chance = random.Random(SEED)
     print(f"MQBRIDGE_TEST_SEED={SEED}")
     broker = Mosquitto(tmp_path, "allow_anonymous true", "max_inflight_messages 3000").start()
@@ -81,7 +81,7 @@ def test_a_broker_that_restarts_every_few_seconds(
     restarts = 0
     try:
         while (passed := time.monotonic() - began) < SECONDS:
-            # Bursts, so that many are in flight at each restart.
+            # Bursts, so that many messages are in flight at each restart.
             publisher.allowed = min(total, int(total * (passed + 5) / SECONDS))
             end.wait(chance.uniform(2, 3))
             broker.stop()
@@ -103,7 +103,9 @@ def test_a_broker_that_restarts_every_few_seconds(
 
 
 def faults_of(taps: list[Tap], queue: list[tuple[str, int]], total: int) -> list[str]:
-    """What the bridge has lost or doubled, by what it was told. Also prints what the brokers did."""
+    """Return the messages that the bridge has lost or duplicated, by the recorded traffic. Also prints the traffic of the
+    brokers.
+    """
     faults = []
     for index, tap in enumerate(taps):
         moved = Counter(number for topic, number in queue if topic == f"in/{index}")
@@ -196,12 +198,12 @@ class TwoBrokers:
         return int(self.bridge.mq_json("display", f"QLOCAL('{queue}')", "CURDEPTH")[0]["CURDEPTH"])
 
     def unfinished(self) -> list[int]:
-        """The numbers of messages from MQ that are unfinished in sessions that were left."""
+        """Return the numbers of messages from MQ that are unfinished in former sessions."""
         mappings = self.administrator.json("mapping", "list")
         return [session["messages"] for one in mappings for session in one["unfinished"]]
 
     def cause(self, fault: str) -> None:
-        """Cause a fault by its name."""
+        """Cause a fault by name."""
         {
             "restart broker": lambda: self.break_broker("stop", moving=False),
             "restart broker, move": lambda: self.break_broker("stop", moving=True),
@@ -214,7 +216,7 @@ class TwoBrokers:
         }[fault]()
 
     def run(self, faults: Mapping[str, int]) -> None:
-        """Cause faults under load, each as often as its weight says, then move everything that is left."""
+        """Cause faults under load, each with the frequency of its weight, then move everything that is left."""
         publishers = [one for one, _ in self.clients if isinstance(one, PacedPublisher)]
         threads = [Restless(one, broker, SEED + index, self.end) for index, (one, broker) in enumerate(self.clients)]
         counts: Counter[str] = Counter()
@@ -244,7 +246,7 @@ class TwoBrokers:
             for tap, broker in zip(self.taps, self.brokers, strict=True):
                 self.visit(tap)
                 until_at_last(lambda: self.depth("out") == 0, lambda: self.depth("out"))
-                # It comes after everything that waits in the session.
+                # It is sent after all waiting messages of the session.
                 last = ("in/end", self.total + broker.port)
                 publish(broker.port, last[0], str(last[1]), qos=2)
                 until_at_last(lambda last=last: last in on_queue(self.bridge, "in"), lambda: self.depth("in"))  # type: ignore[misc]
@@ -271,9 +273,9 @@ class TwoBrokers:
 def test_a_link_that_moves_between_two_brokers(
     new_bridge: Callable[..., BridgeProcess], tmp_path: Path, version: str
 ) -> None:
-    """Brokers restart, the bridge is killed, and the link moves by reload or while the bridge is down.
+    """Brokers restart, the bridge is killed, and the link moves by reload or while the bridge is stopped.
 
-    The taps show what came twice from the bridge: a message in two exchanges. The subscribers know what mosquitto repeats.
+    The taps show duplicates of the bridge: a message in two exchanges. The subscribers recognize repetitions of mosquitto.
     """
     two = TwoBrokers(new_bridge, tmp_path, version, "max_inflight_messages 3000")
     subscribers = [DurableSubscriber(f"subscriber-{number}", "out", 2, of_mosquitto=True) for number in range(2)]
@@ -295,11 +297,11 @@ def test_a_link_that_moves_between_two_brokers(
 
 @pytest.mark.parametrize("version", ["3.1.1", "5"])
 def test_brokers_that_are_killed(new_bridge: Callable[..., BridgeProcess], tmp_path: Path, version: str) -> None:
-    """A killed mosquitto has lost what it acknowledged since it last saved. It saves at the end of each turn of its loop.
+    """A killed mosquitto loses what it acknowledged since it last saved. It saves at the end of each iteration of its loop.
 
-    So the bridge is judged by what it was told: what it has answered with PUBREC is on the queue once, unless the broker
-    began another exchange for it, or repeated it after PUBCOMP. What left its queue was answered with PUBREC by a broker, in
-    one exchange.
+    So the bridge is checked against the recorded traffic: a publication that it answered with PUBREC is on the queue once,
+    unless the broker started another exchange for it, or repeated it after PUBCOMP. A broker has answered each message that
+    left the queue with PUBREC, in one exchange.
     """
     two = TwoBrokers(new_bridge, tmp_path, version, "autosave_on_changes true", "autosave_interval 1")
     weights = dict.fromkeys(

@@ -1,6 +1,6 @@
-"""A queue manager that is lost and comes back (`type: ibm`): nothing acknowledged is missing, MQTT clients stay connected.
+"""A queue manager that is lost and returns (`type: ibm`): no acknowledged message is missing, MQTT clients stay connected.
 
-The stand-in for IBM's client library cuts connections at verbs chosen, and the queue manager's process is killed.
+The stand-in for IBM's client library breaks connections at chosen verbs, and the queue manager's process is killed.
 test_health.py runs two bridges on one queue manager.
 """
 
@@ -31,7 +31,7 @@ TRANSMISSION_QUEUE = "SYSTEM.MQTT.TRANSMIT.QUEUE"
 
 
 class Traffic:
-    """A publisher and a durable subscriber at work, each in a thread of its own and on one connection."""
+    """A publisher and a durable subscriber, each in a separate thread and on one connection."""
 
     def __init__(self, bridge: RemoteBridgeProcess, qos: int, count: int = COUNT) -> None:
         self.qos = qos
@@ -56,7 +56,7 @@ class Traffic:
             self._failures.append(failure)
 
     def wait_for(self, acknowledged: int) -> None:
-        """Return when the publisher has got so far."""
+        """Wait for the progress of the publisher."""
 
         def reached() -> bool:
             self.check()
@@ -69,7 +69,9 @@ class Traffic:
             raise failure
 
     def finish(self) -> None:
-        """All is published and delivered, over one connection of each client, and as the QoS promises."""
+        """Check that everything is published and delivered, over one connection of each client, with the guarantees of the
+        QoS.
+        """
         for thread in self._threads:
             thread.join(PATIENCE * 2)
         self.check()
@@ -95,10 +97,10 @@ CUTS = {
 
 
 def connections_cut(bridge: RemoteBridgeProcess, happened: Path, cuts: str, traffic: Traffic) -> None:
-    """Finish with connections that are lost before a verb is asked, and when it is done but its answer is lost."""
+    """Finish with connections that are lost before a verb is executed, and after it, so that its reply is lost."""
     traffic.finish()
     bridge.wait_for_depth(TRANSMISSION_QUEUE, 0)
-    # How many units of work there are, and so which of the later cuts are reached, is the machine's to decide.
+    # The number of units of work, and so which of the later cuts are reached, depends on the machine.
     struck, planned = set(happened.read_text().split()), cuts.split(",")
     assert set(planned[:2]) <= struck <= set(planned)
     assert "reconnecting" in bridge.log
@@ -106,9 +108,7 @@ def connections_cut(bridge: RemoteBridgeProcess, happened: Path, cuts: str, traf
     assert bridge.stop() == 0
 
 
-def test_connections_cut_in_the_middle_of_a_unit_of_work(
-    remote: Callable[..., RemoteBridgeProcess], tmp_path: Path
-) -> None:
+def test_connections_cut_during_a_unit_of_work(remote: Callable[..., RemoteBridgeProcess], tmp_path: Path) -> None:
     """A cut of each kind, in one run with QoS 2."""
     cuts = "MQPUT:50:before,MQCMIT:4:before,MQGET:150:after,MQCMIT:9:after,MQPUT:250:after,MQSTAT:3:before,MQGET:300:before"
     bridge = remote(env={"MQI_STANDIN_CUT": cuts, "MQI_STANDIN_CUT_FILE": str(tmp_path / "cuts")}).start()
@@ -180,7 +180,7 @@ def test_retained_publication_cleared_over_a_cut(remote: Callable[..., RemoteBri
 def test_queue_manager_is_killed_under_load(
     remote: Callable[..., RemoteBridgeProcess], qos: int, count: int, marks: tuple[int, ...]
 ) -> None:
-    """Several times, and started again on the same data."""
+    """Several times, and restarted on the same data."""
     bridge = remote().start()
     traffic = Traffic(bridge, qos, count)
     for mark in marks:
@@ -193,10 +193,10 @@ def test_queue_manager_is_killed_under_load(
 
 
 @pytest.mark.parametrize("delay_us", [0, pytest.param(2_000, marks=pytest.mark.slow)])
-def test_queue_manager_hangs_under_load(remote: Callable[..., RemoteBridgeProcess], delay_us: int) -> None:
-    """It answers again, or is killed then: units of work that have ended wait for earlier ones of their session.
+def test_the_queue_manager_hangs_under_load(remote: Callable[..., RemoteBridgeProcess], delay_us: int) -> None:
+    """It continues, or is killed: finished units of work wait for earlier ones of their session.
 
-    With the delay, all removers are at work.
+    With the delay, all removers are in use.
     """
     bridge = remote(settings="  removers: 3\n", env={"MQI_STANDIN_DELAY_US": str(delay_us)}).start()
     manager, traffic = bridge.queue_manager, Traffic(bridge, 2)
@@ -214,10 +214,12 @@ def test_queue_manager_hangs_under_load(remote: Callable[..., RemoteBridgeProces
     assert bridge.stop() == 0
 
 
-def test_publishers_are_not_read_while_the_queue_manager_is_away(remote: Callable[..., RemoteBridgeProcess]) -> None:
-    """No acknowledgement, bounded memory: the socket of a client is not read beyond pending_publication_bytes.
+def test_the_bridge_stops_reading_from_publishers_while_the_queue_manager_is_unreachable(
+    remote: Callable[..., RemoteBridgeProcess],
+) -> None:
+    """No acknowledgement, limited memory: the socket of a client is not read beyond pending_publication_bytes.
 
-    SIGTERM with publications under way ends the bridge within shutdown_timeout and a little.
+    SIGTERM during publications ends the bridge shortly after shutdown_timeout.
     """
     bridge = remote(config="limits: {pending_publication_bytes: 500 KiB, shutdown_timeout: 1 s}\n").start()
     assert bridge.process is not None
@@ -250,7 +252,7 @@ def _publish(number: int, payload: bytes) -> bytes:
     return encode(Publish("t", payload, 1, False, False, number + 100))
 
 
-def test_sigterm_before_the_queue_manager_was_ever_there(remote: Callable[..., RemoteBridgeProcess]) -> None:
+def test_sigterm_before_the_first_connection_to_the_queue_manager(remote: Callable[..., RemoteBridgeProcess]) -> None:
     bridge = remote()
     assert bridge.config is not None
     with LineProcess([MQBRIDGE, "run", bridge.config], env=bridge.env) as waiting:
@@ -264,7 +266,7 @@ def test_sigterm_before_the_queue_manager_was_ever_there(remote: Callable[..., R
 def test_a_missing_object_of_the_queue_manager(remote: Callable[..., RemoteBridgeProcess]) -> None:
     """Exit status 1, an error that names the object, and the MQSC that creates it.
 
-    tests/unit/mq/ibm/test_requirements_check.py looks at the others.
+    tests/unit/mq/ibm/test_requirements_check.py checks the others.
     """
     bridge = remote()
     bridge.queue_manager.start()

@@ -1,4 +1,4 @@
-"""Acceptance 4: 1,000 idle clients connected at once; a client that never reads, or is hostile, does not slow another."""
+"""1,000 idle clients at once. Clients that never read, or are hostile, do not slow others."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from bridge.mqtt.writer import encode
 from tests.helpers.bridge_process import BridgeProcess
 from tests.helpers.raw_client import ConnectionClosed, RawClient
 
-# Slow clients are held up in the bridge, whatever the queue manager.
+# The bridge limits slow clients independently of the queue manager.
 pytestmark = pytest.mark.queue_managers("embedded", slow="ibmmq")
 
 IDLE_CLIENTS = 1_000
@@ -36,7 +36,7 @@ def bridge(bridge_of_the_file: BridgeProcess) -> BridgeProcess:
 
 @pytest.fixture
 def open_files() -> Iterator[None]:
-    """Room for the sockets of 1,000 clients in this process and in the bridge, which inherits the limit."""
+    """Raise the limit of open files for 1,000 clients in this process and in the bridge, which inherits it."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft < 4096:
         resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 4096), hard))
@@ -46,7 +46,7 @@ def open_files() -> Iterator[None]:
 
 @pytest.mark.queue_managers("embedded", slow="ibmmq")
 def test_thousand_idle_clients(open_files: None, new_bridge: Callable[..., BridgeProcess]) -> None:
-    """They are connected at the same time, answered when they ping, reached by a publication, and gone without trace."""
+    """They are connected at the same time, answered when they ping, receive a publication, and disconnect without a trace."""
     bridge = new_bridge(arguments=["--log-level", "warning"]).start()
     with contextlib.ExitStack() as stack:
         clients = [
@@ -83,10 +83,10 @@ PAYLOAD = b"x" * 16_384
 
 @pytest.mark.parametrize("slow_qos", [0, 1, pytest.param(2, marks=pytest.mark.slow)])
 def test_a_client_that_never_reads_does_not_slow_another(bridge: BridgeProcess, slow_qos: int) -> None:
-    """16 MB pass by a client that does not read at all: far more than sockets and `pending_bytes` hold.
+    """16 MB are sent to others while a client does not read: far more than sockets and `pending_bytes` contain.
 
-    The other gets everything. The slow one gets all of QoS 1 and 2 when it reads at last; of QoS 0, as at most once
-    allows, what it was not too slow for.
+    The other client gets everything. The slow one gets all messages of QoS 1 and 2 when it reads, and those of QoS 0 that
+    were not dropped.
     """
     with (
         RawClient(bridge.port, "slow", receive_buffer=4_096) as slow,
@@ -108,7 +108,7 @@ def test_a_client_that_never_reads_does_not_slow_another(bridge: BridgeProcess, 
         assert not flood.is_alive()
         fast.ping()
 
-        # Now it wakes up.
+        # Now it starts to read.
         sender.publish("flood", b"last", 1)
         late: list[Any] = []
         if slow_qos:
@@ -116,7 +116,7 @@ def test_a_client_that_never_reads_does_not_slow_another(bridge: BridgeProcess, 
                 late.append(slow.take().payload)
             assert late == [*received, b"last"]
         else:
-            # QoS 0 published while it was blocked is dropped, so a new one is sent until one of them comes through.
+            # QoS 0 messages published while it was blocked are dropped, so new ones are sent until one arrives.
             while not late or late[-1] != b"awake":
                 sender.publish("flood", b"awake", 0)
                 late += drained(slow)
@@ -131,7 +131,7 @@ def number(n: int) -> bytes:
 
 
 def drained(client: RawClient) -> list[bytes]:
-    """Payloads of the messages received up to the answer to a ping, read in small steps."""
+    """Return the payloads of the messages received up to the answer to a ping, read in small steps."""
     client.send(Pingreq())
     payloads = []
     while type(packet := client.receive()) is Publish:
@@ -141,7 +141,7 @@ def drained(client: RawClient) -> list[bytes]:
 
 
 def publish_all(sender: RawClient, window: int = 50) -> None:
-    """Publish all with QoS 1, some at a time."""
+    """Publish all with QoS 1, several at a time."""
     waiting = 0
     for n in range(COUNT):
         sender.send(Publish("flood", number(n), 1, False, False, n % 60_000 + 1))
@@ -157,7 +157,7 @@ def publish_all(sender: RawClient, window: int = 50) -> None:
 @pytest.mark.slow
 @pytest.mark.queue_managers("embedded")
 def test_a_client_that_publishes_without_reading_its_acknowledgements(bridge: BridgeProcess) -> None:
-    """It is not read from any more when its acknowledgements pile up; another client does not notice."""
+    """The bridge stops reading from it when too many acknowledgements are unread. Another client is not affected."""
     with RawClient(bridge.port, "rude", receive_buffer=4_096) as rude, RawClient.connected(bridge.port, "good") as good:
         rude.connect()
         good.subscribe(("good", 2))
@@ -176,8 +176,8 @@ def test_a_client_that_publishes_without_reading_its_acknowledgements(bridge: Br
             assert good.take().payload == b"%d" % n
 
 
-def test_half_a_packet_and_silence_cost_nothing(bridge: BridgeProcess) -> None:
-    """Connections that never become clients are closed after `connect_timeout`; others go on meanwhile."""
+def test_incomplete_packets_and_silence_have_no_effect(bridge: BridgeProcess) -> None:
+    """Connections without CONNECT are closed after `connect_timeout`. Others continue meanwhile."""
     port = bridge.ports["BRIEF"]
     with contextlib.ExitStack() as stack:
         good = stack.enter_context(RawClient.connected(port, "good"))
@@ -189,7 +189,7 @@ def test_half_a_packet_and_silence_cost_nothing(bridge: BridgeProcess) -> None:
         for client in silent:
             client.expect_closed()
         good.ping()
-        # max_packet_size: refused as soon as its length is read
+        # max_packet_size: rejected as soon as its length is read
         bad = stack.enter_context(RawClient.connected(port, "bad"))
         bad.send_bytes(b"\x30\x81\x08")
         bad.expect_closed()
@@ -200,7 +200,7 @@ def test_max_clients(bridge: BridgeProcess) -> None:
     port = bridge.ports["TWO"]
     with RawClient.connected(port, "one") as one, RawClient.connected(port, "two"):
         with RawClient(port, "three") as three:
-            # CONNACK 3 may come before CONNECT is read, or the connection be reset before the answer is.
+            # CONNACK 3 may arrive before CONNECT is read, or the connection may be reset before.
             with contextlib.suppress(ConnectionClosed, socket.error):
                 assert three.connect() == Connack(3)
             with contextlib.suppress(ConnectionClosed, socket.error):
@@ -211,7 +211,7 @@ def test_max_clients(bridge: BridgeProcess) -> None:
 
 
 def retain_all(sender: RawClient, prefix: str, count: int, size: int) -> None:
-    """Publish retained messages with QoS 1, some at a time."""
+    """Publish retained messages with QoS 1, several at a time."""
     waiting = 0
     for n in range(count):
         sender.send(Publish(f"{prefix}/{n}", b"%08d" % n + bytes(size), 1, True, False, n % 60_000 + 1))
@@ -235,7 +235,7 @@ def retain_all(sender: RawClient, prefix: str, count: int, size: int) -> None:
 def test_all_retained_messages_reach_a_client_that_reads_slowly(
     bridge: BridgeProcess, unique: str, count: int, size: int, pause: float, rate: int
 ) -> None:
-    """With QoS 0. The last state of a topic arrives, although it changed while the client did not read."""
+    """With QoS 0. The last state of a topic arrives, even if it changed while the client did not read."""
     with (
         RawClient.connected(bridge.port, f"s-{unique}"[:23], receive_buffer=4_096) as slow,
         RawClient.connected(bridge.port, f"f-{unique}"[:23]) as fast,

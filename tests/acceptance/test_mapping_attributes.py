@@ -1,8 +1,8 @@
-"""Every attribute, filter and payload type of mappings, in each direction, through a running bridge.
+"""All attributes, filters and payload types of mappings, in each direction, through a running bridge.
 
-tests/unit/mapping tests every case of the rules. Here one message of each goes all the way. Each row is a
-mapping of its own, with a broker; all of them are one configuration. test_mapping_examples.py has mappings of the bridge's
-own clients.
+tests/unit/mapping tests all cases of the rules. Here, one message of each passes through the bridge. Each row is a separate
+mapping with a broker, and all of them are one configuration. test_mapping_examples.py has mappings of the bridge's own
+clients.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.queue_managers("embedded")
 
 
 class ToMq(NamedTuple):
-    """A publication, the mapping that takes it, and what of the message is looked at: path -> value."""
+    """A publication, its mapping, and the compared parts of the message: path -> value."""
 
     name: str
     mapping: dict[str, Any]
@@ -32,7 +32,7 @@ class ToMq(NamedTuple):
     qos: int = 1
     retain: bool = False
     mqtt5: dict[str, Any] | None = None
-    #: published before it, and not taken: (payload, qos, retain, MQTT 5 properties)
+    #: published before it, and not accepted: (payload, qos, retain, MQTT 5 properties)
     passed_by: tuple[bytes, int, bool, dict[str, Any]] | None = None
 
 
@@ -107,7 +107,7 @@ TO_MQ = [
          "body": '{"t":21.50,"f":70.7,"of":"a/transform"}'.encode("cp500")}, b'{"t":21.50,"debug":{"x":1}}'),
 ]  # fmt: skip
 
-#: Mappings whose destination is a template of captures, or another queue manager's.
+#: Mappings whose destination is a template of captures, or at another queue manager.
 PLACES: dict[str, dict[str, Any]] = {
     "captures": {"from": {"mqtt": "c/{one}/+/{rest...}"}, "to": {"queue": "R.{one|upper}.{rest|mqname}"}},
     "own-queue-manager": {"from": {"mqtt": "m/{one}"}, "to": {"queue": "R.X.a.b", "queue_manager": "MQB1"}},
@@ -126,14 +126,14 @@ REFUSED: list[tuple[str, dict[str, Any], bytes, int, str]] = [
 
 
 class ToMqtt(NamedTuple):
-    """A message by options of `mqbridge mq put`, the mapping that takes it, and what of the publication is looked at."""
+    """A message by options of `mqbridge mq put`, its mapping, and the compared parts of the publication."""
 
     name: str
     mapping: dict[str, Any]
     options: tuple[str, ...]
     expected: dict[str, Any]
     body: bytes = b"21.5"
-    #: put before it, and not taken
+    #: put before it, and not accepted
     passed_by: tuple[str, ...] | None = None
 
 
@@ -239,7 +239,7 @@ def publications(rows: list[ToMq]) -> Iterator[tuple[str, bytes, int, bool, Prop
 
 @pytest.fixture(scope="module")
 def from_broker(site: MappingSite) -> dict[str, list[Any]]:
-    """The messages of the queue, one of each row at least, by topic."""
+    """Return the messages of the queue, at least one of each row, by topic."""
     publish_all(site.broker.port, publications(TO_MQ))
     site.bridge.wait_for_depth("IN", len(TO_MQ))
     found: dict[str, list[Any]] = {}
@@ -259,7 +259,7 @@ def test_from_a_broker_to_mq(from_broker: dict[str, list[Any]], row: ToMq) -> No
 
 
 def value(message: Any, path: str, wanted: Any) -> Any:
-    """What stands there; a range that it is in is what is wanted."""
+    """Return the value. If it is in the expected range, return the range."""
     head, dot, rest = path.partition(".")
     if head == "body":
         body = message["body"]
@@ -269,7 +269,7 @@ def value(message: Any, path: str, wanted: Any) -> Any:
     return wanted if isinstance(wanted, range) and found in wanted else found
 
 
-def test_places_to_put_to(site: MappingSite) -> None:
+def test_destinations(site: MappingSite) -> None:
     publish_all(site.broker.port, [("c/x/y/a/b", b"captured", 1, False, mqtt5()), ("m/n", b"named", 1, False, mqtt5())])
     assert {site.get("R.X.a.b")["body"] for _ in PLACES} == {"captured", "named"}
 

@@ -1,4 +1,4 @@
-"""Mappings that read topics and whose destination accepts nothing: publications wait up to a limit, and none is lost."""
+"""Mappings that read topics and whose destination rejects messages: publications wait up to a limit, and none is lost."""
 
 from __future__ import annotations
 
@@ -69,14 +69,14 @@ def test_a_fast_publisher_is_rejected_and_others_are_not(bridge: BridgeProcess) 
         RawClient.connected(bridge.port, "screen") as screen,
     ):
         screen.subscribe(("orders/#", 0))
-        # Messages that the mapping has taken, and will back out, do not count.
+        # Messages that the mapping has got, and will back out, do not count.
         accepted = publish_until_rejected(fast)
         assert accepted > 20
         assert publish(slow, 3) == 3 * [ReasonCode.SUCCESS]
         accepted += 3
         for _ in range(accepted):
             screen.take()
-        # A subscriber gets publications with QoS 0 that do not reach the mapping.
+        # A subscriber gets QoS 0 publications that do not reach the mapping.
         publish(fast, 1, qos=0)
         assert screen.take().topic == "orders/1"
         until(lambda: "limit mapping_backlog" in problems(bridge), lambda: str(problems(bridge)))

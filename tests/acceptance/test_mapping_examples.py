@@ -1,23 +1,26 @@
-"""The shipped examples, mappings/*.yaml, as they are: run by the bridge against a real Mosquitto, with clients and MQ
-applications as in the header of each file, and looked at byte by byte.
+"""Tests of the shipped examples, mappings/*.yaml: the commands in their headers and in docs/how-to/mapping-examples.md.
 
-All of them run in one bridge, as `mappings: [mappings/]` has them; only the broker's address is another.
+All examples run in one bridge (`mappings: [mappings/]`) with a real mosquitto. Only the address of the broker is replaced.
+Further tests compare the converted messages byte by byte.
 """
 
 from __future__ import annotations
 
 import base64
+import itertools
 import json
 import os
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator, Mapping
+import sys
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 
+from tests.helpers.documented_commands import ROOT, Block, Command, blocks
 from tests.helpers.forked_process import MQBRIDGE
 from tests.helpers.mapping_site import DLQ, MappingSite, folders, hops
 from tests.helpers.mosquitto import Subscriber, publish
@@ -27,78 +30,68 @@ from tests.helpers.patience import PATIENCE
 # Other tests of mappings run on IBM MQ, and the contract suite covers the calls that these need.
 pytestmark = pytest.mark.queue_managers("embedded")
 
-SHIPPED = Path(__file__).resolve().parents[2] / "mappings"
-EXAMPLES = sorted(file.stem for file in SHIPPED.glob("*.yaml") if file.stem != "standard")
-
-
+SHIPPED = ROOT / "mappings"
+EXAMPLES = sorted(file.stem for file in SHIPPED.glob("*.yaml"))
+PAGE = ROOT / "docs" / "how-to" / "mapping-examples.md"
 HOST = "broker.example.com"
-_MARK = "--- ended with "
+_MARK = "--- exit status "
 
 
-class Step(NamedTuple):
-    """A command and what it prints."""
+def header(example: str) -> list[str]:
+    """Return the comment lines at the beginning of an example."""
+    lines = (SHIPPED / f"{example}.yaml").read_text(encoding="utf-8").splitlines()
+    return [line.removeprefix("#") for line in itertools.takewhile(lambda line: line.startswith("#"), lines)]
 
-    command: str
-    printed: tuple[str, ...]
+
+def section(example: str) -> list[Block]:
+    """Return the blocks of an example on the page."""
+    headings = re.findall(r"^## .*\n\n.*?\(\.\./\.\./mappings/(\w+)\.yaml\)", PAGE.read_text(encoding="utf-8"), re.M)
+    assert sorted(headings) == EXAMPLES
+    starts = [number for number, line in enumerate(PAGE.read_text(encoding="utf-8").splitlines()) if line[:3] == "## "]
+    start, end = [*starts, sys.maxsize][headings.index(example) :][:2]
+    return [block for block in blocks(PAGE) if start < block.line < end]
 
 
-class Transcript:
-    """The header of a shipped mapping file: the MQSC that it needs, and commands with what they print.
+def mqsc_of(example: str) -> list[str]:
+    """Return the MQSC commands that an example needs."""
+    lines = [line for block in section(example) if block.language == "text" for line in block.text.splitlines()]
+    return [line for line in lines if line.startswith("DEFINE ")]
 
-    `DEFINE …` is MQSC, `$ command` a line for the shell, and what follows until the next one (or an empty line) is what it
-    prints; `…` stands for anything, alone in a line for any lines.
+
+def run(
+    commands: Sequence[Command], directory: Path, *, broker: int, bridge: int, env: Mapping[str, str]
+) -> list[tuple[Command, str, int]]:
+    """Run all commands in one shell. Return each with its output and exit status.
+
+    `broker` is the port of the broker that the page calls broker.example.com, and `bridge` the port of the bridge.
     """
-
-    def __init__(self, file: Path) -> None:
-        self.mqsc: list[str] = []
-        self.steps: list[Step] = []
-        before = ""
-        for line in file.read_text(encoding="utf-8").splitlines():
-            if not line.startswith("##"):
-                break
-            said = line.removeprefix("##   ") if line.startswith("##   ") else ""
-            if said.startswith("DEFINE "):
-                self.mqsc.append(said)
-            elif said.startswith("$ "):
-                self.steps.append(Step(said[2:], ()))
-            elif said and before:
-                self.steps[-1] = Step(self.steps[-1].command, (*self.steps[-1].printed, said))
-            before = said if said.startswith("$ ") or before else ""
-            before = before if said else ""
-
-    def run(self, directory: Path, *, broker: int, bridge: int, env: Mapping[str, str]) -> list[tuple[Step, str, int]]:
-        """Run all commands in one shell: each with what it printed, and its exit status.
-
-        `broker` and `bridge` are ports on this machine, of the broker that the file calls broker.example.com, and of the
-        bridge, which is at MQTT's own port else.
-        """
-        lines = [f"export PATH={MQBRIDGE.parent}:$PATH", "exec 2>&1"]
-        for step in self.steps:
-            lines += [_reaching(step.command, broker, bridge), f"echo '{_MARK}'$?"]
-        done = subprocess.run(
-            ["bash"],
-            input="\n".join(lines),
-            capture_output=True,
-            text=True,
-            cwd=directory,
-            timeout=PATIENCE * 4,
-            env={**os.environ, **env},
-        )
-        said = re.split(rf"^{_MARK}(\d+)\n", done.stdout, flags=re.MULTILINE)
-        assert len(said) == 2 * len(self.steps) + 1, f"the shell ended early: {done.stdout}{done.stderr}"
-        return [(step, said[2 * number], int(said[2 * number + 1])) for number, step in enumerate(self.steps)]
+    lines = [f"export PATH={MQBRIDGE.parent}:$PATH", "exec 2>&1"]
+    for command in commands:
+        lines += [_with_ports(command.text, broker, bridge), f"echo '{_MARK}'$?"]
+    completed = subprocess.run(
+        ["bash"],
+        input="\n".join(lines),
+        capture_output=True,
+        text=True,
+        cwd=directory,
+        timeout=PATIENCE * 4,
+        env={**os.environ, **env},
+    )
+    output = re.split(rf"^{_MARK}(\d+)\n", completed.stdout, flags=re.MULTILINE)
+    assert len(output) == 2 * len(commands) + 1, f"the shell ended early: {completed.stdout}{completed.stderr}"
+    return [(command, output[2 * index], int(output[2 * index + 1])) for index, command in enumerate(commands)]
 
 
-def matches(printed: tuple[str, ...], output: str) -> bool:
-    """Whether output is what a transcript says."""
+def matches(expected: Sequence[str], output: str) -> bool:
+    """Return whether output matches the lines of the page. `…` stands for any text, alone in a line for any lines."""
     expression = ""
-    for line in printed:
+    for line in expected:
         expression += "(?:.*\n)*?" if line == "…" else ".*".join(map(re.escape, line.split("…"))) + "\n"
     return re.fullmatch(expression, output) is not None
 
 
-def _reaching(command: str, broker: int, bridge: int) -> str:
-    """A command that finds both on this machine."""
+def _with_ports(command: str, broker: int, bridge: int) -> str:
+    """Return a command with the addresses of broker and bridge on this machine."""
     at_broker = command.replace(f"-h {HOST}", f"-h 127.0.0.1 -p {broker}")
     return at_broker if at_broker != command else re.sub(r"\b(mosquitto_(?:pub|sub|rr)) ", rf"\1 -p {bridge} ", command)
 
@@ -117,24 +110,37 @@ def site(queue_manager: str, tmp_path_factory: pytest.TempPathFactory) -> Iterat
             shutil.copy(file, directory / "mappings")
         return {"mappings": ["mappings/"]}
 
-    mqsc = [line for name in EXAMPLES for line in Transcript(SHIPPED / f"{name}.yaml").mqsc]
+    mqsc = [line for name in EXAMPLES for line in mqsc_of(name)]
     with MappingSite(directory, queue_manager, config, mqsc) as site:
         yield site
 
 
+def environment(site: MappingSite) -> Mapping[str, str]:
+    return {"MQBRIDGE_DATA_DIR": str(site.bridge.data_directory), "LC_ALL": "C.UTF-8"}
+
+
 @pytest.mark.parametrize("example", EXAMPLES)
-def test_the_header_of_an_example_describes_its_effect(site: MappingSite, example: str) -> None:
-    env = {"MQBRIDGE_DATA_DIR": str(site.bridge.data_directory), "LC_ALL": "C.UTF-8"}
-    transcript = Transcript(SHIPPED / f"{example}.yaml")
-    assert any("mqbridge check" in step.command for step in transcript.steps)
-    assert any("mqbridge try" in step.command for step in transcript.steps)
-    for step, output, _ in transcript.run(site.directory, broker=site.broker.port, bridge=site.bridge.port, env=env):
-        assert matches(step.printed, output), f"{step.command}\nprinted {output}\nand not {step.printed}"
+def test_commands_in_the_header_of_an_example_succeed(site: MappingSite, example: str) -> None:
+    lines = header(example)
+    commands = [Command(line.strip()) for line in lines if line.startswith("   mqbridge ")]
+    assert len(lines) <= 10 and len(commands) == 3
+    for command, output, status in run(commands, site.directory, broker=0, bridge=0, env=environment(site)):
+        assert status == 0, f"{command.text}\nprinted {output}"
+
+
+@pytest.mark.parametrize("example", EXAMPLES)
+def test_commands_of_the_page_print_the_output_that_it_shows(site: MappingSite, example: str) -> None:
+    commands = [command for block in section(example) if block.language == "console" for command in block.commands()]
+    assert any("mqbridge check" in command.text for command in commands)
+    assert any("mqbridge try" in command.text for command in commands)
+    ports = {"broker": site.broker.port, "bridge": site.bridge.port}
+    for command, output, _ in run(commands, site.directory, **ports, env=environment(site)):
+        assert matches(command.output, output), f"{command.text}\nprinted {output}\nexpected {command.output}"
 
 
 @pytest.mark.queue_managers("embedded", "ibmmq")
 def test_telemetry(site: MappingSite) -> None:
-    """A reading at the broker, byte by byte as the application gets it."""
+    """Compare all parts of the message that an application gets from a reading at the broker."""
     reading = '{"value":  21.5, "unit": "°C"}'
     site.publish("plant/line2/oven/temp", reading, "-D", "publish", "user-property", "site-id", "north")
     message = site.get("PLANT.LINE2")
@@ -153,7 +159,7 @@ def test_telemetry(site: MappingSite) -> None:
     (header,) = message["rfh2"]
     assert (header["Format"], header["CodedCharSetId"]) == ("MQSTR", 1208)
     found = folders(message)
-    # MQTT tells no subscriber who publishes: the client identifier is that of the link.
+    # MQTT subscribers do not learn the publisher, so the client identifier is that of the link.
     assert found.pop("mqtt").keys() == {"clientId", "qos", "msgid"}
     assert hops(found.pop("mqbridge")["hops"]) == "MQB1/telemetry"
     assert found == {
@@ -176,7 +182,7 @@ def test_alarms_come_first_and_expire(site: MappingSite) -> None:
     ("topic", "payload", "reason"),
     [("plant/line1/oven", "hot", 2110), ("plant/line 1/oven", '{"value": 1}', 2152)],
 )
-def test_readings_that_go_nowhere(site: MappingSite, topic: str, payload: str, reason: int) -> None:
+def test_readings_without_a_destination(site: MappingSite, topic: str, payload: str, reason: int) -> None:
     site.publish(topic, payload)
     message = site.get(DLQ)
     letter = message["dlh"]
@@ -205,7 +211,7 @@ def test_orders_to_the_device_that_the_message_names(site: MappingSite) -> None:
         assert (message["topic"], message["payload"]) == ("orders/d7", '{"order":{"id":9007199254740993}}')
 
 
-def test_commands_of_every_persistence(site: MappingSite) -> None:
+def test_commands_with_each_persistence(site: MappingSite) -> None:
     with Subscriber(site.bridge.port, "commands/#", qos=2) as devices:
         for arguments in ((), ("--persistent",)):
             body = "schließe Ventil 2".encode("cp500")
@@ -244,7 +250,7 @@ def test_prices(site: MappingSite) -> None:
 @pytest.mark.queue_managers("embedded", "ibmmq")
 def test_status_is_retained_on_both_sides_without_a_loop(site: MappingSite) -> None:
     with PahoSubscriber(site.broker.port, "status/#") as broker, Subscriber(site.bridge.port, "status/#", qos=1) as own:
-        # what is there already comes first
+        # existing retained messages come first
         site.publish("status/first", "at the broker", "-r")
         site.bridge.mq("pub", "status/second", "in MQ", "--retain")
         site.bridge.mq("pub", "status/last", "end", "--retain")
@@ -263,8 +269,10 @@ def test_status_is_retained_on_both_sides_without_a_loop(site: MappingSite) -> N
 
 
 @pytest.mark.queue_managers("embedded", "ibmmq")
-def test_an_mqtt_5_client_is_answered_by_an_application_that_knows_nothing_of_mqtt(site: MappingSite) -> None:
-    """By either convention: the CorrelId of the answer is the MsgId of the request. Each client gets its own answers."""
+def test_an_mqtt_5_client_is_answered_by_an_application_that_does_not_know_mqtt(site: MappingSite) -> None:
+    """With both conventions: the CorrelId of the answer is the MsgId or the CorrelId of the request. Each client gets its own
+    answers.
+    """
     with PahoSubscriber(site.broker.port, "clients/+/answers") as clients:
         for client, data in (("one", "7"), ("two", "7"), ("three", "x" * 30)):
             response = ("-D", "publish", "response-topic", f"clients/{client}/answers")
@@ -273,7 +281,7 @@ def test_an_mqtt_5_client_is_answered_by_an_application_that_knows_nothing_of_mq
         for request in requests:
             md = request["md"]
             assert (md["MsgType"], md["ReplyToQ"], md["ReplyToQMgr"], md["Report"]) == (1, "MQTT.ANSWERS", "MQB1", 0)
-            # Whoever answers copies the one or the other.
+            # Applications copy either of them.
             assert md["CorrelId"] == md["MsgId"]
             assert 1100 < md["Expiry"] <= 1200
         for request in reversed(requests):
@@ -286,7 +294,7 @@ def test_an_mqtt_5_client_is_answered_by_an_application_that_knows_nothing_of_mq
     }
     assert not any(hasattr(one.properties, "ResponseTopic") for one in answers)
     site.bridge.wait_for_depth("MQTT.REQUESTS", 0)
-    # An answer that nobody waits for
+    # An answer without a request
     site.bridge.mq("put", "MQTT.ANSWERS", "late", "--correl-id", requests[0]["md"]["MsgId"])
     letter = site.get(DLQ)
     assert (letter["dlh"]["Reason"], letter["dlh"]["PutApplName"], letter["body"]) == (2471, "answers", "late")
@@ -312,7 +320,7 @@ def test_a_client_of_the_bridge_is_answered(site: MappingSite, copied: str) -> N
 
 @pytest.mark.queue_managers("embedded", "ibmmq")
 @pytest.mark.parametrize(("ccsid", "codec"), [(500, "cp500"), (1140, "cp1140"), (37, "cp037"), (1208, "utf-8")])
-def test_text_of_every_code_page(site: MappingSite, ccsid: int, codec: str) -> None:
+def test_text_in_several_code_pages(site: MappingSite, ccsid: int, codec: str) -> None:
     document = '{"article": "Schöße ½", "left": 7}'
     with Subscriber(site.bridge.port, "stock/#", "notices", qos=1) as display:
         site.bridge.mq(

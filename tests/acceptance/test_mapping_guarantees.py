@@ -1,8 +1,8 @@
-"""Mappings between a bridge and a mosquitto under load, while one or the other is killed, stopped and started again.
+"""Mappings between a bridge and a mosquitto under load, while both are killed, stopped and restarted.
 
-Numbered messages go both ways with each guarantee, in one run. Exactly once means that each is there once, and in order;
-at least once that none is missing; at most once that none is there twice. Publishers and subscribers keep their side of
-QoS 2 over lost connections, so that whatever is missing or doubled is the bridge's doing.
+Numbered messages are sent in both directions with each guarantee, in one run. Exactly-once means that each message arrives
+once, and in order, at-least-once that none is missing, at-most-once that none is duplicated. Publishers and subscribers
+complete their exchanges of QoS 2 over lost connections, so the bridge is responsible for missing and duplicated messages.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ from tests.helpers.raw_client import RawClient
 from tests.helpers.remote_bridge import RemoteBridgeProcess
 
 GUARANTEES = ("at-most-once", "at-least-once", "exactly-once")
-#: Mappings are named after their direction and the QoS that goes with their guarantee.
+#: Mappings are named after their direction and the QoS of their guarantee.
 QUEUES = ["local", *(f"{direction}{qos}" for direction in ("in", "out") for qos in range(3))]
 DEAD_LETTERS = "SYSTEM.DEAD.LETTER.QUEUE"
 
 
 def config_of(port: int) -> str:
-    """A mapping for each direction and guarantee; units of work are small, so that there are many to be cut."""
+    """Return a mapping for each direction and guarantee. Units of work are small, so that many can be interrupted."""
     lines = [f"links: {{broker: {{host: 127.0.0.1, port: {port}, in_flight: 100}}}}", "mappings:"]
     for qos, guarantee in enumerate(GUARANTEES):
         rest = f"guarantee: {guarantee}, batch: {{messages: 20}}"
-        # Persistent also with QoS 0: what is missing then is not missing because a queue manager was killed.
+        # Persistent also with QoS 0, so that the death of a queue manager does not explain missing messages.
         kept = "attributes: {persistence: persistent}"
         lines.append(f'  in{qos}: {{from: {{mqtt: "in/#", link: broker}}, to: {{queue: in{qos}}}, {kept}, {rest}}}')
         lines.append(f'  out{qos}: {{from: {{queue: out{qos}}}, to: {{mqtt: "out/{qos}", link: broker}}, {rest}}}')
@@ -61,8 +61,8 @@ def mosquitto(tmp_path: Path) -> Iterator[Mosquitto]:
     process.stop()
 
 
-def test_mosquitto_repeats_what_it_has_released(mosquitto: Mosquitto) -> None:
-    """It does if a connection ends after CONNECT, before the PUBREL is written again. No bridge takes part."""
+def test_mosquitto_repeats_released_publications(mosquitto: Mosquitto) -> None:
+    """This happens if a connection ends after CONNECT, before PUBREL is written again. No bridge is involved."""
     with RawClient.connected(mosquitto.port, "subscriber", clean=False) as client:
         client.subscribe(("t", 2))
         publish(mosquitto.port, "t", "21.5", qos=2)
@@ -83,7 +83,7 @@ def test_mosquitto_repeats_what_it_has_released(mosquitto: Mosquitto) -> None:
 
 
 class PacedPublisher(Publisher):
-    """Publishes as many as it may by now, so that there is something under way at each fault."""
+    """Publish as many messages as allowed, so that some are in flight at each fault."""
 
     def __init__(self, client_id: str, topics: list[str], total: int, **options: int) -> None:
         self.allowed, self.total = 0, total
@@ -107,7 +107,7 @@ def connected(bridge: BridgeProcess) -> RemoteConnection:
 
 
 def put(bridge: BridgeProcess, queues: Sequence[str], numbers: range) -> None:
-    """Numbered persistent messages, the same to each queue."""
+    """Numbered persistent messages, the same for each queue."""
     application = connected(bridge)
     for queue in queues:
         handle = application.open(MQOD(ObjectName=queue), cmqc.MQOO_OUTPUT)
@@ -119,7 +119,7 @@ def put(bridge: BridgeProcess, queues: Sequence[str], numbers: range) -> None:
 
 
 def on_queue(bridge: BridgeProcess, queue: str) -> list[tuple[str, int]]:
-    """Topic and number of each message that a mapping has put, in order."""
+    """Return topic and number of each message that a mapping has put, in order."""
     application = connected(bridge)
     handle = application.open(MQOD(ObjectName=queue), cmqc.MQOO_BROWSE)
     found = []
@@ -135,7 +135,7 @@ def on_queue(bridge: BridgeProcess, queue: str) -> list[tuple[str, int]]:
 
 
 def verify(what: str, qos: int, received: list[tuple[str, int]], count: int) -> None:
-    """What the guarantee that goes with this QoS promises."""
+    """Check the guarantee that belongs to this QoS."""
     numbers = {number for _, number in received}
     print(f"{what}: {len(numbers)} of {count}, {len(repeated(received))} of them again")
     if qos:
@@ -148,7 +148,7 @@ def verify(what: str, qos: int, received: list[tuple[str, int]], count: int) -> 
 
 
 def faults_of(bridge: BridgeProcess, mosquitto: Mosquitto) -> list[Callable[[], object]]:
-    """What happens in the course of a run, in this order."""
+    """Cause the faults of a run, in this order."""
 
     def kill() -> None:
         bridge.kill()
@@ -168,7 +168,7 @@ def faults_of(bridge: BridgeProcess, mosquitto: Mosquitto) -> list[Callable[[], 
 
     def pause_queue_manager() -> None:
         manager.pause()
-        # Verbs are under way meanwhile, and so is the bridge's end.
+        # Verbs are in progress when the bridge ends.
         threading.Timer(0.5, manager.resume).start()
         kill()
 
@@ -184,7 +184,7 @@ def test_guarantees_under_load(
 ) -> None:
     bridge = new_bridge(config=config_of(mosquitto.port)).start()
     bridge.mqsc("\n".join(f"DEFINE QLOCAL('{queue}') MAXDEPTH(999999)" for queue in QUEUES))
-    # The mappings have subscribed at mosquitto before anything is published.
+    # The mappings have subscribed at mosquitto before the first publication.
     until_at_last(lambda: bridge.log.count("connected to") >= 6, lambda: bridge.log)
 
     topics = [f"in/{number}" for number in range(4)]
@@ -218,7 +218,7 @@ def test_guarantees_under_load(
             share = range(count * number // (len(faults) + 1), count * (number + 1) // (len(faults) + 1))
             put(bridge, [queue for queue in QUEUES if queue.startswith("out")], share)
             publisher.allowed = local.allowed = share.stop
-            # Some of each way, of which each has its share, is through.
+            # Some messages of each direction have arrived.
             mark = 4 * share.start + len(share)
             until_at_last(lambda mark=mark: progress() >= mark, progress)  # type: ignore[misc]
             fault()
@@ -236,7 +236,7 @@ def test_guarantees_under_load(
         return dict(queues)
 
     until_at_last(lambda: all(depth >= count for queue, depth in depths().items() if queue != "in0"), depths)
-    # What may still come twice has come once the mappings are through with the broker, and end in order.
+    # All duplicates have arrived when the mappings have completed their exchanges and end in order.
     assert bridge.restart().running
     for queue in queues:
         found = on_queue(bridge, queue)

@@ -1,4 +1,4 @@
-"""Links to several brokers at once, one of which asks for TLS, a certificate, a user and a password."""
+"""Links to several brokers at once, one of which requires TLS, a certificate, a user and a password."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def test_from_broker_to_broker(tmp_path: Path, brokers: dict[str, Mosquitto], ce
             "MQB1/over-topics-1,MQB1/over-topics-2",
             "MQB1/over-queue-1,MQB1/over-queue-2",
         }
-        status = Administrator(bridge).run("status").stdout  # all certificates of this test are good for two days
+        status = Administrator(bridge).run("status").stdout  # all certificates of this test are valid for two days
         for owner in ("link by-file", "the broker of link by-file", "the broker of link by-variable"):
             assert re.search(f"the certificate of {owner}.* expires on", status), status
         assert bridge.stop() == 0, bridge.log

@@ -1,4 +1,4 @@
-"""A running bridge reads its configuration again: by `mqbridge reload` and by SIGHUP; and tells what its mappings do."""
+"""A running bridge reloads its configuration with `mqbridge reload` and SIGHUP, and reports the changes of mappings."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_reload(new_bridge: Callable[..., BridgeProcess], queue_manager: str, tm
     def publish(topic: str) -> None:
         client.publish(topic, b"1", 1)  # to its PUBACK
 
-    # Disabled: its messages wait. The others go on, and are not started anew.
+    # Disabled: its messages wait. The others continue, and are not restarted.
     publish("kept/a")
     bridge.wait_for_depth("KEPT", 1)
     configure(bridge, PAUSED)
@@ -55,7 +55,7 @@ def test_reload(new_bridge: Callable[..., BridgeProcess], queue_manager: str, tm
     assert statuses(bridge)["kept"]["moved"] == 2
     assert bridge.messages("PAUSED") == []
 
-    # A bad file changes nothing, and says why.
+    # An invalid file changes nothing, and the error is reported.
     configure(bridge, WRONG)
     done = Administrator(bridge).run("reload")
     assert done.exit_code != 0
@@ -68,7 +68,7 @@ def test_reload(new_bridge: Callable[..., BridgeProcess], queue_manager: str, tm
     publish("kept/a")
     bridge.wait_for_depth("KEPT", 3)
 
-    # SIGHUP does the same: enabled again, it takes what has waited; a new one begins.
+    # SIGHUP has the same effect: the enabled mapping processes waiting messages, and a new one starts.
     configure(bridge, MORE)
     bridge.process.send_signal(signal.SIGHUP)
     bridge.wait_for_depth("PAUSED", 1)
@@ -80,7 +80,7 @@ def test_reload(new_bridge: Callable[..., BridgeProcess], queue_manager: str, tm
     table = Administrator(bridge).does("mapping", "list")
     assert [line.split()[0] for line in table.splitlines()[:4]] == ["mapping", "kept", "paused", "more"]
 
-    # What has waited for a mapping is gone with it, which the reload says.
+    # Messages that wait for a removed mapping are deleted with it, which the reload reports.
     configure(bridge, PAUSED)
     Administrator(bridge).does("reload")
     for _ in range(3):

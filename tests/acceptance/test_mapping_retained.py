@@ -1,8 +1,8 @@
-"""Retained publications through mappings: as-published, never and always, for who is there and who comes later, in each
-direction, in MQTT 5 and 3.1.1; and how they are cleared.
+"""Retained publications through mappings: as-published, never and always, for existing and for later subscribers, in both
+directions, with MQTT 5 and 3.1.1, and their clearing.
 
-A subscriber of MQTT 5 that asks for Retain As Published sees what the mapping publishes while it is there; what is retained,
-one that comes later sees. (The bridge's own clients speak 3.1.1: live, nothing is retained, MQTT-3.3.1-9.)
+An MQTT 5 subscriber with Retain As Published sees the flag of live publications. A later subscriber sees the retained ones.
+(The bridge's own clients use 3.1.1: no live publication has the flag, MQTT-3.3.1-9.)
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tests.helpers.patience import eventually
 pytestmark = pytest.mark.queue_managers("embedded")
 
 MODES = ("as-published", "never", "always")
-#: How it is published, and what of it is retained.
+#: How it is published, and which of it is retained.
 RETAINED = {
     ("as-published", False): False,
     ("as-published", True): True,
@@ -74,18 +74,18 @@ def site(queue_manager: str, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 
 
 def publish_cases(port: int, root: str, payload: str = "x") -> None:
-    """One publication of each way, in the order of the table."""
+    """Publish each variant once, in the order of the table."""
     for case in CASES:
         publish(port, f"{root}/{case}", payload, *(["-r"] if case.endswith("retained") else []), qos=1)
 
 
 def late_at_broker(site: MappingSite, root: str) -> set[str]:
-    """The topics of which a subscriber that comes now has a retained publication, at the broker."""
+    """Return the topics with a retained publication at the broker, for a new subscriber."""
     return late(lambda: PahoSubscriber(site.broker.port, f"{root}/#"), site.broker.port, root)
 
 
 def late_here(site: MappingSite, root: str) -> set[str]:
-    """The same among the bridge's own clients."""
+    """Return the same for the bridge's own clients."""
     return late(lambda: Subscriber(site.bridge.port, f"{root}/#", qos=1), site.bridge.port, root)
 
 
@@ -94,7 +94,7 @@ def late(subscribe: Callable[[], PahoSubscriber | Subscriber], port: int, root: 
     with subscribe() as subscriber:
         publish(port, f"{root}/end", "end", qos=1)
         while (one := topic_and_retained(subscriber.message()))[0] != f"{root}/end":
-            if one[1]:  # else it has just come
+            if one[1]:  # otherwise it has just arrived
                 found.add(one[0].removeprefix(f"{root}/"))
     return found
 
@@ -106,7 +106,7 @@ def topic_and_retained(message: Any) -> tuple[str, bool]:
 
 
 def live(subscriber: PahoSubscriber | Subscriber, root: str) -> dict[str, bool]:
-    """One message of each case: whether it came as a retained one."""
+    """Return one message of each case: whether it arrived as a retained one."""
     messages = [topic_and_retained(subscriber.message()) for _ in CASES]
     return {topic.removeprefix(f"{root}/"): retained for topic, retained in messages}
 
@@ -115,13 +115,14 @@ def live(subscriber: PahoSubscriber | Subscriber, root: str) -> dict[str, bool]:
 @pytest.mark.queue_managers("embedded")
 @pytest.mark.parametrize("version", ["5", "3.1.1"])
 def test_from_own_clients_to_a_broker(site: MappingSite, version: str) -> None:
-    """A link of 3.1.1 says to the broker as well as one of 5 what is to be retained."""
+    """A link with 3.1.1 tells the broker what to retain as well as one with 5."""
     source, target = ("out", "there") if version == "5" else ("out3", "there3")
     with PahoSubscriber(site.broker.port, f"{target}/#") as subscriber:
         publish_cases(site.bridge.port, source)
         assert live(subscriber, target) == dict(zip(CASES, RETAINED.values(), strict=True))
         assert late_at_broker(site, target) == KEPT
-        # What clears here clears there: as-published by RETAIN, always by the empty payload alone, never not at all.
+        # A message that clears a topic here also clears it there: as-published with RETAIN, always with any empty payload,
+        # never not at all.
         publish_cases(site.bridge.port, source, "")
         eventually(lambda: late_at_broker(site, target), set())
 
@@ -137,7 +138,7 @@ def test_from_a_broker_to_own_clients(site: MappingSite) -> None:
 
 
 def test_from_a_broker_of_3_1_1(site: MappingSite) -> None:
-    """The broker tells a subscriber of 3.1.1 only of what it was given late: as-published keeps nothing that comes live."""
+    """The broker reports the flag to a 3.1.1 subscriber only for retained messages, so as-published retains no live ones."""
     with Subscriber(site.bridge.port, "here3/#", qos=1) as subscriber:
         publish_cases(site.broker.port, "in3")
         assert live(subscriber, "here3") == dict.fromkeys(CASES, False)
@@ -154,7 +155,7 @@ def test_never_retained_does_not_clear_a_retained_publication(site: MappingSite)
 
 
 def test_from_a_broker_to_a_queue(site: MappingSite) -> None:
-    """mqps.Ret; an empty body is one that clears."""
+    """mqps.Ret is set, and an empty body clears."""
     for payload in ("x", ""):
         publish_cases(site.broker.port, "queue", payload)
         site.bridge.wait_for_depth("Q", len(CASES))
@@ -176,8 +177,8 @@ def test_from_a_queue_to_a_broker(site: MappingSite) -> None:
         eventually(lambda: late_at_broker(site, "back"), set())
 
 
-def test_messages_from_before_the_mapping_come_first(site: MappingSite) -> None:
-    """A new subscription, of either version, is given what is retained; and says that it is."""
+def test_retained_messages_from_before_the_mapping_come_first(site: MappingSite) -> None:
+    """A new subscription, with either version, receives retained messages with the flag."""
     config = site.bridge.config
     assert config is not None
     for topic in ("before/5", "before/3.1.1"):

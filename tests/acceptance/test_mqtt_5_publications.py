@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bridge.mqtt.packets import ConnectProperties, Puback, Publish, PublishProperties, Pubrec
+from bridge.mqtt.packets import ConnectProperties, Puback, Pubcomp, Publish, PublishProperties, Pubrec, Pubrel
 from bridge.mqtt.reason_codes import ReasonCode
 from tests.helpers.bridge_process import BridgeProcess
 from tests.helpers.mqtt_5_client import EVERYTHING, client_of, ended, subscribe
@@ -128,6 +128,16 @@ def test_a_message_that_waits_grows_old(bridge: BridgeProcess, unique: str) -> N
             assert 0 < (late.properties.message_expiry_interval or 0) < 600
             client.ping()
             assert not client.inbox
+
+
+def test_an_expired_publication_is_acknowledged_to_the_end(bridge: BridgeProcess, unique: str) -> None:
+    """MQTT-4.3.3-13."""
+    with client_of(bridge, unique) as client:
+        said = PublishProperties(message_expiry_interval=0)
+        client.send(Publish(unique, b"", 2, False, False, 7, said))
+        assert client.wait_for(Pubrec).packet_id == 7
+        client.send(Pubrel(7))
+        assert client.wait_for(Pubcomp) == Pubcomp(7)
 
 
 @pytest.mark.xfail(

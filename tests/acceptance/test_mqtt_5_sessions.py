@@ -49,15 +49,21 @@ def test_session_expiry_interval(bridge: BridgeProcess, unique: str, expiry: int
 
 
 def test_an_expired_session_is_removed_completely(bridge: BridgeProcess, unique: str) -> None:
-    """MQTT-4.1.0-2; its will, which was to wait longer, is published when it ends (MQTT-3.1.3-9)."""
+    """MQTT-4.1.0-2; its will, which was to wait longer, is published when it ends (MQTT-3.1.3-9).
+
+    A session with the same interval whose client is connected goes on (MQTT-4.1.0-1).
+    """
     properties = ConnectProperties(session_expiry_interval=1)
     will = Will(f"{unique}/will", b"gone", 1, properties=WillProperties(will_delay_interval=600))
-    with client_of(bridge, f"{unique}-2") as other:
+    with client_of(bridge, f"{unique}-2") as other, client_of(bridge, f"{unique}-3", properties=properties) as stays:
         subscribe(other, f"{unique}/will", 1)
+        subscribe(stays, f"{unique}/live", 1)
         with client_of(bridge, unique, properties=properties, will=will) as client:
             subscribe(client, unique, 1)
         other.publish(unique, b"for nobody", 1)
         assert other.take().payload == b"gone"
+        other.publish(f"{unique}/live", b"live", 1)
+        assert stays.take().payload == b"live"
     with RawClient(bridge.port, unique, clean=False, level=5) as client:
         assert client.connect().session_present is False
         subscribe(client, f"{unique}/end", 0)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
@@ -17,23 +16,9 @@ from tests.helpers.raw_client import RawClient
 
 #: It writes 200 MB with 0.2.0, and reads them twice.
 pytestmark = pytest.mark.slow
-ROOT = Path(__file__).resolve().parents[2]
-RELEASE = "4c257b66"
 OWNERS, MESSAGES, SIZE, WINDOW = 4, 2_500, 20_000, 50
 #: Much less than each backlog.
 LIMITS = "limits: {waiting_bytes: 1 MiB, waiting_total: 2 MiB, dead_letter_bytes: 1 MiB, dead_letter_total: 1 MiB}\n"
-
-
-@pytest.fixture
-def release(tmp_path: Path) -> Path:
-    """The sources of release 0.2.0."""
-    archived = subprocess.run(["git", "archive", RELEASE], cwd=ROOT, capture_output=True, check=False)
-    if archived.returncode:
-        pytest.skip(f"the history of this checkout has no commit {RELEASE}")
-    directory = tmp_path / "release"
-    directory.mkdir()
-    subprocess.run(["tar", "x", "-C", directory], input=archived.stdout, check=True)
-    return directory
 
 
 def owner(port: int, number: int) -> RawClient:

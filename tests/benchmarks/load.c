@@ -1,13 +1,13 @@
 /* The load of `tests.benchmarks.against`: MQTT 3.1.1 or 5 publishers and subscribers on one thread, by epoll.
  *
- * A publisher has at most WINDOW messages under way. A message is under way until its publisher has its acknowledgement
- * and every subscriber that it is for has it, so that a window means the same at each QoS. Each payload begins with the
- * publisher's number and the message's sequence number; losses and repeats are counted by these.
+ * A publisher has at most WINDOW messages in flight. A message is in flight until its publisher has the acknowledgement and all its
+ * subscribers have the message, so that a window means the same for each QoS. Each payload begins with the number of the publisher
+ * and the sequence number of the message, from which lost and repeated messages are counted.
  *
  * usage: generator PORT PUBLISHERS SUBSCRIBERS PAIRS QOS WINDOW PAYLOAD DURABLE SECONDS LEVEL PROPERTIES TRANSPORT
- * LEVEL 4 is MQTT 3.1.1, 5 is MQTT 5, where each message has PROPERTIES user properties. TRANSPORT is tcp, tls (which trusts
- * any certificate) or websocket, where each packet is a frame.
- * PAIRS 1: subscriber n is for publisher n only; 0: each subscriber is for all. Prints one line of JSON.
+ * LEVEL 4 is MQTT 3.1.1. LEVEL 5 is MQTT 5, with PROPERTIES user properties in each message. TRANSPORT is tcp, tls (without
+ * verification of certificates) or websocket (one frame per packet).
+ * PAIRS 1: subscriber n receives from publisher n only. 0: each subscriber receives from all. Prints one line of JSON.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -32,14 +32,14 @@ struct client {
 #ifdef TLS
     SSL *tls;
 #endif
-    /* of the WebSocket: bytes left of the frame under way, and what has come of the next one's header */
+    /* WebSocket: bytes left in the current frame, and the received part of the next header */
     size_t frame_left, header_length;
     unsigned char header[10];
     unsigned char *in, *out;
     size_t in_length, out_start, out_length, out_room;
     uint32_t sent, acknowledged;
     uint64_t delivered;
-    uint32_t *next; /* a subscriber's: the sequence number due from each publisher */
+    uint32_t *next; /* of a subscriber: the expected sequence number of each publisher */
 };
 
 static int port, publishers, subscribers, pairs, qos, window, payload_length, durable, level, properties;
@@ -58,7 +58,7 @@ static void fail(const char *what) {
     exit(0);
 }
 
-/* Send or receive as send() and recv() do, by TLS where that is asked for. */
+/* Send or receive like send() and recv(), with TLS if requested. */
 static ssize_t send_some(struct client *c, const void *data, size_t length) {
 #ifdef TLS
     if (tls) {
@@ -86,7 +86,7 @@ static ssize_t receive_raw(struct client *c, void *at, size_t length) {
     return recv(c->fd, at, length, 0);
 }
 
-/* Bytes of MQTT; -1 with EAGAIN where only headers of frames have come. */
+/* Receive MQTT bytes. -1 with EAGAIN if only headers of frames arrived. */
 static ssize_t receive_some(struct client *c, unsigned char *at, size_t length) {
     if (!websocket) return receive_raw(c, at, length);
     ssize_t n = receive_raw(c, at, length);
@@ -113,7 +113,7 @@ static ssize_t receive_some(struct client *c, unsigned char *at, size_t length) 
     return -1;
 }
 
-/* The header of a frame for so many bytes: binary, masked by zeros, which leave the bytes as they are. */
+/* The header of a binary frame of this length. The mask is zero, so the bytes do not change. */
 static size_t frame_header(unsigned char *at, size_t length) {
     size_t n = 0;
     if (!websocket) return 0;
@@ -279,7 +279,7 @@ static void count(struct client *c, const unsigned char *data) {
     if (qos < 2) sending[numbers[0]].delivered++;
 }
 
-/* Publisher of the message under each packet identifier of a subscriber, for QoS 2: delivered with PUBREL. */
+/* Publisher of the message by packet identifier of a subscriber, for QoS 2 messages, which PUBREL delivers. */
 static uint32_t *held;
 
 static void packet(struct client *c, const unsigned char *p, const unsigned char *body, size_t length) {
@@ -340,7 +340,7 @@ static void take(struct client *c) {
     }
 }
 
-/* Properties of each message, their length in front; none before MQTT 5. */
+/* Properties of each message, after their length. None before MQTT 5. */
 static unsigned char said[1024];
 static size_t said_length;
 

@@ -42,20 +42,32 @@ const actions = {
   top: (selector) => page.locator(selector).first().evaluate((one) => one.getBoundingClientRect().top + window.scrollY),
   path: () => new URL(page.url()).pathname,
   width: (selector) => page.locator(selector ?? 'html').first().evaluate((one) => [one.scrollWidth, one.clientWidth]),
+  // Tables that are wider than their place, also with longer durations, and durations that are on two lines.
+  cut: () => page.evaluate(() => {
+    const durations = [...document.querySelectorAll('td, dd')].filter((one) => /^\d+ (s|min|h|d)( \d+ (s|min|h))?$/.test(one.innerText.trim()));
+    for (const one of durations) one.innerText = '7 min 20 s';
+    const lines = (one) => {
+      const range = document.createRange();
+      range.selectNodeContents(one);
+      return range.getBoundingClientRect().height / parseFloat(getComputedStyle(one).lineHeight);
+    };
+    const tables = [...document.querySelectorAll('.scroll')].filter((one) => one.scrollWidth > one.clientWidth);
+    return [...tables.map((one) => one.ariaLabel), ...durations.filter((one) => lines(one) > 1.5).map((one) => one.outerHTML)];
+  }),
   screenshot: async (file) => {
     await page.screenshot({ path: file, fullPage: true });
   },
   cookies: () => page.context().cookies(),
   complaints: () => complaints.splice(0),
-  // What axe-core finds that is serious or critical.
+  // What axe-core finds.
   axe: async () => {
+    // A busy bridge may send the style sheet late.
+    await page.waitForLoadState();
     // By the debugger: the policy of the page lets no script in.
     const source = require('node:fs').readFileSync(axe, 'utf8');
     await page.evaluate(source);
     const found = await page.evaluate(() => window.axe.run(document, { resultTypes: ['violations'] }));
-    return found.violations
-      .filter((one) => ['serious', 'critical'].includes(one.impact))
-      .map((one) => `${one.id}: ${one.help}: ${one.nodes.slice(0, 3).map((node) => node.html).join(' ')}`);
+    return found.violations.map((one) => `${one.id}: ${one.help}: ${one.nodes.slice(0, 3).map((node) => node.html).join(' ')}`);
   },
 };
 

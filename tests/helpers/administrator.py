@@ -18,7 +18,7 @@ class Administrator:
     def __init__(self, bridge: BridgeProcess) -> None:
         #: the options that reach the bridge
         self.options = ["--config", str(bridge.config)] if bridge.config is not None else []
-        self.options += [str(one) for one in bridge.data_options()]
+        self.options += [str(word) for word in bridge.data_options()]
         self._env = bridge.env
 
     def run(self, *words: str) -> Result:
@@ -45,4 +45,4 @@ class Administrator:
 
     def clients(self, *words: str) -> dict[str, Any]:
         """The clients that `client list` shows, by client identifier."""
-        return {one["client_id"]: one for one in self.json("client", "list", *words)}
+        return {client["client_id"]: client for client in self.json("client", "list", *words)}

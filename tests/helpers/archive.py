@@ -184,5 +184,5 @@ def write(directory: Path, rows: Iterable[Row], *, moment: datetime = NOON) -> P
 
 def read(directory: Path) -> list[dict[str, Any]]:
     """All rows of an archive in their order."""
-    tables = [pa.parquet.read_table(one, partitioning=None) for one in archive_files(directory)]
+    tables = [pa.parquet.read_table(file, partitioning=None) for file in archive_files(directory)]
     return pa.concat_tables(tables).sort_by("sequence").to_pylist() if tables else []

@@ -53,14 +53,14 @@ Result = TypeVar("Result")
 def drain(connection: Connection, queue: str) -> list[Got]:
     """Take all messages of a queue."""
     handle = connection.open(MQOD(ObjectName=queue), cmqc.MQOO_INPUT_SHARED)
-    found = []
+    messages = []
     while True:
         try:
-            found.append(connection.get(handle, GetOptions(MatchOptions=cmqc.MQMO_NONE)))
+            messages.append(connection.get(handle, GetOptions(MatchOptions=cmqc.MQMO_NONE)))
         except MQError as error:
             assert error.reason == cmqc.MQRC_NO_MSG_AVAILABLE, error
             connection.close(handle)
-            return found
+            return messages
 
 
 class Place(ABC):
@@ -205,14 +205,14 @@ class Elsewhere(Place):
         self._connect = connect
         self._asynchronous = asynchronous
         connection = connect()
-        definitions = [one.text for one in read(bridge_script()) if one.verb == "DEFINE"]
+        definitions = [command.text for command in read(bridge_script()) if command.verb == "DEFINE"]
         for text in (*definitions, f"ALTER QMGR DEFXMITQ('{TRANSMISSION_QUEUE}')"):
             (response,) = connection.command(text)
             assert response.ok or response.message.startswith("AMQ8150"), response.message
         for queue in _QUEUES:
             (response,) = connection.command(f"DISPLAY QLOCAL('{queue}') CURDEPTH IPPROCS")
-            (shown,) = response.objects
-            assert not shown["CURDEPTH"] and not shown["IPPROCS"], (
+            (attributes,) = response.objects
+            assert not attributes["CURDEPTH"] and not attributes["IPPROCS"], (
                 f"{queue} is in use: the tests need it for themselves"
             )
         connection.disconnect()
@@ -280,11 +280,11 @@ def real() -> Iterator[Place]:
     """The backend of threads on the queue manager that is named, where no bridge is at work."""
     with real_queue_manager() as connect:
         connection = connect()
-        (shown,) = connection.command("DISPLAY QMGR DEFXMITQ")[0].objects
+        (attributes,) = connection.command("DISPLAY QMGR DEFXMITQ")[0].objects
         try:
             yield Elsewhere(connect)
         finally:
-            connection.command(f"ALTER QMGR DEFXMITQ('{shown['DEFXMITQ']}')")
+            connection.command(f"ALTER QMGR DEFXMITQ('{attributes['DEFXMITQ']}')")
             connection.disconnect()
 
 

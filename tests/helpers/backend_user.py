@@ -34,9 +34,11 @@ def unit(
     dead_letters: Sequence[int] = (),
 ) -> UnitOfWork:
     """A unit of work; `records` are written, `ended` removed."""
-    made = UnitOfWork([(one, retain) for one in publications], list(removals), frozenset(dead_letters))
-    made.records = {one.key: one for one in records} | dict.fromkeys(ended)
-    return made
+    work = UnitOfWork(
+        [(put_publication, retain) for put_publication in publications], list(removals), frozenset(dead_letters)
+    )
+    work.records = {record.key: record for record in records} | dict.fromkeys(ended)
+    return work
 
 
 def received(client_id: str) -> StateKey:
@@ -76,7 +78,9 @@ class Bridge:
             await self.stop()
             raise
         # On a queue manager that others use, there may be those of others.
-        recovered.subscriptions = [one for one in recovered.subscriptions if self.place.root in one.topic_filter]
+        recovered.subscriptions = [
+            subscription for subscription in recovered.subscriptions if self.place.root in subscription.topic_filter
+        ]
         return recovered
 
     async def start(self) -> None:
@@ -116,9 +120,9 @@ class Bridge:
                 await self._heard.wait()
 
     def submit(self, *units: UnitOfWork) -> None:
-        for one in units:
-            one.number = next(self._numbers)
-            self.backend.submit(one)
+        for work in units:
+            work.number = next(self._numbers)
+            self.backend.submit(work)
 
     async def run(self, *units: UnitOfWork) -> list[Completion]:
         """Give units of work, all at once; the completion of each."""
@@ -127,10 +131,10 @@ class Bridge:
 
     async def ended(self, *units: UnitOfWork) -> list[Completion]:
         def found() -> dict[int, Completion]:
-            return {one.number: one for one in self.completions}
+            return {completion.number: completion for completion in self.completions}
 
-        await self.until(lambda: found().keys() >= {one.number for one in units})
-        return [found()[one.number] for one in units]
+        await self.until(lambda: found().keys() >= {work.number for work in units})
+        return [found()[work.number] for work in units]
 
     async def taken(self, *units: UnitOfWork) -> None:
         """Run units of work of which nothing is refused."""
@@ -142,19 +146,19 @@ class Bridge:
     ) -> list[int]:
         if durable:
             self.place.at_end += [f"DELETE SUB('{client_id}:{topic_filter}')" for topic_filter, _ in filters]
-        asked = self.backend.subscribe(client_id, requests(*filters), durable=durable, user=user)
-        return await asyncio.wait_for(asked, PATIENCE)
+        answer = self.backend.subscribe(client_id, requests(*filters), durable=durable, user=user)
+        return await asyncio.wait_for(answer, PATIENCE)
 
     async def subscribed(self, client_id: str, *filters: str, qos: int = 1, durable: bool = True) -> None:
         """Make subscriptions; none is refused."""
-        reasons = await self.subscribe(client_id, *((one, qos) for one in filters), durable=durable)
+        reasons = await self.subscribe(client_id, *((topic_filter, qos) for topic_filter in filters), durable=durable)
         assert reasons == [0] * len(filters)
 
     async def unsubscribe(self, client_id: str, *filters: str, ended: bool = False) -> None:
         await asyncio.wait_for(self.backend.unsubscribe(client_id, filters, ended=ended), PATIENCE)
 
     async def retain(self, *publications: PublicationMessage) -> None:
-        self.place.at_end += [f"CLEAR TOPICSTR('{one.topic}') CLRTYPE(RETAINED)" for one in publications]
+        self.place.at_end += [f"CLEAR TOPICSTR('{retained.topic}') CLRTYPE(RETAINED)" for retained in publications]
         await self.taken(unit(*publications, retain=True))
 
     async def flush(self) -> None:
@@ -171,14 +175,14 @@ class Bridge:
         """All messages handed over, when all that lies on the transmission queue now is among them."""
         name = f"marker{next(_markers)}"
         await self.place.put("marker", b"", manager=name)
-        await self.until(lambda: any(one.client_id == name for one in self.transmissions))
-        markers = [one for one in self.transmissions if one.client_id == name]
-        self.transmissions = [one for one in self.transmissions if one.client_id != name]
+        await self.until(lambda: any(transmission.client_id == name for transmission in self.transmissions))
+        markers = [transmission for transmission in self.transmissions if transmission.client_id == name]
+        self.transmissions = [transmission for transmission in self.transmissions if transmission.client_id != name]
         await self.taken(unit(removals=markers))
         return self.transmissions
 
     async def payloads(self) -> list[bytes]:
-        return [payload(one) for one in await self.settled()]
+        return [payload(transmission) for transmission in await self.settled()]
 
 
 def payload(transmission: Transmission) -> bytes:

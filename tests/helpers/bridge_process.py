@@ -79,8 +79,8 @@ class BridgeProcess:
                 if line.startswith("{"):
                     entry = json.loads(line)
                     events.append((entry.get("id", ""), entry["message"]))
-                elif found := re.search(r"(MQB\d{4}[IWES]) (.*)", line):
-                    events.append((found[1], found[2]))
+                elif match := re.search(r"(MQB\d{4}[IWES]) (.*)", line):
+                    events.append((match[1], match[2]))
         return events
 
     @property
@@ -144,7 +144,7 @@ class BridgeProcess:
         events = self.events
         if all(identifier != _READY for identifier, _ in events):
             return False
-        self.ports = {found[1]: int(found[3]) for _, message in events if (found := _LISTENS.match(message))}
+        self.ports = {match[1]: int(match[3]) for _, message in events if (match := _LISTENS.match(message))}
         return True
 
     def _answers(self) -> bool:
@@ -155,7 +155,7 @@ class BridgeProcess:
         if not answer.ok:
             return False
         channels = msgspec.json.decode(answer.result, type=list[ChannelStatus])
-        self.ports = {one.name: int(one.endpoint.rpartition(":")[2]) for one in channels}
+        self.ports = {channel.name: int(channel.endpoint.rpartition(":")[2]) for channel in channels}
         return all(self.ports.values())
 
     def stop(self) -> int:

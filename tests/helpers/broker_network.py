@@ -66,7 +66,7 @@ class RoutedLink(FakeLink):
         super().__init__(Broker(), **options)
         self.client_id = client_id
         self._network = network
-        self._addresses = [endpoint(*one) for one in config.addresses]
+        self._addresses = [endpoint(*address) for address in config.addresses]
         self.address = self._addresses[0]
         self.away = True
         self._bound = ""

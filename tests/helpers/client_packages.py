@@ -71,6 +71,6 @@ def real_queue_manager() -> Iterator[Callable[..., Connection]]:
         library = load_library("auto")
     except LibraryMissing as error:
         pytest.fail(f"{QUEUE_MANAGER_VARIABLE} is set, but: {error}")
-    given = {field: os.environ.get(f"MQBRIDGE_TEST_{field.upper()}", "") for field in _FIELDS}
-    parameters = ConnectionParameters(queue_manager=name, application_name="contract", **given)
+    settings = {field: os.environ.get(f"MQBRIDGE_TEST_{field.upper()}", "") for field in _FIELDS}
+    parameters = ConnectionParameters(queue_manager=name, application_name="contract", **settings)
     yield functools.partial(_connected, library, parameters)

@@ -79,8 +79,8 @@ class Manager(ServedQueueManager):
         return response
 
     def attribute(self, what: str, keyword: str) -> str | int:
-        (shown,) = self.command(f"DISPLAY {what} {keyword}").objects
-        return shown[keyword]
+        (attributes,) = self.command(f"DISPLAY {what} {keyword}").objects
+        return attributes[keyword]
 
     def wait_for_depth(self, queue: str, depth: int) -> None:
         """A connection that breaks is backed out when the queue manager has seen it."""

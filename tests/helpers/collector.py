@@ -75,21 +75,23 @@ class Collector:
 
         def found() -> dict[str, list[CollectedSpan]]:
             ids = {
-                one.span_id for one in self.spans if topic in (None, one.attributes.get("messaging.destination.name"))
+                span.span_id
+                for span in self.spans
+                if topic in (None, span.attributes.get("messaging.destination.name"))
             }
             return {
                 name: [
-                    one
-                    for one in self.spans
-                    if _operation(one) == name and (one.span_id in ids or one.parent_id in ids)
+                    span
+                    for span in self.spans
+                    if _operation(span) == name and (span.span_id in ids or span.parent_id in ids)
                 ]
                 for name in names
             }
 
         until(lambda: all(found().values()), lambda: f"of {names} to {topic}: {self.spans}")
         spans = []
-        for one in found().values():
-            (span,) = one
+        for group in found().values():
+            (span,) = group
             spans.append(span)
         return spans
 
@@ -119,10 +121,12 @@ def _spans(body: bytes) -> list[CollectedSpan]:
             state=span.trace_state,
             start=span.start_time_unix_nano,
             end=span.end_time_unix_nano,
-            attributes={one.key: _value(one.value) for one in span.attributes},
+            attributes={attribute.key: _value(attribute.value) for attribute in span.attributes},
             events=[event.name for event in span.events],
             error=span.status.message if span.status.code == 2 else "",
-            service={one.key: _value(one.value) for one in resource.resource.attributes}["service.name"],
+            service={attribute.key: _value(attribute.value) for attribute in resource.resource.attributes}[
+                "service.name"
+            ],
         )
         for resource in request.resource_spans
         for scope in resource.scope_spans

@@ -88,9 +88,9 @@ class Console:
 
     def learn(self) -> Console:
         """Learn the token of the login from a page."""
-        found = _CSRF.search(self.get("/log").html)
-        assert found is not None
-        self.csrf_token = found[1]
+        match = _CSRF.search(self.get("/log").html)
+        assert match is not None
+        self.csrf_token = match[1]
         return self
 
     def change(self, path: str, **fields: str) -> Page:
@@ -108,8 +108,8 @@ class Console:
 
     def links(self, path: str, to: str) -> list[str]:
         """The links of a page to others whose addresses begin like this."""
-        found = re.findall(rf'href="({re.escape(to)}[^"]*)"', self.get(path).html)
-        return [unescape(one) for one in found]
+        links = re.findall(rf'href="({re.escape(to)}[^"]*)"', self.get(path).html)
+        return [unescape(link) for link in links]
 
 
 class LiveView:
@@ -130,8 +130,8 @@ class LiveView:
             line = self._answer.readline().decode()
             assert line, "the view ended"
             if line.startswith("event: ") and line[7:].strip() in (kind or line):
-                found: dict[str, Any] = json.loads(self._answer.readline().decode().removeprefix("data: "))
-                return found
+                event: dict[str, Any] = json.loads(self._answer.readline().decode().removeprefix("data: "))
+                return event
 
     def close(self) -> None:
         self._answer.close()

@@ -21,7 +21,7 @@ def verify(received: list[tuple[str, int]], publisher: Publisher, qos: int) -> N
         again = repeated(received)
         assert not again, f"{len(again)} messages came more than once: {again[:20]}"
     for topic, numbers in first_deliveries(received).items():
-        wrong = [(one, other) for one, other in itertools.pairwise(numbers) if one > other]
+        wrong = [(number, other) for number, other in itertools.pairwise(numbers) if number > other]
         assert not wrong, f"{topic} is out of order at {wrong[:10]}"
 
 
@@ -29,10 +29,10 @@ class Restless(threading.Thread):
     """Lets one client work in a thread of its own until told, over kills of the bridge and cuts of its own connection."""
 
     def __init__(
-        self, one: Publisher | DurableSubscriber, bridge: BridgeProcess, seed: int, until: threading.Event
+        self, client: Publisher | DurableSubscriber, bridge: BridgeProcess, seed: int, until: threading.Event
     ) -> None:
         super().__init__(daemon=True)
-        self._one = one
+        self._one = client
         self._bridge = bridge
         self._chance = random.Random(seed)
         self._until = until

@@ -87,7 +87,9 @@ class Delivery(Scene):
     @rule(qos=st.integers(1, 2))
     def client_publishes(self, qos: int) -> None:
         assert self.link is not None
-        free = [one for one in range(1, 9) if one not in self.outward and one not in self.retired]
+        free = [
+            packet_id for packet_id in range(1, 9) if packet_id not in self.outward and packet_id not in self.retired
+        ]
         if free:
             self.numbers += 1
             self.outward[free[0]] = Outward(b"in %d" % self.numbers, qos, "in")
@@ -122,7 +124,7 @@ class Delivery(Scene):
                     self.acknowledged.add(payload)
             if isinstance(packet, Puback | Pubcomp):
                 self.in_use.pop(packet.packet_id, None)
-        link.connection.data_received(b"".join(encode(one, "big", self.level) for one in batch))
+        link.connection.data_received(b"".join(encode(packet, "big", self.level) for packet in batch))
         self.settle()
 
     def ping(self) -> None:
@@ -249,12 +251,12 @@ class Delivery(Scene):
         assert not session.outbox.in_flight.deliveries and not session.outbox.backlog
         assert session.outbox.identifiers is None or not session.outbox.identifiers.decided
         assert session.outbox.recording is None and not session.receiver.identifiers
-        assert all(one.message.payload in self.void or not one.qos for one in self.manager.queue)
+        assert all(message.message.payload in self.void or not message.qos for message in self.manager.queue)
         for publication in self.finished:
             times = self.manager.entered.count(publication.payload)
             assert times == 1 if publication.qos == 2 else times >= 1, f"{publication} entered {times} times"
         for payload in set(self.manager.entered):
-            if payload in {one.payload for one in self.finished if one.qos == 2}:
+            if payload in {publication.payload for publication in self.finished if publication.qos == 2}:
                 assert self.manager.entered.count(payload) == 1
         firsts: dict[str, list[int]] = {}
         for payload, queued in self.messages.items():

@@ -89,7 +89,10 @@ class Scene(RuleBasedStateMachine):
             )
 
     def on_bytes(self, transport: Transport, data: bytes) -> None:
-        link = next((one for one in [self.link, *self.abandoned] if one and one.transport is transport), self.opening)
+        link = next(
+            (candidate for candidate in [self.link, *self.abandoned] if candidate and candidate.transport is transport),
+            self.opening,
+        )
         assert link is not None
         assert not transport.closed, "written after close"
         packets = link.decoder.feed(data)
@@ -110,7 +113,7 @@ class Scene(RuleBasedStateMachine):
             assert packet.packet_id not in self.manager.received_ids(), f"{packet} is sent, the record has its id yet"
         elif isinstance(packet, Pubrel):
             payload = self.in_use.get(packet.packet_id)
-            assert payload is None or all(one.message.payload != payload for one in self.manager.queue), (
+            assert payload is None or all(message.message.payload != payload for message in self.manager.queue), (
                 f"{packet} is sent, the message is not committed as removed"
             )
 
@@ -118,7 +121,9 @@ class Scene(RuleBasedStateMachine):
         packet_id = packet.packet_id
         other = self.in_use.setdefault(packet_id, packet.payload)
         assert other == packet.payload, f"message id {packet_id} of {packet.payload!r} is in use for {other!r}"
-        elsewhere = [one for one, payload in self.in_use.items() if payload == packet.payload and one != packet_id]
+        elsewhere = [
+            other_id for other_id, payload in self.in_use.items() if payload == packet.payload and other_id != packet_id
+        ]
         assert not elsewhere, f"{packet.payload!r} goes out as {packet_id}, and went out as {elsewhere}"
         link.unacknowledged.add(packet_id)
         assert len(link.unacknowledged) <= link.receive_maximum, "more unacknowledged messages than the window allows"
@@ -130,11 +135,11 @@ class Scene(RuleBasedStateMachine):
         for session in self.service.sessions.values():
             box = session.outbox
             counted = box.in_flight.unacknowledged
-            assert counted == sum(one.phase in UNACKNOWLEDGED for one in box.in_flight.deliveries.values())
+            assert counted == sum(delivery.phase in UNACKNOWLEDGED for delivery in box.in_flight.deliveries.values())
             assert 0 <= counted <= self.window
             finished = (Phase.ACKNOWLEDGED, Phase.COMPLETED)
             assert box.in_flight.unfinished == sum(
-                one.phase not in finished for one in box.in_flight.deliveries.values()
+                delivery.phase not in finished for delivery in box.in_flight.deliveries.values()
             )
 
     # The network ------------------------------------------------------------------------------------------------------

@@ -117,14 +117,14 @@ class QueueManager:
     def restart(self) -> None:
         """End the bridge: what it did not commit is lost, and a new one sees the messages in the order of the queue."""
         self.units.clear()
-        self.queue = [one for one in self.queue if one.qos]  # what had QoS 0 is not persistent
+        self.queue = [message for message in self.queue if message.qos]  # what had QoS 0 is not persistent
         if self.hands_over_at_once:
             return
-        self.queue.sort(key=lambda one: (-one.priority, one.put))
+        self.queue.sort(key=lambda message: (-message.priority, message.put))
         self.seen = len(self.queue)
         self.queue = [
-            replace(one, msg_number=position << 16 | one.msg_number & 0xFFFF)
-            for position, one in enumerate(self.queue, start=1)
+            replace(message, msg_number=position << 16 | message.msg_number & 0xFFFF)
+            for position, message in enumerate(self.queue, start=1)
         ]
 
     def admit(self, client_id: str, user: str) -> asyncio.Future[int]:

@@ -38,11 +38,11 @@ class Service:
 
     def consume(self, transmissions: Any) -> None:
         self.batches.append(list(transmissions))
-        self.events += [("transmission", one.topic) for one in transmissions]
+        self.events += [("transmission", transmission.topic) for transmission in transmissions]
 
     @property
     def transmissions(self) -> list[Any]:
-        return [one for batch in self.batches for one in batch]
+        return [transmission for batch in self.batches for transmission in batch]
 
     async def flush(self) -> None:
         # Not wait_for: on Python 3.11 it takes a turn of the event loop, even if the future is done.
@@ -64,12 +64,12 @@ class Service:
         assert [event for event in self.events if event[0] == "done"][-len(units) :] == [("done", u) for u in units]
 
     async def subscribe(self, client_id: str, *filters: tuple[str, int], durable: bool = False) -> list[int]:
-        asked = self.backend.subscribe(client_id, requests(*filters), durable=durable, user="")
-        if not asked.done():
-            asked.add_done_callback(lambda _: self.events.append(("subscribed", client_id)))
+        answer = self.backend.subscribe(client_id, requests(*filters), durable=durable, user="")
+        if not answer.done():
+            answer.add_done_callback(lambda _: self.events.append(("subscribed", client_id)))
         else:
             self.events.append(("subscribed", client_id))
-        reasons = await asyncio.wait_for(asked, PATIENCE)
+        reasons = await asyncio.wait_for(answer, PATIENCE)
         await self.flush()
         return reasons
 
@@ -108,8 +108,8 @@ def unit(
     *publications: PublicationMessage, retain: bool = False, removals: Any = (), records: Any = (), ended: Any = ()
 ) -> Unit:
     """`records` are written, `ended` removed."""
-    made = Unit()
-    made.publications = [(one, retain) for one in publications]
-    made.removals = list(removals)
-    made.records = {one.key: one for one in records} | dict.fromkeys(ended)
-    return made
+    work = Unit()
+    work.publications = [(put_publication, retain) for put_publication in publications]
+    work.removals = list(removals)
+    work.records = {record.key: record for record in records} | dict.fromkeys(ended)
+    return work

@@ -159,7 +159,9 @@ class FakeBackend:
 
         def take_effect() -> None:
             if not self.failure:
-                self.entered += [one for index, one in enumerate(unit.publications) if index not in refusals]
+                self.entered += [
+                    publication for index, publication in enumerate(unit.publications) if index not in refusals
+                ]
                 self.removed += unit.removals
                 for key, record in records.items():
                     if record is None:
@@ -186,11 +188,11 @@ class FakeBackend:
         member: str = "",
     ) -> asyncio.Future[list[int]]:
         def take_effect() -> list[int]:
-            reasons = [self.failure or self.refused.get(one.topic_filter, 0) for one in requests]
-            for one, reason in zip(requests, reasons, strict=True):
+            reasons = [self.failure or self.refused.get(request.topic_filter, 0) for request in requests]
+            for request, reason in zip(requests, reasons, strict=True):
                 if not reason:
-                    self.subscribed.append((client_id, one.topic_filter, one.data.qos, durable))
-                    self.requests.append(one)
+                    self.subscribed.append((client_id, request.topic_filter, request.data.qos, durable))
+                    self.requests.append(request)
             return reasons
 
         return self._answer(take_effect)
@@ -207,8 +209,8 @@ class FakeBackend:
         changed: bool,
         member: str = "",
     ) -> asyncio.Future[list[int]]:
-        self.authorized += [(client_id, one.topic_filter, user, changed) for one in requests]
-        reasons = [self.unauthorized.get((user, one.topic_filter), 0) for one in requests]
+        self.authorized += [(client_id, request.topic_filter, user, changed) for request in requests]
+        reasons = [self.unauthorized.get((user, request.topic_filter), 0) for request in requests]
         return self._answer(lambda: reasons) if changed else self._answered(reasons)
 
     def refuse(self, client_id: str, refused: bool) -> None:

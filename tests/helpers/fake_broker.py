@@ -86,11 +86,11 @@ class Peer:
 
     def published(self, number: int, flags: int) -> list[tuple[str, int]]:
         """Topic and message id of the next packets, PUBLISH with these flags and a QoS above 0."""
-        found = []
+        publications = []
         for body in self.expect(*[PUBLISH | flags] * number):
             behind = 2 + int.from_bytes(body[:2], "big")
-            found.append((body[2:behind].decode(), int.from_bytes(body[behind : behind + 2], "big")))
-        return found
+            publications.append((body[2:behind].decode(), int.from_bytes(body[behind : behind + 2], "big")))
+        return publications
 
     def nothing_came(self) -> None:
         """The link has sent nothing that was not asked for up to now: its answer to PINGREQ is the next packet."""

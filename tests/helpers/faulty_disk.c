@@ -1,19 +1,19 @@
-/* LD_PRELOAD: writes and syncs of the database fail while a file says so, or at a call that is counted.
+/* LD_PRELOAD library: makes writes and syncs of the database fail, as a file specifies, or at a numbered call.
  *
- * The file that FAULTY_DISK names holds a word: "fsync" or "full"; "once" behind it takes the word away after the first
- * failure; "full while PATH" ends when there is no such file, and has none allocated; "every N" behind it has each Nth call
- * fail. No file, or an empty one: nothing fails. Only files with "queuemanager" in their paths are meant, or what FAULTY_DISK_NAME
- * says instead.
+ * The file named by FAULTY_DISK contains "fsync" or "full". With "once" after it, the word is removed after the first failure.
+ * "full while PATH" ends when the file PATH does not exist, and fails to allocate files until then. With "every N", only each Nth
+ * call fails. Without the file, or if it is empty, nothing fails. Only files with "queuemanager" in their paths are affected.
+ * FAULTY_DISK_NAME replaces this word.
  *
- * FAULTY_DISK_SIZE=BYTES: the disk has room for so much of them, as they lie in one directory.
+ * FAULTY_DISK_SIZE=BYTES: the space for all such files of a directory.
  *
- * FAULTY_DISK_DELAY=MILLISECONDS: a sync takes so long.
+ * FAULTY_DISK_DELAY=MILLISECONDS: the duration of a sync.
  *
- * FAULTY_DISK_AT=KIND:N:COUNT has calls number N to N + COUNT - 1 of a process fail: those that write (full), or sync
- * (fsync). KIND torn: the process writes half of it, and is gone as by kill -9. A write of one sector is not torn.
+ * FAULTY_DISK_AT=KIND:N:COUNT: calls number N to N + COUNT - 1 of a process fail. KIND full: writes. KIND fsync: syncs. KIND torn:
+ * the process writes half of the data and ends as by kill -9. A write of one sector is never torn.
  *
- * FAULTY_DISK_SYNCED=DIRECTORY: each file is copied there when it was synced. After a kill, the directory contains what a power
- * failure leaves at least.
+ * FAULTY_DISK_SYNCED=DIRECTORY: each file is copied to the directory after a sync. After a kill, the directory contains the data
+ * that certainly survives a power failure.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -39,15 +39,14 @@ static int meant(int fd) {
     return strstr(name, part ? part : "queuemanager") != NULL;
 }
 
-/* FAULTY_DISK_TOLD names a file that gets a line for each fault that is counted. */
+/* FAULTY_DISK_TOLD: a file to which a line is added for each injected fault. */
 static void tell(void) {
     const char *told = getenv("FAULTY_DISK_TOLD");
     int fd = told ? open(told, O_WRONLY | O_CREAT | O_APPEND, 0600) : -1;
     if (fd >= 0) syscall(SYS_write, fd, "fault\n", 6), close(fd);
 }
 
-/* What happens at a counted call.
-   0: the call is none of those; 1: it fails; 2: it is torn. */
+/* Return the fault of a counted call. 0: none. 1: the call fails. 2: the write is torn. */
 static int counted(const char *what) {
     static atomic_int writes, syncs;
     const char *at = getenv("FAULTY_DISK_AT");
@@ -62,7 +61,7 @@ static int counted(const char *what) {
     return torn ? 2 : 1;
 }
 
-/* Whether a file that gets so long has no room beside the others of its directory. */
+/* Return whether the files of a directory exceed its space if a file grows to this length. */
 static int is_over(int fd, off64_t end) {
     const char *size = getenv("FAULTY_DISK_SIZE");
     char link[64], name[4096], other[8192];
@@ -109,7 +108,7 @@ static void delay(void) {
     if (milliseconds) usleep(1000 * atoi(milliseconds));
 }
 
-/* Copy a file that was synced. */
+/* Copy a file after a sync. */
 static void keep(int fd) {
     const char *directory = getenv("FAULTY_DISK_SYNCED");
     char link[64], name[4096], new[8192], kept[8192];

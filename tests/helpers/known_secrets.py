@@ -40,16 +40,16 @@ def register_tokens(directory: Path) -> None:
                 register(token)
 
 
-def assert_no_secret(said: str, where: str) -> None:
+def assert_no_secret(text: str, where: str) -> None:
     """Fail where a program has said a secret."""
-    found = [secret for secret in (*KNOWN, *_met) if secret in said]
-    assert not found, f"{found} is in {where}"
+    secrets = [secret for secret in (*KNOWN, *_met) if secret in text]
+    assert not secrets, f"{secrets} is in {where}"
 
 
-def assert_no_secret_in_processes(pid: int, given: Mapping[str, str]) -> None:
+def assert_no_secret_in_processes(pid: int, variables: Mapping[str, str]) -> None:
     """Fail where `ps` shows a secret of a process, or of one that it has started.
 
-    In their environment may be what the test has `given` there: a password by a variable is what an option asks for.
+    Their environment may contain the `variables` of the test: an option may ask for a password in a variable.
     """
     try:
         process = psutil.Process(pid)
@@ -57,12 +57,12 @@ def assert_no_secret_in_processes(pid: int, given: Mapping[str, str]) -> None:
     except psutil.NoSuchProcess:
         return  # it has ended by itself
     # pytest says in a variable which test runs, with the test's parameters.
-    given = {**given, "PYTEST_CURRENT_TEST": ""}
-    for one in processes:
+    variables = {**variables, "PYTEST_CURRENT_TEST": ""}
+    for running_process in processes:
         try:
-            command, environment = one.cmdline(), one.environ()
+            command, environment = running_process.cmdline(), running_process.environ()
         except psutil.Error:
             continue  # it has ended
-        assert_no_secret("\n".join(command), f"the command line of process {one.pid}")
-        others = [f"{name}={value}" for name, value in environment.items() if name not in given]
-        assert_no_secret("\n".join(others), f"the environment of process {one.pid}")
+        assert_no_secret("\n".join(command), f"the command line of process {running_process.pid}")
+        others = [f"{name}={value}" for name, value in environment.items() if name not in variables]
+        assert_no_secret("\n".join(others), f"the environment of process {running_process.pid}")

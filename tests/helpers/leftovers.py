@@ -23,14 +23,14 @@ GRACE = 20
 
 def _left() -> list[psutil.Process]:
     """The processes of this run, but for this one."""
-    found = []
+    processes = []
     for process in psutil.process_iter():
         try:
             if process.pid != os.getpid() and process.environ().get(VARIABLE) == os.environ[VARIABLE]:
-                found.append(process)
+                processes.append(process)
         except psutil.Error:
             continue  # it has ended, or is another user's
-    return found
+    return processes
 
 
 def _end(number: int, frame: FrameType | None) -> None:

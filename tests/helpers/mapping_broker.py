@@ -194,9 +194,9 @@ class FakeLink:
             self.generation += 1
             # What was not taken of QoS 1 and 2 comes again; where the session is lost, nothing does, and nothing is owed.
             self._inbox = deque(
-                Received(one.publication, 0, 0, one.dup, one.generation) if one.qos else one
-                for one in self._inbox
-                if not (one.qos and present)
+                Received(received.publication, 0, 0, received.dup, received.generation) if received.qos else received
+                for received in self._inbox
+                if not (received.qos and present)
             )
             self._inbox.extend(
                 Received(publication, publication.qos, packet_id, True, self.generation)
@@ -281,17 +281,21 @@ class FakeLink:
         struck = broker.fault.strikes("acknowledge")
         if struck == "before":
             self._break()
-        for one in received[: len(received) // 2] if struck == "within" else received:
+        for message in received[: len(received) // 2] if struck == "within" else received:
             with broker.changed:
-                if not one.qos or one.generation != self.generation or one.packet_id not in broker.unacknowledged:
+                if (
+                    not message.qos
+                    or message.generation != self.generation
+                    or message.packet_id not in broker.unacknowledged
+                ):
                     continue
-                publication = broker.unacknowledged.pop(one.packet_id)
-                broker.trace.append("PUBACK" if one.qos == 1 else "PUBREC")
-                if one.qos == 2:
-                    broker.unreleased.add(one.packet_id)
-                    broker.released[one.packet_id] = publication
-                    self._released.append(one.packet_id)
-                    self._completing.add(one.packet_id)
+                publication = broker.unacknowledged.pop(message.packet_id)
+                broker.trace.append("PUBACK" if message.qos == 1 else "PUBREC")
+                if message.qos == 2:
+                    broker.unreleased.add(message.packet_id)
+                    broker.released[message.packet_id] = publication
+                    self._released.append(message.packet_id)
+                    self._completing.add(message.packet_id)
         if struck and struck != "before":
             self._break()
 
@@ -331,7 +335,7 @@ class FakeLink:
         return self._broker.in_flight
 
     def _call(
-        self, call: str, items: Sequence[object], one: Callable[[int], None], begin: Callable[[], None] = lambda: None
+        self, call: str, items: Sequence[object], step: Callable[[int], None], begin: Callable[[], None] = lambda: None
     ) -> None:
         struck = self._broker.fault.strikes(call)
         if struck == "before":
@@ -339,7 +343,7 @@ class FakeLink:
             raise LinkLost("before it was sent")
         begin()
         for index in range(len(items) // 2 if struck == "within" else len(items)):
-            one(index)
+            step(index)
         if struck:
             self._break()
             lost = LinkLost("before it was answered")

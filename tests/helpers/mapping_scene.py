@@ -226,14 +226,14 @@ class Scene:
     def got(self, queue: str) -> list[Got]:
         """Take all messages of a queue, without properties."""
         handle = self.application.open(MQOD(ObjectName=queue), cmqc.MQOO_INPUT_SHARED)
-        found = []
+        messages = []
         try:
             while True:
-                found.append(self.application.get(handle, GetOptions(Options=cmqc.MQGMO_NO_PROPERTIES)))
+                messages.append(self.application.get(handle, GetOptions(Options=cmqc.MQGMO_NO_PROPERTIES)))
         except MQError as error:
             assert error.reason == cmqc.MQRC_NO_MSG_AVAILABLE, error
         self.application.close(handle)
-        return found
+        return messages
 
     def bodies(self, queue: str) -> list[bytes]:
         """Payloads: what stands behind the RFH2."""
@@ -241,11 +241,11 @@ class Scene:
 
     def letters(self, queue: str = DEAD_LETTERS) -> list[Letter]:
         """Take the messages of the dead-letter queue, or of another queue with dead letters."""
-        found = []
+        letters = []
         for got in self.got(queue):
             header = decode_mqdlh(got.data)
-            found.append(Letter(header, payload(got.data[cmqc.MQDLH_LENGTH_1 :])))
-        return found
+            letters.append(Letter(header, payload(got.data[cmqc.MQDLH_LENGTH_1 :])))
+        return letters
 
 
 class Letter(msgspec.Struct):

@@ -67,8 +67,8 @@ class MappingSite:
 
     def _states(self) -> set[RunnerState]:
         return {
-            one.state
-            for one in msgspec.json.decode(ask(self._control, ListMappings()).result, type=list[MappingStatus])
+            status.state
+            for status in msgspec.json.decode(ask(self._control, ListMappings()).result, type=list[MappingStatus])
         }
 
     def __exit__(self, *_: object) -> None:

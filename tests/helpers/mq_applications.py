@@ -147,13 +147,13 @@ class Application:
 
     def drain(self, handle: int, options: int = 0) -> list[bytes]:
         """The data of all messages that can be got, in order."""
-        found = []
+        bodies = []
         while True:
             try:
-                found.append(self.get(handle, GetOptions(Options=options)).data)
+                bodies.append(self.get(handle, GetOptions(Options=options)).data)
             except MQError as error:
                 assert error.reason == cmqc.MQRC_NO_MSG_AVAILABLE, error
-                return found
+                return bodies
 
     def all(self, name: str) -> list[bytes]:
         handle = self.open_queue(name, INPUT)
@@ -204,8 +204,8 @@ class Workplace:
 
     def attribute(self, what: str, keyword: str) -> str | int:
         """One attribute of an object: `mq.attribute("QMGR", "DEADQ")`."""
-        (shown,) = self.command(f"DISPLAY {what} {keyword}").objects
-        return shown[keyword]
+        (attributes,) = self.command(f"DISPLAY {what} {keyword}").objects
+        return attributes[keyword]
 
     def name(self, prefix: str = "T") -> str:
         """A name that nothing has."""

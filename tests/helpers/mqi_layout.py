@@ -34,10 +34,10 @@ def of_package(package: str) -> dict[str, int]:
         cls = getattr(module, name, None)
         if cls is None:
             continue
-        one = cls()
-        places[f"MQ{name}"] = struct.calcsize(one._MQOpts__format)
+        structure = cls()
+        places[f"MQ{name}"] = struct.calcsize(structure._MQOpts__format)
         form = ""
-        for field, _, code, *count in one._MQOpts__list:
+        for field, _, code, *count in structure._MQOpts__list:
             form += code * (count[0] if count else 1)
             width = struct.calcsize(code * (count[0] if count else 1))
             member = _member(f"MQ{name}", field.lstrip("_"), code)

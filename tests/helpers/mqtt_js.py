@@ -37,14 +37,14 @@ class MqttJs:
 
     def result(self, action: str) -> Any:
         """What the next step has come to, which is this action."""
-        found = self._process.json()
-        assert list(found) == [action], found
-        return found[action]
+        answer = self._process.json()
+        assert list(answer) == [action], answer
+        return answer[action]
 
     def end(self) -> list[Any]:
         """The results of the other steps, when all are taken."""
         lines = [json.loads(line) for line in self._process.rest()]
         assert self._process.wait() == 0, lines
-        failed = [one for one in lines if "error" in one]
+        failed = [line for line in lines if "error" in line]
         assert not failed, failed
         return lines

@@ -87,7 +87,9 @@ class PahoClient:
         try:
             message = self._messages.get(timeout=PATIENCE)
         except queue.Empty:
-            raise AssertionError(f"nothing within {PATIENCE:g} s; before: {[one.topic for one in self.seen]}") from None
+            raise AssertionError(
+                f"nothing within {PATIENCE:g} s; before: {[message.topic for message in self.seen]}"
+            ) from None
         self.seen.append(message)
         return message
 
@@ -98,10 +100,10 @@ class PahoClient:
 
     def until(self, topic: str) -> list[str]:
         """Topics of the messages up to the first one of that topic."""
-        found = []
-        while topic not in found:
-            found.append(self.message().topic)
-        return found
+        topics = []
+        while topic not in topics:
+            topics.append(self.message().topic)
+        return topics
 
     def close(self) -> None:
         self.client.disconnect()

@@ -17,10 +17,10 @@ class Pair:
 
     def close(self) -> None:
         """End it on both sides."""
-        for one in (self.client, self.server):
+        for connection in (self.client, self.server):
             with contextlib.suppress(OSError):
-                one.shutdown(socket.SHUT_RDWR)
-            one.close()
+                connection.shutdown(socket.SHUT_RDWR)
+            connection.close()
 
 
 class Relay:

@@ -166,5 +166,5 @@ class RemoteBridgeProcess(BridgeProcess):
 
     def discard(self) -> None:
         super().discard()
-        said = self.queue_manager.discard()
-        assert not any("Traceback" in line for line in said), "\n".join(said)
+        lines = self.queue_manager.discard()
+        assert not any("Traceback" in line for line in lines), "\n".join(lines)

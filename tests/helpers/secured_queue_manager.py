@@ -84,16 +84,16 @@ class SecuredConnections:
 
     def connect(self, **changed: str) -> IbmConnection:
         """Connect as `app` by APP.SVRCONN, unless parameters say otherwise."""
-        made = connect_ibm(self._library, msgspec.structs.replace(self._parameters, **changed))
-        self._made.append(made)
-        return made
+        connection = connect_ibm(self._library, msgspec.structs.replace(self._parameters, **changed))
+        self._made.append(connection)
+        return connection
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for one in self._made:
-            one.disconnect()
+        for connection in self._made:
+            connection.disconnect()
 
 
 @contextlib.contextmanager

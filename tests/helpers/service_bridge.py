@@ -32,11 +32,13 @@ class Client:
 
     def send(self, *what: Packet | bytes) -> None:
         """One segment, as far as that can be said of a stream, of the protocol level of the last CONNECT."""
-        for one in what:
-            if isinstance(one, Connect) and one.protocol_level in (3, 4, 5):
-                self.level = one.protocol_level
+        for packet in what:
+            if isinstance(packet, Connect) and packet.protocol_level in (3, 4, 5):
+                self.level = packet.protocol_level
                 self.decoder = Decoder(server=False, protocol_level=self.level)
-        self.writer.write(b"".join(one if isinstance(one, bytes) else encode(one, "big", self.level) for one in what))
+        self.writer.write(
+            b"".join(packet if isinstance(packet, bytes) else encode(packet, "big", self.level) for packet in what)
+        )
 
     async def receive(self) -> Packet:
         """The next packet; ConnectionError when none comes any more."""
@@ -65,7 +67,7 @@ class Client:
 
     async def subscribe(self, *filters: str) -> tuple[int, ...]:
         """Subscribe with QoS 1; the codes of SUBACK."""
-        self.send(Subscribe(1, tuple((one, 1) for one in filters)))
+        self.send(Subscribe(1, tuple((topic_filter, 1) for topic_filter in filters)))
         answer = await self.receive()
         assert isinstance(answer, Suback)
         return answer.return_codes

@@ -66,8 +66,8 @@ CHANGES: Final[dict[str, dict[str, tuple[str, ...]]]] = {
 
 def results(change: str, direction: str) -> tuple[str, ...]:
     """One result for each state."""
-    found = CHANGES[change][direction]
-    return found * len(STATES[direction]) if len(found) == 1 else found
+    outcomes = CHANGES[change][direction]
+    return outcomes * len(STATES[direction]) if len(outcomes) == 1 else outcomes
 
 
 def markdown() -> str:

@@ -1,4 +1,4 @@
-/* The system clock of a process, shifted by a number of seconds in a file that SHIFTED_CLOCK names (8 bytes, native). */
+/* LD_PRELOAD library: shifts the system clock of a process by the seconds in the file SHIFTED_CLOCK (8 bytes, native order). */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fcntl.h>

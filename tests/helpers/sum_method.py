@@ -34,8 +34,8 @@ class SumExchange:
         if self._rounds is None:
             self._rounds = int(data or b"0")
         else:
-            user, _, said = (data or b"").partition(b" ")
-            if said != b"%d" % (self._number + 1):
+            user, _, answer = (data or b"").partition(b" ")
+            if answer != b"%d" % (self._number + 1):
                 raise AuthenticationFailed(f"{self._presented.client_id} cannot add up")
             if not self._rounds:
                 return Authenticated(user.decode() or None, b"welcome")

@@ -13,11 +13,11 @@ from tests.helpers.patience import PATIENCE
 def unfinished_connections(host: str, port: int, count: int, sent: bytes) -> Iterator[socket.socket]:
     """Make so many, each of which has sent that and no more; yields the first of them."""
     with contextlib.ExitStack() as stack:
-        made = []
+        sockets = []
         for _ in range(count):
-            made.append(stack.enter_context(socket.create_connection((host, port), PATIENCE)))
-            made[-1].sendall(sent)
-        yield made[0]
+            sockets.append(stack.enter_context(socket.create_connection((host, port), PATIENCE)))
+            sockets[-1].sendall(sent)
+        yield sockets[0]
 
 
 def assert_cut_off(connection: socket.socket) -> None:

@@ -52,9 +52,9 @@ class User(NamedTuple):
     #: MQMD.UserIdentifier, whose authorities the command server checks
     identifier: str
     #: the user whose authorities are checked
-    asked: str
+    principal: str
     #: the authenticated user; "" if there is none
-    shown: str
+    authenticated_user: str
 
 
 def process_of(connection: socket.socket) -> tuple[int, str]:
@@ -66,27 +66,32 @@ def process_of(connection: socket.socket) -> tuple[int, str]:
         return process_id, str(user)
 
 
-def user_of_process(queue_manager: QueueManager, said: str, process: str) -> User:
+def user_of_process(queue_manager: QueueManager, claimed_user: str, process: str) -> User:
     """Return the user of an application on a Unix socket, from the user of its process and the claimed user.
 
     Only processes of administrators may claim another user.
     """
     authorization = queue_manager.authorization
     if authorization is None:
-        return User(said or process, process, process)
-    asked = said if said and authorization.is_administrator(process) else process
-    return User(asked, asked, process)
+        return User(claimed_user or process, process, process)
+    principal = claimed_user if claimed_user and authorization.is_administrator(process) else process
+    return User(principal, principal, process)
 
 
-def user_of(queue_manager: QueueManager, said: str, shown: str | None) -> User:
+def user_of(queue_manager: QueueManager, claimed_user: str, authenticated_user: str | None) -> User:
     """Return the user of an application over TCP, from the claimed and the authenticated user (None if not checked)."""
     authorization = queue_manager.authorization
-    if shown is None and authorization is None:
-        return User(said, NOBODY, "")
-    asked = shown or NOBODY
-    if said and authorization is not None and shown and authorization.is_administrator(shown):
-        asked = said
-    return User(asked, asked, shown or "")
+    if authenticated_user is None and authorization is None:
+        return User(claimed_user, NOBODY, "")
+    principal = authenticated_user or NOBODY
+    if (
+        claimed_user
+        and authorization is not None
+        and authenticated_user
+        and authorization.is_administrator(authenticated_user)
+    ):
+        principal = claimed_user
+    return User(principal, principal, authenticated_user or "")
 
 
 def client_of(channel: str, address: str, user: str, certificate: Certificate | None) -> Connecting:
@@ -95,22 +100,21 @@ def client_of(channel: str, address: str, user: str, certificate: Certificate | 
     return Connecting(channel, address, user, certificate.subject, certificate.issuer)
 
 
-def mapped(queue_manager: QueueManager, client: Connecting, shown: str | None) -> str | None:
+def mapped(queue_manager: QueueManager, client: Connecting, authenticated_user: str | None) -> str | None:
     """Return the user to which a channel authentication record maps an application over TCP, or None.
 
     Raises MQError if the application is blocked.
     """
-    own = user_of(queue_manager, client.user, shown).identifier
+    own = user_of(queue_manager, client.user, authenticated_user).identifier
     verdict = queue_manager.objects.channel_authentication.at_work.verdict(client, as_mq_has_it(own))
     channel = client.channel or "?"
     for warning in verdict.warnings:
         log.warning("MQB3314W channel %s: an application at %s: %s", channel, client.address, warning)
     why, answer = verdict.refusal, "a channel authentication record keeps it out"
-    if not why and verdict.mcauser is None and shown and not fits_user_identifier(shown):
+    if not why and verdict.mcauser is None and authenticated_user and not fits_user_identifier(authenticated_user):
         answer = f"user name longer than {USER_IDENTIFIER_LENGTH} bytes, the length of an MQ user"
-        why = (
-            f"{answer}: {shown!r}; hint: map it to a user with a channel authentication record (SSLPEERMAP or USERMAP)"
-        )
+        hint = "map it to a user with a channel authentication record (SSLPEERMAP or USERMAP)"
+        why = f"{answer}: {authenticated_user!r}; hint: {hint}"
     if why:
         address = client.address
         log.warning("MQB3315W channel %s: rejected an application at %s: %s", channel, address, why)
@@ -223,7 +227,7 @@ class Admission:
             await asyncio.sleep(attempt.delay)
             succeeded = False
             async with asyncio.timeout(AUTHENTICATION_TIMEOUT):
-                found = await authentication.authenticate(presented)
+                login = await authentication.authenticate(presented)
             succeeded = True
         except AuthenticationFailed as error:
             log.warning("MQB3305W rejected an application at %s as user %r: %s", address or "?", user[:40], error)
@@ -240,7 +244,7 @@ class Admission:
             raise MQError(cmqc.MQRC_SECURITY_ERROR, "authentication is not available") from None
         finally:
             attempt.end(succeeded)
-        return Authenticated(user if found.user_name is None else found.user_name, None, found.expires)
+        return Authenticated(user if login.user_name is None else login.user_name, None, login.expires)
 
     async def check_password(self, user: str, password: bytes) -> None:
         """Check the password of a user who is not an application, for example an MQTT client.
@@ -251,13 +255,13 @@ class Admission:
         if not any(authenticator.applies_to(presented) for authenticator in self._authentication.authenticators):
             raise MQError(cmqc.MQRC_SECURITY_ERROR, "it knows no passwords (queue_manager.listener.password_file)")
         try:
-            found = await self._authentication.authenticate(presented)
+            login = await self._authentication.authenticate(presented)
         except AuthenticationFailed as error:
             raise MQError(cmqc.MQRC_NOT_AUTHORIZED, str(error)) from None
         except AuthenticatorUnavailable as error:
             raise MQError(cmqc.MQRC_SECURITY_ERROR, str(error)) from None
-        if found.user_name not in (None, user):
-            raise MQError(cmqc.MQRC_NOT_AUTHORIZED, f"the password is that of {found.user_name!r}")
+        if login.user_name not in (None, user):
+            raise MQError(cmqc.MQRC_NOT_AUTHORIZED, f"the password is that of {login.user_name!r}")
 
     def close(self) -> None:
         """Stop the threads of the authenticators."""
@@ -300,8 +304,8 @@ class TcpListener:
             self._tls = ListenerTls("queue_manager.listener", config)
         flags = socket.AI_PASSIVE
         try:
-            for found in await self._loop.getaddrinfo(address, port, type=socket.SOCK_STREAM, flags=flags):
-                listening = socket.create_server(found[4][:2], family=found[0], backlog=_BACKLOG)
+            for addrinfo in await self._loop.getaddrinfo(address, port, type=socket.SOCK_STREAM, flags=flags):
+                listening = socket.create_server(addrinfo[4][:2], family=addrinfo[0], backlog=_BACKLOG)
                 listening.setblocking(False)
                 self._sockets.append(listening)
         except OSError:

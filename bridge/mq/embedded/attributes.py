@@ -101,10 +101,10 @@ class Words:
     number: int = 0
 
     def read(self, keyword: str, text: str) -> Value:
-        given = [word.strip(" ").upper() for word in text.split(",")]
-        if not set(given) <= set(self.words) or len(set(given)) < len(given):
+        words = [word.strip(" ").upper() for word in text.split(",")]
+        if not set(words) <= set(self.words) or len(set(words)) < len(words):
             raise AttributeRefused(f"{keyword} is one or more of {', '.join(self.words)}, not {text!r}")
-        return ",".join(word for word in self.words if word in given)
+        return ",".join(word for word in self.words if word in words)
 
 
 Attribute = Choice | Number | TextAttribute | Names | Words
@@ -330,8 +330,8 @@ STAMPS = ("CRDATE", "CRTIME", "ALTDATE", "ALTTIME")
 
 def stamps(seconds: float) -> dict[str, Value]:
     """Return the STAMPS of an object created at a time, in seconds since the epoch."""
-    made = time.localtime(seconds)
-    date, clock = time.strftime("%Y-%m-%d", made), time.strftime("%H.%M.%S", made)
+    local_time = time.localtime(seconds)
+    date, clock = time.strftime("%Y-%m-%d", local_time), time.strftime("%H.%M.%S", local_time)
     return {"CRDATE": date, "CRTIME": clock, "ALTDATE": date, "ALTTIME": clock}
 
 

@@ -129,12 +129,12 @@ class AuthorityRecords:
             self.remove(unit, identity)
 
     def altered(
-        self, unit: Unit, identity: Identity, added: frozenset[int], removed: frozenset[int] = frozenset()
+        self, unit: Unit, identity: Identity, granted: frozenset[int], revoked: frozenset[int] = frozenset()
     ) -> None:
         """Add and remove authorities of a record, which may be new, in a unit of work."""
-        held = self.granted.get(identity)
-        authorities = ((held or frozenset()) - removed) | added
-        if authorities != held:
+        authorities_before = self.granted.get(identity)
+        authorities = ((authorities_before or frozenset()) - revoked) | granted
+        if authorities != authorities_before:
             self.put(unit, identity, authorities)
 
 
@@ -157,17 +157,17 @@ def covers(profile: str, name: str) -> bool:
     of qualifiers.
     """
     return _is_like(
-        profile.split("."), name.split("."), "**", lambda one, qualifier: _is_like(one, qualifier, "*", _same)
+        profile.split("."), name.split("."), "**", lambda level, qualifier: _is_like(level, qualifier, "*", _same)
     )
 
 
-def is_about(profile: str, asked: str) -> bool:
+def is_about(profile: str, name: str) -> bool:
     """Return whether a profile matches the name in an inquiry. A name that ends in `*` selects profiles by prefix."""
-    return covers(profile, asked) or (asked.endswith("*") and profile.startswith(asked[:-1]))
+    return covers(profile, name) or (name.endswith("*") and profile.startswith(name[:-1]))
 
 
-def _same(one: str, character: str) -> bool:
-    return one in ("?", character)
+def _same(symbol: str, character: str) -> bool:
+    return symbol in ("?", character)
 
 
 def _is_like(pattern: Sequence[str], items: Sequence[str], any_number: str, same: Callable[[str, str], bool]) -> bool:
@@ -180,13 +180,13 @@ def _is_like(pattern: Sequence[str], items: Sequence[str], any_number: str, same
     while begin < len(items):
         if at < len(pattern) and pattern[at] == any_number:
             at += 1
-            resume, kept = at, begin
+            resume, at_star = at, begin
         elif at < len(pattern) and same(pattern[at], items[begin]):
             at += 1
             begin += 1
         elif resume is not None:
-            kept += 1
-            at, begin = resume, kept
+            at_star += 1
+            at, begin = resume, at_star
         else:
             return False
     return all(sign == any_number for sign in pattern[at:])
@@ -253,7 +253,7 @@ class AuthorizationService:
         """Clear cached decisions and rebuild the index of the records."""
         #: object type, entity type, entity -> (profile, authorities), the most specific profile first
         self._index: dict[tuple[int, int, str], list[tuple[str, frozenset[int]]]] = {}
-        for identity, granted in sorted(self._records.granted.items(), key=lambda one: specificity(one[0].profile)):
+        for identity, granted in sorted(self._records.granted.items(), key=lambda entry: specificity(entry[0].profile)):
             key = identity.object_type, identity.entity_type, identity.entity
             self._index.setdefault(key, []).append((identity.profile, granted))
         #: user, topic string -> whether it may publish there
@@ -272,12 +272,12 @@ class AuthorizationService:
 
     def groups(self, user: str) -> frozenset[str]:
         """Return the groups of a user and cache them. Callable on any thread without the lock. See `groups_of`."""
-        found = self._groups.get(user)
-        if found is None:
+        groups = self._groups.get(user)
+        if groups is None:
             if len(self._groups) >= REMEMBERED:
                 self._groups.clear()
-            found = self._groups[user] = groups_of(user)
-        return found
+            groups = self._groups[user] = groups_of(user)
+        return groups
 
     def is_administrator(self, user: str | None) -> bool:
         """Return whether a user has all authorities, including those for commands."""

@@ -129,9 +129,9 @@ class Beginnings:
                 client_id = next(iter(self._waiting))
                 mine = self._waiting.pop(client_id)
                 allowed = min(self._looks, LOOKS_OF_A_CLIENT)
-                left = self._put(work, *mine[0], allowed)
-                self._looks -= allowed - left
-                if left:
+                remaining = self._put(work, *mine[0], allowed)
+                self._looks -= allowed - remaining
+                if remaining:
                     mine.popleft()
                 if mine:
                     self._waiting[client_id] = mine  # at the end
@@ -255,13 +255,13 @@ def refusal_to_receive(
     """
     if queue_manager.authorization is None:
         return cmqc.MQRC_NONE
-    asked = user or NOBODY
+    principal = user or NOBODY
     with queue_manager.lock:
         try:
             if topic_filter is None:
-                queue_manager.authorization.check(asked, cmqc.MQOT_Q, transmission_queue, "PUT")
+                queue_manager.authorization.check(principal, cmqc.MQOT_Q, transmission_queue, "PUT")
             else:
-                queue_manager.authorization.subscribing(asked, None, topic_filter, "SUB", transmission_queue)
+                queue_manager.authorization.subscribing(principal, None, topic_filter, "SUB", transmission_queue)
         except MQError as error:
             return error.reason
     return cmqc.MQRC_NONE
@@ -281,8 +281,8 @@ def subscribe(
     name = subscription_name(client_id, request.topic_filter)
     topic_filter = topic_string(client_id, request.topic_filter)
     check_topic_string(topic_filter)
-    taken = queue_manager.objects.topics.subscriptions.get(name)
-    if taken is not None and (taken.client_id, taken.topic_filter) != (client_id, topic_filter):
+    former = queue_manager.objects.topics.subscriptions.get(name)
+    if former is not None and (former.client_id, former.topic_filter) != (client_id, topic_filter):
         # Client `a` with filter `b:c` and client `a:b` with filter `c` have the same name.
         raise MQError(cmqc.MQRC_SUB_ALREADY_EXISTS, name)
     if refused := refusal_to_receive(queue_manager, transmission_queue.name, user, topic_filter):
@@ -313,14 +313,14 @@ def subscribe(
 def unsubscribe(queue_manager: QueueManager, work: Unit, client_id: str, topic_filter: str) -> None:
     """Remove a subscription in a unit of work, if the client has it."""
     name = subscription_name(client_id, topic_filter)
-    held = queue_manager.objects.topics.subscriptions.get(name)
-    if held is not None and held.client_id == client_id:
+    subscription = queue_manager.objects.topics.subscriptions.get(name)
+    if subscription is not None and subscription.client_id == client_id:
         queue_manager.remove_subscription(work, name)
 
 
 def client_subscriptions(queue_manager: QueueManager) -> list[ClientSubscription]:
     """Return the subscriptions of all clients, and shared ones with their remote queue manager as client identifier."""
-    found = []
+    subscriptions = []
     with queue_manager.lock:
         for subscription in queue_manager.objects.topics.subscriptions.values():
             client_id, topic_filter = subscription.client_id, subscription.topic_filter
@@ -330,10 +330,10 @@ def client_subscriptions(queue_manager: QueueManager) -> list[ClientSubscription
             elif is_remote_queue_manager(client_id):
                 continue
             if client_id and subscription.name == subscription_name(client_id, topic_filter):
-                found.append(
+                subscriptions.append(
                     ClientSubscription(client_id, topic_filter, subscription.user_data or "", subscription.durable)
                 )
-    return found
+    return subscriptions
 
 
 APPLICATION_NAME: Final = "mqbridge"
@@ -353,12 +353,16 @@ def put_answer(queue_manager: QueueManager, work: Unit, message: PublicationMess
 
 
 def unretainable(
-    queue_manager: QueueManager, message: PublicationMessage, asked: int, most_of_user: int, most_in_total: int
+    queue_manager: QueueManager,
+    message: PublicationMessage,
+    requested_bytes: int,
+    most_of_user: int,
+    most_in_total: int,
 ) -> str:
     """Return the option of `limits` that prevents that a publication of a client is retained, or "".
 
-    `asked` is the size of the preceding retained publications in the same unit of work. A publication that is not larger than
-    the one that it replaces is always accepted.
+    `requested_bytes` is the size of the preceding retained publications in the same unit of work. A publication that is not
+    larger than the one that it replaces is always accepted.
     """
     if not message.payload:
         return ""
@@ -367,8 +371,8 @@ def unretainable(
     replaced = former.message if former is not None else None
     freed = size_of(replaced) if isinstance(replaced, PublicationMessage) else 0
     freed_of_user = freed if isinstance(replaced, PublicationMessage) and owner_of(replaced) == owner else 0
-    of_user = retained.bytes_of.get(owner, 0) + asked + size - freed_of_user
-    in_total = retained.total_bytes + asked + size - freed
+    of_user = retained.bytes_of.get(owner, 0) + requested_bytes + size - freed_of_user
+    in_total = retained.total_bytes + requested_bytes + size - freed
     if of_user > most_of_user and size > freed_of_user:
         return "retained_bytes"
     return "retained_total" if in_total > most_in_total and size > freed else ""
@@ -517,14 +521,14 @@ class EmbeddedBackend:
             self._loop.call_soon_threadsafe(self._hand_over, batch)
             return
         if self._fences:
-            wanted: list[StoredMessage] = []
+            deliverable: list[StoredMessage] = []
             late: list[StoredMessage] = []
             for message in batch:
                 behind = message.user_data is None or message.msg_number > self._fences.get(message.client_id, 0)
-                (wanted if behind else late).append(message)
+                (deliverable if behind else late).append(message)
             if late:
                 self._remove(late)
-            batch = wanted
+            batch = deliverable
         if not batch:
             return
         self._report(partial(self._consumer, batch))
@@ -625,7 +629,7 @@ class EmbeddedBackend:
             now = time.time()
             publish, route_of = queue_manager.publish, queue_manager.objects.topics.route
             authorization, forbidden = queue_manager.authorization, unit.forbidden
-            asked = 0
+            requested_bytes = 0
             for index, (message, retain) in enumerate(unit.publications):
                 try:
                     if index in forbidden:
@@ -647,7 +651,9 @@ class EmbeddedBackend:
                     else:
                         # MQTT-3.3.1-10: an empty retained publication removes the previous one, and is not retained.
                         empty = not message.payload
-                        limit = unretainable(queue_manager, message, asked, self.retained_bytes, self.retained_total)
+                        limit = unretainable(
+                            queue_manager, message, requested_bytes, self.retained_bytes, self.retained_total
+                        )
                         if limit:
                             self.on_limit(limit, _user_of(message), 1)
                             refusals[index] = cmqc.MQRC_Q_SPACE_NOT_AVAILABLE
@@ -662,7 +668,7 @@ class EmbeddedBackend:
                             application=APPLICATION_NAME,
                         )
                         if not reason:
-                            asked += size_of(message)
+                            requested_bytes += size_of(message)
                 except MQError as error:
                     reason = error.reason
                 except Exception:
@@ -690,8 +696,8 @@ class EmbeddedBackend:
         def ask(_known: object = None) -> None:
             resolve(answer, refusal_to_receive(self._queue_manager, self.transmission_queue, user))
 
-        authorization, asked = self._queue_manager.authorization, user or NOBODY
-        if authorization is None or (authorization.knows(asked) and not self._asking):
+        authorization, principal = self._queue_manager.authorization, user or NOBODY
+        if authorization is None or (authorization.knows(principal) and not self._asking):
             ask()
             return answer
 
@@ -700,7 +706,7 @@ class EmbeddedBackend:
             ask()
 
         self._asking += 1
-        self._loop.run_in_executor(self._asker, authorization.groups, asked).add_done_callback(known)
+        self._loop.run_in_executor(self._asker, authorization.groups, principal).add_done_callback(known)
         return answer
 
     def subscribe(
@@ -714,12 +720,12 @@ class EmbeddedBackend:
             for request in requests:
                 try:
                     with whole(work):
-                        made = subscribe(
+                        subscription = subscribe(
                             self._queue_manager, work, self._queue(), client_id, request, durable=durable, user=user
                         )
                         # In the same unit of work unless there are many, so that both are committed together.
                         if request.retained:
-                            waiting += self._beginnings.put(work, made)
+                            waiting += self._beginnings.put(work, subscription)
                     reasons.append(cmqc.MQRC_NONE)
                 except MQError as error:
                     reasons.append(error.reason)
@@ -788,7 +794,7 @@ class EmbeddedBackend:
         return answer
 
     def dead_letter(
-        self, transmission: Transmission, reason: int, done: Callable[[bool], None] = lambda _moved: None
+        self, transmission: Transmission, reason: int, on_moved: Callable[[bool], None] = lambda _moved: None
     ) -> None:
         queue_manager = self._queue_manager
         with queue_manager.lock:
@@ -796,18 +802,18 @@ class EmbeddedBackend:
             # Move segments separately, because the joined message may be too long for the dead-letter queue.
             parts = cast("list[StoredMessage]", separate([transmission]))
             if not all(stored.linked for stored in parts):
-                done(True)  # an administrator or its expiry has removed it
+                on_moved(True)  # an administrator or its expiry has removed it
                 return
             for stored in parts:
                 if not dead_letter(
                     queue_manager, work, stored, reason, stored.remote_queue, stored.client_id, replacing=True
                 ):
                     undo(work)
-                    done(False)
+                    on_moved(False)
                     return
                 stored.queue.take(stored)
                 work.gets.append(stored)
-            work.done = lambda failure: self._report(partial(done, not failure))
+            work.done = lambda failure: self._report(partial(on_moved, not failure))
             queue_manager.recovery_log.submit(work)
 
     def flush(self) -> asyncio.Future[None]:

@@ -72,9 +72,9 @@ def definition_of(name: str, attributes: Mapping[str, Value]) -> Definition:
     try:
         config = ChannelConfig.model_validate(values)
     except ValidationError as error:
-        said = "; ".join(detail["msg"] for detail in error.errors())
-        beside = "; by DEFINE CHANNEL, SSLCAUTH(REQUIRED) says how" if "'authentication: ...'" in said else ""
-        raise AttributeRefused(said + beside) from None
+        reasons = "; ".join(detail["msg"] for detail in error.errors())
+        beside = "; by DEFINE CHANNEL, SSLCAUTH(REQUIRED) says how" if "'authentication: ...'" in reasons else ""
+        raise AttributeRefused(reasons + beside) from None
     return Definition(dict(attributes), config)
 
 

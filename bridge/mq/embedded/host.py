@@ -71,10 +71,12 @@ class EmbeddedInquiry:
         queue_manager = self._queue_manager
         # Omit dynamic queues, whose generated names would create a new time series each.
         defined = {
-            name: one for name, one in list(queue_manager.objects.queues.items()) if "DEFTYPE" not in one.attributes
+            name: queue
+            for name, queue in list(queue_manager.objects.queues.items())
+            if "DEFTYPE" not in queue.attributes
         }
         names = dict.fromkeys([*(name for name in queues if name in defined), *sorted(defined)])
-        shown = list(names)[:MAX_QUEUES]
+        queue_names = list(names)[:MAX_QUEUES]
         now = time.time()
         database = queue_manager.data_directory / "queuemanager.db"
         sizes = {}
@@ -83,8 +85,8 @@ class EmbeddedInquiry:
                 sizes[what] = path.stat().st_size
         disk = shutil.disk_usage(queue_manager.data_directory)
         return QueueManagerStatus(
-            queues=[_status(defined[name], now) for name in shown],
-            left_out=len(defined) - len(shown),
+            queues=[_status(defined[name], now) for name in queue_names],
+            left_out=len(defined) - len(queue_names),
             retained=len(queue_manager.retained),
             retained_bytes=queue_manager.retained.total_bytes,
             file_sizes=sizes,
@@ -151,11 +153,11 @@ class EmbeddedTopicInquiry:
             first.update(some if after is None else [name for name in some if name > after])
             if len(first) > 2 * rows:
                 first = set(nsmallest(rows, first))
-        found = []
+        nodes = []
         async for some in _in_slices(nsmallest(rows, first)):
             with manager.lock:
-                found += [self._node(name, [*words, name]) for name in some]
-        return found
+                nodes += [self._node(name, [*words, name]) for name in some]
+        return nodes
 
     def _node(self, name: str, words: list[str]) -> TopicNode:
         retained, subscribed = (
@@ -172,24 +174,26 @@ class EmbeddedTopicInquiry:
 
     async def details(self, topic_filter: str, rows: int, payloads: bool) -> TopicDetails:
         manager = self._queue_manager
-        kept: list[RetainedStatus] = []
+        publications: list[RetainedStatus] = []
         subscriptions: list[TopicSubscription] = []
         async for topics in _in_slices(manager.retained.matching(topic_filter)):
             stored = [manager.retained.get(topic) for topic in topics if topic is not None]
-            kept += [_retained(publication, payloads) for publication in stored if publication is not None]
-            if len(kept) > rows:
+            publications += [_retained(publication, payloads) for publication in stored if publication is not None]
+            if len(publications) > rows:
                 break
         with manager.lock:
             every = list(manager.objects.topics.subscriptions.values())
         async for some in _in_slices(every):
-            subscriptions += [_subscription(one) for one in some if _overlaps(one, topic_filter)]
+            subscriptions += [
+                _subscription(subscription) for subscription in some if _overlaps(subscription, topic_filter)
+            ]
             if len(subscriptions) > rows:
                 break
         return TopicDetails(
             topic_filter=topic_filter,
-            retained=kept[:rows],
+            retained=publications[:rows],
             subscriptions=subscriptions[:rows],
-            more=max(len(kept), len(subscriptions)) > rows,
+            more=max(len(publications), len(subscriptions)) > rows,
         )
 
 
@@ -230,14 +234,16 @@ def _overlaps(subscription: Subscription, topic_filter: str) -> bool:
     return mine.startswith(theirs) or theirs.startswith(mine)
 
 
-def _subscription(one: Subscription) -> TopicSubscription:
+def _subscription(subscription: Subscription) -> TopicSubscription:
     return TopicSubscription(
-        name=one.name,
-        topic_filter=one.topic_filter,
-        user_data=one.user_data or "",
-        durable=one.durable,
-        client_id=one.client_id if one.name == subscription_name(one.client_id, one.topic_filter) else "",
-        destination=one.destination,
+        name=subscription.name,
+        topic_filter=subscription.topic_filter,
+        user_data=subscription.user_data or "",
+        durable=subscription.durable,
+        client_id=subscription.client_id
+        if subscription.name == subscription_name(subscription.client_id, subscription.topic_filter)
+        else "",
+        destination=subscription.destination,
     )
 
 
@@ -392,7 +398,7 @@ class EmbeddedHost:
                 for application in list(self.queue_manager.applications)
                 if application.stop is not None
             ),
-            key=lambda one: (one.name, one.address),
+            key=lambda connection: (connection.name, connection.address),
         )
 
     def read_credentials(self) -> None:
@@ -405,7 +411,7 @@ class EmbeddedHost:
         self.memory.use(limits.memory_watermark)
         self.dead_letter_room.use_limits(limits)
 
-    def name_publishers(self, wanted: bool) -> bool:
+    def name_publishers(self, is_wanted: bool) -> bool:
         return False
 
     async def stop(self) -> None:

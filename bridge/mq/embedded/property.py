@@ -73,36 +73,46 @@ _DESCRIPTOR: Final = (
 _ESCAPES: Final = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "'": "&apos;"})
 
 
-def check_property(one: Property) -> Property:
+def check_property(message_property: Property) -> Property:
     """Validate and normalize a property. Raises MQError with a reason code of MQSETMP."""
-    parts = one.name.split(".")
-    if len(one.name) > cmqc.MQ_MAX_PROPERTY_NAME_LENGTH:
-        raise MQError(cmqc.MQRC_PROPERTY_NAME_LENGTH_ERR, f"{len(one.name)} characters")
-    if one.name.upper() in RESERVED or not all(_PART.fullmatch(part) for part in parts):
-        raise MQError(cmqc.MQRC_PROPERTY_NAME_ERROR, f"{one.name!r} is no name of a property")
-    python = _PYTHON.get(one.type)
-    value: Any = one.value
-    if python is None or not isinstance(one.value, python) or (isinstance(value, bool) and one.type in _INTEGER_BITS):
-        raise MQError(cmqc.MQRC_PROPERTY_TYPE_ERROR, f"{one.name}: type {one.type}, value {value!r}")
-    bits = _INTEGER_BITS.get(one.type)
+    parts = message_property.name.split(".")
+    if len(message_property.name) > cmqc.MQ_MAX_PROPERTY_NAME_LENGTH:
+        raise MQError(cmqc.MQRC_PROPERTY_NAME_LENGTH_ERR, f"{len(message_property.name)} characters")
+    if message_property.name.upper() in RESERVED or not all(_PART.fullmatch(part) for part in parts):
+        raise MQError(cmqc.MQRC_PROPERTY_NAME_ERROR, f"{message_property.name!r} is no name of a property")
+    python = _PYTHON.get(message_property.type)
+    value: Any = message_property.value
+    if (
+        python is None
+        or not isinstance(message_property.value, python)
+        or (isinstance(value, bool) and message_property.type in _INTEGER_BITS)
+    ):
+        raise MQError(
+            cmqc.MQRC_PROPERTY_TYPE_ERROR, f"{message_property.name}: type {message_property.type}, value {value!r}"
+        )
+    bits = _INTEGER_BITS.get(message_property.type)
     if bits is not None and not -(1 << (bits - 1)) <= value < 1 << (bits - 1):
-        raise MQError(cmqc.MQRC_PROP_NUMBER_FORMAT_ERROR, f"{one.name}: {value} does not fit {bits} bits")
-    if one.type == cmqc.MQTYPE_BOOLEAN:
+        raise MQError(cmqc.MQRC_PROP_NUMBER_FORMAT_ERROR, f"{message_property.name}: {value} does not fit {bits} bits")
+    if message_property.type == cmqc.MQTYPE_BOOLEAN:
         value = bool(value)
-    elif one.type in (cmqc.MQTYPE_FLOAT32, cmqc.MQTYPE_FLOAT64):
-        value = _float(one, float(value))
+    elif message_property.type in (cmqc.MQTYPE_FLOAT32, cmqc.MQTYPE_FLOAT64):
+        value = _float(message_property, float(value))
     elif isinstance(value, str) and ("\0" in value or not _encodable(value)):
-        raise MQError(cmqc.MQRC_PROP_VALUE_NOT_CONVERTED, f"{one.name}: {value!r} cannot be written in an RFH2")
-    return msgspec.structs.replace(one, value=value)
+        raise MQError(
+            cmqc.MQRC_PROP_VALUE_NOT_CONVERTED, f"{message_property.name}: {value!r} cannot be written in an RFH2"
+        )
+    return msgspec.structs.replace(message_property, value=value)
 
 
-def _float(one: Property, value: float) -> float:
-    if one.type == cmqc.MQTYPE_FLOAT64:
+def _float(message_property: Property, value: float) -> float:
+    if message_property.type == cmqc.MQTYPE_FLOAT64:
         return value
     try:
         return float(struct.unpack("<f", struct.pack("<f", value))[0])
     except OverflowError:
-        raise MQError(cmqc.MQRC_PROP_NUMBER_FORMAT_ERROR, f"{one.name}: {value} does not fit 32 bits") from None
+        raise MQError(
+            cmqc.MQRC_PROP_NUMBER_FORMAT_ERROR, f"{message_property.name}: {value} does not fit 32 bits"
+        ) from None
 
 
 def _encodable(text: str) -> bool:
@@ -128,20 +138,20 @@ def read_folder(folder: Folder) -> list[Property] | None:
         leaves = folder.leaves
     except MalformedHeader:
         return None
-    found: dict[str, Property] = {}
+    properties: dict[str, Property] = {}
     for path, (value, attributes) in leaves:
         full = path if name == USER_FOLDER and "." not in path else f"{name}.{path}"
-        found.setdefault(full, _read(full, value, attributes))
-    return list(found.values())
+        properties.setdefault(full, _read(full, value, attributes))
+    return list(properties.values())
 
 
 def _read(name: str, value: Any, attributes: dict[str, str]) -> Property:
     type_ = cmqc.MQTYPE_NULL if value is None else _TYPE.get(attributes.get("dt", ""), cmqc.MQTYPE_STRING)
-    one = Property(name=name, type=type_, value=value)
+    message_property = Property(name=name, type=type_, value=value)
     for field, attribute, _ in _DESCRIPTOR:
         if attributes.get(attribute, "").isdecimal():
-            setattr(one, field, int(attributes[attribute]))
-    return one
+            setattr(message_property, field, int(attributes[attribute]))
+    return message_property
 
 
 def read_folders(folders: Iterable[Folder]) -> tuple[list[Property], tuple[Folder, ...]]:
@@ -149,27 +159,27 @@ def read_folders(folders: Iterable[Folder]) -> tuple[list[Property], tuple[Folde
     properties: list[Property] = []
     rest: list[Folder] = []
     for folder in folders:
-        found = read_folder(folder)
-        if found is None:
+        folder_properties = read_folder(folder)
+        if folder_properties is None:
             rest.append(folder)
         else:
-            properties += found
+            properties += folder_properties
     return properties, tuple(rest)
 
 
 def write_folder(name: str, properties: Iterable[Property]) -> Folder:
     """Return a folder with these properties. Raises MQError if names conflict."""
     tree: dict[str, Any] = {}
-    for one in properties:
-        *groups, last = place(one.name)[1].split(".")
+    for message_property in properties:
+        *groups, last = place(message_property.name)[1].split(".")
         level = tree
         for group in groups:
             level = level.setdefault(group, {})
             if not isinstance(level, dict):
-                raise MQError(cmqc.MQRC_PROPERTY_NAME_ERROR, f"{one.name}: {group} is a property itself")
+                raise MQError(cmqc.MQRC_PROPERTY_NAME_ERROR, f"{message_property.name}: {group} is a property itself")
         if isinstance(level.get(last), dict):
-            raise MQError(cmqc.MQRC_PROPERTY_NAME_ERROR, f"{one.name}: other properties are below it")
-        level[last] = one
+            raise MQError(cmqc.MQRC_PROPERTY_NAME_ERROR, f"{message_property.name}: other properties are below it")
+        level[last] = message_property
     parts = [f"<{name}>" if name in PROPERTY_FOLDERS else f"<{name} content='properties'>"]
     _write(parts, tree)
     parts.append(f"</{name}>")
@@ -178,27 +188,27 @@ def write_folder(name: str, properties: Iterable[Property]) -> Folder:
 
 
 def _write(parts: list[str], tree: dict[str, Any]) -> None:
-    for name, one in tree.items():
-        if isinstance(one, dict):
+    for name, node in tree.items():
+        if isinstance(node, dict):
             parts.append(f"<{name}>")
-            _write(parts, one)
+            _write(parts, node)
         else:
-            text, attributes = _written(one)
+            text, attributes = _written(node)
             described = "".join(
-                f" {attribute}='{getattr(one, field)}'"
+                f" {attribute}='{getattr(node, field)}'"
                 for field, attribute, default in _DESCRIPTOR
-                if getattr(one, field) != default
+                if getattr(node, field) != default
             )
             parts.append(f"<{name}{attributes}{described}>{text.translate(_ESCAPES)}")
         parts.append(f"</{name}>")
 
 
-def _written(one: Property) -> tuple[str, str]:
+def _written(message_property: Property) -> tuple[str, str]:
     """Return (text, dt attribute) of a value."""
-    if one.value is None:
+    if message_property.value is None:
         return "", " xsi:nil='true'"
-    text, _ = write_value(one.value)
-    dt = _DT.get(one.type)
+    text, _ = write_value(message_property.value)
+    dt = _DT.get(message_property.type)
     return text, f" dt='{dt}'" if dt is not None else ""
 
 
@@ -218,7 +228,9 @@ def merge(md: MQMD, data: bytes, properties: Sequence[Property]) -> tuple[MQMD, 
 
     Properties with the same names are replaced. All other folders are unchanged. Raises MQError.
     """
-    wanted = {one.name: check_property(one) for one in map(_canonical, properties)}
+    by_name = {
+        message_property.name: check_property(message_property) for message_property in map(_canonical, properties)
+    }
     own = leading(md, data)
     if own is None or own[0].NameValueCCSID != CCSID_UTF8:
         header = RFH2(Encoding=md.Encoding, CodedCharSetId=md.CodedCharSetId, Format=md.Format)
@@ -227,8 +239,8 @@ def merge(md: MQMD, data: bytes, properties: Sequence[Property]) -> tuple[MQMD, 
     else:
         header, rest = own
     by_folder: dict[str, dict[str, Property]] = {}
-    for one in wanted.values():
-        by_folder.setdefault(place(one.name)[0], {})[one.name] = one
+    for message_property in by_name.values():
+        by_folder.setdefault(place(message_property.name)[0], {})[message_property.name] = message_property
     folders: list[Folder] = []
     for folder in header.folders:
         new = by_folder.get(folder.name)
@@ -237,15 +249,23 @@ def merge(md: MQMD, data: bytes, properties: Sequence[Property]) -> tuple[MQMD, 
             folders.append(folder)
             continue
         del by_folder[folder.name]
-        folders.append(write_folder(folder.name, ({one.name: one for one in old} | new).values()))
-    folders += [write_folder(name, found.values()) for name, found in by_folder.items()]
+        folders.append(
+            write_folder(
+                folder.name, ({message_property.name: message_property for message_property in old} | new).values()
+            )
+        )
+    folders += [write_folder(name, folder_properties.values()) for name, folder_properties in by_folder.items()]
     byte_order = byte_order_of(md.Encoding, "MQRFH2")
     return md, encode_rfh2(msgspec.structs.replace(header, folders=tuple(folders)), byte_order=byte_order) + rest
 
 
-def _canonical(one: Property) -> Property:
-    folder, path = place(one.name)
-    return msgspec.structs.replace(one, name=path) if folder == USER_FOLDER and "." not in path else one
+def _canonical(message_property: Property) -> Property:
+    folder, path = place(message_property.name)
+    return (
+        msgspec.structs.replace(message_property, name=path)
+        if folder == USER_FOLDER and "." not in path
+        else message_property
+    )
 
 
 def described(md: MQMD) -> MQMD:
@@ -261,10 +281,14 @@ def split(md: MQMD, data: bytes) -> tuple[MQMD, bytes, list[Property]]:
     if own is None:
         return md, data, []
     header, rest = own
-    properties, kept = read_folders(header.folders)
-    if kept:
+    properties, folders = read_folders(header.folders)
+    if folders:
         byte_order = byte_order_of(md.Encoding, "MQRFH2")
-        return md, encode_rfh2(msgspec.structs.replace(header, folders=kept), byte_order=byte_order) + rest, properties
+        return (
+            md,
+            encode_rfh2(msgspec.structs.replace(header, folders=folders), byte_order=byte_order) + rest,
+            properties,
+        )
     ccsid = header.CodedCharSetId
     inner = msgspec.structs.replace(
         md,

@@ -103,9 +103,9 @@ class RetainedPublications(dict[str, StoredMessage]):
         if isinstance(message, PublicationMessage):
             owner, size = owner_of(message), sign * size_of(message)
             self.total_bytes += size
-            left = self.bytes_of.get(owner, 0) + size
-            if left:
-                self.bytes_of[owner] = left
+            size_left = self.bytes_of.get(owner, 0) + size
+            if size_left:
+                self.bytes_of[owner] = size_left
             else:
                 self.bytes_of.pop(owner, None)
 
@@ -130,8 +130,8 @@ class RetainedPublications(dict[str, StoredMessage]):
                 walks.pop()
                 continue
             # a/# also matches a
-            named = at >= last or (words[at] == "#" and at)
-            yield level.topic if named else None
+            has_topic = at >= last or (words[at] == "#" and at)
+            yield level.topic if has_topic else None
             if at > last:
                 walks.append((level.lower(), at))
             elif at < last and words[at] == "#":
@@ -159,6 +159,6 @@ def owner_of(message: PublicationMessage) -> str | bytes:
 
 def size_of(message: PublicationMessage) -> int:
     """Return the approximate memory use of a retained publication, in bytes."""
-    said = message.properties
+    properties = message.properties
     size = OVERHEAD + 2 * len(message.topic) + len(message.payload)
-    return size if said is None else size + size_of_properties(said)
+    return size if properties is None else size + size_of_properties(properties)

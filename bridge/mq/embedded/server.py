@@ -314,10 +314,10 @@ class Conversation(asyncio.Protocol, ABC):
 
     def _let_in(self, name: str, user: User) -> None:
         """Connect an authenticated application. Raises MQError."""
-        self._hconn = hconn = mqconn(self.HCONN, self._queue_manager, name, user.identifier, user.asked)
+        self._hconn = hconn = mqconn(self.HCONN, self._queue_manager, name, user.identifier, user.principal)
         hconn.address, hconn.channel, hconn.process_id = self.address, self._channel, self._process_id
         hconn.stop = self._stop
-        self._user = user.shown or user.identifier
+        self._user = user.authenticated_user or user.identifier
         audit_log.note("application connected", user=self._user, address=self.address, application=name)
 
     async def _identify(self, application: str, user: str, password: bytes, then: Callable[[], None]) -> None:
@@ -327,23 +327,27 @@ class Conversation(asyncio.Protocol, ABC):
         certificate = certificate_of(stream) if stream is not None else None
         try:
             admission = self._server.admission
-            found = await admission.admit(user, password, self.address, certificate)
-            shown = found.user_name if admission.asks else None
-            client = client_of(self._channel, self.address, user if shown is None else shown, certificate)
-            mcauser = mapped(self._queue_manager, client, shown)
+            login = await admission.admit(user, password, self.address, certificate)
+            authenticated_user = login.user_name if admission.asks else None
+            client = client_of(
+                self._channel, self.address, user if authenticated_user is None else authenticated_user, certificate
+            )
+            mcauser = mapped(self._queue_manager, client, authenticated_user)
             if (authorization := self._queue_manager.authorization) is not None:
                 # Looking up groups in the operating system may block.
-                await self._loop.run_in_executor(None, authorization.groups, mcauser or shown or NOBODY)
+                await self._loop.run_in_executor(None, authorization.groups, mcauser or authenticated_user or NOBODY)
             with self._queue_manager.lock:
-                self._let_in(application, user_of(self._queue_manager, user, shown if mcauser is None else mcauser))
+                self._let_in(
+                    application, user_of(self._queue_manager, user, authenticated_user if mcauser is None else mcauser)
+                )
                 then()
         except MQError as error:
             self._refuse(error)
         except Exception as error:
             self._refuse(unexpected(error))
         else:
-            if found.expires is not None:
-                self._expiry = self._loop.call_later(found.expires - time.time(), self._expire, found.user_name)
+            if login.expires is not None:
+                self._expiry = self._loop.call_later(login.expires - time.time(), self._expire, login.user_name)
 
     def _expire(self, user: str | None) -> None:
         log.info("MQB3308I closing MQ connection of user %r: credentials expired", user)
@@ -397,7 +401,7 @@ class Conversation(asyncio.Protocol, ABC):
         self,
         hobj: int,
         options: GetOptions,
-        form: Callable[[Any], Any] = lambda got: got,
+        form: Callable[[Any], Any] = lambda message: message,
         get: Callable[[], tuple[Any, Unit | None]] | None = None,
     ) -> None:
         """Execute MQGET and reply, now or when the wait ends.
@@ -408,10 +412,10 @@ class Conversation(asyncio.Protocol, ABC):
 
         def attempt() -> tuple[Any, Unit | None, MQError | None]:
             try:
-                got, unit = mqget(hconn, hobj, options) if get is None else get()
+                message, unit = mqget(hconn, hobj, options) if get is None else get()
             except TruncatedMessage as error:
                 return form(error.got), None, error
-            return form(got), unit, None
+            return form(message), unit, None
 
         def arrived() -> None:
             # Units of work in this process may end on any thread.
@@ -422,9 +426,9 @@ class Conversation(asyncio.Protocol, ABC):
             self._refuse(MQError(cmqc.MQRC_NO_MSG_AVAILABLE, f"no message arrived in {interval} ms"))
 
         waiting = WaitingGet(hconn, hobj, options, attempt, arrived)
-        found = waiting.attempt()
-        if found is not None:
-            result, unit, warning = found
+        outcome = waiting.attempt()
+        if outcome is not None:
+            result, unit, warning = outcome
             self._end(unit, result, warning)
             return
         interval = options.WaitInterval
@@ -436,11 +440,11 @@ class Conversation(asyncio.Protocol, ABC):
             return
         try:
             with self._queue_manager.lock:
-                found = waiting.attempt()
-                if found is None:
+                outcome = waiting.attempt()
+                if outcome is None:
                     return
                 self._stop_waiting()
-                result, unit, warning = found
+                result, unit, warning = outcome
                 self._end(unit, result, warning)
         except MQError as error:
             self._stop_waiting()
@@ -567,13 +571,13 @@ class ApplicationProtocol(Conversation):
     def _work(self, request: bytes) -> None:
         try:
             verb = self._decoder.decode(request)
-        except (msgspec.ValidationError, UnicodeDecodeError) as error:
-            if not self._is_connected:
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            # msgspec raises UnicodeDecodeError for text that is not UTF-8, and DecodeError since 0.23.
+            is_field = isinstance(error, (msgspec.ValidationError, UnicodeDecodeError)) or "UTF-8" in str(error)
+            if not self._is_connected or not is_field:
                 raise Malformed(str(error)) from error
             # The request is complete, and the requests after it can be read: only this one is rejected.
             raise MQError(cmqc.MQRC_UNEXPECTED_ERROR, f"the request has an invalid field: {error}") from error
-        except msgspec.DecodeError as error:
-            raise Malformed(str(error)) from error
         if isinstance(verb, remote.ConnectCall):
             if verb.version != remote.PROTOCOL_VERSION:
                 raise MQError(
@@ -726,22 +730,22 @@ def _walk(hconn: Hconn, call: GetCall, pipeline: CallPipeline, until: float) -> 
     """Repeat a browse like `run_pipeline`, with one check of its options. Raises the MQError of the first browse."""
     options = call.options
     handle = ready_handle(hconn, call.handle, options)
-    found: list[Got] = []
+    messages: list[Got] = []
     size = pipeline.size
     for stored in candidates(hconn, handle, options):
         try:
-            got = get_result(hconn, handle, stored, options)
+            message = get_result(hconn, handle, stored, options)
         except MQError:
-            if not found:
+            if not messages:
                 raise
             break
-        if not found:
+        if not messages:
             options = following(options)
         handle.cursor = stored
-        found.append(got)
-        size -= len(got.data)
-        if len(found) >= pipeline.times or size <= 0 or time.monotonic() > until:
+        messages.append(message)
+        size -= len(message.data)
+        if len(messages) >= pipeline.times or size <= 0 or time.monotonic() > until:
             break
-    if not found:
+    if not messages:
         raise MQError(cmqc.MQRC_NO_MSG_AVAILABLE, f"queue {handle.queue.name}")
-    return found
+    return messages

@@ -72,11 +72,11 @@ def matches_characters(topic_filter: str, topic: str) -> bool:
 
 def literal_prefix(topic_filter: str) -> str | None:
     """Return the text before the first wildcard, or None if there is no wildcard."""
-    found: list[str] = []
+    prefix: list[str] = []
     for token in _tokens(topic_filter):
         if isinstance(token, Wildcard):
-            return "".join(found)
-        found.append(token)
+            return "".join(prefix)
+        prefix.append(token)
     return None
 
 

@@ -295,38 +295,44 @@ class TopicTree:
     def new_route(self, topic: str, level: int = MAX_LEVEL) -> Route:
         """Return a route for publications with a PubLevel. Raises MQError like `route`."""
         check_topic_string(topic)
-        found, places = self._collected(topic.split("/"))
-        found += [candidate for candidate in self._irregular.values() if candidate.names(topic)]
-        weight = max(1, len(found) + (places + len(self._irregular)) // _PLACES_PER_DELIVERY)
-        route = Route(topic, self._entitled(topic, level, found), self.attributes(topic), weight)
+        subscriptions, places = self._collected(topic.split("/"))
+        subscriptions += [candidate for candidate in self._irregular.values() if candidate.names(topic)]
+        weight = max(1, len(subscriptions) + (places + len(self._irregular)) // _PLACES_PER_DELIVERY)
+        route = Route(topic, self._entitled(topic, level, subscriptions), self.attributes(topic), weight)
         route.review(self.full, self.full_version)
         return route
 
-    def _entitled(self, topic: str, level: int, found: list[Subscription]) -> tuple[Subscription, ...]:
+    def _entitled(self, topic: str, level: int, subscriptions: list[Subscription]) -> tuple[Subscription, ...]:
         """Return those of the matching subscriptions that get a copy."""
         blocks = [block for block in self._blocks() if topic == block or topic.startswith(block + "/")]
-        found = [
-            subscription for subscription in found if not any(_is_blocked(subscription, block) for block in blocks)
+        subscriptions = [
+            subscription
+            for subscription in subscriptions
+            if not any(_is_blocked(subscription, block) for block in blocks)
         ]
-        found = [subscription for subscription in found if subscription.level <= level and not subscription.on_request]
-        if any(subscription.level != 1 for subscription in found):
+        subscriptions = [
+            subscription
+            for subscription in subscriptions
+            if subscription.level <= level and not subscription.on_request
+        ]
+        if any(subscription.level != 1 for subscription in subscriptions):
             # IBM MQ, "Intercepting publications": only the highest SubLevel that does not exceed the PubLevel gets a copy.
-            highest = max(subscription.level for subscription in found)
-            found = [subscription for subscription in found if subscription.level == highest]
-        if any(subscription.grouped for subscription in found):
-            found = _one_of_each_group(found)
-        if self.overlapping_once and len(found) > 1:
-            found = _one_of_each_client(found)
-        elif len(found) > MAX_COPIES:
-            found = _few_of_each_client(found)
-        return tuple(found)
+            highest = max(subscription.level for subscription in subscriptions)
+            subscriptions = [subscription for subscription in subscriptions if subscription.level == highest]
+        if any(subscription.grouped for subscription in subscriptions):
+            subscriptions = _one_of_each_group(subscriptions)
+        if self.overlapping_once and len(subscriptions) > 1:
+            subscriptions = _one_of_each_client(subscriptions)
+        elif len(subscriptions) > MAX_COPIES:
+            subscriptions = _few_of_each_client(subscriptions)
+        return tuple(subscriptions)
 
     def _collected(self, words: list[str]) -> tuple[list[Subscription], int]:
         """Return the matching subscriptions in the tree for the levels of a topic string, and the number of visited nodes.
 
         The search is breadth-first, so it does not recurse over a topic string.
         """
-        found: list[Subscription] = []
+        subscriptions: list[Subscription] = []
         # MQTT-4.7.2-1: a filter that begins with a wildcard does not match topics that begin with `$`.
         hidden = words[0].startswith("$")
         places, visited = [self._root], 1
@@ -336,7 +342,7 @@ class TopicTree:
                 below = place.below
                 if not hidden:
                     if (rest := below.get("#")) is not None:
-                        found += rest.subscriptions
+                        subscriptions += rest.subscriptions
                     if (single := below.get("+")) is not None:
                         following.append(single)
                 if word not in ("+", "#") and (exact := below.get(word)) is not None:
@@ -344,13 +350,13 @@ class TopicTree:
             hidden = False
             places = following
             if not places:
-                return found, visited
+                return subscriptions, visited
             visited += len(places)
         for place in places:
-            found += place.subscriptions
+            subscriptions += place.subscriptions
             if (rest := place.below.get("#")) is not None:  # a/# also matches a
-                found += rest.subscriptions
-        return found, visited
+                subscriptions += rest.subscriptions
+        return subscriptions, visited
 
     def _blocks(self) -> Iterator[str]:
         for attributes in self.objects.values():
@@ -360,15 +366,15 @@ class TopicTree:
     def above(self, topic: str) -> Iterator[tuple[str, dict[str, Value]]]:
         """Yield the topic objects at or above a topic string, nearest first."""
         level: _ObjectLevel | None = self._objects_by_level()
-        found: list[str] = []
+        names: list[str] = []
         for word in topic.split("/"):
             assert level is not None
             level = level.below.get(word)
             if level is None:
                 break
             if level.name:
-                found.append(level.name)
-        for name in reversed(found):
+                names.append(level.name)
+        for name in reversed(names):
             yield name, self.objects[name]
         if "SYSTEM.BASE.TOPIC" in self.objects:
             yield "SYSTEM.BASE.TOPIC", self.objects["SYSTEM.BASE.TOPIC"]
@@ -404,10 +410,10 @@ def check_topic_string(topic: str) -> None:
         raise MQError(cmqc.MQRC_TOPIC_STRING_ERROR, error)
 
 
-def _one_of_each_group(found: list[Subscription]) -> list[Subscription]:
+def _one_of_each_group(subscriptions: list[Subscription]) -> list[Subscription]:
     """Keep one subscription of each group (MQSO_GROUP_SUB)."""
     chosen: dict[object, Subscription] = {}
-    for subscription in found:
+    for subscription in subscriptions:
         group = (
             (id(subscription.queue), subscription.remote_queue, subscription.client_id, subscription.correl_id)
             if subscription.grouped
@@ -417,10 +423,10 @@ def _one_of_each_group(found: list[Subscription]) -> list[Subscription]:
     return list(chosen.values())
 
 
-def _one_of_each_client(found: list[Subscription]) -> list[Subscription]:
+def _one_of_each_client(subscriptions: list[Subscription]) -> list[Subscription]:
     """Merge the subscriptions of each MQTT client that have the same No Local option."""
     groups: dict[object, list[tuple[Subscription, SubscriptionData]]] = {}
-    for subscription in found:
+    for subscription in subscriptions:
         data = subscription_data(subscription.user_data or "")
         group = (
             (subscription.client_id, subscription.remote_queue, data.no_local)
@@ -439,16 +445,16 @@ def _one_of(members: list[tuple[Subscription, SubscriptionData]]) -> Subscriptio
     return msgspec.structs.replace(first, user_data=data.user_data, retain_as_published=data.retain_as_published)
 
 
-def _few_of_each_client(found: list[Subscription]) -> list[Subscription]:
+def _few_of_each_client(subscriptions: list[Subscription]) -> list[Subscription]:
     """Merge the subscriptions of each MQTT client that has more than MAX_COPIES."""
     # The subscriptions of a shard's clients name its transmission queue as the remote queue manager, and differ in the queue.
-    keys = [(subscription.client_id, subscription.remote_queue) for subscription in found]
+    keys = [(subscription.client_id, subscription.remote_queue) for subscription in subscriptions]
     copies = Counter(key for key in keys if key[0])
     excessive = {key for key, count in copies.items() if count > MAX_COPIES}
     if not excessive:
-        return found
-    few = [subscription for subscription, key in zip(found, keys, strict=True) if key not in excessive]
-    many = [subscription for subscription, key in zip(found, keys, strict=True) if key in excessive]
+        return subscriptions
+    few = [subscription for subscription, key in zip(subscriptions, keys, strict=True) if key not in excessive]
+    many = [subscription for subscription, key in zip(subscriptions, keys, strict=True) if key in excessive]
     return few + _one_of_each_client(many)
 
 

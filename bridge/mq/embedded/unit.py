@@ -122,12 +122,12 @@ def take_back(units: list[Unit]) -> None:
     """Restore the latest messages of keys from before these units."""
     changes = [unit.changed for unit in units if unit.changed is not None]
     for change in changes:
-        for kept, key, replacement in change.applied:
-            if replacement is not None and kept.get(key) is replacement:
-                del kept[key]
+        for table, key, replacement in change.applied:
+            if replacement is not None and table.get(key) is replacement:
+                del table[key]
     for change in changes:
-        for kept, key, before in change.displaced:
-            kept[key] = before
+        for table, key, before in change.displaced:
+            table[key] = before
 
 
 @contextmanager
@@ -148,6 +148,6 @@ def whole(unit: Unit) -> Iterator[None]:
         undo(part)
         for stored in part.gets:
             stored.backout_count -= 1  # the get failed, so the application never received the message
-        for one, length in zip(lists, before, strict=True):
-            del one[length:]  # type: ignore[attr-defined]
+        for entries, length in zip(lists, before, strict=True):
+            del entries[length:]  # type: ignore[attr-defined]
         raise

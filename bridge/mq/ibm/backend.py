@@ -233,9 +233,9 @@ class IbmBackend(BackendEvents):
     @property
     def silence(self) -> Silence | None:
         """Since when and why the queue manager does not answer, also before `open` has returned. None if it answers."""
-        known = [worker.silence for worker in self._workers if worker.silence is not None]
-        known += [Silence(since, NO_REPLY) for since in self._watch.silent.values()]
-        return min(known, default=None)
+        silences = [worker.silence for worker in self._workers if worker.silence is not None]
+        silences += [Silence(since, NO_REPLY) for since in self._watch.silent.values()]
+        return min(silences, default=None)
 
     @property
     def depth(self) -> int:
@@ -283,13 +283,13 @@ class IbmBackend(BackendEvents):
         records = await self._ready
         self._subscriber.start()
         subscriptions: asyncio.Future[list[ClientSubscription]] = self._loop.create_future()
-        self._subscriber.submit(InquireJob(lambda found: self._call(resolve, subscriptions, found)))
-        found = []
+        self._subscriber.submit(InquireJob(lambda answer: self._call(resolve, subscriptions, answer)))
+        stored = []
         for key, (msg_id, record) in records.items():
             keeper = self._first_remover if key.side is Side.SENT else self._publisher_of(key.client_id)
             keeper.current[key] = msg_id
             keeper.sequences[key] = record.sequence
-            found.append(record)
+            stored.append(record)
             if isinstance(record, SentRecord) and record.removing:
                 self._removing[record.clientIdentifier] = dict.fromkeys(record.removing)
         self._acknowledged = frozenset(itertools.chain.from_iterable(self._removing.values()))
@@ -302,7 +302,7 @@ class IbmBackend(BackendEvents):
                 optional.start()
         for client_id, removing in list(self._removing.items()):
             self._finish_removal(client_id, list(removing))
-        recovered = RecoveredState(found, [])
+        recovered = RecoveredState(stored, [])
         for subscription in await subscriptions:
             subscription.client_id = self.client_names.client_of(subscription.client_id)
             is_share = is_remote_queue_manager(subscription.client_id)
@@ -310,10 +310,10 @@ class IbmBackend(BackendEvents):
                 recovered.subscriptions.append(subscription)
         return recovered
 
-    def name_publishers(self, wanted: bool) -> None:
+    def name_publishers(self, is_wanted: bool) -> None:
         """Write the users of clients into publications from now on, or no longer."""
         for publisher in self._publishers:
-            publisher.names_users = wanted
+            publisher.names_users = is_wanted
 
     def _publisher_of(self, client_id: str) -> Publisher:
         return self._publishers[self.shard.part_of(client_id, len(self._publishers))]
@@ -373,7 +373,7 @@ class IbmBackend(BackendEvents):
             if part is None:
                 part = parts[publisher] = Part(UnitOfWork(), {}, ended)
             part.states[key] = part.unit.records[key] = record
-        msg_ids = [one.msg_id for one in cast("list[QueuedMessage]", separate(unit.removals))]
+        msg_ids = [message.msg_id for message in cast("list[QueuedMessage]", separate(unit.removals))]
         if len(removals) == 1:
             # A session's record and the messages that its client has acknowledged take effect together.
             ((client_id, removal),) = removals.items()
@@ -605,13 +605,13 @@ class IbmBackend(BackendEvents):
         self,
         share: SharedSubscription,
         waiting: Sequence[Transmission],
-        done: Callable[[int], None],
+        on_end: Callable[[int], None],
         *,
         leaves: bool = False,
     ) -> None:
         assert self._receiver is not None
         messages = cast("list[QueuedMessage]", separate(waiting))
-        self._receiver.submit(ReturnJob(share, [message.msg_id for message in messages], done, leaves))
+        self._receiver.submit(ReturnJob(share, [message.msg_id for message in messages], on_end, leaves))
 
     def leave_share(self, share: SharedSubscription, waiting: Sequence[Transmission]) -> asyncio.Future[list[int]]:
         assert self._receiver is not None
@@ -658,7 +658,7 @@ class IbmBackend(BackendEvents):
     # Dead letters and the end ----------------------------------------------------------------------------------------
 
     def dead_letter(
-        self, transmission: Transmission, reason: int, done: Callable[[bool], None] = lambda _moved: None
+        self, transmission: Transmission, reason: int, on_moved: Callable[[bool], None] = lambda _moved: None
     ) -> None:
         # Move segments separately, because the joined message may be too long for the dead-letter queue.
         queued = cast("list[QueuedMessage]", separate([transmission]))
@@ -669,7 +669,7 @@ class IbmBackend(BackendEvents):
 
         def ended(failure: int) -> None:
             log_failure("dead-lettering a message")(failure)
-            done(not failure)
+            on_moved(not failure)
 
         self._dispatch.submit(transmission.client_id, Removal([], {}, ended, letters))
 
@@ -703,9 +703,9 @@ class IbmBackend(BackendEvents):
         return abandoned
 
     def _end(
-        self, workers: Sequence[Worker[Any]], how: Callable[[Worker[Any]], None], done: Callable[[], None]
+        self, workers: Sequence[Worker[Any]], how: Callable[[Worker[Any]], None], on_end: Callable[[], None]
     ) -> None:
-        """End workers within the stop timeout, and then call `done` on the event loop, after all their reports."""
+        """End workers within the stop timeout, and then call `on_end` on the event loop, after all their reports."""
         self._watch.stop()
         if not self._stop_until:
             self._stop_until = time.monotonic() + self._stop_timeout
@@ -718,7 +718,7 @@ class IbmBackend(BackendEvents):
                     log.warning("MQB4008W %s did not end in time: the queue manager does not answer", worker.name)
                 elif isinstance(worker, Publisher):
                     log.info("MQB4009I %s: %s", worker.name, worker.summary())
-            self._call(done)
+            self._call(on_end)
 
         threading.Thread(target=end, name="end of the workers", daemon=True).start()
 
@@ -787,8 +787,8 @@ class IbmBackend(BackendEvents):
     def may_dead_letter(self, client_id: str, length: int) -> bool:
         return self.reserve_dead_letter(client_id, length)
 
-    def malformed(self, got: Got, reason: int) -> None:
-        letter = Undeliverable(got, got.md, got.data, "", "", reason)
+    def malformed(self, message: Got, reason: int) -> None:
+        letter = Undeliverable(message, message.md, message.data, "", "", reason)
         self._first_remover.submit(Removal([], {}, log_failure("dead-lettering a message"), [letter]))
 
     def has_caught_up(self) -> None:

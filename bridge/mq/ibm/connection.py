@@ -159,12 +159,12 @@ class Structures:
     def topic(self, od: MQOD) -> Any:
         """Return the OD of a topic string, for a put whose results are not read. Packed once for all puts to the topic."""
         key = od.ObjectString, od.AlternateUserId
-        made = self._packed_topics.get(key)
-        if made is None:
+        structure = self._packed_topics.get(key)
+        if structure is None:
             if len(self._packed_topics) >= PACKED_DESCRIPTORS:
                 self._packed_topics.clear()
-            made = self._packed_topics[key] = self._topic(od)
-        return made
+            structure = self._packed_topics[key] = self._topic(od)
+        return structure
 
     def _topic(self, od: MQOD) -> Any:
         check_od(od)
@@ -248,8 +248,8 @@ def _read(structure: Any, target: Any, *names: str) -> None:
 
 def text(field: bytes | str) -> str:
     """Return the text of a character field, without padding blanks and zero bytes."""
-    found = field if isinstance(field, str) else field.decode("utf-8", "replace")
-    return found.rstrip(" \0")
+    characters = field if isinstance(field, str) else field.decode("utf-8", "replace")
+    return characters.rstrip(" \0")
 
 
 def _set_string(structure: Any, field: str, value: str, room: int = 0) -> None:
@@ -419,48 +419,48 @@ class IbmConnection(ABC):
         buffer = ctypes.create_string_buffer(_MQSTS.pack(b"STAT", 1, *(0,) * 6, *(b"",) * 4), _MQSTS.size)
         with self._operation("statistics"):
             self._call("MQSTAT", ctypes.c_int32(type), buffer)
-        found = map(_value, _MQSTS.unpack(buffer.raw)[2:])
-        return MQSTS(**dict(zip(MQSTS.__struct_fields__, found, strict=False)))  # type: ignore[arg-type]
+        fields = map(_value, _MQSTS.unpack(buffer.raw)[2:])
+        return MQSTS(**dict(zip(MQSTS.__struct_fields__, fields, strict=False)))  # type: ignore[arg-type]
 
     # Handles and errors ----------------------------------------------------------------------------------------------
 
-    def _keep(self, held: Any) -> int:
+    def _keep(self, mq_object: Any) -> int:
         number = self._next
         self._next += 1
-        self._objects[number] = held
+        self._objects[number] = mq_object
         return number
 
     def _find(self, number: int) -> Any:
-        held = self._objects.get(number)
-        if held is None:
+        mq_object = self._objects.get(number)
+        if mq_object is None:
             with self._operation(f"handle {number}"):
                 pass
             raise MQError(cmqc.MQRC_HOBJ_ERROR, f"handle {number}")
-        return held
+        return mq_object
 
     def _find_object(self, number: int) -> Any:
         """Return a queue or topic. Raises MQError."""
-        held = self._find(number)
-        if isinstance(held, _Subscription):
+        mq_object = self._find(number)
+        if isinstance(mq_object, _Subscription):
             raise MQError(cmqc.MQRC_HOBJ_ERROR, f"handle {number} is a subscription")
-        return held
+        return mq_object
 
     def open(self, od: MQOD, options: int) -> int:
         if options & _GETS and not options & cmqc.MQOO_READ_AHEAD:
             # With DEFREADA(YES), MQGETs that browse and MQGETs under syncpoint could not use one handle
             # (MQRC_OPTIONS_ERROR: "MQGMO options and read ahead").
             options |= cmqc.MQOO_NO_READ_AHEAD
-        made = self._structures.od(od, results=True)
+        structure = self._structures.od(od, results=True)
         queue = self._library.Queue(self._manager)
         with self._operation(f"open {_named(od)}"):
-            queue.open(made, options)
-        self._structures.read_od(od, made)
+            queue.open(structure, options)
+        self._structures.read_od(od, structure)
         return self._keep(queue)
 
     def close(self, handle: int, options: int = cmqc.MQCO_NONE) -> None:
-        held = self._find(handle)
+        mq_object = self._find(handle)
         with self._operation("close"):
-            held.close(options)
+            mq_object.close(options)
         del self._objects[handle]
 
     def put(
@@ -493,12 +493,12 @@ class IbmConnection(ABC):
     ) -> MQMD:
         if options & cmqc.MQPMO_ASYNC_RESPONSE and not properties and _is_topic_string(od):
             return self._put_unanswered(message, options, partial(self._manager.put1, self._structures.topic(od)))
-        made = self._structures.od(od)
+        structure = self._structures.od(od)
         return self._put(
             message,
             options,
             properties,
-            lambda data, md, pmo: self._manager.put1(made, data, md, pmo),
+            lambda data, md, pmo: self._manager.put1(structure, data, md, pmo),
             f"put to {_named(od)}",
         )
 
@@ -525,15 +525,21 @@ class IbmConnection(ABC):
         if not properties:
             yield 0
             return
-        made = self._library.MessageHandle(self._manager)
+        handle = self._library.MessageHandle(self._manager)
         try:
-            for one in properties:
-                encoded = one.value.encode() if isinstance(one.value, str) else one.value
+            for message_property in properties:
+                encoded = (
+                    message_property.value.encode()
+                    if isinstance(message_property.value, str)
+                    else message_property.value
+                )
                 length = len(encoded) if isinstance(encoded, bytes) else 0
-                made.properties.set(one.name.encode(), one.value, one.type, length)
-            yield made.msg_handle
+                handle.properties.set(
+                    message_property.name.encode(), message_property.value, message_property.type, length
+                )
+            yield handle.msg_handle
         finally:
-            self._delete_message_handle(made)
+            self._delete_message_handle(handle)
 
     def get(self, handle: int, options: GetOptions) -> Got:
         queue = self._find_object(handle)
@@ -562,17 +568,17 @@ class IbmConnection(ABC):
                 return _REMOVED
             if completion == cmqc.MQCC_OK:
                 length = len(data)
-            got = self._structures.got(got_md, got_gmo, data, length, reason)
+            message = self._structures.got(got_md, got_gmo, data, length, reason)
             if reason == cmqc.MQRC_TRUNCATED_MSG_FAILED:
-                raise TruncatedMessage(got, "the message is longer than the buffer")
-            return got
+                raise TruncatedMessage(message, "the message is longer than the buffer")
+            return message
 
     def inquire(self, handle: int, selectors: Sequence[int]) -> tuple[list[int], list[str]]:
-        held = self._find_object(handle)
+        mq_object = self._find_object(handle)
         ints, chars = [], []
         for selector in selectors:
             with self._operation(f"inquire {selector}"):
-                value = held.inquire(selector)
+                value = mq_object.inquire(selector)
             if isinstance(value, int):
                 ints.append(value)
             else:
@@ -580,17 +586,17 @@ class IbmConnection(ABC):
         return ints, chars
 
     def subscribe(self, sd: MQSD, handle: int | None = None) -> tuple[int, int]:
-        made = self._structures.sd(sd)
+        structure = self._structures.sd(sd)
         destination = cmqc.MQHO_NONE if handle is None else self._find_object(handle).get_handle()
         operation = f"subscription {sd.SubName or sd.ObjectString!r}"
         with self._operation(operation):
             filled, hobj, hsub, completion, reason = self._calls.MQSUB(
-                self._manager.get_handle(), made.pack(), destination
+                self._manager.get_handle(), structure.pack(), destination
             )
         if completion:
             raise MQError(reason, operation)
-        made.unpack(filled)
-        self._structures.read_sd(sd, made)
+        structure.unpack(filled)
+        self._structures.read_sd(sd, structure)
         if handle is None:
             queue = self._library.Queue(self._manager)
             queue.set_handle(hobj)

@@ -272,8 +272,8 @@ class IbmHost:
         )
 
     def check_password(self, user: str, password: bytes) -> None:
-        given = password.decode("utf-8", "replace")
-        as_user = msgspec.structs.replace(self._logins.parameters, user=user, password=given, token_file="")
+        password_text = password.decode("utf-8", "replace")
+        as_user = msgspec.structs.replace(self._logins.parameters, user=user, password=password_text, token_file="")
         try:
             connect_ibm(self._library, as_user).disconnect()
         except MQError as error:
@@ -331,8 +331,8 @@ class IbmHost:
         self.memory.use(limits.memory_watermark)
         self.dead_letter_room.use_limits(limits)
 
-    def name_publishers(self, wanted: bool) -> bool:
-        self.backend.name_publishers(wanted)
+    def name_publishers(self, is_wanted: bool) -> bool:
+        self.backend.name_publishers(is_wanted)
         return True
 
     async def stop(self) -> None:

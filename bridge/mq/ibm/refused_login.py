@@ -44,14 +44,14 @@ class RefusedLogins:
         if not user.isprintable():
             return unknown
         try:
-            shown = _display(self._connect(), user)
+            response = _display(self._connect(), user)
         except MQError:
             return unknown  # the password was rejected in any case
-        if shown.message.startswith("AMQ8871"):
+        if response.message.startswith("AMQ8871"):
             return "the queue manager does not know the user"
-        if any("CONNECT" in str(record.get("AUTHLIST", "")).split(",") for record in shown.objects):
+        if any("CONNECT" in str(record.get("AUTHLIST", "")).split(",") for record in response.objects):
             return f"the password is wrong, or a CHLAUTH record rejects the user; {_LOG}"
-        if not shown.ok and not shown.message.startswith("AMQ8147"):  # "object not found": it has no record
+        if not response.ok and not response.message.startswith("AMQ8147"):  # "object not found": it has no record
             return unknown
         grant = set_authrec("QMGR", "", f"PRINCIPAL('{user}')", "CONNECT")
         return f"the user has no CONNECT authority for the queue manager; hint: {grant}"
@@ -64,8 +64,8 @@ def _display(connection: Connection, user: str) -> CommandResponse:
     """
     quoted = user.replace("'", "''")
     try:
-        (shown,) = connection.command(f"DISPLAY AUTHREC OBJTYPE(QMGR) PRINCIPAL('{quoted}') MATCH(MEMBERSHIP)")
+        (response,) = connection.command(f"DISPLAY AUTHREC OBJTYPE(QMGR) PRINCIPAL('{quoted}') MATCH(MEMBERSHIP)")
     finally:
         with contextlib.suppress(MQError):
             connection.disconnect()
-    return shown
+    return response

@@ -115,8 +115,8 @@ class QueueManagerAttributes(msgspec.Struct, kw_only=True, frozen=True):
         """Inquire the attributes. Raises MQError."""
         texts = (cmqc.MQCA_DEF_XMIT_Q_NAME, cmqc.MQCA_DEAD_LETTER_Q_NAME, cmqc.MQCA_CONN_AUTH)
         numbers = (cmqc.MQIA_MAX_HANDLES, cmqc.MQIA_MAX_UNCOMMITTED_MSGS)
-        found = inquire(connection, MQOD(ObjectType=cmqc.MQOT_Q_MGR), (*texts, *numbers), _INQUIRE)
-        (handles, uncommitted), (route, dead_letter_queue, authentication) = found
+        attributes = inquire(connection, MQOD(ObjectType=cmqc.MQOT_Q_MGR), (*texts, *numbers), _INQUIRE)
+        (handles, uncommitted), (route, dead_letter_queue, authentication) = attributes
         return cls(
             default_route=route.rstrip(" \0"),
             dead_letter_queue=dead_letter_queue.rstrip(" \0"),
@@ -352,7 +352,7 @@ class Requirements(msgspec.Struct, kw_only=True, frozen=True):
 
         Source: IBM MQ documentation, "Authorizations for MQI calls", "Authorizations for MQSC commands in escape PCFs".
         """
-        found = [
+        authorities = [
             *self._queue_manager_authorities(),
             *self._own_queues(dead_letter_queue),
             *self._commands(),
@@ -361,7 +361,7 @@ class Requirements(msgspec.Struct, kw_only=True, frozen=True):
             *self._clients(),
         ]
         unique: dict[AuthorityKey, Authority] = {}
-        for authority in found:
+        for authority in authorities:
             if not self.commands and (
                 authority.key in (_PUT_COMMANDS, _GET_REPLIES)
                 or not {_PUT_COMMANDS, _GET_REPLIES}.isdisjoint(authority.after)
@@ -462,7 +462,7 @@ class Requirements(msgspec.Struct, kw_only=True, frozen=True):
     def _mappings(self, dead_letter_queue: str) -> Iterator[Authority]:
         for queue in self.mapping_queues:
             od = MQOD(ObjectName=queue.name, ObjectQMgrName=queue.queue_manager)
-            put = AuthorityKey("", "QUEUE", queue.profile, "PUT")
+            put_authority = AuthorityKey("", "QUEUE", queue.profile, "PUT")
             rows = {
                 "INQ": ("inquire its attributes", _INQUIRE),
                 "GET": ("take messages", _EXCLUSIVE if queue.exclusive else _SHARED),
@@ -472,7 +472,7 @@ class Requirements(msgspec.Struct, kw_only=True, frozen=True):
             for word in queue.words:
                 purpose, options = rows[word]
                 purpose = f"{purpose} (mapping {queue.mapping})"
-                after = (_SET_IDENTITY, put) if word == "SETID" else ()
+                after = (_SET_IDENTITY, put_authority) if word == "SETID" else ()
                 # Without PUT, no MQOPEN shows whether the bridge has SETID.
                 dry_run = DryRun.CONNECT if queue.as_publisher else Open(options, od)
                 yield Authority("QUEUE", queue.profile, word, purpose, dry_run, after=after)
@@ -600,9 +600,9 @@ def requirements_of(configuration: Configuration) -> Requirements:
         if settings.authorities != "enforced":
             return common
         # On the embedded queue manager, clients without a user act as `nobody`, on IBM MQ as the bridge.
-        named = tuple(filter(None, common.identities))
+        identities = tuple(filter(None, common.identities))
         unnamed = (NOBODY,) if any(map(may_be_nobody, configuration.channels)) else ()
-        return msgspec.structs.replace(common, identities=unnamed + named)
+        return msgspec.structs.replace(common, identities=unnamed + identities)
     lengths = [channel.max_packet_size + HEADERS for channel in configuration.channels]
     return msgspec.structs.replace(
         common,
@@ -620,7 +620,7 @@ def requirements_of(configuration: Configuration) -> Requirements:
         password_channels=tuple(
             channel.name
             for channel in configuration.channels
-            if any(one.method == "queue-manager" for one in channel.authentication)
+            if any(method.method == "queue-manager" for method in channel.authentication)
         ),
     )
 

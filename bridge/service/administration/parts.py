@@ -5,15 +5,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import msgspec
 
 from bridge.administration.answers import BridgeState, Problem
-from bridge.administration.protocol import Refused
+from bridge.administration.protocol import Refused, Unavailable
 from bridge.config.models import Configuration
-from bridge.mq.host import Host
+from bridge.mq.daemon_threads import DaemonThreads
+from bridge.mq.host import Host, TooMany
 from bridge.mq.mqi import Connection, MQError
 from bridge.mq.worker import LOST
 from bridge.service.activity import Activity, HistoryRecorder
@@ -44,6 +44,19 @@ TIMEOUT: Final = 30.0
 _STOP_TIMEOUT: Final = 5.0
 
 
+async def answer_of(host: Host, answer: Awaitable[T]) -> T:
+    """Return the answer of a queue manager. Raises Refused."""
+    try:
+        async with asyncio.timeout(TIMEOUT):
+            return await answer
+    except TimeoutError as error:
+        text = f"the queue manager did not answer within {TIMEOUT:g} s. The operation may still be performed"
+        raise Unavailable(text) from error
+    except (MQError, TooMany) as error:
+        is_lost = isinstance(error, MQError) and error.reason in LOST
+        raise (Unavailable if is_lost else Refused)(f"queue manager {host.name}: {error}") from error
+
+
 class QueueManagerConnection:
     """Runs MQI calls of requests on one thread, so that they delay nothing else.
 
@@ -52,7 +65,7 @@ class QueueManagerConnection:
 
     def __init__(self, host: Host) -> None:
         self._host = host
-        self._thread = ThreadPoolExecutor(1, "administration")
+        self._thread = DaemonThreads(1, "administration")
         self._connection: Connection | None = None
         self._waiting = 0
         self._stopped = False
@@ -63,20 +76,13 @@ class QueueManagerConnection:
         `repeatable` calls are repeated if the connection turns out to be lost. Raises Refused.
         """
         if self._stopped:
-            raise Refused("the bridge is stopping")
+            raise Unavailable("the bridge is stopping")
         if self._waiting >= MAX_WAITING:
-            raise Refused("too many requests wait for the queue manager; try again in a moment")
+            raise Unavailable("too many requests wait for the queue manager. Try again in a moment")
         self._waiting += 1
         call = asyncio.get_running_loop().run_in_executor(self._thread, self._run, work, repeatable)
         call.add_done_callback(self._ended)
-        try:
-            async with asyncio.timeout(TIMEOUT):
-                return await asyncio.shield(call)
-        except TimeoutError as error:
-            text = f"the queue manager did not answer within {TIMEOUT:g} s; the operation may still be performed"
-            raise Refused(text) from error
-        except MQError as error:
-            raise Refused(f"queue manager {self._host.name}: {error}") from error
+        return await answer_of(self._host, asyncio.shield(call))
 
     def _ended(self, call: asyncio.Future[T]) -> None:
         self._waiting -= 1
@@ -117,7 +123,7 @@ class QueueManagerConnection:
             return
         self._stopped = True
         closing = self._thread.submit(self._disconnect)
-        self._thread.shutdown(wait=False)
+        self._thread.shutdown()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_STOP_TIMEOUT):
                 await asyncio.wrap_future(closing)

@@ -23,10 +23,10 @@ from bridge.mapping.topic_pattern import pattern_of
 from bridge.mapping.trial import NotTaken, trial_of
 from bridge.mq.inquiries import TopicDetails, TopicSubscription
 from bridge.mq.message_consumer import mapping_of
-from bridge.mq.mqi import Connection, MQError
+from bridge.mq.mqi import Connection
 from bridge.mqtt.topics import matches, topic_filter_error
 from bridge.service.administration.access import check_topic, explain_access, topic_object_rule
-from bridge.service.administration.parts import ROWS_AT_A_TURN, Parts
+from bridge.service.administration.parts import ROWS_AT_A_TURN, Parts, answer_of
 from bridge.service.administration.queues import rows_of_queue
 from bridge.telemetry.message import Unmappable
 from bridge.telemetry.subscription import PUBLICATION_QUEUE, delivered_qos, subscription_qos
@@ -48,9 +48,9 @@ async def list_publishers(parts: Parts, request: ListPublishers) -> PublisherPag
         raise Invalid(f"{request.topic_filter[:100]!r} is not a valid topic filter: {error}")
     counted = parts.publishers.of(request.topic_filter)
     publishers = counted.publishers()
-    known = {publisher.client_id for publisher in publishers}
+    client_ids = {publisher.client_id for publisher in publishers}
     for number, (client_id, client) in enumerate(list(parts.service.clients.items()), 1):
-        if client_id not in known and client.published_at and matches(request.topic_filter, client.last_topic):
+        if client_id not in client_ids and client.published_at and matches(request.topic_filter, client.last_topic):
             last = client.published_at / 1e6
             publishers.append(TopicPublisher(client_id=client_id, topic=client.last_topic, last=last))
         if not number % ROWS_AT_A_TURN:
@@ -64,19 +64,22 @@ async def list_publishers(parts: Parts, request: ListPublishers) -> PublisherPag
 async def route_topic(parts: Parts, request: RouteTopic) -> TopicRoute:
     check_topic(request.topic)
     rows = min(max(request.rows, 1), MOST_ROWS)
-    try:
-        details = await parts.host.topic_inquiry.details(request.topic, rows, payloads=False)
-    except MQError as error:
-        raise Refused(f"queue manager {parts.host.name}: {error}") from error
+    details = await answer_of(parts.host, parts.host.topic_inquiry.details(request.topic, rows, payloads=False))
     mappings = await asyncio.to_thread(_mappings, parts.configuration, request)
     states = {status.name: str(status.state) for status in parts.mappings.statuses()}
     for mapping in mappings:
         mapping.state = states.get(mapping.name, "")
     subscriptions = [
-        _subscription(parts, one, request.qos) for one in details.subscriptions if not mapping_of(one.name)
+        _subscription(parts, subscription, request.qos)
+        for subscription in details.subscriptions
+        if not mapping_of(subscription.name)
     ]
     queues = {mapping.queue for mapping in mappings if mapping.queue}
-    queues |= {one.destination for one in details.subscriptions if not one.client_id and not mapping_of(one.name)}
+    queues |= {
+        subscription.destination
+        for subscription in details.subscriptions
+        if not subscription.client_id and not mapping_of(subscription.name)
+    }
 
     def work(connection: Connection) -> tuple[AccessRule | None, list[RoutedQueue]]:
         return topic_object_rule(connection, request.topic), _queues(parts, connection, sorted(queues)[:MAX_QUEUES])
@@ -88,7 +91,7 @@ async def route_topic(parts: Parts, request: RouteTopic) -> TopicRoute:
     rules += _retained(details, request)
     return TopicRoute(
         topic=request.topic,
-        accepted=all(one.permits for one in rules),
+        accepted=all(rule.permits for rule in rules),
         rules=rules,
         subscriptions=subscriptions,
         mappings=mappings,
@@ -114,7 +117,7 @@ async def _rules_of_client(parts: Parts, publication: RouteTopic) -> list[Access
 def _retained(details: TopicDetails, request: RouteTopic) -> list[AccessRule]:
     if not request.retain:
         return []
-    exists = any(one.topic == request.topic for one in details.retained)
+    exists = any(publication.topic == request.topic for publication in details.retained)
     if request.payload:
         return [AccessRule("retained", True, f"it {'replaces' if exists else 'becomes'} the retained publication")]
     return [

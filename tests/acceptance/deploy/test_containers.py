@@ -22,7 +22,7 @@ from tests.helpers.patience import PATIENCE
 
 DEPLOY = Path(__file__).parents[3] / "deploy"
 CONTAINERFILE = (DEPLOY / "Containerfile").read_text(encoding="utf-8")
-#: The user of the image, by whom Kubernetes knows that it is not root.
+#: The user of the image. From the number, Kubernetes knows that it is not root.
 USER = "10001:10001"
 
 
@@ -32,7 +32,7 @@ def compose() -> Any:
 
 
 def stages() -> dict[str, list[str]]:
-    """The instructions of each stage of the Containerfile, by its name."""
+    """Return the instructions of each stage of the Containerfile, by its name."""
     text = re.sub(r"^#.*\n", "", CONTAINERFILE, flags=re.M).replace("\\\n", " ")
     found: dict[str, list[str]] = {}
     for line in filter(None, text.splitlines()):
@@ -43,7 +43,7 @@ def stages() -> dict[str, list[str]]:
     return found
 
 
-def test_the_configuration_of_the_container_is_right(compose: Any, tmp_path: Path) -> None:
+def test_the_configuration_of_the_container_is_valid(compose: Any, tmp_path: Path) -> None:
     file = tmp_path / "bridge.yaml"
     file.write_text(compose["configs"]["bridge"]["content"])
     configuration = load(file)
@@ -77,7 +77,7 @@ def test_the_image_starts_without_a_mounted_configuration(tmp_path: Path) -> Non
     assert bridge.stop() == 0
 
 
-def test_the_volumes_of_compose_are_there(compose: Any) -> None:
+def test_the_volumes_of_compose_exist(compose: Any) -> None:
     used = set()
     for service in compose["services"].values():
         for volume in service.get("volumes", ()):
@@ -89,7 +89,7 @@ def test_the_volumes_of_compose_are_there(compose: Any) -> None:
     assert used == set(compose["volumes"])
 
 
-def test_the_files_that_the_containers_are_made_of_are_there(compose: Any) -> None:
+def test_the_files_of_the_containers_exist(compose: Any) -> None:
     made_here = re.findall(r"^COPY (?!--from)(.*) \S+$", CONTAINERFILE, re.M)
     names = {name for line in made_here for name in line.split()}
     assert names >= {"bridge", "pyproject.toml"}
@@ -101,10 +101,10 @@ def test_the_files_that_the_containers_are_made_of_are_there(compose: Any) -> No
     assert (DEPLOY / "mq" / build["context"] / build["dockerfile"]).is_file()
     assert build["target"] in stages()
     for line in (DEPLOY / "mq" / "bridge.mqsc").read_text().splitlines():
-        assert "GROUP" not in line or line.startswith("*") or "GROUP('mqbridge')" in line  # what sed replaces
+        assert "GROUP" not in line or line.startswith("*") or "GROUP('mqbridge')" in line  # the text that sed replaces
 
 
-def test_each_stage_begins_with_one_that_there_is() -> None:
+def test_each_stage_starts_with_an_existing_one() -> None:
     seen: set[str] = set()
     for name, (begin, *instructions) in stages().items():
         assert begin.split()[1] in seen | {"${PYTHON}"}
@@ -113,13 +113,13 @@ def test_each_stage_begins_with_one_that_there_is() -> None:
 
 
 @pytest.mark.parametrize("target", ["embedded", "ibm"])
-def test_the_bridge_is_not_root(target: str) -> None:
+def test_the_bridge_does_not_run_as_root(target: str) -> None:
     assert stages()[target][-1] == f"USER {USER}"
-    # What compiles or installs stays behind in the stages that build.
+    # Compilers and installers stay in the build stages.
     assert not [line for line in stages()[target] + stages()["base"] if "pip install" in line or "apt-get" in line]
 
 
-def test_the_health_check_detects_a_bridge_that_hangs(tmp_path: Path) -> None:
+def test_the_health_check_detects_a_hanging_bridge(tmp_path: Path) -> None:
     (check,) = (line for line in stages()["base"] if line.startswith("HEALTHCHECK"))
     port = free_port()
     program, *words = json.loads(check.partition(" CMD ")[2])

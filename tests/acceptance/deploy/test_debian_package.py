@@ -1,4 +1,4 @@
-"""The Debian package: built, then installed, upgraded, removed and purged in a Debian of its own (a chroot)."""
+"""The Debian package: built, then installed, upgraded, removed and purged in a separate Debian (a chroot)."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ ROOT = Path(__file__).parents[3]
 MIRROR = "http://deb.debian.org/debian"
 #: Timeout for the network and the package manager, in seconds.
 LONG = 900
-#: The chroot that tests begin with, kept for the next run; it is of the Debian that the tests run on, as the package is.
+#: The chroot of the tests, kept for the next run. It has the release of Debian on which the tests run, as the package does.
 BASE = ROOT / "build" / "chroot.tar"
-#: What Debian has of the package's dependencies, and setpriv.
+#: Dependencies of the package in Debian, and setpriv.
 PACKAGES = "python3,systemd,util-linux"
 
-#: What a shell makes of `mqbridge inst` and the Tab key.
+#: The completion of a shell for `mqbridge inst` and the Tab key.
 COMPLETE = """
 . /usr/share/bash-completion/completions/mqbridge
 COMP_WORDS=(mqbridge inst) COMP_CWORD=1
@@ -45,7 +45,7 @@ pytestmark = [
 
 
 def run(*words: str | Path, **options: Any) -> str:
-    """What a command prints, when it has succeeded."""
+    """Return the output of a command that succeeds."""
     done = subprocess.run(words, capture_output=True, text=True, timeout=LONG, check=False, **options)
     assert done.returncode == 0, f"{words}: {done.stdout[-4000:]}{done.stderr[-4000:]}"
     return done.stdout
@@ -58,7 +58,7 @@ class Debian:
         self.directory = directory
 
     def command(self, *words: str, user: str | None = None) -> list[str]:
-        """A command in it, with a /proc that goes when it ends."""
+        """Run a command in it, with a temporary /proc."""
         as_user = ["setpriv", f"--reuid={user}", f"--regid={user}", "--init-groups"] if user else []
         inside = 'mount -t proc proc "$0/proc" && exec chroot "$0" "$@"'
         return ["unshare", "--mount", "sh", "-c", inside, str(self.directory), *as_user, *words]
@@ -77,14 +77,14 @@ class Debian:
         return self.run("apt-get", "install", "--yes", "--no-install-recommends", f"/{name}")
 
     def owner(self, path: str) -> str:
-        """Mode, user and group of a file, as its passwd names them."""
+        """Return mode, user and group of a file, by its passwd."""
         return self.run("stat", "-c", "%a %U:%G", path).strip()
 
     def exists(self, path: str) -> bool:
         return os.path.lexists(self.directory / path.lstrip("/"))
 
     def service(self, directory: str) -> LineProcess:
-        """The bridge as the unit there starts it, at a port that is free: the network is that of this machine."""
+        """Start the bridge as the unit does, at a free port: the network is that of this machine."""
         unit = (self.directory / directory / "mqbridge.service").read_text()
         found = re.search("^ExecStart=(.*)$", unit, re.M)
         assert found and "\nUser=mqbridge\n" in unit and "\nLogsDirectory=mqbridge\n" in unit
@@ -153,9 +153,9 @@ def test_it_is_installed_upgraded_removed_and_purged(debian: Debian, package: Ca
     assert debian.exists("/etc/systemd/system/multi-user.target.wants/mqbridge.service")
     debian.run("systemd-analyze", "verify", "--man=no", "mqbridge.service", "mqbridge-pipeline@averages.service")
     assert debian.run("bash", "-c", COMPLETE).strip() == "install-service"
-    # Nor has root written any bytecode: that of the package is in use.
+    # Root has not written any bytecode, either: that of the package is used.
     assert debian.run("find", "/usr/lib/mqbridge", "-type", "f", "-newer", "/mqbridge_0.0.1.deb") == ""
-    # What an administrator adds of Python is found.
+    # Python packages that an administrator adds are found.
     (debian.directory / "usr/local/lib/mqbridge").mkdir()
     (debian.directory / "usr/local/lib/mqbridge/plant.py").write_text("print('found')")
     assert debian.run("/usr/lib/mqbridge/bin/python3", "-c", "import plant") == "found\n"
@@ -195,8 +195,8 @@ def test_it_is_installed_upgraded_removed_and_purged(debian: Debian, package: Ca
     assert "mqbridge" in (debian.directory / "etc/passwd").read_text()
 
 
-def test_install_service_for_real(debian: Debian, package: Callable[[str], Path]) -> None:
-    """Of an environment in /opt, where pip would have put it: user, directories and units, and a bridge that runs so."""
+def test_install_service_in_a_chroot(debian: Debian, package: Callable[[str], Path]) -> None:
+    """From an environment in /opt, where pip would have installed it: user, directories and units, and a running bridge."""
     debian.install(package("0.0.1"))
     debian.run("cp", "-a", "/usr/lib/mqbridge", "/opt/mqbridge")
     debian.run("sed", "-i", "1s|/usr/lib/|/opt/|", "/opt/mqbridge/bin/mqbridge")

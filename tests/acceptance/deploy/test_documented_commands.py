@@ -1,8 +1,9 @@
-"""The commands of README, tutorial and how-to pages, in their order, with the output that the pages show.
+"""Tests of the commands on README, tutorial and how-to pages: they run, and print the output of the page.
 
-tests/helpers/documented_commands.py describes the marks of commands that are not run. The page on TLS has tests of its own
-(test_tls_and_client_code.py), which also try what the page says must fail. On pages about IBM MQ, the queue manager is the
-stand-in, `runmqsc` is `mqbridge mqsc run`, and `have` signs a certificate request. `systemctl` starts and stops the bridge.
+tests/helpers/documented_commands.py describes the marks of commands that are not run. The page on TLS has its own tests
+(test_tls_and_client_code.py), which also try the commands that must fail. So has the page of mapping examples
+(test_mapping_examples.py). On pages about IBM MQ, the queue manager is the stand-in, `runmqsc` is `mqbridge mqsc run`, and
+`have` signs a certificate request. `systemctl` starts and stops the bridge.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ HOW_TO = ROOT / "docs" / "how-to"
 #: Input for `mqbridge passwd`, which asks on a terminal.
 PASSWORD = "secret"
 PORTS = ("1883", "1884", "8883", "9158")
-#: Hosts of the bridge.
+#: Host names of the bridge.
 HOSTS = ("bridge.example.com", "mqtt.example.com")
 #: Directories of a service, of backups and of data, which the reader has below the temporary directory.
 DIRECTORIES = ("/etc/mqbridge", "/var/lib/mqbridge", "/backup", "/srv")
@@ -71,7 +72,7 @@ TLS_CHANNEL = """
 
 
 class Reader:
-    """Types the commands of a page into shells, in a directory of its own."""
+    """Type the commands of a page into shells, in a separate directory."""
 
     def __init__(self, directory: Path, stack: ExitStack) -> None:
         self.directory = directory
@@ -80,14 +81,16 @@ class Reader:
         self._replaced |= {path: f"{directory}{path}" for path in DIRECTORIES} | dict.fromkeys(HOSTS, "localhost")
         #: the running bridge
         self.bridge: LineProcess | None = None
-        #: the command of the bridge that ran last; at first, that of the service
+        #: the command of the bridge that ran last, initially that of the service
         self._started = [str(MQBRIDGE), "run", self._replaced["/etc/mqbridge"] + "/bridge.yaml"]
         #: the configuration file of the second host
         self.standby: Path | None = None
-        #: what runs until Ctrl-C, except bridges
+        #: processes that run until Ctrl-C, except bridges
         self.devices: list[LineProcess] = []
-        #: Packages for IBM MQ and Spark sessions need processes of their own.
+        #: whether packages for IBM MQ and Spark sessions need separate processes
         self.has_processes = False
+        #: a command that prints a line for each subscription
+        self.subscriptions = "mqbridge mqsc display SUB(*) -o name"
         for path in (*DIRECTORIES, "/bin"):
             (directory / path[1:]).mkdir(parents=True)
         for name in ("mosquitto_pub", "mosquitto_sub"):  # with the port of the bridge in place of 1883
@@ -103,7 +106,7 @@ class Reader:
         file.chmod(0o755)
 
     def replace(self, written: str, own: str) -> None:
-        """Type something else than the page, from now on."""
+        """Type something different from the page, from now on."""
         self._replaced = {written: own, **self._replaced}
 
     def here(self, text: str) -> str:
@@ -127,7 +130,7 @@ class Reader:
             elif block.language == "console" and not block.reason:
                 for command in block.commands():
                     self.type(command, f"{page.name}:{block.line}")
-            elif block.language == "text" and page.stem == "tutorial":  # printed by mosquitto_sub
+            elif block.language == "text" and page.stem.startswith("tutorial"):  # printed by mosquitto_sub
                 for line in block.text.splitlines():
                     self.devices[-1].line_where(line.__eq__)
 
@@ -137,7 +140,7 @@ class Reader:
             self.type(Command(command), "before the page")
 
     def type(self, command: Command, place: str) -> None:
-        """Type a command and compare the output that the page shows. A bridge replaces the one before."""
+        """Type a command and compare the output that the page shows. A bridge replaces the previous one."""
         place = f"{place}: {command.text}"
         text = self.here(command.text)
         shown = [self.here(line) for line in command.output if line.strip() not in ("…", "")]
@@ -157,7 +160,7 @@ class Reader:
             assert any(matches(expected, line) for line in lines), f"{place}\nexpected {expected!r}\n{stdout}{stderr}"
 
     def run(self, text: str) -> tuple[int, str, str]:
-        """Run a command to its end, and return its exit status and what it printed."""
+        """Run a command to its end. Return its exit status and output."""
         if text.startswith("mqbridge ") and not re.search(r"[|<>;&$]", text):  # without a shell, which is faster
             words = shlex.split(text, comments=True)[1:]
             if self.has_processes:
@@ -208,7 +211,7 @@ class Reader:
             until(lambda: self._subscriptions() > count, lambda: self.devices[-1].lines_so_far())
 
     def _write_lake(self, text: str) -> None:
-        """Stop the command when it has taken a message, which its next run writes to a file."""
+        """Stop the command after it has received a message, which its next run writes to a file."""
         words = shlex.split(text)[1:]
         lake = Path(words[1])
         count = self._subscriptions()
@@ -223,7 +226,7 @@ class Reader:
         assert any(lake.rglob("*.parquet")) and not any(lake.rglob("*.arrow"))
 
     def _systemctl(self, verb: str) -> None:
-        """Start or stop the bridge that ran last, as its service."""
+        """Start or stop the last bridge, as its service."""
         if verb in ("stop", "restart"):
             self.stop()
         if verb in ("start", "restart", "enable"):
@@ -234,7 +237,7 @@ class Reader:
                 second.line_where(lambda line: "MQB0017I" in line)
 
     def _subscriptions(self) -> int:
-        _, names, _ = self.run("mqbridge mqsc display SUB(*) -o name")
+        _, names, _ = self.run(self.subscriptions)
         return len(names.splitlines())
 
     def stop(self) -> None:
@@ -251,7 +254,7 @@ class Reader:
 
 
 def matches(expected: str, line: str) -> bool:
-    """Whether a line is the expected one, in which … stands for anything."""
+    """Return whether a line matches the expected one, in which … stands for anything."""
     pattern = ".*".join(re.escape(part) for part in expected.rstrip().split("…"))
     return re.fullmatch(pattern, line.rstrip()) is not None
 
@@ -272,7 +275,7 @@ def start_service(reader: Reader, data: str = "/var/lib/mqbridge", channels: str
 
 
 def service(reader: Reader, data: str = "/var/lib/mqbridge") -> None:
-    """The service with a connected client, and two that are away."""
+    """The service with a connected client, and two disconnected ones."""
     start_service(reader, data)
     for name in ("pump-1", "pump-2"):
         with reader.client(name, (f"devices/{name}/#", 1)):
@@ -282,7 +285,7 @@ def service(reader: Reader, data: str = "/var/lib/mqbridge") -> None:
 
 
 def mapping_with_a_message(reader: Reader) -> None:
-    """What the first mapping refers to, and a message on its queue."""
+    """The files of the first mapping, and a message on its queue."""
     reader.do(
         "openssl req -x509 -newkey rsa:2048 -nodes -subj /CN=ca -keyout ca.key -out ca.pem",
         "export HIVE_PASSWORD=secret",
@@ -330,7 +333,7 @@ def console(reader: Reader) -> None:
 
 
 def applications(reader: Reader) -> None:
-    """The configuration is that of the page."""
+    """The configuration of the page."""
     program("curl")
     reader.do("export MQBRIDGE_CONFIG=bridge.yaml")
 
@@ -353,7 +356,7 @@ def pipeline(reader: Reader) -> None:
 
 
 def service_with_tls(reader: Reader) -> None:
-    """The service, with a channel that other machines reach."""
+    """The service, with a channel that other machines can reach."""
     authority = Authority(reader.directory)
     authority.issue("server")
     reader.write("etc/mqbridge/clients.passwd", "")
@@ -400,6 +403,17 @@ def empty_queue_manager(reader: Reader) -> None:
     reader.install("have", 'exec openssl x509 -req -in "$1" -CA ca.pem -CAkey ca.key -CAcreateserial -out "$6"\n')
 
 
+def container_with_a_queue_manager(reader: Reader) -> None:
+    """The stand-in for the container of the page: user `app` needs the password of the page, and authorities are enforced."""
+    reader.write("users", "app:passw0rd\n")
+    host = QueueManagerProcess(reader.directory / "qm1", name="QM1", authorities="enforced")
+    queue_manager(reader, host.listen(f"password_file: {reader.directory}/users"))
+    reader.env["MQI_STANDIN"] = ""
+    reader.subscriptions = "echo 'DISPLAY SUB(*)' | runmqsc QM1"
+    reader.replace("localhost(1414)", f"localhost({host.port})")
+    reader.install("podman", 'test "$1 $2 $3" = "exec -i qm1" && shift 3 && exec "$@"\n')
+
+
 def standby(reader: Reader) -> None:
     """The configuration files of two hosts. The second bridge starts after the first one, and stands by."""
     program("curl")
@@ -427,11 +441,12 @@ def prepared_queue_manager(reader: Reader) -> None:
     reader.do("export MQBRIDGE_CONFIG=bridge.yaml")
 
 
-#: What the reader of a page has at the beginning.
+#: The initial state for the reader of a page.
 SCENES: dict[str, Callable[[Reader], None]] = {
     "applications": applications,
     "archive": archive,
     "tutorial": lambda reader: None,
+    "tutorial-ibm-mq": container_with_a_queue_manager,
     "console": console,
     "data-lake": lake,
     "device-developer": service_with_tls,
@@ -486,16 +501,20 @@ def a_wrong_password_is_rejected_as_the_page_says(reader: Reader, page: Path) ->
     assert re.search(r"^admin:change:\S+$", (reader.directory / "data" / "admin.tokens").read_text(), re.M)
 
 
-def test_the_quick_start(reader: Reader) -> None:
+@pytest.mark.parametrize("shell", ["bash -m -c", "zsh -f -i -c"])
+def test_the_quick_start(shell: str, reader: Reader) -> None:
     """Its blocks are typed into one shell, after the command that starts the bridge."""
+    command = shell.split()
+    program(command[0])
     page = blocks(ROOT / "README.md")
     (start,) = [block for block in page if block.text.startswith("$ make run\n")]
-    for command in start.commands():
-        reader.type(command, "README")
+    for start_command in start.commands():
+        reader.type(start_command, "README")
     script = "\n".join(block.text for block in page if block.language == "sh")
+    assert "#" not in script.replace("'plant/#'", ""), "an interactive zsh does not know comments"
     (expected,) = [block.text for block in page if block.language == "text"]
     done = subprocess.run(
-        ["bash", "-m", "-c", reader.here(script)],
+        [*command, reader.here(script)],
         cwd=reader.directory,
         env=reader.env,
         capture_output=True,
@@ -507,8 +526,19 @@ def test_the_quick_start(reader: Reader) -> None:
     assert [line for line in lines if "(QoS" in line] == expected.splitlines(), done.stdout + done.stderr
 
 
+def test_the_first_mapping_of_the_readme_puts_to_the_queue_that_the_mqsc_defines(reader: Reader) -> None:
+    page = blocks(ROOT / "README.md")
+    (config,) = [block.text for block in page if block.language == "yaml"]
+    (mqsc,) = [block.text for block in page if block.language == "mqsc"]
+    (payload,) = re.findall(r"publishes `([^`]+)`", (ROOT / "README.md").read_text(encoding="utf-8"))
+    reader.write("bridge.yaml", config)
+    queue = mqsc.strip().removeprefix("DEFINE QLOCAL(").removesuffix(")")
+    command = f"mqbridge try readings -c bridge.yaml --topic plant/readings --payload '{payload}'"
+    reader.type(Command(command, [f"put to queue {queue}"]), "README")
+
+
 def test_all_blocks_are_run_or_marked_with_a_reason() -> None:
-    tested = {*SCENES, "README", "tls"}
+    tested = {*SCENES, "README", "mapping-examples", "tls"}
     for page in PAGES:
         for block in blocks(page):
             assert not block.is_command or block.reason or page.stem in tested, f"{page}:{block.line}"

@@ -118,7 +118,7 @@ def test_the_pod_meets_the_restricted_security_standard(pod: Any, container: Any
     assert {"configMap", "secret", "emptyDir"} >= {key for one in pod["volumes"] for key in one} - {"name"}
 
 
-def test_the_volume_is_as_large_as_the_memory_can_make_use_of(container: Any) -> None:
+def test_the_volume_is_large_enough_for_the_memory(container: Any) -> None:
     """Three times the memory ("Memory and disk" in docs/how-to/mq-administrator.md), all of which the pod gets."""
     (claim,) = objects["StatefulSet", "mqbridge"]["spec"]["volumeClaimTemplates"]
     memory, storage = container["resources"]["limits"]["memory"], claim["spec"]["resources"]["requests"]["storage"]
@@ -133,7 +133,7 @@ def test_clients_reach_a_bridge_that_rejects_new_messages() -> None:
     assert objects["Service", "mqbridge"]["spec"]["publishNotReadyAddresses"] is True
 
 
-def test_it_has_longer_to_stop_than_the_bridge_takes(pod: Any, configuration: Configuration) -> None:
+def test_it_may_stop_for_longer_than_the_bridge_needs(pod: Any, configuration: Configuration) -> None:
     assert pod["terminationGracePeriodSeconds"] > configuration.limits.shutdown_timeout
 
 
@@ -155,14 +155,14 @@ def placed(text: str, files: Path, data: Path) -> str:
 
 
 def make_files(directory: Path) -> None:
-    """Make the files that the Secrets of the chart contain."""
+    """Create the files in the Secrets of the chart."""
     make(directory, days=365)  # so that the status has no problem
     write_password_file(directory / "clients.passwd", {"pump-7": PasswordEntry(hash_of("secret"))})
 
 
 @pytest.fixture
 def bridge(tmp_path: Path) -> Iterator[BridgeProcess]:
-    """A bridge of the ConfigMap's configuration."""
+    """A bridge with the configuration of the ConfigMap."""
     make_files(tmp_path)
     text = placed(objects["ConfigMap", "mqbridge"]["data"]["bridge.yaml"], tmp_path, tmp_path / "data")
     one = BridgeProcess(tmp_path / "data", config=text)
@@ -171,7 +171,7 @@ def bridge(tmp_path: Path) -> Iterator[BridgeProcess]:
         one.stop()
 
 
-def test_clients_and_probes_of_a_bridge_that_is_configured_so(
+def test_clients_and_probes_of_a_bridge_with_this_configuration(
     bridge: BridgeProcess, container: Any, tmp_path: Path
 ) -> None:
     assert bridge.config is not None
@@ -191,7 +191,7 @@ def test_clients_and_probes_of_a_bridge_that_is_configured_so(
 
 
 def merged(defaults: Any, values: Any) -> Any:
-    """Return values merged with the defaults of a chart, as Helm does it: maps are merged, everything else is replaced."""
+    """Return values merged with the defaults of a chart, like Helm: maps are merged, everything else is replaced."""
     if not isinstance(defaults, dict) or not isinstance(values, dict):
         return values
     return defaults | {key: merged(defaults.get(key), value) for key, value in values.items()}
@@ -238,12 +238,12 @@ def test_the_commands_of_the_notes_work_on_ibm_mq(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def render() -> Callable[..., str]:
-    """The function that renders the chart. The package with Helm's engine is installed by `make test-slow` only."""
+    """Return the function that renders the chart. Only `make test-slow` installs the package with Helm's engine."""
     return runpy.run_path(str(DEPLOY / "helm" / "render.py"))["render"]
 
 
 @pytest.mark.slow
-def test_the_checked_in_manifests_are_those_of_the_chart(render: Callable[..., str]) -> None:
+def test_the_checked_in_manifests_are_current(render: Callable[..., str]) -> None:
     assert render() == MANIFESTS, "run: python deploy/helm/render.py"
 
 
@@ -261,7 +261,7 @@ def test_on_ibm_mq_the_chart_starts_an_active_and_a_standby_bridge(render: Calla
     defaults = yaml.safe_load((DEPLOY / "helm/values.yaml").read_text(encoding="utf-8"))
     file_of_test = tmp_path / "merged.yaml"
     file_of_test.write_text(yaml.safe_dump(merged(defaults, values)["configuration"]), encoding="utf-8")
-    assert load(file) == load(file_of_test)  # what the test of the notes runs
+    assert load(file) == load(file_of_test)  # the commands of the test of the notes
     for manifest in manifests.values():
         kubernetes_validate.validate(manifest, VERSIONS[-1], strict=True)
     spec = manifests["StatefulSet"]["spec"]
@@ -296,7 +296,7 @@ def test_the_chart_contains_monitor_and_alerts_for_the_prometheus_operator(
 @pytest.mark.parametrize(
     "values", [{"image": {"repo": "mqbridge"}}, {"configuration": {"channels": []}}], ids=["misspelled", "no channel"]
 )
-def test_the_chart_rejects_wrong_values(render: Callable[..., str], values: dict[str, Any]) -> None:
+def test_the_chart_rejects_invalid_values(render: Callable[..., str], values: dict[str, Any]) -> None:
     import helm_python
 
     chart = helm_python.Chart.load(str(DEPLOY / "helm"))

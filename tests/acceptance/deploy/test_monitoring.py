@@ -1,4 +1,4 @@
-"""deploy/alerts.yaml and deploy/grafana.json: what Prometheus accepts, of metrics that there are, with words for a person."""
+"""deploy/alerts.yaml and deploy/grafana.json: accepted by Prometheus, with existing metrics, and with explanations."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ RULES: list[dict[str, Any]] = yaml.safe_load(ALERTS.read_text())["groups"][0]["r
 DASHBOARD: dict[str, Any] = json.loads((DEPLOY / "grafana.json").read_text())
 PANELS: list[dict[str, Any]] = [panel for panel in DASHBOARD["panels"] if panel["type"] != "row"]
 
-#: A metric of ours, or of the process, by its name.
+#: A metric of the bridge, or of the process, by name.
 _NAME = re.compile(r"\b(?:mqbridge|ibmmq|process|python)_[a-z0-9_]+")
-#: What a histogram is made of.
+#: The parts of a histogram.
 _PARTS = re.compile(r"_(?:bucket|count|sum)$")
-#: Of prometheus_client, on Linux.
+#: Metrics of prometheus_client, on Linux.
 PROCESS = {"process_cpu_seconds_total", "process_resident_memory_bytes"}
 
 
 def unknown(expression: str) -> set[str]:
-    """The metrics of an expression that are in no scrape."""
+    """Return the metrics of an expression that no scrape contains."""
     found = set()
     for name in _NAME.findall(expression):
         whole = _PARTS.sub("", name)
@@ -42,23 +42,23 @@ def unknown(expression: str) -> set[str]:
 
 
 def expressions() -> list[str]:
-    """All expressions of the dashboard."""
+    """Return all expressions of the dashboard."""
     found = [target["expr"] for panel in PANELS for target in panel["targets"]]
     return found + [one["expr"] for one in DASHBOARD["annotations"]["list"]]
 
 
-def test_prometheus_takes_the_alerts() -> None:
-    """`promtool check rules` accepts them, their templates included."""
+def test_prometheus_accepts_the_alerts() -> None:
+    """`promtool check rules` accepts them, including their templates."""
     assert f"{len(RULES)} rules found" in promtool("check", "rules", ALERTS)
 
 
-def test_alerts_fire_when_they_should() -> None:
+def test_alerts_fire_for_their_problem_only() -> None:
     """Each alert fires for its problem, and not otherwise (alerts_test.yaml)."""
     promtool("test", "rules", "alerts_test.yaml", cwd=HERE)
 
 
-def test_each_alert_is_tested_both_ways() -> None:
-    """There is a case in which each alert fires, and one in which it does not."""
+def test_each_alert_is_tested_in_both_states() -> None:
+    """There is a case in which the alert fires, and one in which it does not."""
     tests = yaml.safe_load((HERE / "alerts_test.yaml").read_text())["tests"]
     cases = {(one["name"].split()[0], "does not fire" in one["name"]) for one in tests}
     assert cases == {(rule["alert"], quiet) for rule in RULES for quiet in (False, True)}
@@ -66,15 +66,15 @@ def test_each_alert_is_tested_both_ways() -> None:
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: str(rule["alert"]))
 def test_an_alert_has_an_action(rule: dict[str, Any]) -> None:
-    """Each alert uses existing metrics, and has a severity, a description and a command to start with."""
+    """Each alert uses existing metrics, and has a severity, a description and a command."""
     assert not unknown(rule["expr"])
     assert rule["labels"]["severity"] in ("critical", "warning")
     assert rule["annotations"].keys() == {"summary", "description", "action"}
     assert re.search(r"`[^`]+`", rule["annotations"]["action"])
 
 
-def test_commands_in_alerts_are_those_of_the_bridge() -> None:
-    """A command of mqbridge that an alert proposes exists."""
+def test_commands_in_alerts_exist() -> None:
+    """Each command of mqbridge in an alert exists."""
     for rule in RULES:
         for line in re.findall(r"`mqbridge ([^`]+)`", rule["annotations"]["action"]):
             words = line.split()
@@ -85,15 +85,15 @@ def test_each_kind_of_problem_has_an_alert() -> None:
     assert all(any(f'"{kind}"' in rule["expr"] for rule in RULES) for kind in ProblemKind)
 
 
-def test_a_wrong_name_would_be_noticed() -> None:
-    """A metric that is in no scrape is found, whatever it is made of."""
+def test_a_wrong_metric_name_is_noticed() -> None:
+    """A metric that no scrape contains is found in any expression."""
     assert unknown("rate(mqbridge_publications[5m])") == {"mqbridge_publications"}
     assert unknown("mqbridge_clients_count / ibmmq_queue_dept") == {"mqbridge_clients_count", "ibmmq_queue_dept"}
     assert unknown("rate(mqbridge_put_seconds_bucket[5m])") == set()
 
 
 def test_metrics_of_the_dashboard_exist() -> None:
-    """Each panel, annotation and variable of the dashboard asks for metrics that are in a scrape."""
+    """Each panel, annotation and variable of the dashboard uses metrics of a scrape."""
     variables = [one["definition"] for one in DASHBOARD["templating"]["list"] if one["type"] == "query"]
     for expression in [*expressions(), *variables]:
         assert not unknown(expression), expression
@@ -109,8 +109,8 @@ def test_the_variable_for_shards_selects_their_bridges() -> None:
     assert all('instance=~"$instance"' in expression for expression in expressions() if "mqbridge_" in expression)
 
 
-def test_prometheus_takes_the_expressions_of_the_dashboard(tmp_path: Path) -> None:
-    """Each expression of the dashboard is one that Prometheus understands."""
+def test_prometheus_accepts_the_expressions_of_the_dashboard(tmp_path: Path) -> None:
+    """Prometheus can parse each expression of the dashboard."""
     rules = [
         {"record": f"panel:{number}", "expr": expression.replace("$__rate_interval", "5m")}
         for number, expression in enumerate(expressions())
@@ -121,7 +121,7 @@ def test_prometheus_takes_the_expressions_of_the_dashboard(tmp_path: Path) -> No
 
 
 def test_panels_do_not_overlap() -> None:
-    """Each panel has a title, words that explain it, an identifier and a place of its own."""
+    """Each panel has a title, a description, a unique identifier and a separate place."""
     assert len({panel["id"] for panel in DASHBOARD["panels"]}) == len(DASHBOARD["panels"])
     taken: set[tuple[int, int]] = set()
     for panel in PANELS:
@@ -134,7 +134,7 @@ def test_panels_do_not_overlap() -> None:
         taken |= cells
 
 
-def test_names_are_such_as_prometheus_wants() -> None:
+def test_names_follow_the_conventions_of_prometheus() -> None:
     """Only counters end in _total. Names contain the units seconds and bytes. Each meaning is a sentence."""
     for metric in CATALOGUE.values():
         assert metric.name.startswith(("mqbridge_", "ibmmq_"))

@@ -29,7 +29,7 @@ def script(path: Path, text: str) -> None:
 def run(
     name: str | Path, *words: str | Path, path: Path | None = None, **variables: str
 ) -> subprocess.CompletedProcess[str]:
-    """Run a script of the repository with an environment of its own, in which `path` precedes the PATH of the tests."""
+    """Run a script of the repository with a separate environment, in which `path` precedes the PATH of the tests."""
     before = "" if path is None else f"{path}:"
     return subprocess.run(
         ["sh", ROOT / name, *words],
@@ -68,8 +68,8 @@ def test_a_complete_environment_is_reused_only_in_its_directory(tmp_path: Path) 
     assert setup("--check", moved).returncode == 1
 
 
-def test_an_environment_that_is_not_there_has_nothing_to_check(tmp_path: Path) -> None:
-    """make creates it anyway."""
+def test_a_missing_environment_is_not_checked(tmp_path: Path) -> None:
+    """make creates it in any case."""
     assert setup("--check", tmp_path / "environment").returncode == 0
 
 
@@ -155,8 +155,8 @@ def test_pip_without_a_network_names_the_step_and_a_remedy() -> None:
 
 
 @pytest.mark.slow
-def test_pip_and_npm_trust_the_certificate_of_a_proxy_only_if_the_bundle_has_it(tmp_path: Path) -> None:
-    """A registry with a certificate of an authority that only PIP_CERT and NODE_EXTRA_CA_CERTS name."""
+def test_pip_and_npm_trust_the_certificate_of_a_proxy_only_if_the_bundle_contains_it(tmp_path: Path) -> None:
+    """A registry whose certificate authority only PIP_CERT and NODE_EXTRA_CA_CERTS contain."""
     Authority(tmp_path).issue("server")
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(tmp_path / "server.pem", tmp_path / "server.key")
@@ -218,7 +218,7 @@ def test_downloads_trust_the_bundle_of_the_system_unless_another_is_configured(
 
 
 @pytest.mark.parametrize("require", ["", "all"])
-def test_the_tests_go_on_without_a_program_unless_all_are_required(tmp_path: Path, require: str) -> None:
+def test_the_tests_continue_without_a_program_unless_all_are_required(tmp_path: Path, require: str) -> None:
     shutil.copy(ROOT / "tests" / "programs.sh", tmp_path)
     (tmp_path / "ibm_standin").mkdir()
     for name in ("system-packages", "unpacked-packages", "ibm_standin/environments", "node-packages"):
@@ -257,7 +257,7 @@ def test_a_test_without_its_program_is_skipped_and_listed_last(tmp_path: Path, r
         assert lines[-2] == "1 tests skipped, not installed: fish (tests/programs.sh installs it)", lines
 
 
-def test_python_3_10_is_told_which_version_is_needed() -> None:
+def test_python_3_10_reports_the_required_version() -> None:
     """pip runs the build hook before it compares the version."""
     program = (
         f"import runpy, sys; sys.modules['tomllib'] = None; runpy.run_path({str(ROOT / 'deploy' / 'compile.py')!r})"

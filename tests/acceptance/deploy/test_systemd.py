@@ -1,7 +1,7 @@
-"""The service under a systemd of its own: PID 1 in namespaces, on this machine's files. What it writes is kept in memory.
+"""The service with a separate systemd: PID 1 in namespaces, on this machine's files. Its writes stay in memory.
 
-The network is shared, so the queue manager (the stand-in, listening on TCP) runs outside. In `/opt/mqm/lib64`, where IBM MQ
-installs its client library, is that of the stand-in.
+The network is shared, so the queue manager (the stand-in, listening on TCP) runs outside. `/opt/mqm/lib64`, where IBM MQ
+installs its client library, contains that of the stand-in.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ printf '[Unit]\\nDescription=nothing\\n' > etc/systemd/system/nothing.target
 exec env container=lxc chroot . /lib/systemd/systemd --unit=nothing.target --log-target=null
 """.replace("END", END)
 
-#: What an administrator types, and what the test needs: the installed program, and where the stand-in is.
+#: The commands of an administrator, and the requirements of the test: the installed program, and the address of the stand-in.
 COMMANDS = """
 set -eu
 mkdir -p /opt/mqbridge/bin /opt/mqm/lib64 /var/mqm
@@ -103,7 +103,7 @@ pytestmark = [
 
 @contextmanager
 def booted(commands: str, directory: Path) -> Iterator[LineProcess]:
-    """Boot a systemd that runs commands; all of it ends with the block."""
+    """Boot a systemd that runs commands. It ends with the block."""
     (directory / "boot.sh").write_text(BOOT)
     (directory / "commands").write_text(commands)
     (mount := directory / "machine").mkdir()

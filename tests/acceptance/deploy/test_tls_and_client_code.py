@@ -25,7 +25,7 @@ PORT = str(free_port())
 
 
 class Reader:
-    """Follows the page on TLS in a directory."""
+    """Follow the page on TLS in a directory."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -141,7 +141,7 @@ def the_rows_of_the_table_are_rejected(reader: Reader, bridge: LineProcess, publ
     ],
 )
 def test_the_programs_of_the_page_on_client_code(reader: Reader, language: str, file: str, program: list[str]) -> None:
-    """They publish, receive a command, and go on after the bridge was killed."""
+    """They publish, receive a command, and continue after the bridge was killed."""
     (text,) = re.findall(rf"^```{language}\n(.*?)^```", reader.page("client-code"), re.M | re.S)
     (reader.directory / file).write_text(text, encoding="utf-8")
     if language == "js":

@@ -1,4 +1,4 @@
-"""The systemd units in deploy/: their contents, acceptance by systemd, and restrictions."""
+"""The systemd units in deploy/: their contents, verification by systemd, and restrictions."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ UNITS = [UNIT, DEPLOY / "mqbridge@.service", PIPELINE_UNIT]
 
 @functools.cache
 def obstacle() -> str | None:
-    """Why systemd-analyze cannot examine units here, or None. If systemd is not running, it may need root for that."""
+    """Return why systemd-analyze cannot examine units here, or None. Without a running systemd, it may need root."""
     if os.geteuid() == 0:
         return None
     with tempfile.TemporaryDirectory() as directory:
@@ -57,7 +57,7 @@ def systemd_analyze() -> None:
 
 
 def test_the_service_file_has_the_data_directory_of_the_units() -> None:
-    """So that commands find it that do not run in the unit's environment."""
+    """Commands outside the unit's environment need it."""
     directory = load(DEPLOY / "service.yaml").queue_manager.data_directory
     for unit in (UNIT, PIPELINE_UNIT):
         assert f"Environment=MQBRIDGE_DATA_DIR={directory}\n" in unit.read_text()
@@ -96,16 +96,16 @@ def test_contents_of_the_unit(key: str, value: str, unit: configparser.ConfigPar
     assert unit["Service"][key] == value
 
 
-def test_systemd_waits_longer_than_the_bridge_does(unit: configparser.ConfigParser) -> None:
+def test_systemd_waits_longer_than_the_bridge(unit: configparser.ConfigParser) -> None:
     assert float(unit["Service"]["TimeoutStopSec"]) > default_configuration().limits.shutdown_timeout
 
 
-def test_there_are_enough_open_files_for_the_clients(unit: configparser.ConfigParser) -> None:
+def test_the_limit_of_open_files_suffices_for_the_clients(unit: configparser.ConfigParser) -> None:
     assert int(unit["Service"]["LimitNOFILE"]) > default_configuration().channels[0].max_clients
 
 
-def test_the_pipeline_runs_as_a_command_that_there_is() -> None:
-    """systemd's SIGTERM spares the JVM, and the command is one that the program takes."""
+def test_the_pipeline_runs_an_existing_command() -> None:
+    """systemd's SIGTERM does not reach the JVM, and the program accepts the command."""
     lines = PIPELINE_UNIT.read_text(encoding="utf-8").splitlines()
     assert "KillMode=mixed" in lines
     (started,) = [line.partition("=")[2] for line in lines if line.startswith("ExecStart=")]
@@ -117,14 +117,14 @@ def test_the_pipeline_runs_as_a_command_that_there_is() -> None:
 def complaints(unit: Path, directory: Path, drop_in: str = "") -> list[str]:
     """Return the output of `systemd-analyze verify` for a unit with a drop-in."""
     copy = directory / unit.name.replace("@", "@averages")
-    # It looks for the program too, which a build machine does not have in its place.
+    # It also searches for the program, which is not installed on a build machine.
     copy.write_text(unit.read_text(encoding="utf-8").replace("/opt/mqbridge/bin/mqbridge", "/bin/true"))
     drop_ins = directory / f"{copy.name}.d"
     drop_ins.mkdir()
     (drop_ins / "credentials.conf").write_text(drop_in)
     verify = ["systemd-analyze", "verify", "--man=no", str(copy)]
     result = subprocess.run(verify, capture_output=True, text=True, timeout=PATIENCE, check=False)
-    # Unknown keys and bad values are warnings that leave the exit code 0; warnings of other units are not ours.
+    # Unknown keys and invalid values are warnings with exit status 0. Warnings about other units are ignored.
     found = [line for line in result.stderr.splitlines() if copy.name in line]
     assert found or result.returncode == 0, result.stderr
     return found
@@ -155,16 +155,16 @@ def test_systemd_accepts_the_drop_ins_for_ibm_mq(unit: Path, mode: str, tmp_path
 
 @pytest.mark.usefixtures("systemd_analyze")
 @pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.name)
-def test_the_unit_is_exposed_less_than_2(unit: Path) -> None:
-    """Of 10, by the measure of systemd."""
+def test_the_exposure_of_the_unit_is_below_2(unit: Path) -> None:
+    """Of 10, by systemd's measure."""
     analyze = ["systemd-analyze", "security", "--offline=true", "--no-pager", str(unit)]
     result = subprocess.run(analyze, capture_output=True, text=True, timeout=PATIENCE, check=True)
     level = re.search(r"Overall exposure level for \S+: (\d+\.\d)", result.stdout)
     assert level and float(level[1]) < 2.0, result.stdout
 
 
-def test_the_configuration_names_credentials_by_their_place(tmp_path: Path) -> None:
-    """Those of the example, in the lines that stand above it, and in the page's."""
+def test_the_configuration_names_credentials_by_their_path(tmp_path: Path) -> None:
+    """In the comment of the example, and on the page."""
     text = CREDENTIALS.read_text(encoding="utf-8")
     names = set(re.findall(r"^LoadCredential=([^:]+):", text, re.M))
     tls, settings = re.findall(r"^#   (?:tls|queue_manager): (\{.*\})$", text, re.M)
@@ -190,7 +190,7 @@ needs_sysusers = pytest.mark.skipif(os.geteuid() != 0, reason="only root creates
 
 @needs_sysusers
 def test_user_and_directories_of_the_service(tmp_path: Path) -> None:
-    """They are made, the data for the service alone, and its configuration for it to read."""
+    """They are created: the data directory for the service only, and the configuration readable for it."""
     (tmp_path / "etc").mkdir()
     for words in (
         ["systemd-sysusers", DEPLOY / "sysusers.conf"],
@@ -210,7 +210,7 @@ def test_user_and_directories_of_the_service(tmp_path: Path) -> None:
 
 
 def allowed(unit: Path) -> set[str]:
-    """The system calls that a unit allows: sets of systemd added and taken away, in the order of its lines."""
+    """Return the system calls that a unit allows: systemd's sets added and removed, in the order of the lines."""
     calls: set[str] = set()
     for taken_away, names in re.findall(r"^SystemCallFilter=(~?)(.*)$", unit.read_text(encoding="utf-8"), re.M):
         members = set().union(*map(members_of, names.split()))
@@ -228,12 +228,12 @@ def members_of(name: str) -> set[str]:
 
 
 @pytest.mark.slow
-def test_the_bridge_asks_nothing_of_the_kernel_that_the_unit_refuses(tmp_path: Path) -> None:
-    """From its start, over publications of each QoS, to its end, with an archive."""
+def test_the_bridge_uses_no_system_call_that_the_unit_forbids(tmp_path: Path) -> None:
+    """From start to end, with publications of each QoS and an archive."""
     installed.program("strace", "systemd-analyze")
     calls, config = tmp_path / "calls", tmp_path / "bridge.yaml"
     config.write_text(f"archive: {{directory: {tmp_path}/archive}}\n")
-    # -D: the bridge is the child that gets the signals, and strace looks on.
+    # -D: the bridge is the child that gets the signals, and strace observes it.
     trace = ["strace", "-D", "-f", "-qq", "-o", str(calls)]
     arguments = [str(MQBRIDGE), "run", str(config), "--data-dir", str(tmp_path / "data"), "--port", "0"]
     with LineProcess([*trace, *arguments]) as bridge:

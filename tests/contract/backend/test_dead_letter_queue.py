@@ -337,6 +337,21 @@ def test_a_connection_without_the_authority_for_context_puts_without_it(
     assert retried.failure == "" and other.take(queue).md.MsgId == b"m" * 24
 
 
+def test_a_letter_of_a_mapping_stays_if_its_subscription_cannot_be_inquired(
+    mq: Workplace, queue: str, dlq: DeadLetterQueue, send: Send, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unauthorized(name: str) -> Any:
+        raise MQError(cmqc.MQRC_NOT_AUTHORIZED, "INQUIRE_SUBSCRIPTION")
+
+    monkeypatch.setattr(dlq._connection, "subscriptions", unauthorized)
+    send(queue, mq.manager, put_by="orders")
+    (retried,) = dlq.retry(ALL, sources={"orders": ""}, timeout=0)
+    assert retried.outcome is RetryOutcome.STAYED
+    assert retried.failure.startswith(
+        "the subscription of mapping orders cannot be inquired (MQRC_NOT_AUTHORIZED (2035)"
+    )
+
+
 @contextmanager
 def on_a_thread(run: Callable[[threading.Event], None]) -> Iterator[None]:
     """Run a function meanwhile. It gets an event that says when to end."""

@@ -139,8 +139,8 @@ class MqiHconn(Hconn):
 
     QUEUE_HANDLE: ClassVar[type[QueueHandle]] = MqiQueueHandle
 
-    def __init__(self, queue_manager: QueueManager, name: str, user: str, asked: str | None) -> None:
-        super().__init__(queue_manager, name, user, asked)
+    def __init__(self, queue_manager: QueueManager, name: str, user: str, principal: str | None) -> None:
+        super().__init__(queue_manager, name, user, principal)
         #: STOP CHANNEL has stopped the connection's server-connection channel
         self.channel_quiescing = False
         #: outcomes of asynchronous puts
@@ -160,7 +160,7 @@ class MqiHconn(Hconn):
     def acting(self, od: MQOD, options: int) -> str | None:
         """Return the user that opens an object: the alternate user, or the connection's user."""
         alternate = alternate_user(od, options)
-        return self.asked if alternate is None else alternate
+        return self.principal if alternate is None else alternate
 
     def ask_queue(self, od: MQOD, options: int, name: str, destination: ResolvedDestination | None = None) -> str:
         queue_manager = self.queue_manager
@@ -168,5 +168,5 @@ class MqiHconn(Hconn):
         owner = None if queue is None else record_of(queue_manager, queue).owner
         if owner is None or owner != self.acting(od, options) or queue_manager.authorization is None:
             return super().ask_queue(od, options, name, destination)
-        queue_manager.authorization.opening_own(self.asked, options)
+        queue_manager.authorization.opening_own(self.principal, options)
         return name

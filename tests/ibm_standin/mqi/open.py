@@ -195,7 +195,7 @@ def mqclose(hconn: MqiHconn, hobj: int, options: int) -> Unit | None:
     queue, authorization = handle.queue, hconn.queue_manager.authorization
     if not queue.deleted:
         check_closing(queue, options, handle.creator)
-        if authorization is not None and hconn.asked != record_of(hconn.queue_manager, queue).owner:
-            authorization.check(hconn.asked, cmqc.MQOT_Q, queue.name, "DLT")
+        if authorization is not None and hconn.principal != record_of(hconn.queue_manager, queue).owner:
+            authorization.check(hconn.principal, cmqc.MQOT_Q, queue.name, "DLT")
     handle.deletes = True
     return release(hconn, hobj)

@@ -141,7 +141,7 @@ def _create(hconn: MqiHconn, sd: MqiSubscriptionDescriptor, hobj: int | None) ->
 def _ask(hconn: MqiHconn, sd: MqiSubscriptionDescriptor, topic_filter: str, authority: str, hobj: int | None) -> None:
     """Check the authorities for a subscription, with the queue of a handle as destination. Raises MQError."""
     handle = hconn.handles.get(hobj) if hobj is not None else None
-    acting = sd.AlternateUserId if sd.Options & cmqc.MQSO_ALTERNATE_USER_AUTHORITY else hconn.asked
+    acting = sd.AlternateUserId if sd.Options & cmqc.MQSO_ALTERNATE_USER_AUTHORITY else hconn.principal
     profile = ""
     if isinstance(handle, QueueHandle):
         owner = record_of(hconn.queue_manager, handle.queue).owner
@@ -149,7 +149,7 @@ def _ask(hconn: MqiHconn, sd: MqiSubscriptionDescriptor, topic_filter: str, auth
             profile = handle.profile
     ask(hconn, sd, topic_filter, authority, profile)
     if hconn.queue_manager.authorization is not None and sd.Options & cmqc.MQSO_SET_IDENTITY_CONTEXT:
-        hconn.queue_manager.authorization.setting_identity(hconn.asked, topic_filter)
+        hconn.queue_manager.authorization.setting_identity(hconn.principal, topic_filter)
 
 
 def _destination_options(sd: MqiSubscriptionDescriptor) -> int:
@@ -246,7 +246,7 @@ def mqsubrq(hconn: MqiHconn, hobj: int, action: int, options: int) -> tuple[int,
 
 def _describe(subscription: Subscription, sd: MqiSubscriptionDescriptor) -> None:
     """Update the descriptor of a resumed subscription, including its options (IBM MQ, "Options (MQLONG)" of MQSD)."""
-    told = {
+    flags = {
         cmqc.MQSO_DURABLE: subscription.durable,
         cmqc.MQSO_MANAGED: subscription.managed,
         cmqc.MQSO_GROUP_SUB: subscription.grouped,
@@ -256,7 +256,7 @@ def _describe(subscription: Subscription, sd: MqiSubscriptionDescriptor) -> None
         cmqc.MQSO_WILDCARD_CHAR: subscription.characters,
         cmqc.MQSO_WILDCARD_TOPIC: not subscription.characters,
     }
-    sd.Options = sd.Options & ~sum(told) | sum(option for option, is_so in told.items() if is_so)
+    sd.Options = sd.Options & ~sum(flags) | sum(option for option, is_so in flags.items() if is_so)
     sd.ResObjectString = subscription.topic_filter
     sd.SubUserData = subscription.user_data or ""
     sd.SubCorrelId = subscription.correl_id or cmqc.MQCI_NONE

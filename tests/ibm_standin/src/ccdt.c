@@ -1,9 +1,9 @@
-/* A client channel definition table in JSON: the channels by which a queue manager, or a group of them, is reached.
+/* A client channel definition table in JSON: the channels to a queue manager or to a group of queue managers.
 
    Sources, topics of the IBM MQ documentation: "Configuring a JSON format CCDT", "Channel attributes supported by the JSON
    CCDT", "URL access to the CCDT", "Queue manager groups in the CCDT" and its examples of MQCONN calls. Channels are tried in
-   the order of their names; weights and affinity are ignored. A table that cannot be read is MQRC_Q_MGR_NOT_AVAILABLE (APAR
-   IT44272), as a binary one is here; one without an entry for the name is MQRC_Q_MGR_NAME_ERROR. */
+   the order of their names. Weights and affinity are ignored. An unreadable table causes MQRC_Q_MGR_NOT_AVAILABLE (APAR IT44272),
+   and so does a binary table here. A table without an entry for the name causes MQRC_Q_MGR_NAME_ERROR. */
 #include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,7 +13,7 @@
 
 #define MAX_TABLE 1048576
 
-/* ---- JSON: positions in a text; NULL where it is malformed or there is no such value --------------------------------- */
+/* ---- JSON: positions in a text. NULL if the text is malformed or the value is missing --------------------------------- */
 
 static const char *space(const char *at)
 {
@@ -46,7 +46,7 @@ static const char *after_value(const char *at)
         }
         at = space(after_value(at));
         if (!at || (*at != ',' && *at != end)) return NULL;
-        /* IBM's own examples have a comma behind the last member. */
+        /* IBM's own examples have a comma after the last member. */
         if (*at == ',') at = space(at + 1);
     }
     return at ? at + 1 : NULL;
@@ -95,7 +95,7 @@ static void copy_text(char *target, size_t size, const char *value)
 
 static MQLONG number_of(const char *value, MQLONG otherwise) { return value ? atoi(value) : otherwise; }
 
-/* ---- where the table is ------------------------------------------------------------------------------------------- */
+/* ---- location of the table ------------------------------------------------------------------------------------------- */
 
 static char *read_all(FILE *file)
 {
@@ -132,7 +132,7 @@ static char *read_table(const char *url)
     return read_all(fopen(url, "r"));
 }
 
-/* ---- its channels ------------------------------------------------------------------------------------------------- */
+/* ---- channels of the table ------------------------------------------------------------------------------------------------- */
 
 static int by_name(const void *one, const void *other)
 {
@@ -170,8 +170,8 @@ static void read_channel(struct ccdt_channel *channel, const char *entry)
     definition->MaxMsgLength = number_of(member(member(entry, "general"), "maximumMessageLength"), 4194304);
 }
 
-/* A name of MQCONN is that of entries for this queue manager; with an asterisk before it, of a group; alone, of entries
-   without a name. */
+/* A name in MQCONN selects the entries of a queue manager. With an asterisk before it, it selects a group. A single asterisk
+   selects entries without a name. */
 MQLONG ccdt_read(const char *url, const char *queue_manager, struct ccdt_channel channels[CCDT_CHANNELS], int *count)
 {
     char *text = read_table(url);

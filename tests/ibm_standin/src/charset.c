@@ -1,7 +1,7 @@
-/* The client's character set, and strings between it and UTF-8, which is what travels.
+/* The client's character set, and conversion of strings between it and UTF-8, which the protocol uses.
 
-   "Choosing client or server CCSID": the MQI's character data is in the local CCSID of the client, unless the environment
-   variable MQCCSID has another. Strings of variable length name theirs (VSCCSID), and none is the client's. */
+   "Choosing client or server CCSID": character data of the MQI is in the local CCSID of the client, unless the environment variable
+   MQCCSID specifies another one. Strings of variable length have their own CCSID (VSCCSID). Its default is that of the client. */
 #include <iconv.h>
 #include <langinfo.h>
 #include <locale.h>
@@ -16,7 +16,7 @@
 
 static const struct charset {
     MQLONG ccsid;
-    const char *name; /* as iconv and nl_langinfo have it */
+    const char *name; /* name for iconv and nl_langinfo */
 } CHARSETS[] = {
     {UTF_8, "UTF-8"},      {819, "ISO-8859-1"}, {923, "ISO-8859-15"}, {912, "ISO-8859-2"}, {437, "IBM437"},
     {850, "IBM850"},       {858, "IBM858"},     {1250, "CP1250"},     {1252, "CP1252"},    {37, "IBM037"},
@@ -30,7 +30,7 @@ MQLONG charset_of_client(void)
     if (wanted && atoi(wanted) > 0) return atoi(wanted);
     locale_t locale = newlocale(LC_CTYPE_MASK, "", NULL);
     const char *codeset = locale ? nl_langinfo_l(CODESET, locale) : "";
-    MQLONG ccsid = 819; /* of locale C, whose codeset is ASCII */
+    MQLONG ccsid = 819; /* for locale C, whose codeset is ASCII */
     for (size_t i = 0; i < COUNT; i++)
         if (CHARSETS[i].ccsid != 367 && !strcasecmp(codeset, CHARSETS[i].name)) ccsid = CHARSETS[i].ccsid;
     if (locale) freelocale(locale);
@@ -44,7 +44,7 @@ static const char *name_of_charset(MQLONG ccsid)
     return NULL;
 }
 
-/* A new string, with a NUL behind it, and its *length. What cannot be converted stays as it is, and so does UTF-8. */
+/* Return a new string, terminated with NUL, and its *length. UTF-8 and text that cannot be converted are not changed. */
 static char *converted(const char *bytes, MQLONG *length, const char *from, const char *to)
 {
     size_t left = (size_t)*length, room = left * 4 + 4, size = room;

@@ -1,8 +1,8 @@
 /* Connection handles: MQCONN, MQCONNX, MQDISC, and the beginning and end of every other call.
 
-   Who may use a handle follows from its MQCNO_HANDLE_SHARE_ option ("MQCNO - Options"): only the thread that connected
-   (NONE, the default), any thread, one after the other (BLOCK), or any thread, and a second one gets
-   MQRC_CALL_IN_PROGRESS (NO_BLOCK). A child of fork() has none of its parent's handles. */
+   The MQCNO_HANDLE_SHARE_ option ("MQCNO - Options") determines which threads can use a handle: only the thread that connected
+   (NONE, the default), all threads, one after the other (BLOCK), or all threads, of which a second one gets
+   MQRC_CALL_IN_PROGRESS (NO_BLOCK). A child of fork() has no handles of its parent. */
 #include <errno.h>
 #include <netdb.h>
 #include <netinet/in.h>
@@ -21,8 +21,8 @@
 #define FIRST_HANDLE 10001
 #define SHARING (MQCNO_HANDLE_SHARE_NONE | MQCNO_HANDLE_SHARE_BLOCK | MQCNO_HANDLE_SHARE_NO_BLOCK)
 #define RECONNECTING (MQCNO_RECONNECT | MQCNO_RECONNECT_DISABLED | MQCNO_RECONNECT_Q_MGR)
-#define MAX_MESSAGE_LENGTH 104857600 /* that any channel may have: 100 MB */
-#define GREETING "MQI\1" /* no frame of the MessagePack protocol on the same port begins so */
+#define MAX_MESSAGE_LENGTH 104857600 /* of all channels: 100 MB */
+#define GREETING "MQI\1" /* distinguishes it from frames of the MessagePack protocol on the same port */
 
 static struct connection *connections[MAX_CONNECTIONS];
 static pthread_mutex_t table = PTHREAD_MUTEX_INITIALIZER;
@@ -42,7 +42,7 @@ struct connection *connection_find(MQHCONN Hconn)
     return connection && connection->process == getpid() ? connection : NULL;
 }
 
-/* ---- where the queue manager is ---------------------------------------------------------------------------------- */
+/* ---- address of the queue manager ---------------------------------------------------------------------------------- */
 
 static int dial_unix(const char *path)
 {
@@ -55,7 +55,7 @@ static int dial_unix(const char *path)
     return -1;
 }
 
-/* "host(port)" as in a channel's CONNAME; the port is 1414 if it is not given. */
+/* Parse "host(port)" as in a channel's CONNAME. The default port is 1414. */
 int dial_tcp(const char *place)
 {
     char host[264] = "", port[16] = "1414";
@@ -75,7 +75,7 @@ int dial_tcp(const char *place)
     return descriptor;
 }
 
-/* A character field without the blanks or NULs that fill it. */
+/* A character field without padding (blanks or NULs). */
 static void trim(char *text, const char *field, size_t size)
 {
     size_t length = strnlen(field, size);
@@ -105,8 +105,8 @@ static PMQSCO tls_of(const MQCNO *cno, size_t length)
     return cno->SSLConfigOffset ? (PMQSCO)((char *)cno + cno->SSLConfigOffset) : NULL;
 }
 
-/* "URL access to the CCDT": the program's own URL, then MQSERVER, then MQCCDTURL, and MQCHLLIB with MQCHLTAB, of which a
-   table would be binary: it cannot be read here. NULL: no table is asked. */
+/* "URL access to the CCDT": the program's own URL, then MQSERVER, then MQCCDTURL, then MQCHLLIB with MQCHLTAB. The latter name a
+   binary table, which cannot be read here. NULL: no table. */
 static const char *table_of(const MQCNO *cno, size_t length, char url[static 1025])
 {
     const char *given = NULL;
@@ -127,7 +127,7 @@ static void take_text(char *target, size_t size, const char *text, MQLONG length
     if (text) snprintf(target, size, "%.*s", (int)length, text);
 }
 
-/* What a client's TLS is, of the channel, the program's MQSCO, and the environment. NULL: none. */
+/* Return the TLS options of a client, from the channel, the program's MQSCO and the environment. NULL: no TLS. */
 static struct tls_options *tls_options_of(const MQCD *channel, const MQSCO *sco)
 {
     struct tls_options options = {0}, *made;
@@ -156,7 +156,7 @@ static struct tls_options *tls_options_of(const MQCD *channel, const MQSCO *sco)
     return made;
 }
 
-/* MQI_STANDIN says where, whatever the program asks for; else its channel's connection name; else MQSERVER's. */
+/* Return the address: MQI_STANDIN overrides the program. Otherwise the connection name of its channel, or that of MQSERVER. */
 static void find_place(char *where, size_t size, const MQCD *channel)
 {
     const char *always = getenv("MQI_STANDIN"), *server = getenv("MQSERVER");
@@ -168,9 +168,9 @@ static void find_place(char *where, size_t size, const MQCD *channel)
 
 /* ---- MQCONN, MQCONNX, MQDISC ------------------------------------------------------------------------------------- */
 
-/* A client closes its connection when nothing has come for twice the heartbeat interval, or for a minute more than the
-   interval if that is a minute or longer ("HBINT"). The interval is the longer one of both sides. Until the client knows that
-   of the server's side, it is 300 s; MQI_STANDIN_HBINT replaces it. (IBM's client and queue manager exchange heartbeats while
+/* A client closes its connection if it receives nothing for twice the heartbeat interval, or for a minute more than an interval of
+   at least a minute ("HBINT"). The interval is the longer one of both sides. It is 300 s until the client knows the interval of
+   the server. MQI_STANDIN_HBINT replaces it. (IBM's client and queue manager exchange heartbeats while
    the client waits for a message. Here such a wait has no limit.) */
 static int patience_of(MQLONG own, MQLONG other)
 {
@@ -187,7 +187,7 @@ static bool has_one_at_most(MQLONG options, MQLONG of)
     return !(chosen & (chosen - 1));
 }
 
-/* The connection that this thread has already to the same queue manager: a second unshared one is refused with 2002. */
+/* Return the connection of this thread to the same queue manager. A second unshared one is rejected with 2002. */
 static struct connection *connected_already(const char *where, const char *queue_manager)
 {
     for (int slot = 0; slot < MAX_CONNECTIONS; slot++) {
@@ -225,7 +225,7 @@ void connection_drop(struct connection *connection)
     connection->socket = -1;
 }
 
-/* The socket, with TLS if there is any; -1 with *reason: MQRC_NONE if nobody answers. */
+/* Return the socket, with TLS if required. -1 and *reason on failure. MQRC_NONE: no host answers. */
 static int dial(const char *place, const struct tls_options *tls, MQLONG *reason)
 {
     int descriptor = !strncmp(place, "unix:", 5) ? dial_unix(place + 5) : dial_tcp(place);
@@ -250,7 +250,7 @@ bool connection_dial(struct connection *connection)
     return false;
 }
 
-/* Out of the table. The memory stays: another thread may be on its way into the connection, and finds it broken. */
+/* Remove the connection from the table. Its memory is not freed, because another thread may be about to use it. */
 static void connection_end(struct connection *connection)
 {
     connection_drop(connection);
@@ -263,7 +263,7 @@ static void connection_end(struct connection *connection)
     pthread_mutex_unlock(&table);
 }
 
-/* A token travels as a password without a user. */
+/* A token is sent as a password without a user. */
 static void put_security(struct frame *frame, const MQCSP *csp)
 {
     if (csp && csp->AuthenticationType == MQCSP_AUTH_ID_TOKEN) {
@@ -275,19 +275,19 @@ static void put_security(struct frame *frame, const MQCSP *csp)
     put_bytes(frame, given ? csp->CSPPasswordPtr : NULL, given ? csp->CSPPasswordLength : 0);
 }
 
-/* What a program says of itself when it connects. */
+/* Attributes of a program when it connects. */
 struct introduction {
-    MQLONG options, reconnects; /* 0: it does not */
-    MQLONG max_message_length;  /* 0: as long as the queue manager allows */
+    MQLONG options, reconnects; /* 0: no reconnection */
+    MQLONG max_message_length;  /* 0: the limit of the queue manager */
     MQLONG sharing_conversations, heartbeat_interval;
     char connection_name[265];
     char channel[21], application[29];
     const MQCSP *security;
-    const MQCD *definition; /* of its channel; NULL: none */
+    const MQCD *definition; /* of its channel. NULL: none */
     const MQSCO *sco;
 };
 
-/* The attributes of the channel, as both sides agreed: the end of the reply to VERB_CONN. */
+/* The negotiated attributes of the channel: the end of the reply to VERB_CONN. */
 void connection_take_channel(struct connection *connection)
 {
     connection->max_message_length = take_long(&connection->frame);
@@ -296,14 +296,14 @@ void connection_take_channel(struct connection *connection)
     if (connection->client) connection->patience = patience_of(connection->heartbeat_interval, interval);
 }
 
-/* Connect at one place. Where something answers that is no queue manager, it is as if nothing did. */
+/* Connect to one address. A peer that is not a queue manager counts as no answer. */
 static struct connection *connect_at(const char *place, struct connection values, const struct introduction *program,
                                      MQBYTE24 connection_id, MQRESULT)
 {
     MQLONG reason;
     values.tls = tls_options_of(program->definition, program->sco);
     values.socket = dial(place, values.tls, &reason);
-    /* A client whose host does not answer hears so, unless it asked for any queue manager of a group. */
+    /* If the host does not answer, the client gets this reason, unless it accepts any queue manager of a group. */
     fail(values.client && values.queue_manager[0] != '*' ? MQRC_HOST_NOT_AVAILABLE : MQRC_Q_MGR_NOT_AVAILABLE, pCompCode,
          pReason);
     if (reason) fail(reason, pCompCode, pReason);
@@ -347,7 +347,7 @@ static struct connection *connect_at(const char *place, struct connection values
     return NULL;
 }
 
-/* MQCNO_RECONNECT_AS_DEF is what the channel says: DEFRECON. Who is local does not reconnect. */
+/* MQCNO_RECONNECT_AS_DEF uses DEFRECON of the channel. Local applications do not reconnect. */
 static MQLONG reconnection_of(MQLONG options, const MQCD *channel)
 {
     static const MQLONG BY_DEFAULT[] = {0, MQCNO_RECONNECT, MQCNO_RECONNECT_Q_MGR, 0}; /* MQRCN_NO, _YES, _Q_MGR, _DISABLED */
@@ -362,7 +362,7 @@ static bool is_unavailable(MQLONG reason)
     return reason == MQRC_Q_MGR_NOT_AVAILABLE || reason == MQRC_HOST_NOT_AVAILABLE;
 }
 
-/* "Using authentication tokens in an application": clients only, and none that reconnects by itself. */
+/* "Using authentication tokens in an application": only for clients without automatic reconnection. */
 static MQLONG token_reason(const struct introduction *program)
 {
     if (!program->security || program->security->AuthenticationType != MQCSP_AUTH_ID_TOKEN) return MQRC_NONE;
@@ -371,7 +371,7 @@ static MQLONG token_reason(const struct introduction *program)
     return program->reconnects ? MQRC_RECONNECT_INCOMPATIBLE : MQRC_NONE;
 }
 
-/* Connect by the channel of `program`, at the first place of "host(port),host(port)" that answers. */
+/* Connect via the channel of `program`, to the first address in "host(port),host(port)" that answers. */
 static void connect_by(struct introduction program, const char *queue_manager, PMQHCONN pHconn, MQBYTE24 connection_id,
                        MQRESULT)
 {
@@ -380,7 +380,7 @@ static void connect_by(struct introduction program, const char *queue_manager, P
     if (channel) {
         trim(program.channel, channel->ChannelName, sizeof channel->ChannelName);
         program.max_message_length = channel->MaxMsgLength;
-        /* The field exists from version 9 on, and its default is 10 ("SharingConversations"). */
+        /* The field exists since version 9, and its default is 10 ("SharingConversations"). */
         program.sharing_conversations = channel->Version >= 9 ? channel->SharingConversations : 10;
         program.heartbeat_interval = channel->Version >= 4 ? channel->HeartbeatInterval : 0;
         trim(program.connection_name, channel->ConnectionName, sizeof channel->ConnectionName);
@@ -487,7 +487,7 @@ static MQLONG admit(struct connection *connection)
     bool owns = pthread_equal(connection->owner, pthread_self());
     if (connection->sharing == MQCNO_HANDLE_SHARE_NONE && !owns && !dispatches) return MQRC_HCONN_ERROR;
     if (connection->started && !connection->suspended && !dispatches) return MQRC_HCONN_ASYNC_ACTIVE;
-    /* An event handler that is told of the reconnection. */
+    /* The event handler is called for the reconnection. */
     if (connection->reconnecting && pthread_equal(connection->reconnector, pthread_self())) return MQRC_CALL_IN_PROGRESS;
     if (connection->sharing == MQCNO_HANDLE_SHARE_NO_BLOCK && !dispatches) {
         if (pthread_mutex_trylock(&connection->busy)) return MQRC_CALL_IN_PROGRESS;
@@ -537,8 +537,7 @@ static bool travel(struct call *call)
     return frame_travel(call->frame, connection->socket, call->verb, patience);
 }
 
-/* Unless it reconnects, a connection that broke stays broken: every later call on it gets MQRC_CONNECTION_BROKEN too, until
-   MQDISC. */
+/* A broken connection stays broken unless it reconnects: all later calls get MQRC_CONNECTION_BROKEN, too, until MQDISC. */
 static bool call_travel(struct call *call)
 {
     MQLONG reason = MQRC_NONE;

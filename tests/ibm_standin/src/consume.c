@@ -1,10 +1,9 @@
 /* Asynchronous consume: MQCB and MQCTL.
 
-   A thread of its own, the dispatcher, gets messages for the consumers of one connection and calls them, one at a time.
-   As in IBM's client nobody else may use the connection meanwhile: other threads get MQRC_HCONN_ASYNC_ACTIVE, but for
-   MQCTL and MQDISC (connection.c). It asks each consumer's queue in turn, and waits a moment on one of them when all
-   are empty. MQCTL that stops or suspends returns when the get that is under way is over, and the callback for what it
-   got ("MQCTL - Control callbacks"). */
+   The dispatcher, a separate thread, gets messages for the consumers of a connection and calls them, one at a time. As in IBM's
+   client, other threads cannot use the connection then: they get MQRC_HCONN_ASYNC_ACTIVE, except for MQCTL and MQDISC
+   (connection.c). The dispatcher polls the queues of the consumers in turn, and waits briefly on one of them if all are empty.
+   MQCTL to stop or suspend returns after the current get and its callback ("MQCTL - Control callbacks"). */
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -13,7 +12,7 @@
 #include "standin.h"
 
 #define MOMENT_MS 20
-/* A consumer that is suspended for a while is served again after so many seconds. */
+/* Seconds after which a temporarily suspended consumer is served again. */
 #define RETRY_SECONDS 1.0
 #define FIRST_BUFFER 65536
 #define BROWSE_ANY (MQGMO_BROWSE_FIRST | MQGMO_BROWSE_NEXT)
@@ -26,11 +25,11 @@ struct consumer {
     MQCBD descriptor;
     MQMD md;
     MQGMO gmo;
-    bool gone; /* deregistered; the memory goes with the connection, since the dispatcher may be reading it */
+    bool gone; /* deregistered. The memory is freed with the connection, because the dispatcher may be reading it */
     bool suspended;
-    double again; /* when one that is suspended for a while is served once more; 0.0: it is not */
-    bool has_been_told; /* that there is no message, since the last one */
-    double since;       /* when the last message came, or the start */
+    double again; /* when a temporarily suspended consumer is served again. 0.0: not suspended */
+    bool has_been_told; /* of an empty queue, since the last message */
+    double since;       /* time of the last message, or of the start */
 };
 
 static double now(void)
@@ -47,7 +46,7 @@ static struct consumer *consumer_of(struct connection *connection, MQHOBJ object
     return one;
 }
 
-/* ---- calling ----------------------------------------------------------------------------------------------------- */
+/* ---- callbacks ----------------------------------------------------------------------------------------------------- */
 
 static void call(struct connection *connection, struct consumer *one, MQCBC context, MQMD *md, MQGMO *gmo, char *bytes)
 {
@@ -70,7 +69,7 @@ static void deregister(struct connection *connection, struct consumer *one)
     call(connection, one, (MQCBC){.CallType = MQCBCT_DEREGISTER_CALL}, &md, &gmo, NULL);
 }
 
-/* MQCLOSE deregisters an object's consumer; MQDISC (MQHO_NONE) all of them. They may make calls of their own. */
+/* MQCLOSE deregisters the consumer of an object, MQDISC (MQHO_NONE) all consumers. Callbacks may make MQI calls. */
 void consumers_forget(struct connection *connection, MQHOBJ Hobj)
 {
     for (struct consumer *one = connection->consumers; one; one = one->next)
@@ -89,14 +88,14 @@ static void call_those_that_ask(struct connection *connection, MQLONG option, MQ
     }
 }
 
-/* No message: the consumer hears of it once (MQGMO_NO_WAIT), or whenever its WaitInterval is over (MQGMO_WAIT). */
+/* No message: call the consumer once (MQGMO_NO_WAIT), or after each WaitInterval (MQGMO_WAIT). */
 static bool is_to_be_told(struct consumer *one)
 {
     if (!(one->gmo.Options & MQGMO_WAIT)) return !one->has_been_told;
     return one->gmo.WaitInterval >= 0 && now() - one->since >= one->gmo.WaitInterval / 1000.0;
 }
 
-/* Reasons that are about the connection, and concern the event handler and all consumers. */
+/* Reasons that concern the connection: the event handler and all consumers are called. */
 static bool is_of_connection(MQLONG reason)
 {
     return reason == MQRC_CONNECTION_BROKEN || reason == MQRC_Q_MGR_QUIESCING || reason == MQRC_Q_MGR_STOPPING ||
@@ -105,13 +104,13 @@ static bool is_of_connection(MQLONG reason)
            reason == MQRC_RECONNECT_QMID_MISMATCH;
 }
 
-/* Reasons that pass by themselves: the consumer is suspended, and called again after a while (MQCS_SUSPENDED_TEMPORARY). */
+/* Temporary reasons: the consumer is suspended, and called again later (MQCS_SUSPENDED_TEMPORARY). */
 static bool is_temporary(MQLONG reason)
 {
     return reason == MQRC_GET_INHIBITED || reason == MQRC_STORAGE_NOT_AVAILABLE || reason == MQRC_RESOURCE_PROBLEM;
 }
 
-/* No message can be got: the consumer is called, the event handler where it is about the connection. */
+/* MQGET failed: call the consumer, or the event handler if the reason concerns the connection. */
 static void call_event(struct connection *connection, struct consumer *one, MQLONG comp_code, MQLONG reason)
 {
     MQCBC context = {.CallType = MQCBCT_EVENT_CALL, .CompCode = comp_code, .Reason = reason};
@@ -150,7 +149,7 @@ struct buffer {
     MQLONG size;
 };
 
-/* MQGET for a consumer, with as much buffer as the message or the consumer's MaxMsgLength asks for. */
+/* MQGET for a consumer, with a buffer for the whole message or for MaxMsgLength of the consumer. */
 static void get(struct connection *connection, struct consumer *one, MQLONG wait, struct buffer *buffer, MQMD *md,
                 MQGMO *gmo, MQLONG *length, MQRESULT)
 {
@@ -162,7 +161,7 @@ static void get(struct connection *connection, struct consumer *one, MQLONG wait
         gmo->WaitInterval = wait;
         MQLONG size = most == MQCBD_FULL_MSG_LENGTH || most > buffer->size ? buffer->size : most;
         if (most == MQCBD_FULL_MSG_LENGTH || most > size) gmo->Options &= ~MQGMO_ACCEPT_TRUNCATED_MSG;
-        /* "Limiting the size of a message in a client application": MAXMSGL of the channel is not for MQCB. */
+        /* "Limiting the size of a message in a client application": MAXMSGL of the channel does not apply to MQCB. */
         connection->consumes = true;
         MQGET(connection->handle, one->object, md, gmo, size, buffer->bytes, length, pCompCode, pReason);
         connection->consumes = false;
@@ -174,7 +173,7 @@ static void get(struct connection *connection, struct consumer *one, MQLONG wait
     }
 }
 
-/* true: there was a message, or something else to call the consumer about. */
+/* Return true if the consumer was called, for a message or for another event. */
 static bool serve(struct connection *connection, struct consumer *one, MQLONG wait, struct buffer *buffer)
 {
     MQLONG comp_code, reason, length = 0;
@@ -199,7 +198,7 @@ static bool serve(struct connection *connection, struct consumer *one, MQLONG wa
     bool cut = reason == MQRC_TRUNCATED_MSG_FAILED;
     if (browses && !cut) one->gmo.Options = (one->gmo.Options & ~MQGMO_BROWSE_FIRST) | MQGMO_BROWSE_NEXT;
     bool removed = !browses && !cut;
-    if (cut) one->suspended = true; /* it would get the same message for ever */
+    if (cut) one->suspended = true; /* it would get the same message again and again */
     MQLONG available = length < buffer->size ? length : buffer->size;
     if (one->descriptor.MaxMsgLength >= 0 && available > one->descriptor.MaxMsgLength)
         available = one->descriptor.MaxMsgLength;
@@ -220,7 +219,7 @@ static bool is_served(const struct connection *connection, const struct consumer
            one->object != MQHO_NONE;
 }
 
-/* Serve a consumer unless it, or the connection, is suspended; whether it was called. */
+/* Serve a consumer unless it or the connection is suspended. Return whether it was called. */
 static bool serve_if_wanted(struct connection *connection, struct consumer *one, MQLONG wait, struct buffer *buffer)
 {
     pthread_mutex_lock(&connection->consuming);
@@ -275,7 +274,7 @@ void consumers_stop(struct connection *connection)
     dispatcher_join(connection);
 }
 
-/* From within a callback it takes effect when that returns. */
+/* Called from a callback, it takes effect when the callback returns. */
 static void consumers_suspend(struct connection *connection)
 {
     connection->suspended = true;
@@ -336,7 +335,7 @@ void MQCB(MQHCONN Hconn, MQLONG Operation, PMQVOID pCallbackDesc, MQHOBJ Hobj, P
     struct call call;
     if (!call_begin(&call, Hconn, VERB_LAST, pCompCode, pReason)) return;
     struct connection *connection = call.connection;
-    call_end(&call); /* the callback may make calls of its own */
+    call_end(&call); /* the callback may make MQI calls */
     MQLONG reason = MQRC_NONE;
     if (!Operation || (main | state) != Operation || main & (main - 1) || state & (state - 1))
         reason = MQRC_OPERATION_ERROR;

@@ -1,16 +1,16 @@
-/* What tests and benchmarks ask of the stand-in by environment variables.
+/* Environment variables by which tests and benchmarks control the stand-in.
 
-   MQI_STANDIN_DELAY_US=N        added to every round trip, so that a commit costs what a network costs
-   MQI_STANDIN_HBINT=SECONDS     the heartbeat interval of the channel (connection.c)
-   MQCCSID=NUMBER                the client's character set, as with IBM's library (charset.c)
+   MQI_STANDIN_DELAY_US=N        delay of each round trip, to simulate a network
+   MQI_STANDIN_HBINT=SECONDS     heartbeat interval of the channel (connection.c)
+   MQCCSID=NUMBER                character set of the client, as with IBM's library (charset.c)
    MQI_STANDIN_RECONNECT_TIMEOUT=SECONDS
-                                 how long who reconnects tries (reconnect.c)
+                                 timeout of automatic reconnection (reconnect.c)
    MQI_STANDIN_CUT=VERB:N[:before|after],...
                                  the connection breaks at the N-th call of VERB in this process: before the request is
-                                 sent, or (`after`, the default) when the queue manager has done it and its reply is
-                                 lost. The call gives MQRC_CONNECTION_BROKEN
-   MQI_STANDIN_CUT_FILE=PATH     gets a line for each cut; a cut that stands there does not happen again, whichever
-                                 process asks: a program that is started anew does not break at the same place for ever
+                                 sent, or (`after`, the default) after the queue manager has executed it, so that the
+                                 reply is lost. The call returns MQRC_CONNECTION_BROKEN
+   MQI_STANDIN_CUT_FILE=PATH     a line is added for each cut. A cut in this file does not happen again in any process, so
+                                 that a restarted program does not fail at the same call again
 */
 #include <pthread.h>
 #include <stdio.h>
@@ -45,7 +45,7 @@ static bool has_happened(const char *path, const char *cut)
     return found;
 }
 
-/* Does `text`, one VERB:N[:before|after], mean this call? */
+/* Return whether `text`, one VERB:N[:before|after], selects this call. */
 static enum cut cut_of(const char *text, enum verb verb, long number)
 {
     char name[16] = "", moment[8] = "after";

@@ -1,4 +1,4 @@
-/* The bytes that travel: requests are filled, sent, and overwritten by their reply. */
+/* Frames of the protocol: a request is filled, sent, and overwritten by its reply. */
 #include <errno.h>
 #include <poll.h>
 #include <stdlib.h>
@@ -8,14 +8,14 @@
 #include "standin.h"
 
 #define LENGTH_SIZE 4
-#define MAX_REPLY (104857600 + 1048576) /* the largest message MQ knows, and room for structures */
+#define MAX_REPLY (104857600 + 1048576) /* the largest message of MQ, and space for structures */
 
 static void reserve(struct frame *frame, size_t more)
 {
     if (frame->length + more <= frame->capacity) return;
     frame->capacity = (frame->length + more) * 2 + 1024;
     frame->bytes = realloc(frame->bytes, frame->capacity);
-    if (!frame->bytes) abort(); /* a test's process without memory */
+    if (!frame->bytes) abort(); /* out of memory: only tests use this library */
 }
 
 static void append(struct frame *frame, const void *bytes, size_t length)
@@ -29,11 +29,11 @@ void frame_start(struct frame *frame, enum verb verb)
 {
     frame->length = frame->position = 0;
     frame->malformed = false;
-    put_long(frame, 0); /* the length, when it is known */
+    put_long(frame, 0); /* the length, which is set later */
     put_long(frame, verb);
 }
 
-/* A request that was made before. */
+/* Copy an earlier request. */
 void frame_replace(struct frame *frame, const char *bytes, size_t length)
 {
     frame->length = frame->position = 0;
@@ -55,7 +55,7 @@ static char *string_start(const void *structure, const MQCHARV *string)
     return string->VSOffset ? (char *)structure + string->VSOffset : NULL;
 }
 
-/* A string that is beside its structure, found by pointer or by offset. */
+/* A string outside its structure, which has a pointer to it or its offset. */
 void put_string(struct frame *frame, const void *structure, const MQCHARV *string)
 {
     const char *start = string_start(structure, string);
@@ -86,7 +86,7 @@ MQLONG take_long(struct frame *frame)
     return value;
 }
 
-/* NULL and a length of 0 or -1 when there are none. */
+/* NULL, and a length of 0 or -1, if there are no bytes. */
 const char *take_bytes(struct frame *frame, MQLONG *length)
 {
     *length = take_long(frame);
@@ -102,8 +102,8 @@ void take_into(struct frame *frame, void *target, size_t size)
     if (bytes) memcpy(target, bytes, (size_t)length < size ? (size_t)length : size);
 }
 
-/* A string that the queue manager returns goes to the caller's buffer, if there is one. Of ResObjectString that is too
-   long the caller gets the rightmost characters ("MQOD - ResObjectString"), of the others the leftmost. */
+/* Copy a string from the queue manager to the caller's buffer, if it has one. A ResObjectString that is too long is cut on the
+   left ("MQOD - ResObjectString"), other strings on the right. */
 void take_string(struct frame *frame, void *structure, MQCHARV *string, bool rightmost)
 {
     MQLONG length;

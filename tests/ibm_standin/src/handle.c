@@ -1,7 +1,7 @@
-/* Message handles: MQCRTMH, MQDLTMH, MQBUFMH, MQMHBUF, and their properties on the way to and from the queue manager.
+/* Message handles: MQCRTMH, MQDLTMH, MQBUFMH, MQMHBUF, and the transfer of their properties to and from the queue manager.
 
-   IBM's client keeps message handles in the program's process; so does this library. Only MQBUFMH and MQMHBUF ask the
-   queue manager, which has the codec of the MQRFH2. */
+   Like IBM's client, this library keeps message handles in the program's process. Only MQBUFMH and MQMHBUF call the queue manager,
+   which has the codec of the MQRFH2. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,7 +9,7 @@
 #include "standin.h"
 
 #define MAX_HANDLES 65536
-#define FIRST_HANDLE 0x7100000000LL /* far from the numbers of objects and connections */
+#define FIRST_HANDLE 0x7100000000LL /* different from handles of objects and connections */
 
 static struct message *handles[MAX_HANDLES];
 static pthread_mutex_t table = PTHREAD_MUTEX_INITIALIZER;
@@ -47,7 +47,7 @@ void messages_forget(MQHCONN Hconn)
 
 void MQCRTMH(MQHCONN Hconn, PMQVOID pCrtMsgHOpts, PMQHMSG pHmsg, MQRESULT)
 {
-    static int next; /* a handle that was deleted is not given again at once */
+    static int next; /* so that a deleted handle is not reused at once */
     MQCMHO *cmho = pCrtMsgHOpts;
     MQLONG reason;
     *pHmsg = MQHM_UNUSABLE_HMSG;
@@ -88,7 +88,7 @@ void MQDLTMH(MQHCONN Hconn, PMQHMSG pHmsg, PMQVOID pDltMsgHOpts, MQRESULT)
     answer(MQCC_OK, MQRC_NONE, pCompCode, pReason);
 }
 
-/* ---- properties on the wire: i32 count (-1: no handle), and for each its name, type, MQPD fields and value ------- */
+/* ---- properties in the protocol: i32 count (-1: no handle), and name, type, MQPD fields and value of each -------- */
 
 static void put_one(struct frame *frame, const struct property *property)
 {
@@ -103,7 +103,7 @@ static bool is_copied(const struct property *property, MQLONG copy_options)
     return !copy_options || property->descriptor[2] & (copy_options | MQCOPY_ALL);
 }
 
-/* Those properties of `message` that copy_options (0: all) let through and that match, unless `over` has them too. */
+/* Write the matching properties of `message` that copy_options (0: all) selects and that `over` does not have. */
 static MQLONG put_some(struct frame *frame, struct message *message, MQLONG copy_options, const char *pattern,
                        struct message *over)
 {
@@ -143,8 +143,8 @@ bool put_properties(struct frame *frame, MQHMSG Hmsg, MQLONG copy_options, const
     return put_two(frame, Hmsg, copy_options, MQHM_NONE, pattern);
 }
 
-/* "MQPMO - Action": a message that forwards, answers or reports on another takes of its properties those whose
-   CopyOptions say so; the properties in NewMsgHandle override them. */
+/* "MQPMO - Action": a message that forwards, answers or reports on another one copies the properties that CopyOptions selects.
+   Properties in NewMsgHandle override them. */
 bool put_message_properties(struct frame *frame, const MQPMO *pmo)
 {
     if (pmo->Version < 3) return put_two(frame, MQHM_NONE, 0, MQHM_NONE, "%");
@@ -155,7 +155,7 @@ bool put_message_properties(struct frame *frame, const MQPMO *pmo)
     return put_two(frame, pmo->OriginalMsgHandle, copied, pmo->NewMsgHandle, "%");
 }
 
-/* What MQGET and MQBUFMH return replaces the properties that the handle had. */
+/* The properties from MQGET and MQBUFMH replace all properties of the handle. */
 void take_properties(struct frame *frame, MQHMSG Hmsg)
 {
     MQLONG count = take_long(frame);
@@ -177,7 +177,7 @@ void take_properties(struct frame *frame, MQHMSG Hmsg)
 
 /* ---- MQBUFMH, MQMHBUF -------------------------------------------------------------------------------------------- */
 
-/* The properties of the MQRFH2 at the start of a buffer go into the handle, and if so asked out of the buffer. */
+/* Move the properties of the MQRFH2 at the start of a buffer to the handle, and delete them from the buffer if requested. */
 void MQBUFMH(MQHCONN Hconn, MQHMSG Hmsg, PMQVOID pBufMsgHOpts, PMQVOID pMsgDesc, MQLONG BufferLength, PMQVOID pBuffer,
              PMQLONG pDataLength, MQRESULT)
 {

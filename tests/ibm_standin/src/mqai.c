@@ -1,4 +1,4 @@
-/* The MQAI: pymqi's extension refers to these calls, so the loader wants them; pymqi never comes to call them. */
+/* The MQAI: the loader needs these symbols for pymqi's extension, but pymqi never calls them. */
 #include "cmqbc.h"
 #include "standin.h"
 

@@ -6,7 +6,7 @@
 
 #include "standin.h"
 
-#define USR "usr." /* a name without a folder is in usr; both ways to write it mean the same property */
+#define USR "usr." /* a name without a folder is in usr. Both notations mean the same property */
 #define MAX_NAME 4095
 
 /* ---- names ------------------------------------------------------------------------------------------------------- */
@@ -29,7 +29,7 @@ char *name_of(const MQCHARV *string)
     return name;
 }
 
-/* `%` at the end of a pattern stands for anything, dots too. */
+/* `%` at the end of a pattern matches any characters, including dots. */
 bool name_matches(const char *pattern, const char *name)
 {
     size_t length = strlen(pattern);
@@ -98,7 +98,7 @@ static void property_fill(struct property *one, MQLONG type, const void *value, 
     memcpy(one->descriptor, descriptor, sizeof one->descriptor);
 }
 
-/* The property of that name, at its place in the order; a new one at the end. */
+/* Return the property of that name, at its position in the order, or a new one at the end. */
 void property_set(struct message *message, const char *name, MQLONG type, const void *value, MQLONG length,
                   const MQLONG descriptor[3])
 {
@@ -124,7 +124,7 @@ void properties_clear(struct message *message)
     while (message->properties) property_remove(message, message->properties);
 }
 
-/* The handle's message, locked; NULL when the handle is none, or another connection's. */
+/* Return the locked message of a handle. NULL if the handle is invalid or belongs to another connection. */
 static struct message *message_for(MQHCONN Hconn, MQHMSG Hmsg, MQLONG *reason)
 {
     *reason = MQRC_HMSG_ERROR;
@@ -141,7 +141,7 @@ static struct message *message_for(MQHCONN Hconn, MQHMSG Hmsg, MQLONG *reason)
     (MQSMPO_SET_PROP_UNDER_CURSOR | MQSMPO_SET_PROP_AFTER_CURSOR | MQSMPO_APPEND_PROPERTY |                            \
      MQSMPO_SET_PROP_BEFORE_CURSOR)
 
-/* Where MQSMPO says: over the first of that name (or at the end), under, after or before the cursor, or at the end. */
+/* Return the position that MQSMPO selects: the first property of that name, the cursor, before or after it, or the end. */
 static MQLONG set_where(struct message *message, MQLONG options, const char *name, MQLONG type, const void *value,
                         MQLONG length, const MQLONG descriptor[3])
 {
@@ -217,7 +217,7 @@ static struct property *inquired(struct message *message, MQLONG options, const 
     return one;
 }
 
-/* The name, into the caller's ReturnedName if that has a buffer: false when the buffer is too small. */
+/* Copy the name to the caller's ReturnedName if that has a buffer. Return false if the buffer is too small. */
 static bool return_name(MQIMPO *impo, const struct property *one)
 {
     MQCHARV *returned = &impo->ReturnedName;
@@ -231,7 +231,7 @@ static bool return_name(MQIMPO *impo, const struct property *one)
     return length <= returned->VSBufSize;
 }
 
-/* Value and its length into the caller's memory, as the type that is wanted. */
+/* Copy the value, converted to the requested type, and its length to the caller's memory. */
 static MQLONG return_value(MQIMPO *impo, struct property *one, PMQLONG pType, MQLONG size, PMQVOID pValue,
                            PMQLONG pDataLength)
 {

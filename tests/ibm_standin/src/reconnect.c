@@ -1,11 +1,11 @@
 /* Automatic client reconnection: MQCNO_RECONNECT and MQCNO_RECONNECT_Q_MGR.
 
-   A call that finds the connection broken waits until there is another one, on which all objects are open again and all
-   subscriptions made ("Automatic client reconnection"). A unit of work that was open is backed out, and the program hears
-   so by MQRC_BACKED_OUT from the next call within it; MQRC_CALL_INTERRUPTED is for a commit, and a put outside of a unit
-   of work, of which nobody knows whether they were done. An event handler is told of all. A browse begins anew.
+   A call on a broken connection waits until there is a new connection with all objects and subscriptions ("Automatic client
+   reconnection"). An open unit of work is backed out, and the next call within it returns MQRC_BACKED_OUT. A commit, and a put outside
+   of a unit of work, return MQRC_CALL_INTERRUPTED, because their result is unknown. The event handler is called for each event. A
+   browse starts again.
 
-   The program keeps the handles that it was given; those of the queue manager change under them. */
+   The program keeps its handles. The handles of the queue manager change. */
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -13,22 +13,22 @@
 
 #include "standin.h"
 
-/* "MQReconnectTimeout" and "ReconDelay" of mqclient.ini: seconds in all, and milliseconds before each attempt. */
+/* "MQReconnectTimeout" and "ReconDelay" of mqclient.ini: total seconds, and milliseconds before each attempt. */
 #define TIMEOUT_SECONDS 1800
 static const int DELAYS[] = {1000, 2000, 4000, 8000, 16000, 25000};
 #define JITTER_MS 200
-/* Far from the queue manager's own, and with as many digits: ibmmq compares prefixes. */
+/* Different from the queue manager's handles, with the same number of digits: ibmmq compares prefixes. */
 #define FIRST_HANDLE 50000001
-/* Where a request and its reply have what is read and changed here; see frame.c and verbs.c. */
+/* Positions of fields in requests and replies that are read or changed here. See frame.c and verbs.c. */
 enum { REQUEST_FIRST = 8, REQUEST_STRUCTURE = 16, REPLY_FIRST = 8, REPLY_SECOND = 12, REPLY_STRUCTURE = 16 };
 
 struct object {
     struct object *next;
-    MQHOBJ given, now;                 /* the program's handle, 0 when it is closed, and the queue manager's */
-    MQHOBJ managed_given, managed_now; /* of a managed subscription's queue */
-    char *request;                     /* MQOPEN or MQSUB, as it was sent */
+    MQHOBJ given, now;                 /* the handle of the program (0: closed), and that of the queue manager */
+    MQHOBJ managed_given, managed_now; /* of the queue of a managed subscription */
+    char *request;                     /* the MQOPEN or MQSUB request */
     size_t length;
-    MQCHAR48 dynamic_queue; /* the name that a model queue's queue was given */
+    MQCHAR48 dynamic_queue; /* the name of the queue created from a model queue */
 };
 
 struct reconnection {
@@ -38,7 +38,7 @@ struct reconnection {
     MQBYTE24 connection_id;
     struct object *objects;
     MQHOBJ last_given;
-    char *request; /* that of the call under way */
+    char *request; /* of the current call */
     size_t length, capacity;
     bool in_unit, backed_out, gave_up;
 };
@@ -76,7 +76,7 @@ static void forget(struct reconnection *reconnection, MQHOBJ given)
         if (one->managed_given == given) one->managed_given = 0;
         else if (one->given == given) one->given = 0;
         else continue;
-        if (one->given || one->managed_given) return; /* a subscription, or what is left of it: its queue */
+        if (one->given || one->managed_given) return; /* a subscription, or its queue, which is still open */
         *link = one->next;
         free(one->request);
         free(one);
@@ -129,7 +129,7 @@ void reconnection_remember_id(struct reconnection *reconnection, const MQBYTE24 
     memcpy(reconnection->connection_id, connection_id, sizeof(MQBYTE24));
 }
 
-/* Before a request is sent: a copy of it, to send again, and the queue manager's handles for the program's. */
+/* Before a request is sent: copy it for a repetition, and replace the program's handles by those of the queue manager. */
 static void prepare(struct reconnection *reconnection, struct call *call)
 {
     struct frame *frame = call->frame;
@@ -173,7 +173,7 @@ static void remember_subscription(struct reconnection *reconnection, char *reply
     set_long(reply + REPLY_FIRST, queue);
 }
 
-/* When a reply has come: the program's handles for the queue manager's, and what the call has changed. */
+/* After a reply: replace the queue manager's handles by those of the program, and record the changes. */
 static void follow(struct reconnection *reconnection, struct call *call)
 {
     char *reply = call->frame->bytes;
@@ -192,7 +192,7 @@ static void follow(struct reconnection *reconnection, struct call *call)
 
 /* ---- another connection ------------------------------------------------------------------------------------------ */
 
-/* One request and its reply; the reason of the reply, or MQRC_CONNECTION_BROKEN. */
+/* Send a request and receive its reply. Return the reason of the reply, or MQRC_CONNECTION_BROKEN. */
 static MQLONG ask(struct connection *connection, const char *request, size_t length)
 {
     frame_replace(&connection->frame, request, length);
@@ -201,8 +201,8 @@ static MQLONG ask(struct connection *connection, const char *request, size_t len
     return long_at(connection->frame.bytes) == MQCC_FAILED ? long_at(connection->frame.bytes + 4) : MQRC_NONE;
 }
 
-/* What makes an object once more is not always what made it: a subscription that lasts is there, and a queue that was made
-   of a model has its name. */
+/* The request that opens an object again may differ from the first one: a durable subscription exists already, and so does the
+   queue that was created from a model. */
 static MQLONG make_again(struct connection *connection, struct object *one)
 {
     struct reconnection *reconnection = connection->reconnection;
@@ -232,7 +232,7 @@ static MQLONG make_again(struct connection *connection, struct object *one)
     return MQRC_NONE;
 }
 
-/* Connect, and make all objects again. */
+/* Connect, and open all objects again. */
 static MQLONG attempt(struct connection *connection)
 {
     struct reconnection *reconnection = connection->reconnection;
@@ -251,7 +251,7 @@ static MQLONG attempt(struct connection *connection)
     return reason;
 }
 
-/* It may be there again in a moment, or have not yet seen that the connection before is gone. */
+/* The queue manager may return soon, or may not yet have noticed that the previous connection broke. */
 static bool passes(MQLONG reason)
 {
     return reason == MQRC_CONNECTION_BROKEN || reason == MQRC_OBJECT_IN_USE || reason == MQRC_SUBSCRIPTION_IN_USE ||
@@ -288,7 +288,7 @@ static MQLONG reconnect(struct connection *connection)
     return reason;
 }
 
-/* What the call gets whose connection broke and was made again; MQRC_NONE: it is made once more. */
+/* Return the reason of a call whose connection broke and was restored. MQRC_NONE: the call is repeated. */
 static MQLONG interruption(struct reconnection *reconnection, const struct call *call)
 {
     bool was_in_unit = reconnection->in_unit;

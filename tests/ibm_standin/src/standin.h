@@ -1,11 +1,10 @@
-/* What the source files of the stand-in share.
+/* Declarations shared by the source files of the stand-in.
 
-   The library forwards each MQI call to a queue manager over one stream socket for each connection handle: one request,
-   one reply, as IBM's client does over a channel. What IBM's client keeps in the program's process is kept here too:
-   connections and who may use them (connection.c), message handles and their properties (handle.c, property.c, value.c)
-   and asynchronous consume (consume.c), read ahead (ahead.c), reconnection (reconnect.c), TLS (tls.c) and the client channel
-   definition table (ccdt.c). structures.c knows the lengths of the structures, frame.c the bytes on the
-   socket, fault.c what tests and benchmarks may ask for. */
+   The library forwards each MQI call to a queue manager over a stream socket per connection handle: one request and one reply, as
+   IBM's client does over a channel. Like IBM's client, it implements these functions in the program's process: connections and
+   their sharing (connection.c), message handles and properties (handle.c, property.c, value.c), asynchronous consume (consume.c),
+   read ahead (ahead.c), reconnection (reconnect.c), TLS (tls.c) and client channel definition tables (ccdt.c). structures.c contains
+   the lengths of the structures, frame.c the protocol, and fault.c the control by tests and benchmarks. */
 #ifndef STANDIN_H
 #define STANDIN_H
 
@@ -17,12 +16,12 @@
 #include "cmqc.h"
 #include "cmqxc.h"
 
-/* ---- frame.c: what travels -------------------------------------------------------------------------------------- */
+/* ---- frame.c: protocol -------------------------------------------------------------------------------------- */
 
-/* `u32 length, i32 verb, fields` there, `u32 length, i32 CompCode, i32 Reason, fields` back.
+/* A request is `u32 length, i32 verb, fields`, a reply `u32 length, i32 CompCode, i32 Reason, fields`.
 
-   All integers little-endian, as the machine has them. A string of bytes is an i32 length and the bytes; length -1:
-   none. frames.py is the other side. */
+   Integers are little-endian, as on the machine. A byte string is an i32 length and the bytes. Length -1: no string. frames.py is
+   the other side. */
 
 enum verb {
     VERB_CONN = 1,
@@ -51,8 +50,8 @@ enum verb {
 struct frame {
     char *bytes;
     size_t length, capacity;
-    size_t position; /* where reading stands */
-    bool malformed;  /* a reply ended too early */
+    size_t position; /* position of the next read */
+    bool malformed;  /* the reply was too short */
 };
 
 void frame_start(struct frame *frame, enum verb verb);
@@ -75,7 +74,7 @@ struct tls_options {
     bool fips;
 };
 
-MQLONG tls_start(int descriptor, const struct tls_options *options); /* the handshake; the reason if it fails */
+MQLONG tls_start(int descriptor, const struct tls_options *options); /* performs the handshake. Returns the reason if it fails */
 ssize_t stream_send(int descriptor, const void *bytes, size_t length);
 ssize_t stream_receive(int descriptor, void *bytes, size_t length);
 bool stream_has_more(int descriptor);
@@ -96,7 +95,7 @@ MQLONG ccdt_read(const char *url, const char *queue_manager, struct ccdt_channel
 /* ---- charset.c: the client's character set ------------------------------------------------------------------------ */
 
 MQLONG charset_of_client(void);
-/* New strings; `ccsid` of 0 or less is the client's. */
+/* New strings. A `ccsid` of 0 or less means that of the client. */
 char *charset_to_utf8(const char *bytes, MQLONG *length, MQLONG ccsid);
 char *charset_from_utf8(const char *bytes, MQLONG *length, MQLONG ccsid);
 
@@ -111,15 +110,15 @@ void fault_delay(void);
 
 struct form {
     char struc_id[5];
-    MQLONG reason;     /* when StrucId or Version is wrong, or the structure is missing */
-    size_t lengths[8]; /* by version, from 1 on */
+    MQLONG reason;     /* if StrucId or Version is wrong, or the structure is missing */
+    size_t lengths[8]; /* by version, starting with 1 */
 };
 
 extern const struct form FORM_OD, FORM_MD, FORM_PMO, FORM_GMO, FORM_SD, FORM_SRO, FORM_STS, FORM_CNO, FORM_BO,
     FORM_CMHO, FORM_DMHO, FORM_SMPO, FORM_IMPO, FORM_DMPO, FORM_PD, FORM_CBD, FORM_CTLO, FORM_BMHO, FORM_MHBO, FORM_CSP,
     FORM_SCO;
 
-/* How many bytes of the structure the caller's version has; 0 when it is none, with *reason set. */
+/* Return the number of bytes of the caller's version of the structure. 0 and *reason if it is not valid. */
 size_t form_length(const struct form *form, const void *structure, MQLONG *reason);
 bool string_is_valid(const MQCHARV *string);
 
@@ -131,18 +130,18 @@ struct connection {
     MQHCONN handle;
     int socket;     /* -1: broken */
     MQLONG sharing; /* MQCNO_HANDLE_SHARE_... */
-    MQLONG heartbeat_interval; /* the client's, in seconds */
-    bool client;    /* connected with a channel definition, not by bindings */
-    int patience;   /* milliseconds until a call without an answer breaks the connection; negative: it waits for ever */
-    MQLONG max_message_length; /* agreed with the server-connection channel; 0: not limited */
-    bool reads_ahead;          /* the channel may (SHARECNV is not 0) */
-    bool consumes;             /* the MQGET is that of a message consumer, which the channel does not limit */
+    MQLONG heartbeat_interval; /* of the client, in seconds */
+    bool client;    /* connected with a channel definition, not in bindings mode */
+    int patience;   /* milliseconds until a call without an answer breaks the connection. Negative: no limit */
+    MQLONG max_message_length; /* negotiated with the server-connection channel. 0: no limit */
+    bool reads_ahead;          /* the channel supports read ahead (SHARECNV is not 0) */
+    bool consumes;             /* the MQGET is for a message consumer, which the channel does not limit */
     pthread_t owner;
     pid_t process;
     pthread_mutex_t busy; /* held during a call */
     struct frame frame;
     struct tls_options *tls; /* NULL: none */
-    struct reconnection *reconnection; /* reconnect.c; NULL: it does not */
+    struct reconnection *reconnection; /* reconnect.c. NULL: no reconnection */
     bool reconnecting;
     pthread_t reconnector;
     char where[512], queue_manager[49];
@@ -155,27 +154,27 @@ struct connection {
     MQPTR connection_area;
 };
 
-/* One MQI call on a connection: begin it, fill call.frame, exchange, read the reply, end it. */
+/* One MQI call on a connection: begin, fill call.frame, exchange, read the reply, end. */
 struct call {
     struct connection *connection;
     struct frame *frame;
     enum verb verb;
     PMQLONG pCompCode, pReason;
     bool syncpoint; /* within a unit of work */
-    MQLONG wait; /* milliseconds that the queue manager may take, by the call's own options; negative: for ever */
+    MQLONG wait; /* milliseconds that the queue manager may take, by the options of the call. Negative: no limit */
 };
 
 bool call_begin(struct call *call, MQHCONN Hconn, enum verb verb, MQRESULT);
 bool call_check(struct call *call, const struct form *form, const void *structure, size_t *length);
 bool call_exchange(struct call *call); /* true: the reply holds the call's output */
 bool call_is_unanswered(const struct call *call);
-void call_leave(struct call *call);    /* no reply is waited for */
+void call_leave(struct call *call);    /* don't wait for a reply */
 void call_fail(struct call *call, MQLONG reason);
 void call_end(struct call *call);
 
-struct connection *connection_find(MQHCONN Hconn); /* NULL when the handle is none of this process */
-int dial_tcp(const char *place); /* host(port); the socket, or -1 */
-bool connection_dial(struct connection *connection); /* at the first of its places that answers */
+struct connection *connection_find(MQHCONN Hconn); /* NULL if the handle does not belong to this process */
+int dial_tcp(const char *place); /* connects to host(port). Returns the socket, or -1 */
+bool connection_dial(struct connection *connection); /* to the first of its addresses that answers */
 void connection_drop(struct connection *connection); /* the socket */
 void connection_take_channel(struct connection *connection);
 
@@ -189,7 +188,7 @@ struct property {
     char *name; /* without "usr." */
     MQLONG type, length;
     MQLONG descriptor[3]; /* Support, Context, CopyOptions of the MQPD */
-    char *value;          /* ends with a NUL that is not counted */
+    char *value;          /* terminated with a NUL that is not counted */
 };
 
 struct message {
@@ -199,7 +198,7 @@ struct message {
     struct property *cursor;
 };
 
-struct message *message_lock(MQHMSG Hmsg); /* NULL when there is no such handle; else unlock */
+struct message *message_lock(MQHMSG Hmsg); /* NULL if the handle does not exist. Otherwise call unlock */
 void message_unlock(void);
 void messages_forget(MQHCONN Hconn);
 bool handle_is_given(MQHMSG Hmsg);
@@ -214,10 +213,10 @@ void take_properties(struct frame *frame, MQHMSG Hmsg);
 bool name_matches(const char *pattern, const char *name);
 char *name_of(const MQCHARV *string);
 
-/* Bytes of a type of fixed length, -1 for strings, -2 for what is no type. */
+/* Length of a type of fixed length, -1 for strings, -2 for an invalid type. */
 MQLONG type_length(MQLONG type);
-/* The value as another type, by the rules of MQIMPO_CONVERT_TYPE: a new string of *length bytes.
-   NULL: it cannot be, and *reason says why. */
+/* Convert the value to another type by the rules of MQIMPO_CONVERT_TYPE: a new string of *length bytes. NULL and *reason if the
+   conversion is not possible. */
 char *value_converted(const struct property *property, MQLONG type, MQLONG *length, MQLONG *reason);
 void value_swap(void *value, MQLONG type, MQLONG encoding);
 
@@ -240,16 +239,16 @@ bool ahead_serve(struct ahead *ahead, MQMD *md, size_t md_length, MQGMO *gmo, MQ
 
 struct reconnection *reconnection_make(MQLONG options, const struct frame *introduction);
 void reconnection_free(struct reconnection *reconnection);
-/* The reason why an option does not go with a connection that reconnects; MQRC_NONE: it does. */
+/* Return the reason why an option is not allowed on a connection that reconnects, or MQRC_NONE. */
 MQLONG reconnection_forbids(const struct reconnection *reconnection, bool relies_on_state, bool relies_on_queue_manager);
 void reconnection_remember_id(struct reconnection *reconnection, const MQBYTE24 connection_id);
-/* One call there and back, by `travel`, over as many connections as it takes; the reason why not. */
+/* Execute a call with `travel`, over as many connections as necessary. Return the reason if it fails. */
 MQLONG reconnection_travel(struct call *call, bool (*travel)(struct call *));
 
 /* ---- consume.c --------------------------------------------------------------------------------------------------- */
 
 void consumers_forget(struct connection *connection, MQHOBJ Hobj);
 void consumers_stop(struct connection *connection);
-void consumers_tell(struct connection *connection, MQLONG reason); /* the event handler, if there is one */
+void consumers_tell(struct connection *connection, MQLONG reason); /* calls the event handler, if any */
 
 #endif

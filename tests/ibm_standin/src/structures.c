@@ -1,7 +1,7 @@
 /* StrucId, versions and lengths of the MQI's structures.
 
-   A program passes a structure of the version it was written for; nothing behind the end of that version may be read or
-   written, since it may not be the program's memory. */
+   A program passes a structure of the version for which it was written. The library must not read or write memory after the end of
+   that version, because the memory may belong to something else. */
 #include <string.h>
 
 #include "standin.h"

@@ -1,4 +1,4 @@
-/* TLS of a client's channel, by OpenSSL where IBM's client uses GSKit.
+/* TLS of a client's channel, with OpenSSL instead of GSKit, which IBM's client uses.
 
    Sources, all topics of the IBM MQ documentation: "Enabling CipherSpecs"; "MQSCO - SSL/TLS configuration options" and
    "Specifying the key repository location for an IBM MQ MQI client"; "Supplying the key repository password for an IBM MQ MQI
@@ -75,7 +75,7 @@ static bool is_readable(const char *stem, const char *extension, char path[stati
     return !access(path, R_OK);
 }
 
-/* The stand-in keeps the certificates of a CMS repository in STEM.pem; of key.kdb and key.sth only that they exist. */
+/* The stand-in reads the certificates of a CMS repository from STEM.pem. key.kdb and key.sth must exist. */
 static bool read_cms(const char *stem, bool has_password, struct repository *repository)
 {
     char path[300];
@@ -102,7 +102,7 @@ static bool read_cms(const char *stem, bool has_password, struct repository *rep
     return entries != NULL;
 }
 
-/* A PKCS#12 file. Its password is given, or in a stash file beside it, which the stand-in's is in plain text. */
+/* A PKCS#12 file. Its password is a parameter, or in a stash file next to it, which is plain text for the stand-in. */
 static bool read_pkcs12(const char *path, const char *stem, const char *password, struct repository *repository)
 {
     char stash[300], stashed[256] = "";
@@ -144,7 +144,7 @@ static void free_repository(struct repository *repository)
     sk_X509_pop_free(repository->trusted, X509_free);
 }
 
-/* The personal certificate is sent only if it has the label that is asked for, ibmwebspheremqUSER by default. */
+/* The personal certificate is sent only if it has the requested label, by default ibmwebspheremqUSER. */
 static bool use_certificate(SSL_CTX *context, const struct tls_options *options, struct repository *repository)
 {
     char label[65];
@@ -162,7 +162,7 @@ static bool use_certificate(SSL_CTX *context, const struct tls_options *options,
 
 /* ---- SSLPEER ----------------------------------------------------------------------------------------------------- */
 
-/* The attribute types of "Distinguished Names", each with the names that a filter or OpenSSL has for it. */
+/* The attribute types of "Distinguished Names", with their names in filters and in OpenSSL. */
 static const char *const TYPES[][4] = {
     {"CN"}, {"O"}, {"OU"}, {"C"}, {"L"}, {"DC"}, {"T", "title"}, {"STREET"}, {"UNSTRUCTUREDNAME"}, {"UNSTRUCTUREDADDRESS"},
     {"ST", "SP", "S"}, {"PC", "postalCode"}, {"DNQ", "dnQualifier"}, {"UID", "USERID"}, {"SERIALNUMBER"},
@@ -201,7 +201,7 @@ static bool read_attribute(char *part, struct attribute *attribute)
     return true;
 }
 
-/* A comma or semicolon separates attributes; in values they are quoted or have a backslash. -1: the filter is malformed. */
+/* A comma or semicolon separates attributes. Values contain them quoted or with a backslash. -1: the filter is malformed. */
 static int read_filter(const char *filter, struct attribute *attributes)
 {
     char part[1100];
@@ -239,7 +239,7 @@ static bool value_matches(const char *wanted, const char *value)
     return ends ? !strncasecmp(value, middle, kept) : !strcasecmp(value, middle);
 }
 
-/* Each attribute of the filter is in the name; of several of one type (OU, DC) each, in their order. */
+/* Return whether the name contains all attributes of the filter. Several of one type (OU, DC) must be in the same order. */
 static bool name_has(X509_NAME *name, const struct attribute *attributes, int count)
 {
     int from[sizeof TYPES / sizeof *TYPES] = {0};
@@ -262,7 +262,7 @@ static bool name_has(X509_NAME *name, const struct attribute *attributes, int co
 
 /* ---- sessions ---------------------------------------------------------------------------------------------------- */
 
-/* By socket; NULL: no TLS. */
+/* By socket. NULL: no TLS. */
 static SSL *sessions[MAX_DESCRIPTORS];
 
 static SSL *session_of(int descriptor)
@@ -338,7 +338,7 @@ ssize_t stream_receive(int descriptor, void *bytes, size_t length)
     return -1;
 }
 
-/* Bytes that can be had without looking at the socket. */
+/* Bytes that are available without reading from the socket. */
 bool stream_has_more(int descriptor)
 {
     SSL *session = session_of(descriptor);

@@ -1,4 +1,4 @@
-/* The nine types of a property, and which of them turn into which: "MQIMPO - Options", MQIMPO_CONVERT_TYPE.
+/* The nine types of a property, and their conversions: "MQIMPO - Options", MQIMPO_CONVERT_TYPE.
 
      from         to
      BOOLEAN      STRING, INT8, INT16, INT32, INT64
@@ -11,8 +11,8 @@
      FLOAT64      STRING
      STRING       BOOLEAN, INT8, INT16, INT32, INT64, FLOAT32, FLOAT64
 
-   (A property without a value, MQTYPE_NULL, turns into none.) A pair that is not in the table is
-   MQRC_PROP_CONV_NOT_SUPPORTED; a string that is no such number is MQRC_PROP_NUMBER_FORMAT_ERROR. */
+   A property without a value (MQTYPE_NULL) cannot be converted. A pair that is not in the table causes
+   MQRC_PROP_CONV_NOT_SUPPORTED. A string that is not a valid number causes MQRC_PROP_NUMBER_FORMAT_ERROR. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -38,7 +38,7 @@ MQLONG type_length(MQLONG type)
     }
 }
 
-/* Between the machine's (little-endian) and another encoding of numbers; both ways are the same. */
+/* Convert between the machine's encoding of numbers (little-endian) and another one, in either direction. */
 void value_swap(void *value, MQLONG type, MQLONG encoding)
 {
     bool is_float = type == MQTYPE_FLOAT32 || type == MQTYPE_FLOAT64;
@@ -80,7 +80,7 @@ static char *text_value(const char *text, MQLONG *length)
     return strdup(text);
 }
 
-/* The shortest decimal that reads back as the same number. */
+/* The shortest decimal that is parsed to the same number. */
 static char *float_text(double number, bool is_single, MQLONG *length)
 {
     char text[40];

@@ -1,7 +1,7 @@
-/* The verbs that the queue manager does: structures and strings go there, what it changed comes back.
+/* The verbs that the queue manager executes: requests contain structures and strings, replies their changed values.
 
-   A structure travels as the bytes of the caller's version and is answered with as many, so nothing behind its end is
-   touched. Strings of variable length (MQCHARV) follow it, in the order of their fields. */
+   A request contains the bytes of a structure in the caller's version, and the reply contains the same number of bytes, so nothing
+   after its end is changed. Strings of variable length (MQCHARV) follow the structure, in the order of their fields. */
 #include <string.h>
 
 #include "standin.h"
@@ -132,7 +132,7 @@ void MQPUT1(MQHCONN Hconn, PMQVOID pObjDesc, PMQVOID pMsgDesc, PMQVOID pPutMsgOp
     call_end(&call);
 }
 
-/* A get that waits, waits in the queue manager: this thread stands in recv(). */
+/* A get with a wait interval waits in the queue manager, and this thread in recv(). */
 void MQGET(MQHCONN Hconn, MQHOBJ Hobj, PMQVOID pMsgDesc, PMQVOID pGetMsgOpts, MQLONG BufferLength, PMQVOID pBuffer,
            PMQLONG pDataLength, MQRESULT)
 {

@@ -1,4 +1,4 @@
-"""Administration requests describe themselves: handlers, results and descriptions agree with them."""
+"""Administration requests: handlers, results and descriptions agree with them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The settings of a configuration: values, defaults, sources, and what differs."""
+"""The settings of a configuration: values, defaults, sources, and differences."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def settings(configuration: Configuration) -> dict[str, Setting]:
 
 
 def test_each_setting_has_its_source(file: Path) -> None:
-    found = settings(load(file, problems))
+    by_key = settings(load(file, problems))
     more = file.parent / "more" / "orders.yaml"
     for key, value, default, source in (
         ("channels[0].port", "1884", "1883", f"{file}:3"),
@@ -68,22 +68,22 @@ def test_each_setting_has_its_source(file: Path) -> None:
         ("links.other.host", "broker.example", None, f"{more}:2"),
         ("links.other.port", "1885", "null", f"{more}:3"),
     ):
-        setting = found[key]
+        setting = by_key[key]
         assert (setting.value, setting.source) == (value, source), key
         if default is not None:
             assert setting.default == default, key
-    persistence = found["mappings.orders.attributes.persistence.1"]
+    persistence = by_key["mappings.orders.attributes.persistence.1"]
     assert (persistence.value, persistence.default, persistence.differs) == ("persistent", "persistent", False)
-    assert not found["limits.sessions"].differs
-    assert found["limits.waiting_bytes"].differs
-    assert {one.section for one in found.values()} >= {"channels", "limits", "links", "mappings"}
+    assert not by_key["limits.sessions"].differs
+    assert by_key["limits.waiting_bytes"].differs
+    assert {setting.section for setting in by_key.values()} >= {"channels", "limits", "links", "mappings"}
 
 
 def test_an_empty_file_has_defaults_only(tmp_path: Path) -> None:
     (tmp_path / "bridge.yaml").write_text("")
-    found = settings(load(tmp_path / "bridge.yaml"))
-    assert {one.source for one in found.values()} == {DEFAULT}
-    assert [one.key for one in found.values() if one.differs] == []
+    by_key = settings(load(tmp_path / "bridge.yaml"))
+    assert {setting.source for setting in by_key.values()} == {DEFAULT}
+    assert [setting.key for setting in by_key.values() if setting.differs] == []
 
 
 @pytest.mark.parametrize("path", [ROOT / "deploy" / "bridge.yaml", *sorted((ROOT / "examples").rglob("bridge*.yaml"))])
@@ -115,13 +115,13 @@ def test_changes_that_need_a_restart() -> None:
     assert needs_restart("channels[0].port") == ""
 
 
-def test_mistakes_of_a_copy_have_the_lines_of_the_copy(file: Path) -> None:
+def test_mistakes_of_a_copy_have_its_line_numbers(file: Path) -> None:
     with pytest.raises(ConfigurationError) as caught:
         load(file, problems, FILE.replace("port: 1884", "prot: 1884"))
     assert str(caught.value).startswith(f"{file}:3:5: channels[0].prot: expected a known key (did you mean port?)")
 
 
-def test_a_copy_names_no_other_files(file: Path, tmp_path: Path) -> None:
+def test_a_copy_cannot_name_other_files(file: Path, tmp_path: Path) -> None:
     """Otherwise messages about mistakes would quote them."""
     secret = tmp_path / "secret"
     secret.write_text("nobody:else\n")
@@ -139,7 +139,7 @@ def test_a_copy_names_no_other_files(file: Path, tmp_path: Path) -> None:
         assert mistakes, text
         assert "only files that the present configuration names" in str(mistakes[0])
         assert "nobody" not in str(mistakes[0])
-    # Names of missing files, and ordinary directories, are no files.
+    # Names of missing files, and ordinary directories, are allowed.
     assert new_files(file, FILE + "archive: {directory: others}\nlog: {x: 'a\\0b', y: " + "z" * 5_000 + "}\n") == []
 
 

@@ -1,4 +1,4 @@
-"""The audit: each case is a client of its own in one archive."""
+"""The audit: each case is a separate client in one archive."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from tests.helpers.archive import NOON, Story, write
 
 Tell = Callable[[Story, str], object]
 
-#: Every archive lasts until then.
+#: Each archive ends at this time.
 LAST = 1000.0
 
 
 def put_out(story: Story, c: str, payloads: str, out: str, qos: int = 1) -> Story:
-    """A client subscribed to its own topic; payloads of one letter put, and delivered in the order of `out`."""
+    """A client with a subscription to its own topic. The payloads are single letters, delivered in the order of `out`."""
     story.subscribed(c, 0, f"{c}/#", 2)
     for place, letter in enumerate(payloads):
         story.put(10 + place, f"{c}/t", letter.encode(), qos, packet_id=place + 1 if qos else 0)
@@ -46,12 +46,12 @@ def overlapping(story: Story, c: str, copies: int) -> Story:
 
 
 def between(story: Story, c: str) -> Story:
-    """Put while the subscription was being made: nothing can be said of it."""
+    """Put a message during a subscription request: the audit cannot decide about it."""
     story.session(Outcome.CONNECTED, c, 9).session(Outcome.SUBSCRIBED, c, 10, f"{c}/#", 1)
     return story.put(10.005, f"{c}/t", b"a")
 
 
-#: client -> (what happened, what is found)
+#: client -> (events, result)
 CASES: dict[str, tuple[Tell, Counts]] = {
     "delivered": (lambda s, c: put_out(s, c, "abc", "abc"), Counts(expected=3, delivered=3)),
     "lost": (lambda s, c: put_out(s, c, "abc", "ac"), Counts(expected=3, delivered=2, lost=1)),
@@ -142,14 +142,14 @@ def result(tmp_path_factory: pytest.TempPathFactory) -> Audit:
 
 @pytest.mark.parametrize("client_id", CASES)
 def test_case(result: Audit, client_id: str) -> None:
-    found = Counts()
-    for one in result.findings:
-        if one.client_id == client_id:
-            found.add(one.counts)
-    assert found == CASES[client_id][1]
+    total = Counts()
+    for finding in result.findings:
+        if finding.client_id == client_id:
+            total.add(finding.counts)
+    assert total == CASES[client_id][1]
 
 
-def test_totals_and_the_verdict(result: Audit) -> None:
+def test_totals_and_the_result(result: Audit) -> None:
     total = Counts()
     for _, counts in CASES.values():
         total.add(counts)
@@ -160,36 +160,39 @@ def test_totals_and_the_verdict(result: Audit) -> None:
     assert result.gaps == []
 
 
-def test_breaches_come_first_each_with_an_example(result: Audit) -> None:
-    broken = [one for one in result.findings if one.first]
+def test_breaches_come_first_with_an_example(result: Audit) -> None:
+    broken = [finding for finding in result.findings if finding.first]
     assert result.findings[: len(broken)] == broken
-    shown = {(one.breach, one.row["topic"].split("/")[0]) for one in result.examples}
-    assert shown == {(breach, one.client_id) for one in broken for breach in one.first}
-    (lost,) = (one.row for one in result.examples if one.row["topic"] == "overtaken/t")
+    breaches = {(example.breach, example.row["topic"].split("/")[0]) for example in result.examples}
+    assert breaches == {(breach, finding.client_id) for finding in broken for breach in finding.first}
+    (lost,) = (example.row for example in result.examples if example.row["topic"] == "overtaken/t")
     assert lost["received"] == NOON + timedelta(seconds=10) and lost["publisher"] == "p"
 
 
-def test_what_is_late(tmp_path: Path) -> None:
+def test_late_deliveries(tmp_path: Path) -> None:
     story = Story().subscribed("here", 0, "t", 1).put(10, "t", b"a").out(15, "here", "t", b"a", since=10)
     story.put(20, "t", b"b").out(21, "here", "t", b"b", since=20)
-    # Who was away when it was put has it in time when it gets it soon after its return.
+    # A client that was disconnected gets a message in time if it gets it soon after its return.
     story.subscribed("gone", 0, "u", 1).session(Outcome.DISCONNECTED, "gone", 5).put(10, "u", b"a")
     story.session(Outcome.CONNECTED, "gone", 100).out(101, "gone", "u", b"a", since=10)
     story.write(tmp_path)
     strict, lenient, without = (audit([tmp_path], late=limit) for limit in (3.0, 6.0, None))
-    assert {one.client_id: one.counts.late for one in strict.findings} == {"here": 1, "gone": 0}
+    assert {finding.client_id: finding.counts.late for finding in strict.findings} == {"here": 1, "gone": 0}
     assert not strict.held
     assert lenient.held and without.held and lenient.totals.late == without.totals.late == 0
-    assert {one.client_id: round(one.slowest or 0, 1) for one in lenient.findings} == {"here": 5.0, "gone": 91.0}
+    assert {finding.client_id: round(finding.slowest or 0, 1) for finding in lenient.findings} == {
+        "here": 5.0,
+        "gone": 91.0,
+    }
 
 
-def test_only_what_was_published_in_the_time_is_judged(tmp_path: Path) -> None:
+def test_only_publications_in_the_period_are_checked(tmp_path: Path) -> None:
     story = Story().subscribed("c", 0, "t", 2)
     for minute in range(10):
         story.put(60 * minute, "t", b"%d" % minute, 2, packet_id=minute + 1)
     story.session(Outcome.DISCONNECTED, "c", 590)
     story.session(Outcome.CONNECTED, "c", 700)
-    # 2 is lost, 7 comes again, and all come after the time.
+    # 2 is lost, 7 is repeated, and all arrive after the period.
     for place, minute in enumerate([0, 1, 3, 4, 5, 6, 7, 7, 8, 9]):
         story.out(720 + place, "c", "t", b"%d" % minute, 2, packet_id=minute + 1, since=60 * minute + 0.002)
     story.write(tmp_path)
@@ -203,7 +206,7 @@ def test_only_what_was_published_in_the_time_is_judged(tmp_path: Path) -> None:
     assert totals(6.5, 8) == Counts(expected=1, delivered=1, doubled=1)
 
 
-def test_where_rows_are_missing_nothing_is_sure(tmp_path: Path) -> None:
+def test_nothing_is_certain_where_rows_are_missing(tmp_path: Path) -> None:
     story = Story().archive(Outcome.STARTED, -1)
     story.subscribed("c", 0, "t", 2)
     story.put(1, "t", b"a", 2, packet_id=1).put(2, "t", b"b", 2, packet_id=2)
@@ -216,18 +219,18 @@ def test_where_rows_are_missing_nothing_is_sure(tmp_path: Path) -> None:
     story.write(tmp_path)
     result = audit([tmp_path])
     assert result.totals == Counts(expected=4, delivered=2, unknown=2, lost=1)
-    assert [(one["from"], one["to"], one["rows"]) for one in result.gaps] == [
+    assert [(gap["from"], gap["to"], gap["rows"]) for gap in result.gaps] == [
         (NOON + timedelta(seconds=3), NOON + timedelta(seconds=10), None)
     ]
 
 
-def test_mappings_are_counted_by_themselves(tmp_path: Path) -> None:
+def test_mappings_are_counted_separately(tmp_path: Path) -> None:
     story = Story().subscribed("c", 0, "t", 2).put(1, "t", b"a", 2, packet_id=1)
     story.out(2, "c", "t", b"a", 2, packet_id=1)
     story.mapped(2, "q", "t", b"a", msg_id=b"1" * 24, packet_id=1).mapped(
         3, "q", "t", b"a", msg_id=b"2" * 24, packet_id=1
     )
-    story.mapped(9, "q", "t", b"a", msg_id=b"1" * 24, packet_id=1, since=2)  # again, and late
+    story.mapped(9, "q", "t", b"a", msg_id=b"1" * 24, packet_id=1, since=2)  # repeated, and late
     story.mapped(4, "q", "t", b"b", msg_id=b"3" * 24, outcome=Outcome.DEAD_LETTERED)
     story.mapped(5, "q", "t", b"b", msg_id=b"3" * 24, outcome=Outcome.DISCARDED)
     story.mapped(6, "q", "t", b"b", msg_id=b"3" * 24)
@@ -242,7 +245,7 @@ def test_mappings_are_counted_by_themselves(tmp_path: Path) -> None:
         MappingCounts("q", taken=6, put=4, dead_lettered=1, discarded=1, doubled=1, late=1, slowest=7.0),
     ]
     only = audit([tmp_path], start=NOON + timedelta(seconds=5), end=NOON + timedelta(seconds=6)).mappings
-    assert [(one.mapping, one.taken) for one in only] == [("q", 1)]
+    assert [(counts.mapping, counts.taken) for counts in only] == [("q", 1)]
 
 
 def test_an_archive_of_a_version_without_mappings(tmp_path: Path) -> None:
@@ -259,7 +262,7 @@ def test_several_directories_are_one_archive(tmp_path: Path) -> None:
     assert result.held and result.totals == Counts(expected=1, delivered=1)
 
 
-def test_no_archive_is_said(tmp_path: Path) -> None:
+def test_a_missing_archive_is_reported(tmp_path: Path) -> None:
     with pytest.raises(NoRows, match="no rows of an archive"):
         audit([tmp_path])
 
@@ -272,7 +275,7 @@ def test_no_archive_is_said(tmp_path: Path) -> None:
         pytest.param({"publishers": 1, "topics": 1, "subscribers": 1}, id="one flow", marks=pytest.mark.slow),
     ],
 )
-def test_more_rows_than_memory_should_hold(scale: dict[str, int], tmp_path: Path) -> None:
+def test_more_rows_than_fit_into_memory(scale: dict[str, int], tmp_path: Path) -> None:
     rows = 1_000_000
     generate(tmp_path, rows, lost=3, **scale)
     program = """if True:
@@ -285,6 +288,6 @@ def test_more_rows_than_memory_should_hold(scale: dict[str, int], tmp_path: Path
     """
     done = subprocess.run([sys.executable, "-c", program, str(tmp_path)], capture_output=True, text=True, check=True)
     counts, kilobytes = done.stdout.splitlines()
-    assert [int(one) for one in counts.split()] == [rows // 2, rows // 2 - 3, 3]
+    assert [int(word) for word in counts.split()] == [rows // 2, rows // 2 - 3, 3]
     # Without a limit it takes more than 300 MB.
     assert int(kilobytes) < 180_000

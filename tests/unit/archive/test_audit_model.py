@@ -1,4 +1,4 @@
-"""The audit finds what a plain Python program finds, in any archive."""
+"""The audit has the same results as a simple Python program, for any archive."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.helpers.archive import NOON, Story, write
 CLIENTS, PUBLISHERS = st.sampled_from(["a", "b"]), st.sampled_from(["p", "p", "p", "p", "q", ""])
 TOPICS, FILTERS = st.sampled_from(["t", "t", "u/v"]), st.sampled_from(["t", "u/+", "#"])
 QOS, MESSAGE_IDS, PAYLOADS = st.integers(0, 2), st.integers(0, 9), st.sampled_from([b"x", b"y"])
-#: Seconds since the event before.
+#: Seconds since the previous event.
 STEPS = st.sampled_from([0.0, 0.005, 1.0, 1.0, 1.0, 5.0, 200.0])
 OUTCOMES = st.sampled_from([None, None, None, None, None, None, Outcome.DEAD_LETTERED, Outcome.DISCARDED])
 FATES = st.sampled_from([Outcome.PUT, Outcome.ACKNOWLEDGED, Outcome.REFUSED, Outcome.DEAD_LETTERED])
@@ -31,13 +31,13 @@ EVENTS = {
     "subscribed": st.tuples(CLIENTS, FILTERS, QOS, st.booleans()),
     "session": st.tuples(SESSIONS, CLIENTS, FILTERS),
     "put": st.tuples(TOPICS, PAYLOADS, QOS, PUBLISHERS, MESSAGE_IDS, st.integers(1, 10)),
-    # One of the last that were put.
+    # One of the last published messages.
     "delivered": st.tuples(CLIENTS, st.integers(0, 4), OUTCOMES),
     "out": st.tuples(CLIENTS, TOPICS, PAYLOADS, QOS, PUBLISHERS, MESSAGE_IDS, OUTCOMES, st.integers(1, 20)),
     "mapped": st.tuples(CLIENTS, TOPICS, PAYLOADS, MESSAGE_IDS, MSG_IDS, st.integers(0, 2), FATES),
     "archive": st.tuples(st.sampled_from([Outcome.STARTED, Outcome.STOPPED, Outcome.GAP])),
 }
-#: How often each is to be expected.
+#: Frequency of each event.
 SHARES = {"subscribed": 2, "session": 1, "put": 12, "delivered": 14, "out": 1, "mapped": 3}
 ORDINARY = st.sampled_from([kind for kind, share in SHARES.items() for _ in range(share)])
 
@@ -47,7 +47,7 @@ def stories(kinds: st.SearchStrategy[str]) -> st.SearchStrategy[list[tuple[float
     return st.lists(st.tuples(STEPS, event), min_size=20, max_size=60)
 
 
-#: Archives with and without times in which rows are missing, where nothing is lost for sure.
+#: Archives with and without periods of missing rows, for which no loss is certain.
 STORIES = st.one_of(stories(ORDINARY), stories(st.one_of(ORDINARY, ORDINARY, ORDINARY, st.just("archive"))))
 SUBSCRIBED = [(0.0, ("subscribed", client_id, "#", 2, True)) for client_id in "ab"]
 
@@ -112,7 +112,7 @@ def told(story: Story, time: float, event: tuple[Any, ...], puts: list[tuple[Any
     st.sampled_from([None, 50, 600]),
     st.integers(1, 3),
 )
-def test_it_finds_what_a_plain_program_finds(
+def test_results_equal_those_of_a_simple_program(
     events: list[tuple[float, tuple[Any, ...]]], late: float | None, first: int | None, length: int | None, files: int
 ) -> None:
     story = Story()
@@ -130,8 +130,11 @@ def test_it_finds_what_a_plain_program_finds(
             write(Path(name), rows)
         result = audit([Path(name)], start=start, end=end, late=late)
     rows = [dict(zip(NAMES, row, strict=True)) for row in story.rows]
-    found = {(one.client_id, one.topic, one.qos): (one.counts, one.first, one.slowest) for one in result.findings}
-    assert found == naive_audit.audit(rows, low, high, late)
+    findings = {
+        (finding.client_id, finding.topic, finding.qos): (finding.counts, finding.first, finding.slowest)
+        for finding in result.findings
+    }
+    assert findings == naive_audit.audit(rows, low, high, late)
     assert result.mappings == naive_audit.mappings(rows, low, high, late)
     assert result.gaps == [
         {"from": moment(gap.start), "to": moment(gap.end), "rows": gap.rows}
@@ -140,7 +143,7 @@ def test_it_finds_what_a_plain_program_finds(
 
 
 def parts(rows: list[Any], count: int) -> list[list[Any]]:
-    """Rows as they are in some files, the later ones first."""
+    """Distribute rows over files, the later ones first."""
     size = -(-len(rows) // count)
     return [rows[first : first + size] for first in reversed(range(0, len(rows), size))]
 

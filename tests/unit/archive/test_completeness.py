@@ -1,4 +1,4 @@
-"""An archive that lacks files, or has damaged ones, is not read as if it were complete."""
+"""An archive with missing or damaged files is not read as if it were complete."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def rows(directory: Path) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("damage", DAMAGE)
 @pytest.mark.parametrize("kind", ["Parquet file", "witness"])
-def test_no_row_is_lost_in_silence(killed: Path, tmp_path: Path, kind: str, damage: str) -> None:
+def test_no_row_is_lost_silently(killed: Path, tmp_path: Path, kind: str, damage: str) -> None:
     """Identical rows, or an error of the reader and of `data verify`."""
     expected = rows(killed)
     assert len(expected) == 4 * len(HOURS)
@@ -105,7 +105,7 @@ def test_no_row_is_lost_in_silence(killed: Path, tmp_path: Path, kind: str, dama
 @pytest.mark.parametrize("place", [0, 2, -1], ids=["first", "in between", "last"])
 @pytest.mark.parametrize("damage", ["truncation", "deletion"])
 def test_the_start_reports_missing_and_truncated_files(killed: Path, tmp_path: Path, damage: str, place: int) -> None:
-    """The bridge looks at the end of each file, and does not read the rest."""
+    """The bridge checks the end of each file, and does not read the rest."""
     shutil.copytree(killed, tmp_path / "archive")
     file = archive_files(tmp_path / "archive")[place]
     DAMAGE[damage][0](file, random.Random(1))
@@ -126,7 +126,7 @@ def test_the_start_reports_many_losses_as_a_number(killed: Path, tmp_path: Path)
 
 
 @pytest.mark.parametrize("part", ["footer", "data page"])
-def test_a_bit_of_each_part_of_a_file_counts(killed: Path, tmp_path: Path, part: str) -> None:
+def test_each_part_of_a_file_is_checked(killed: Path, tmp_path: Path, part: str) -> None:
     shutil.copytree(killed, tmp_path / "archive")
     file = archive_files(tmp_path / "archive")[1]
     content = bytearray(file.read_bytes())
@@ -140,8 +140,8 @@ def mqbridge(*words: object) -> Result:
 
 
 @pytest.mark.parametrize("place", [0, 2, -1], ids=["first", "in between", "last"])
-def test_each_command_reports_a_file_that_is_missing(killed: Path, tmp_path: Path, place: int) -> None:
-    """Its time can be excluded. With --accept-loss, it is a gap."""
+def test_each_command_reports_a_missing_file(killed: Path, tmp_path: Path, place: int) -> None:
+    """Its period can be excluded. With --accept-loss, it is a gap."""
     directory = tmp_path / "archive"
     shutil.copytree(killed, directory)
     archive_files(directory)[place].unlink()
@@ -182,16 +182,16 @@ def test_a_message_in_a_lost_file_is_not_reported_as_lost(tmp_path: Path) -> Non
 
 @pytest.fixture
 def make(tmp_path: Path) -> Iterator[Callable[..., ArchiveWriter]]:
-    made: list[ArchiveWriter] = []
+    writers: list[ArchiveWriter] = []
 
     def call(**values: Any) -> ArchiveWriter:
-        made.append(ArchiveWriter(ArchiveConfig(directory=tmp_path / "archive", **values)))
-        assert made[-1].claim_directory()
-        return made[-1]
+        writers.append(ArchiveWriter(ArchiveConfig(directory=tmp_path / "archive", **values)))
+        assert writers[-1].claim_directory()
+        return writers[-1]
 
     yield call
-    for one in made:
-        one.close()
+    for writer in writers:
+        writer.close()
 
 
 def test_the_writer_reports_a_missing_end_and_readers_notice_it_later(
@@ -209,7 +209,7 @@ def test_the_writer_reports_a_missing_end_and_readers_notice_it_later(
         writer = make()
         writer.take([publications(at(number), "t")], 10)
         writer.close()
-    # The first start notices the end, the second one the number that was left out.
+    # The first start notices the end, the second one the skipped number.
     first, second = (record.getMessage() for record in caplog.records if "MQB7012E" in record.getMessage())
     assert f"{directory / WITNESS} is missing" in first and "file 3 is missing, between" in second
     with pytest.raises(ArchiveDamaged, match="file 3 is missing, between"):
@@ -233,10 +233,10 @@ def test_a_number_that_cannot_be_recorded_is_logged(
     assert "MQB7013E" in caplog.text and len(rows(tmp_path / "archive")) == 1
 
 
-def test_a_disk_that_is_full_at_the_start_is_a_gap(
+def test_a_full_disk_at_the_start_is_a_gap(
     make: Callable[..., ArchiveWriter], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The witness cannot be created. Writing continues as soon as it can."""
+    """The witness cannot be created. Writing continues as soon as possible."""
 
     def failing(*_arguments: object) -> int:
         raise OSError(28, "No space left on device")
@@ -248,7 +248,7 @@ def test_a_disk_that_is_full_at_the_start_is_a_gap(
         writer._finish()
     writer.take([publications(at(1), "b")], 10)
     writer.close()
-    assert [one["topic"] for one in rows(tmp_path / "archive") if one["direction"] == "in"] == ["b"]
+    assert [row["topic"] for row in rows(tmp_path / "archive") if row["direction"] == "in"] == ["b"]
 
 
 @pytest.mark.parametrize("old", [(20,), (20, 10)], ids=["some", "all"])
@@ -265,7 +265,7 @@ def test_days_that_the_retention_removes_are_not_missing(
     writer.take([publications(int(today.timestamp() * 1_000_000), "new")], 10)
     writer.close()
     assert len(archive_files(directory)) == 3 - len(old) and not damage_of(directory)
-    assert {one.name for one in directory.iterdir() if not one.name.startswith("date=")} == {".lock", WITNESS}
+    assert {path.name for path in directory.iterdir() if not path.name.startswith("date=")} == {".lock", WITNESS}
 
 
 def test_files_of_release_0_2_0_are_read_and_have_no_numbers(tmp_path: Path) -> None:

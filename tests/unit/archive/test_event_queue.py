@@ -1,4 +1,4 @@
-"""The queue of events for the archive: bounded, never waiting, and whole again after a kill of either process."""
+"""The queue of events for the archive: limited, without waits, and consistent after a kill of either process."""
 
 from __future__ import annotations
 
@@ -32,57 +32,57 @@ def directory(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def make(directory: Path) -> Iterator[Callable[..., EventQueue]]:
-    made: list[EventQueue] = []
+    queues: list[EventQueue] = []
 
     def call(*, roll: float = 3600, **values: Any) -> EventQueue:
-        made.append(EventQueue(ArchiveConfig(directory=directory, roll=RollConfig(time=roll), **values)))
-        made[-1].producer().keep(ArchiveEvent(now_us(), Outcome.STARTED))
-        return made[-1]
+        queues.append(EventQueue(ArchiveConfig(directory=directory, roll=RollConfig(time=roll), **values)))
+        queues[-1].producer().keep(ArchiveEvent(now_us(), Outcome.STARTED))
+        return queues[-1]
 
     yield call
-    for one in made:
-        one.close(PATIENCE)
+    for queue in queues:
+        queue.close(PATIENCE)
 
 
 def producer(queue: EventQueue) -> EventProducer:
-    """The first, which tells that the service has begun."""
+    """Return the first event, which reports the start of the service."""
     return queue._producers[0]
 
 
 def hand(queue: EventQueue, *topics: str, size: int = 0, by: EventProducer | None = None) -> None:
-    """An event that makes a row with each of these topics, with payloads of so many bytes."""
+    """Return an event that results in a row for each of these topics, with payloads of this size."""
     now = now_us()
     publications = [Incoming(topic, bytes(size), 0, 0, False) for topic in topics]
     (by or producer(queue)).add(now, encode(PublishedEvent(now, "p", "", now, {}, publications)), len(topics))
 
 
 def topics(directory: Path) -> list[str]:
-    return [one["topic"] for one in read(directory) if one["direction"] == "in"]
+    return [row["topic"] for row in read(directory) if row["direction"] == "in"]
 
 
 def own(directory: Path) -> list[tuple[str, int]]:
-    return [(one["outcome"], one["size"]) for one in read(directory) if one["direction"] == "archive"]
+    return [(row["outcome"], row["size"]) for row in read(directory) if row["direction"] == "archive"]
 
 
 def sent(queue: EventQueue) -> int:
-    """Rows of the batches that are with the process and in no finished file."""
-    return sum(one.rows for one in tuple(queue._batches))
+    """Return the rows of batches that the process has and that are not in a finished file."""
+    return sum(batch.rows for batch in tuple(queue._batches))
 
 
 def is_held_up(queue: EventQueue) -> bool:
-    """More is being sent than the pipe holds: what comes now goes with a later batch."""
+    """Fill the pipe, so that later events wait for another batch."""
     return queue.child is not None and queue.child.sending and sum(tuple(queue._sizes)) > PIPE + 50 * ROW_BYTES
 
 
 def kill(queue: EventQueue) -> int:
-    """Kill the process of the archive; its number."""
+    """Kill the process of the archive. Return its process identifier."""
     assert queue.child is not None
     number = queue.child.pid
     os.kill(number, signal.SIGKILL)
     return number
 
 
-def test_what_is_handed_over_is_written_at_the_end(make: Any, directory: Path) -> None:
+def test_submitted_events_are_written_at_the_end(make: Any, directory: Path) -> None:
     queue = make()
     hand(queue, "before")
     queue.start()
@@ -95,7 +95,7 @@ def test_what_is_handed_over_is_written_at_the_end(make: Any, directory: Path) -
     assert queue.waiting() == 0
 
 
-def test_memory_is_free_again_when_it_is_written(make: Any, directory: Path) -> None:
+def test_memory_is_released_after_writing(make: Any, directory: Path) -> None:
     queue = make(roll=0.01, memory=1024 * 1024)
     queue.start()
     for number in range(3):
@@ -105,7 +105,7 @@ def test_memory_is_free_again_when_it_is_written(make: Any, directory: Path) -> 
     assert topics(directory) == ["0", "1", "2"]
 
 
-def test_what_does_not_fit_is_a_gap(make: Any, directory: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_events_that_do_not_fit_are_a_gap(make: Any, directory: Path, caplog: pytest.LogCaptureFixture) -> None:
     queue = make(memory=1024 * 1024)
     hand(queue, "a", size=900_000)
     began = now_us()
@@ -115,18 +115,18 @@ def test_what_does_not_fit_is_a_gap(make: Any, directory: Path, caplog: pytest.L
     queue.close(PATIENCE)
     assert topics(directory) == ["a"]
     assert own(directory) == [("started", 0), ("gap", 5), ("stopped", 0)]
-    (gap,) = (one for one in read(directory) if one["outcome"] == "gap")
+    (gap,) = (row for row in read(directory) if row["outcome"] == "gap")
     assert began <= int(gap["received"].timestamp() * 1_000_000 + 0.5) <= now_us()
     assert "5 rows are missing" in caplog.text and "archive.memory" in caplog.text
 
 
-def test_a_process_that_reads_nothing_holds_nobody_up(make: Any, directory: Path) -> None:
+def test_a_process_that_does_not_read_does_not_block(make: Any, directory: Path) -> None:
     queue = make(memory=4 * 1024 * 1024)
     queue.start()
     until(lambda: queue.child is not None)
     suspend(queue.child.pid)
     for number in range(100):
-        if number == 30:  # before the memory is full: what is missed is told at once, when the process reads again
+        if number == 30:  # before the memory is full: the gap is reported at once, when the process reads again
             until(lambda: is_held_up(queue))
         hand(queue, f"{number}", size=100_000)
     assert producer(queue).missed > 50 and queue.waiting() <= 4 * 1024 * 1024
@@ -138,7 +138,7 @@ def test_a_process_that_reads_nothing_holds_nobody_up(make: Any, directory: Path
     assert own(directory) == [("started", 0), ("gap", producer(queue).missed), ("stopped", 0)]
 
 
-def test_a_process_that_was_killed_is_replaced(make: Any, directory: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_killed_process_is_replaced(make: Any, directory: Path, caplog: pytest.LogCaptureFixture) -> None:
     queue = make(roll=0.05)
     producer(queue).keep(SessionEvent(now_us(), Outcome.SUBSCRIBED, "c", "anna", True, [("a/#", 1)], now_us()))
     queue.start()
@@ -155,18 +155,18 @@ def test_a_process_that_was_killed_is_replaced(make: Any, directory: Path, caplo
     queue.close(PATIENCE)
     assert topics(directory) == ["on disk", "of the next one"]
     assert own(directory) == [("started", 0), ("gap", 2), ("stopped", 0)]
-    sessions = [(one["outcome"], one["client_id"]) for one in read(directory) if one["direction"] == "subscription"]
-    said, happened = ("subscribed", "c"), [("connected", "d"), ("ended", "d")]
-    assert sessions == [said, said, *happened]  # a process begins with the open sessions
+    sessions = [(row["outcome"], row["client_id"]) for row in read(directory) if row["direction"] == "subscription"]
+    again, happened = ("subscribed", "c"), [("connected", "d"), ("ended", "d")]
+    assert sessions == [again, again, *happened]  # a process starts with the open sessions
     assert f"(pid {killed}) was ended by SIGKILL; 2 rows were lost" in caplog.text
     assert queue.waiting() == 0
 
 
-def test_a_process_killed_before_its_first_file_loses_no_start(make: Any, directory: Path) -> None:
+def test_the_start_is_not_lost_if_the_process_is_killed_before_its_first_file(make: Any, directory: Path) -> None:
     queue = make()
     queue.start()
     hand(queue, "a")
-    until(lambda: sent(queue) == 1)  # the start may have gone ahead in a batch of its own
+    until(lambda: sent(queue) == 1)  # the start may have been sent in a separate batch
     killed = kill(queue)
     until(lambda: queue.child.pid != killed)
     queue.close(PATIENCE)
@@ -182,7 +182,7 @@ def test_a_process_that_dies_while_the_service_stops(make: Any, directory: Path)
     before = len(queue._batches)
 
     def kill_it() -> None:
-        until(lambda: len(queue._batches) > before)  # that the service stops has been sent
+        until(lambda: len(queue._batches) > before)  # the end of the service has been sent
         kill(queue)
 
     killer = threading.Thread(target=kill_it)
@@ -192,7 +192,7 @@ def test_a_process_that_dies_while_the_service_stops(make: Any, directory: Path)
     assert own(directory) == [("gap", 1), ("started", 0), ("stopped", 0)]
 
 
-#: A service that hands over rows, says so, and waits to be killed.
+#: A service that submits rows, reports it, and waits to be killed.
 SERVICE = """
 import sys, time
 from pathlib import Path
@@ -217,7 +217,7 @@ time.sleep(600)
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-def test_what_is_in_the_pipe_outlives_the_service(directory: Path, number: int) -> None:
+def test_events_in_the_pipe_survive_the_service(directory: Path, number: int) -> None:
     command = [sys.executable, "-c", SERVICE, str(directory)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True) as service:
         assert service.stdout is not None
@@ -225,13 +225,13 @@ def test_what_is_in_the_pipe_outlives_the_service(directory: Path, number: int) 
         (os.kill if number == signal.SIGKILL else os.killpg)(service.pid, number)
     with (directory / LOCK).open("ab") as lock:
         until(lambda: topics(directory) != [])
-        fcntl.flock(lock, fcntl.LOCK_EX)  # it lets go when it has written all
+        fcntl.flock(lock, fcntl.LOCK_EX)  # the lock is released when everything is written
     assert topics(directory) == [str(number) for number in range(2000)]
     assert own(directory) == [("started", 0)]  # and not that it was stopped
     assert not list(directory.glob("date=*/hour=*/.*"))
 
 
-def test_several_threads_hand_over(make: Any, directory: Path) -> None:
+def test_several_threads_submit_events(make: Any, directory: Path) -> None:
     queue = make(memory=1024 * 1024)
     producers = [queue.producer() for _ in range(3)]
 
@@ -240,17 +240,19 @@ def test_several_threads_hand_over(make: Any, directory: Path) -> None:
             hand(queue, f"{number}/{count}", by=producers[number])
 
     threads = [threading.Thread(target=work, args=(number,)) for number in range(3)]
-    for one in threads:
-        one.start()
-    for one in threads:
-        one.join()
-    for one in producers[:2]:
-        hand(queue, "x", "y", size=500_000, by=one)
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for own_producer in producers[:2]:
+        hand(queue, "x", "y", size=500_000, by=own_producer)
     queue.start()
     queue.close(PATIENCE)
-    found = topics(directory)
+    own_topics = topics(directory)
     for number in range(3):
-        assert [one for one in found if one.startswith(f"{number}/")] == [f"{number}/{count}" for count in range(200)]
+        assert [topic for topic in own_topics if topic.startswith(f"{number}/")] == [
+            f"{number}/{count}" for count in range(200)
+        ]
     assert own(directory) == [("started", 0), ("gap", 2), ("gap", 2), ("stopped", 0)]
     assert queue.waiting() == 0
 

@@ -1,4 +1,4 @@
-"""What clients could expect, out of the rows about sessions."""
+"""The expected deliveries of clients, from rows about sessions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ S, U = Outcome.SUBSCRIBED, Outcome.UNSUBSCRIBED
 
 def history_of(story: Story) -> SessionHistory:
     history = SessionHistory()
-    history.read(dict(zip(NAMES, one, strict=True)) for one in story.rows)
+    history.read(dict(zip(NAMES, values_of_row, strict=True)) for values_of_row in story.rows)
     return history
 
 
@@ -75,13 +75,13 @@ def test_connections() -> None:
         .session(Outcome.CONNECTED, "c", 0).session(Outcome.DISCONNECTED, "c", 3)
         .session(Outcome.CONNECTED, "c", 5).session(Outcome.ENDED, "d", 6)
     )  # fmt: skip
-    story.rows.append(story.rows[2])  # the next day says it again
+    story.rows.append(story.rows[2])  # the next day repeats it
     clients = history_of(story).clients
     assert clients["c"].connects == [at(0.01), at(5.01)] and clients["c"].connected == at(5.01)
     assert clients["d"].ends == [at(6.01)] and clients["d"].connected is None
 
 
-def test_nobody_is_connected_after_a_restart() -> None:
+def test_no_client_is_connected_after_a_restart() -> None:
     story = Story().session(Outcome.CONNECTED, "c", 0).archive(Outcome.STOPPED, 1).archive(Outcome.STARTED, 2)
     assert history_of(story).clients["c"].connected is None
 

@@ -1,4 +1,4 @@
-"""The report: its figures, and the page that shows them."""
+"""The report: its figures, and the page with them."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ def whole(archive: Path) -> Report:
     return report([archive])
 
 
-def rows(found: Report, key: str) -> list[list[Any]]:
-    (section,) = (one for one in found.sections if one.key == key)
+def rows(archive_report: Report, key: str) -> list[list[Any]]:
+    (section,) = (section for section in archive_report.sections if section.key == key)
     return section.rows
 
 
@@ -70,35 +70,35 @@ def test_section(whole: Report, key: str, expected: list[list[Any]]) -> None:
     assert rows(whole, key) == expected
 
 
-def test_the_time_counts_from_when_messages_were_settled(archive: Path) -> None:
-    found = report([archive], start=NOON + timedelta(hours=1), end=NOON + timedelta(hours=1, seconds=1))
-    assert found.rows == 2
-    assert rows(found, "hour") == [["2026-03-02 13:00", 1, 0, 1, 0]]
+def test_messages_belong_to_the_time_at_which_they_were_settled(archive: Path) -> None:
+    small = report([archive], start=NOON + timedelta(hours=1), end=NOON + timedelta(hours=1, seconds=1))
+    assert small.rows == 2
+    assert rows(small, "hour") == [["2026-03-02 13:00", 1, 0, 1, 0]]
 
 
 def test_an_archive_of_a_version_without_mappings(tmp_path: Path) -> None:
-    found = report([Story().put(1, "t", b"a").write_old(tmp_path)])
-    assert found.rows == 1 and rows(found, "mappings") == []
+    small = report([Story().put(1, "t", b"a").write_old(tmp_path)])
+    assert small.rows == 1 and rows(small, "mappings") == []
 
 
-def test_an_archive_of_mappings_alone(tmp_path: Path) -> None:
-    found = report([Story().mapped(1, "m", "t", b"a").write(tmp_path)])
-    assert found.rows == 0 and rows(found, "mappings") == [["m", 1, 1, 1, 0, 0]]
+def test_an_archive_of_mappings_only(tmp_path: Path) -> None:
+    small = report([Story().mapped(1, "m", "t", b"a").write(tmp_path)])
+    assert small.rows == 0 and rows(small, "mappings") == [["m", 1, 1, 1, 0, 0]]
 
 
 def test_levels_and_top(archive: Path) -> None:
-    found = report([archive], levels=1, top=2)
-    assert [one[0] for one in rows(found, "topics")] == ["plant", "<b>&"]
-    assert [one[0] for one in rows(found, "clients")] == ["c", "p0"]
+    small = report([archive], levels=1, top=2)
+    assert [row[0] for row in rows(small, "topics")] == ["plant", "<b>&"]
+    assert [row[0] for row in rows(small, "clients")] == ["c", "p0"]
 
 
-def test_a_time_without_messages_is_said(archive: Path) -> None:
+def test_a_period_without_messages_is_reported(archive: Path) -> None:
     with pytest.raises(NoRows, match="no messages"):
         report([archive], start=NOON + timedelta(minutes=30), end=NOON + timedelta(minutes=31))
 
 
 class Page(HTMLParser):
-    """The parts of a page; fails where tags do not close."""
+    """Return the elements of a page. Fails if tags are not closed."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -123,28 +123,28 @@ class Page(HTMLParser):
         self.texts.append(data)
 
 
-def test_the_page_needs_nothing_else(whole: Report) -> None:
-    found = Page(page(whole))
-    names = {name for _, attributes in found.tags for name in attributes}
+def test_the_page_needs_no_other_files(whole: Report) -> None:
+    parsed = Page(page(whole))
+    names = {name for _, attributes in parsed.tags for name in attributes}
     assert not names & {"src", "href", "onclick"}
-    assert not {tag for tag, _ in found.tags} & {"script", "link", "img", "iframe"}
-    (style,) = (text for text in found.texts if "prefers-color-scheme: dark" in text)
+    assert not {tag for tag, _ in parsed.tags} & {"script", "link", "img", "iframe"}
+    (style,) = (text for text in parsed.texts if "prefers-color-scheme: dark" in text)
     assert "url(" not in style and "@import" not in style
 
 
-def test_beside_each_chart_is_its_table(whole: Report) -> None:
-    found = Page(page(whole))
-    charts = [attributes["aria-label"] for tag, attributes in found.tags if tag == "svg"]
+def test_each_chart_has_a_table(whole: Report) -> None:
+    parsed = Page(page(whole))
+    charts = [attributes["aria-label"] for tag, attributes in parsed.tags if tag == "svg"]
     assert charts == [section.title for section in whole.sections]
-    assert [tag for tag, _ in found.tags].count("caption") == len(charts)
-    assert "<b>&" in found.texts  # what clients wrote is text, whatever it says
-    assert WRONG in found.texts
+    assert [tag for tag, _ in parsed.tags].count("caption") == len(charts)
+    assert "<b>&" in parsed.texts  # text of clients is escaped
+    assert WRONG in parsed.texts
 
 
-def test_a_section_without_rows_says_so() -> None:
-    found = Page(page(Report(None, NOON, 0, [ReportSection("refused", "Refused", ["reason"], [])])))
-    assert "none" in found.texts
-    assert any("to 2026-03-02 12:00:00 UTC" in text for text in found.texts)
+def test_a_section_without_rows_reports_that() -> None:
+    parsed = Page(page(Report(None, NOON, 0, [ReportSection("refused", "Refused", ["reason"], [])])))
+    assert "none" in parsed.texts
+    assert any("to 2026-03-02 12:00:00 UTC" in text for text in parsed.texts)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What the archive's process does: whole files only, gaps that are told, days that begin with the open sessions."""
+"""The archive process: complete files, reported gaps, and days that start with the open sessions."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from bridge.config.operations import ArchiveConfig, RollConfig
 from bridge.telemetry.outcome import Outcome
 from tests.helpers.archive import at, read
 
-#: Settings under which nothing is due before a test says so.
+#: Settings with which nothing is due before a test triggers it.
 LATER = {"time": 3600}
 
 
@@ -31,41 +31,41 @@ def directory(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def reports() -> list[tuple[int, int]]:
-    """What the writer reports: batches out of memory, batches in finished files."""
+    """The reports of the writer: batches whose memory is free, batches in finished files."""
     return []
 
 
 @pytest.fixture
 def make(directory: Path, reports: list[tuple[int, int]]) -> Iterator[Callable[..., ArchiveWriter]]:
-    made: list[ArchiveWriter] = []
+    writers: list[ArchiveWriter] = []
 
     def call(*, roll: dict[str, Any] | None = None, **values: Any) -> ArchiveWriter:
         config = ArchiveConfig(directory=directory, roll=RollConfig(**{**LATER, **(roll or {})}), **values)
-        made.append(ArchiveWriter(config, lambda taken, durable, lost: reports.append((taken, durable))))
-        assert made[-1].claim_directory()
-        return made[-1]
+        writers.append(ArchiveWriter(config, lambda taken, durable, lost: reports.append((taken, durable))))
+        assert writers[-1].claim_directory()
+        return writers[-1]
 
     yield call
-    for one in made:
-        one.close()
+    for writer in writers:
+        writer.close()
 
 
 def hand(writer: ArchiveWriter, *topics: str, size: int = 0, now: int | None = None) -> None:
-    """A batch with an event that makes a row with each of these topics."""
+    """Return a batch with an event that results in a row for each of these topics."""
     now = at(0) if now is None else now
     publications = [Incoming(topic, b"", 0, 0, False) for topic in topics]
     writer.take([PublishedEvent(now, "p", "", now, {}, publications)], size)
 
 
 def topics(directory: Path) -> list[str]:
-    return [one["topic"] for one in read(directory) if one["direction"] == "in"]
+    return [row["topic"] for row in read(directory) if row["direction"] == "in"]
 
 
 def own(directory: Path) -> list[tuple[str, int]]:
-    return [(one["outcome"], one["size"]) for one in read(directory) if one["direction"] == "archive"]
+    return [(row["outcome"], row["size"]) for row in read(directory) if row["direction"] == "archive"]
 
 
-def test_what_is_handed_over_is_written_at_the_end(make: Any, directory: Path, reports: list[Any]) -> None:
+def test_submitted_rows_are_written_at_the_end(make: Any, directory: Path, reports: list[Any]) -> None:
     writer = make()
     writer.take([ArchiveEvent(at(0), Outcome.STARTED)], 10)
     hand(writer, "a", "b")
@@ -76,11 +76,13 @@ def test_what_is_handed_over_is_written_at_the_end(make: Any, directory: Path, r
     assert topics(directory) == ["a", "b", "c"]
     assert own(directory) == [("started", 0), ("gap", 7), ("stopped", 0)]
     assert reports == [(4, 4)]
-    (gap,) = (one for one in read(directory) if one["outcome"] == "gap")
-    assert (gap["received"], gap["settled"]) == tuple(datetime(2026, 3, 2, 12, 0, one, tzinfo=UTC) for one in (1, 2))
+    (gap,) = (row for row in read(directory) if row["outcome"] == "gap")
+    assert (gap["received"], gap["settled"]) == tuple(
+        datetime(2026, 3, 2, 12, 0, second, tzinfo=UTC) for second in (1, 2)
+    )
 
 
-def test_a_file_is_there_when_it_is_whole(
+def test_a_file_appears_when_it_is_complete(
     make: Any, directory: Path, reports: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(writer_module, "GROUP_ROWS", 2)
@@ -88,7 +90,7 @@ def test_a_file_is_there_when_it_is_whole(
     writer = make()
     for _ in range(3):
         hand(writer, "a")
-    # One row group is written, to a file that has another name while it is under way; one row waits.
+    # One row group is written to a file with a temporary name, and one row waits.
     assert archive_files(directory) == []
     assert len(list(directory.glob("date=*/hour=*/.*"))) == 1
     assert reports == [(2, 0)]
@@ -123,10 +125,10 @@ def test_files_are_rolled_by_rows_and_size(make: Any, directory: Path, monkeypat
         hand(writer, "a", "b")
     writer.take([ArchiveEvent(at(0), Outcome.STOPPED)], 10)
     writer.close()
-    assert [parquet.pa.parquet.read_metadata(one).num_rows for one in archive_files(directory)] == [5, 4, 1]  # type: ignore[attr-defined]
+    assert [parquet.pa.parquet.read_metadata(file).num_rows for file in archive_files(directory)] == [5, 4, 1]  # type: ignore[attr-defined]
 
 
-def test_row_groups_are_of_a_size(make: Any, directory: Path, reports: list[Any]) -> None:
+def test_row_groups_have_a_fixed_size(make: Any, directory: Path, reports: list[Any]) -> None:
     writer = make()
     hand(writer, "a", size=10)
     hand(writer, "b", size=writer_module.GROUP_BYTES)
@@ -137,23 +139,23 @@ def test_row_groups_are_of_a_size(make: Any, directory: Path, reports: list[Any]
     assert parquet.pa.parquet.read_metadata(file).num_row_groups == 2  # type: ignore[attr-defined]
 
 
-def test_each_hour_has_files_of_its_own(make: Any, directory: Path) -> None:
+def test_each_hour_has_separate_files(make: Any, directory: Path) -> None:
     writer = make()
     writer.take([ArchiveEvent(at(0), Outcome.STARTED)], 10)
     for hour in range(3):
         hand(writer, f"{hour}", now=at(hour * 3600))
     writer.take([ArchiveEvent(at(2 * 3600), Outcome.STOPPED)], 10)
     writer.close()
-    found = [(one.parent.name, read_topics(one)) for one in archive_files(directory)]
-    assert found == [("hour=12", ["", "0"]), ("hour=13", ["1"]), ("hour=14", ["2", ""])]
+    hours = [(file.parent.name, read_topics(file)) for file in archive_files(directory)]
+    assert hours == [("hour=12", ["", "0"]), ("hour=13", ["1"]), ("hour=14", ["2", ""])]
 
 
 def read_topics(file: Path) -> list[str]:
-    found: list[str] = parquet.pa.parquet.read_table(file, partitioning=None)["topic"].to_pylist()  # type: ignore[attr-defined]
-    return found
+    topics_of_file: list[str] = parquet.pa.parquet.read_table(file, partitioning=None)["topic"].to_pylist()  # type: ignore[attr-defined]
+    return topics_of_file
 
 
-def test_a_day_begins_with_the_open_sessions(make: Any, directory: Path) -> None:
+def test_a_day_starts_with_the_open_sessions(make: Any, directory: Path) -> None:
     writer = make()
     happened: list[Event] = [
         SessionEvent(at(0), Outcome.CONNECTED, "c", "anna", True),
@@ -164,15 +166,15 @@ def test_a_day_begins_with_the_open_sessions(make: Any, directory: Path) -> None
     writer.take(happened, 10)
     hand(writer, "next day", now=at(24 * 3600))
     writer.close()
-    day = [one for one in read(directory) if one["direction"] == "subscription"]
-    said = [(one["outcome"], one["client_id"], one["topic"], one["received"]) for one in day]
+    day = [row for row in read(directory) if row["direction"] == "subscription"]
+    sessions = [(row["outcome"], row["client_id"], row["topic"], row["received"]) for row in day]
     noon = datetime(2026, 3, 2, 12, tzinfo=UTC)
-    assert said[-2:] == [("subscribed", "c", "a/#", noon), ("connected", "c", "", noon)]
-    assert len([one for one in said if one[1] == "gone"]) == 2
+    assert sessions[-2:] == [("subscribed", "c", "a/#", noon), ("connected", "c", "", noon)]
+    assert len([session for session in sessions if session[1] == "gone"]) == 2
 
 
 def failing(monkeypatch: pytest.MonkeyPatch, times: int) -> None:
-    """The next so many row groups cannot be written."""
+    """Make writes of this number of row groups fail."""
     real = parquet.ArchiveFile.write
     left = [None] * times
 
@@ -200,16 +202,16 @@ def test_rows_that_cannot_be_written_are_a_gap(
     hand(writer, "a", "b")
     for _ in range(times):
         writer._finish()
-    assert not [one for one in reports if one[1]]  # what is missing is not reported yet
+    assert not [report for report in reports if report[1]]  # the gap is not reported yet
     hand(writer, "c")
     writer.close()
     assert topics(directory) == ["c"]
-    assert own(directory) == [("gap", 3)]  # a, b, and that it started
+    assert own(directory) == [("gap", 3)]  # a, b, and the start
     assert reports[-1] == (3, 3)
     assert "No space left on device" in caplog.text
 
 
-def test_an_event_that_makes_no_rows_is_a_gap(make: Any, directory: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_event_without_rows_is_a_gap(make: Any, directory: Path, caplog: pytest.LogCaptureFixture) -> None:
     writer = make()
     writer.take([PublishedEvent(at(0), "p", "", at(0), {}, [Incoming("a", None, 0, 0, False)])], 10)
     hand(writer, "b")
@@ -219,7 +221,7 @@ def test_an_event_that_makes_no_rows_is_a_gap(make: Any, directory: Path, caplog
     assert "because converting" in caplog.text
 
 
-def test_one_process_writes_at_a_time(make: Any, directory: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_only_one_process_can_write(make: Any, directory: Path, caplog: pytest.LogCaptureFixture) -> None:
     first = make()
     second = ArchiveWriter(ArchiveConfig(directory=directory))
     assert not second.claim_directory(lambda: True)
@@ -229,7 +231,7 @@ def test_one_process_writes_at_a_time(make: Any, directory: Path, caplog: pytest
     second.close()
 
 
-def test_the_lock_is_taken_while_it_writes(make: Any, directory: Path) -> None:
+def test_the_lock_is_held_while_it_writes(make: Any, directory: Path) -> None:
     writer = make()
     with (directory / writer_module.LOCK).open("ab") as lock:
         with pytest.raises(BlockingIOError):
@@ -238,7 +240,7 @@ def test_the_lock_is_taken_while_it_writes(make: Any, directory: Path) -> None:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
-def test_what_a_killed_bridge_left_is_removed(make: Any, directory: Path) -> None:
+def test_files_of_a_killed_bridge_are_removed(make: Any, directory: Path) -> None:
     left = directory / "date=2026-03-01" / "hour=03" / ".1.parquet"
     left.parent.mkdir(parents=True)
     left.write_bytes(b"PAR1")
@@ -254,11 +256,11 @@ def test_days_beyond_the_retention_are_removed(make: Any, directory: Path) -> No
     writer = make(retention_days=3)
     assert writer.due() == 0
     writer.look()
-    assert [one.exists() for one in days] == [True, True, False]
+    assert [day.exists() for day in days] == [True, True, False]
     assert 0 < writer.due() <= writer_module.RETENTION_INTERVAL
 
 
-def test_a_directory_that_cannot_be_written_is_said_at_the_start(make: Any, directory: Path) -> None:
+def test_an_unwritable_directory_is_reported_at_the_start(make: Any, directory: Path) -> None:
     directory.write_text("a file")
     with pytest.raises(ArchiveError, match=r"cannot be written to .*archive: File exists; see archive\.directory"):
         make()

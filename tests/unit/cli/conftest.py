@@ -1,4 +1,4 @@
-"""A queue manager that listens as the bridge's does, and the command line at it: in this process, and in one of its own."""
+"""A queue manager that listens like that of a bridge, and the command line: in this process, and in separate ones."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.helpers.served_queue_manager import ServedQueueManager
 
 
 class RunningQueueManager(ServedQueueManager):
-    """A queue manager with an MQ connection of the test's own."""
+    """A queue manager with an MQ connection of the test."""
 
     def __init__(self, directory: Path) -> None:
         super().__init__(directory, "QM1")
@@ -33,7 +33,7 @@ class RunningQueueManager(ServedQueueManager):
         super().close()
 
     def command(self, text: str) -> list[dict[str, str | int]]:
-        """The objects that an MQSC command shows; none when it is refused."""
+        """Return the objects that an MQSC command displays, or none if it fails."""
         (response,) = self.connection.command(text)
         return response.objects
 
@@ -45,7 +45,7 @@ class RunningQueueManager(ServedQueueManager):
         return name
 
     def name(self, kind: str) -> str:
-        """A name that nothing has yet."""
+        """Return an unused name."""
         return f"{kind}.{next(self._names)}"
 
     def depth(self, queue: str) -> int:
@@ -66,7 +66,7 @@ def queue_manager(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningQ
 
 @pytest.fixture(autouse=True)
 def no_variable(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The environment of whoever runs the tests names no data directory and no configuration."""
+    """Remove data directory and configuration from the environment of the tests."""
     monkeypatch.delenv("MQBRIDGE_DATA_DIR", raising=False)
     monkeypatch.delenv("MQBRIDGE_CONFIG", raising=False)
 
@@ -79,7 +79,7 @@ def invoke() -> Invoke:
     """Run a command in this process: `invoke("check", path, input=b"")`."""
 
     def call(*arguments: object, input: bytes | None = None) -> Result:
-        result = CliRunner().invoke(program, [str(one) for one in arguments], input=input)
+        result = CliRunner().invoke(program, [str(argument) for argument in arguments], input=input)
         assert_no_secret(result.output, f"what mqbridge {arguments[0]} printed")
         return result
 

@@ -1,4 +1,4 @@
-"""`mqbridge audit` and `mqbridge report`: what they print, and their exit statuses."""
+"""`mqbridge audit` and `mqbridge report`: output and exit statuses."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Command = Callable[..., Result]
 def command(monkeypatch: pytest.MonkeyPatch) -> Command:
     """Run `mqbridge` in this process."""
     monkeypatch.delenv("MQBRIDGE_CONFIG", raising=False)
-    return lambda *arguments: CliRunner().invoke(program, [str(one) for one in arguments])
+    return lambda *arguments: CliRunner().invoke(program, [str(argument) for argument in arguments])
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +39,7 @@ def bad(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return story.write(tmp_path_factory.mktemp("bad"))
 
 
-def test_a_promise_that_held(command: Command, good: Path, tmp_path: Path) -> None:
+def test_an_archive_without_breaches(command: Command, good: Path, tmp_path: Path) -> None:
     file = tmp_path / "bridge.yaml"
     file.write_text(f"archive:\n  directory: {good}\n")
     result = command("audit", "--config", file)
@@ -47,7 +47,7 @@ def test_a_promise_that_held(command: Command, good: Path, tmp_path: Path) -> No
     assert "The promise held." in result.stdout and "lost, for example" not in result.stdout
 
 
-def test_what_mappings_took_is_shown(command: Command, tmp_path: Path) -> None:
+def test_messages_of_mappings_are_shown(command: Command, tmp_path: Path) -> None:
     story = Story().mapped(1, "orders", "t", b"a", msg_id=b"1").mapped(2, "orders", "t", b"a", msg_id=b"1")
     result = command("audit", "--archive", story.write(tmp_path))
     assert result.exit_code == 0, result.output
@@ -57,7 +57,7 @@ def test_what_mappings_took_is_shown(command: Command, tmp_path: Path) -> None:
     assert result.exit_code == 0 and "Messages by mapping" in result.stdout
 
 
-def test_a_promise_that_was_broken(command: Command, bad: Path) -> None:
+def test_an_archive_with_a_breach(command: Command, bad: Path) -> None:
     result = command("audit", "--archive", bad)
     assert result.exit_code == 1
     assert "The promise was broken." in result.stdout
@@ -85,7 +85,7 @@ def test_a_promise_that_was_broken(command: Command, bad: Path) -> None:
         ),
     ],
 )
-def test_the_verdict_in_words(counts: Counts, held: bool, text: str) -> None:
+def test_the_result_in_words(counts: Counts, held: bool, text: str) -> None:
     gaps = [{"from": NOON, "to": NOON + timedelta(hours=hours), "rows": None} for hours in (1, 0)]
     assert verdict(Audit(held, 1, None, None, None, counts, {}, [], [], gaps)) == text
 
@@ -109,25 +109,25 @@ def test_exit_statuses(
     status: int,
     arguments: list[str],
 ) -> None:
-    found = Audit(not counts.doubled, 1, None, None, None, counts, {}, [], [], [], mappings)
-    monkeypatch.setattr("bridge.archive.audit.audit", lambda *arguments, **options: found)
+    audit_made = Audit(not counts.doubled, 1, None, None, None, counts, {}, [], [], [], mappings)
+    monkeypatch.setattr("bridge.archive.audit.audit", lambda *arguments, **options: audit_made)
     assert command("audit", "--archive", good, *arguments).exit_code == status
 
 
-def test_a_limit_is_part_of_the_promise(command: Command, good: Path) -> None:
+def test_a_latency_limit_is_checked(command: Command, good: Path) -> None:
     result = command("audit", "--archive", good, "--late", "4")
     assert result.exit_code == 1
     assert "The promise was broken." in result.stdout
 
 
-def test_json_has_all(command: Command, bad: Path) -> None:
+def test_json_contains_everything(command: Command, bad: Path) -> None:
     result = command("audit", "--archive", bad, "--json", "--from", "2026-03-02", "--to", "2026-03-02T13:00+00:00")
-    found = json.loads(result.stdout)
+    report = json.loads(result.stdout)
     assert result.exit_code == 1
-    assert found["held"] is False
-    assert found["totals"]["lost"] == 1
-    assert found["findings"][0]["first"] == {"lost": 3}
-    assert found["examples"][0]["row"]["received"].startswith("2026-03-02T12:00:01")
+    assert report["held"] is False
+    assert report["totals"]["lost"] == 1
+    assert report["findings"][0]["first"] == {"lost": 3}
+    assert report["examples"][0]["row"]["received"].startswith("2026-03-02T12:00:01")
 
 
 @pytest.mark.parametrize(
@@ -144,9 +144,7 @@ def test_json_has_all(command: Command, bad: Path) -> None:
     ],
 )
 @pytest.mark.parametrize("name", ["audit", "report"])
-def test_wrong_usage_is_not_a_broken_promise(
-    command: Command, good: Path, name: str, arguments: list[str], text: str
-) -> None:
+def test_wrong_usage_is_not_a_breach(command: Command, good: Path, name: str, arguments: list[str], text: str) -> None:
     if name == "report" and "--late" in arguments:
         arguments, text = ["--levels", "0"], "invalid value for '--levels'"
     result = command(name, "--archive", good, *arguments)
@@ -154,7 +152,7 @@ def test_wrong_usage_is_not_a_broken_promise(
     assert text in result.output
 
 
-def test_an_archive_has_to_be_named(command: Command, tmp_path: Path) -> None:
+def test_an_archive_must_be_specified(command: Command, tmp_path: Path) -> None:
     result = command("audit")
     assert (result.exit_code, "--archive" in result.output) == (2, True)
     result = command("audit", "--archive", tmp_path / "nothing")
@@ -162,7 +160,7 @@ def test_an_archive_has_to_be_named(command: Command, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["audit", "report"])
-def test_what_is_missing_or_cannot_be_read_is_no_broken_promise(
+def test_missing_or_unreadable_archives_are_not_breaches(
     command: Command, good: Path, name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     hour = tmp_path / "date=2026-03-02" / "hour=12"
@@ -179,7 +177,7 @@ def test_what_is_missing_or_cannot_be_read_is_no_broken_promise(
 
 
 @pytest.mark.parametrize("name", ["audit", "report"])
-def test_nothing_but_duckdb_is_needed(bad: Path, name: str) -> None:
+def test_only_duckdb_is_required(bad: Path, name: str) -> None:
     missing = "sys.modules.update(dict.fromkeys(['pyspark', 'pandas', 'numpy', 'pyarrow', 'pytz']))"
     command = f"import sys; {missing}; from bridge.cli import main; sys.exit(main())"
     arguments = [sys.executable, "-c", command, name, "--archive", str(bad), "--json"]
@@ -189,10 +187,10 @@ def test_nothing_but_duckdb_is_needed(bad: Path, name: str) -> None:
 
 
 def test_a_report_as_tables_json_and_page(command: Command, good: Path, tmp_path: Path) -> None:
-    shown = command("report", "--archive", good)
-    assert shown.exit_code == 0
-    assert "Messages by hour (UTC)" in shown.stdout and "Dead letters by reason: none" in shown.stdout
+    invocation = command("report", "--archive", good)
+    assert invocation.exit_code == 0
+    assert "Messages by hour (UTC)" in invocation.stdout and "Dead letters by reason: none" in invocation.stdout
     file = tmp_path / "report.html"
-    found = json.loads(command("report", "--archive", good, "--json", "--html", file).stdout)
-    assert [one["key"] for one in found["sections"]][:4] == ["hour", "topics", "clients", "qos"]
+    report = json.loads(command("report", "--archive", good, "--json", "--html", file).stdout)
+    assert [section["key"] for section in report["sections"]][:4] == ["hour", "topics", "clients", "qos"]
     assert file.read_text(encoding="utf-8").startswith("<!DOCTYPE html>")

@@ -1,4 +1,4 @@
-"""`mqbridge check --connect`, and `mqbridge mq` at a queue manager that a configuration file names."""
+"""`mqbridge check --connect`, and `mqbridge mq` with a queue manager from a configuration file."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ IBM = "queue_manager: {type: ibm, name: QM1, channel: C, connections: mq1(1414),
 
 @pytest.fixture
 def config(tmp_path: Path, queue_manager: Any) -> Path:
-    """A configuration file of the queue manager that runs."""
+    """A configuration file of the running queue manager."""
     return file(tmp_path, f"queue_manager: {{name: QM1, data_directory: {queue_manager.directory}}}\n")
 
 
@@ -38,7 +38,7 @@ def file(directory: Path, text: str) -> Path:
 
 @pytest.fixture
 def altered(queue_manager: Any) -> Iterator[Any]:
-    """Runs commands whose opposites are run at the end: `altered("ALTER ...", "ALTER ...")`."""
+    """Run commands that are undone at the end: `altered("ALTER ...", "ALTER ...")`."""
     opposites: list[str] = []
 
     def run(command: str) -> None:
@@ -54,7 +54,7 @@ def altered(queue_manager: Any) -> Iterator[Any]:
         run(opposite)
 
 
-def test_a_bridge_that_has_all_it_needs(invoke: Any, config: Path) -> None:
+def test_a_bridge_with_all_requirements(invoke: Any, config: Path) -> None:
     result = invoke("check", "--connect", config)
     assert (result.exit_code, result.stderr) == (0, "")
     lines = result.stdout.splitlines()
@@ -85,13 +85,13 @@ def test_a_bridge_that_has_all_it_needs(invoke: Any, config: Path) -> None:
     ],
     ids=["deleted", "usage", "DEFXMITQ"],
 )
-def test_what_is_missing(invoke: Any, config: Path, altered: Any, command: str, opposite: str, sentence: str) -> None:
+def test_missing_objects(invoke: Any, config: Path, altered: Any, command: str, opposite: str, sentence: str) -> None:
     altered(command, opposite)
     result = invoke("check", "--connect", config)
     assert (result.exit_code, result.stderr.splitlines()[:-1]) == (1, [sentence])
     assert result.stderr.splitlines()[-1] == f"mqbridge: error: {config} is valid, but 1 requirement not met"
     assert "is OK" not in result.stdout
-    # Without --connect only the file counts.
+    # Without --connect, only the file is checked.
     assert invoke("check", config).exit_code == 0
 
 
@@ -128,7 +128,7 @@ def test_queues_of_mappings(invoke: Any, config: Path, mapping: str, sentence: s
     assert (result.exit_code, "\n".join(result.stderr.splitlines()[:-1])) == (1 if sentence else 0, sentence)
 
 
-def test_a_broker_that_cannot_be_reached(invoke: Any, config: Path) -> None:
+def test_an_unreachable_broker(invoke: Any, config: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
         mappings = "mappings: {m: {from: {mqtt: a, link: l}, to: {topic: b}}}\n"
@@ -156,19 +156,21 @@ def test_a_broker_that_accepts_the_connection_and_never_answers(
     assert result.stderr.startswith(f"link l: the broker at 127.0.0.1:{port} did not answer in time\n")
 
 
-def test_no_bridge_runs(invoke: Any, tmp_path: Path) -> None:
+def test_the_command_does_not_need_a_running_bridge(invoke: Any, tmp_path: Path) -> None:
     result = invoke("check", "--connect", file(tmp_path, "queue_manager: {data_directory: nothing}"))
     assert result.exit_code == 1
     assert result.stderr.startswith("MQRC_Q_MGR_NOT_AVAILABLE (2059): no bridge answers at ")
     assert "is OK" not in result.stdout
 
 
-def test_a_file_with_mistakes_is_not_connected_to(invoke: Any, tmp_path: Path) -> None:
+def test_no_connection_is_made_for_a_file_with_mistakes(invoke: Any, tmp_path: Path) -> None:
     result = invoke("check", "--connect", file(tmp_path, "queue_manager: {nmae: A}"))
     assert (result.exit_code, result.stdout) == (2, "")
 
 
-def test_the_script_of_a_configuration_grants_to_the_user_or_group_that_is_named(invoke: Any, tmp_path: Path) -> None:
+def test_the_script_of_a_configuration_grants_authorities_to_the_named_user_or_group(
+    invoke: Any, tmp_path: Path
+) -> None:
     path = file(tmp_path, IBM)
     by_default, to_user = (
         invoke("mqsc-script", "--config", path),
@@ -185,7 +187,7 @@ def test_the_script_of_a_configuration_grants_to_the_user_or_group_that_is_named
 
 
 class FakeIbm:
-    """Connections to the stand-in for IBM MQ, in this process. It keeps the parameters of the connections."""
+    """Connections to the stand-in for IBM MQ in this process. They record their parameters."""
 
     def __init__(self, queue_manager: QueueManager) -> None:
         self._queue_manager = queue_manager
@@ -208,10 +210,10 @@ def ibm(queue_manager: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeIbm
     command_server.stop()
 
 
-def test_check_at_ibm_mq(invoke: Any, ibm: FakeIbm, tmp_path: Path) -> None:
+def test_check_of_ibm_mq(invoke: Any, ibm: FakeIbm, tmp_path: Path) -> None:
     path = file(tmp_path, IBM)
     result = invoke("check", "--connect", path)
-    # The default MAXMSGL is as long as the longest packet, and messages have headers.
+    # The default MAXMSGL is the length of the longest packet, and messages have headers.
     assert result.exit_code == 0
     assert result.stderr.startswith("note: the queue manager has MAXMSGL(4194304), and clients may publish messages of")
     assert "queue manager QM1 has all that the bridge needs, except for the notes" in result.stdout
@@ -224,7 +226,7 @@ def test_check_at_ibm_mq(invoke: Any, ibm: FakeIbm, tmp_path: Path) -> None:
 def test_a_queue_manager_that_hangs_after_it_has_accepted_the_connection(
     invoke: Any, ibm: FakeIbm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The time counts from its last answer."""
+    """The time starts at its last answer."""
     answers, hung, goes_on = itertools.count(), threading.Event(), threading.Event()
     inquire = StandInConnection.inquire
 
@@ -276,7 +278,7 @@ def test_the_script_warns_before_it_diverts_the_routes_of_a_queue_manager(
     assert (embedded.exit_code, embedded.stdout) == (2, "")
 
 
-def test_a_channel_whose_clients_log_in_by_the_queue_manager(invoke: Any, tmp_path: Path) -> None:
+def test_a_channel_whose_clients_log_in_at_the_queue_manager(invoke: Any, tmp_path: Path) -> None:
     channels = "channels: [{name: DEVICES, authentication: [{method: queue-manager}]}]\n"
     result = invoke("check", file(tmp_path, IBM + channels))
     assert (
@@ -286,7 +288,7 @@ def test_a_channel_whose_clients_log_in_by_the_queue_manager(invoke: Any, tmp_pa
 
 
 @pytest.mark.parametrize("by_variable", [False, True], ids=["--config", "MQBRIDGE_CONFIG"])
-def test_applications_at_ibm_mq(
+def test_applications_with_ibm_mq(
     invoke: Any, ibm: FakeIbm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by_variable: bool
 ) -> None:
     path = file(tmp_path, IBM)
@@ -295,10 +297,10 @@ def test_applications_at_ibm_mq(
     result = invoke("mqsc", "display", "QMGR", *([] if by_variable else ["--config", path]))
     assert (result.exit_code, result.stderr) == (0, "")
     assert "QMNAME(QM1)" in result.stdout
-    assert [one.queue_manager for one in ibm.made] == ["QM1"]
+    assert [connection.queue_manager for connection in ibm.made] == ["QM1"]
 
 
-def test_a_data_directory_is_enough(
+def test_a_data_directory_is_sufficient(
     invoke: Any, queue_manager: Any, ibm: FakeIbm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MQBRIDGE_CONFIG", str(file(tmp_path, IBM)))
@@ -338,21 +340,21 @@ def test_a_retry_needs_the_mappings_of_the_file_and_rejects_a_faulty_one(
     [["mqsc", "display", "QMGR", "--config", "{config}", "--data-dir", "d"], ["run", "{config}", "--data-dir", "d"]],
     ids=["mqsc", "run"],
 )
-def test_ibm_mq_has_no_data_directory(invoke: Any, ibm: FakeIbm, tmp_path: Path, arguments: list[str]) -> None:
+def test_ibm_mq_does_not_have_a_data_directory(invoke: Any, ibm: FakeIbm, tmp_path: Path, arguments: list[str]) -> None:
     path = file(tmp_path, IBM)
-    result = invoke(*(one.format(config=path) for one in arguments))
+    result = invoke(*(argument.format(config=path) for argument in arguments))
     assert (result.exit_code, result.stdout, ibm.made) == (2, "", [])
     assert result.stderr.startswith("mqbridge: error: --data-dir d: ")
 
 
-def test_no_password(invoke: Any, ibm: FakeIbm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_password(invoke: Any, ibm: FakeIbm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("MQBRIDGE_PASSWORD")
     result = invoke("check", "--connect", file(tmp_path, IBM))
     assert (result.exit_code, ibm.made) == (1, [])
     assert "no password for user ours: password_file is not set" in result.stderr
 
 
-def test_no_package(invoke: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_package(invoke: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("ibmmq", "pymqi"):
         monkeypatch.setitem(sys.modules, name, None)
     result = invoke("check", "--connect", file(tmp_path, IBM))
@@ -360,7 +362,7 @@ def test_no_package(invoke: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert result.stderr.startswith("IBM MQ is reached through ibmmq or pymqi and IBM's client library")
 
 
-def test_a_connection_that_ibm_mq_refuses(invoke: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_connection_that_ibm_mq_rejects(invoke: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class MQMIError(Exception):
         comp, reason = 2, 2035
 

@@ -1,4 +1,4 @@
-"""`mqbridge completion`: a shell completes commands, options, and names that the running bridge knows."""
+"""`mqbridge completion`: a shell completes commands, options, and names of the running bridge."""
 
 from __future__ import annotations
 
@@ -37,18 +37,18 @@ COMPLETED = [
 
 @pytest.fixture(scope="module")
 def bridge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BridgeProcess]:
-    made = BridgeProcess(tmp_path_factory.mktemp("bridge") / "data", config=CONFIG.format())
-    made.start()
-    pump = RawClient.connected(made.port, "pump-7", clean=False)
-    other = RawClient.connected(made.port, "pump 8; reboot", clean=False)  # no word of a shell
+    process = BridgeProcess(tmp_path_factory.mktemp("bridge") / "data", config=CONFIG.format())
+    process.start()
+    pump = RawClient.connected(process.port, "pump-7", clean=False)
+    other = RawClient.connected(process.port, "pump 8; reboot", clean=False)  # not a word of a shell
     pump.ping()
     other.ping()
-    yield made
-    made.discard()
+    yield process
+    process.discard()
 
 
 def completed(words: str, bridge: BridgeProcess | None, tmp_path: Path) -> set[str]:
-    """What bash offers behind these words, the script being sourced as the documentation says."""
+    """Return the completions of bash after these words, with the script sourced as in the documentation."""
     script = f"""
 source <("{MQBRIDGE}" completion bash)
 COMP_WORDS=(mqbridge {words}{"''" if words.endswith(" ") else ""})
@@ -77,14 +77,14 @@ def test_without_a_bridge_there_are_no_names(tmp_path: Path, words: str) -> None
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_the_shell_takes_the_script(shell: str) -> None:
+def test_the_shell_accepts_the_script(shell: str) -> None:
     script = subprocess.run([MQBRIDGE, "completion", shell], capture_output=True, check=True).stdout
     assert b"_MQBRIDGE_COMPLETE=complete_" + shell.encode() in script
     parsed = subprocess.run([program(shell), "-n"], input=script, capture_output=True, timeout=PATIENCE)
     assert (parsed.returncode, parsed.stderr) == (0, b"")
 
 
-def test_there_are_such_shells_alone() -> None:
+def test_unsupported_shells_are_rejected() -> None:
     done = subprocess.run([sys.executable, "-m", "bridge", "completion", "csh"], capture_output=True, text=True)
     assert done.returncode == 2
     assert "'csh' is not one of 'bash', 'zsh', 'fish'" in done.stderr

@@ -1,4 +1,4 @@
-"""`mqbridge check`, and the configuration that `mqbridge run` makes of a file, options and environment."""
+"""`mqbridge check`, and the configuration of `mqbridge run` from a file, options and environment."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from bridge.config.models import Configuration
 
 @pytest.fixture
 def served(monkeypatch: pytest.MonkeyPatch) -> list[Configuration]:
-    """The configurations that the service was run with; it ends with status 7 at once."""
+    """Record the configurations with which the service was run. It ends with status 7 at once."""
     configurations: list[Configuration] = []
     process = types.ModuleType("bridge.service.foreground")
 
@@ -43,7 +43,7 @@ def file(directory: Path, text: str) -> Path:
 
 
 def test_defaults(invoke: Any, served: list[Configuration], here: Path) -> None:
-    file(here, "channels: [{port: 1}]")  # no file is read that was not asked for
+    file(here, "channels: [{port: 1}]")  # no file is read without a request
     result = invoke("run")
     assert (result.exit_code, result.output) == (7, "")
     assert served == [Configuration()]
@@ -83,7 +83,7 @@ def test_data_directory(
     assert served[0].queue_manager.data_directory == Path(directory.format(here=here))
 
 
-def test_port_is_that_of_the_first_channel(invoke: Any, served: list[Configuration], here: Path) -> None:
+def test_port_sets_that_of_the_first_channel(invoke: Any, served: list[Configuration], here: Path) -> None:
     path = file(here, "channels: [{name: A, port: 1001}, {name: B, port: 1002}]")
     assert invoke("run", path, "--port", 0).exit_code == 7
     assert [(channel.name, channel.port) for channel in served[0].channels] == [("A", 0), ("B", 1002)]
@@ -111,7 +111,7 @@ def test_log_level(invoke: Any, served: list[Configuration], here: Path) -> None
         ("channels: [{prot: 1}]", [], "did you mean port?"),
     ],
 )
-def test_wrong_options_of_run(
+def test_invalid_options_of_run(
     invoke: Any, served: list[Configuration], here: Path, yaml: str | None, arguments: list[str], complaint: str
 ) -> None:
     paths = [file(here, yaml)] if yaml is not None else []
@@ -142,7 +142,7 @@ def test_check_uses_the_data_directory_of_run(
     assert ("is empty: every setting has its default" in result.stdout) == (yaml == "{}")
 
 
-def test_check_tells_each_mistake_on_its_line(invoke: Any, here: Path) -> None:
+def test_check_reports_each_mistake_on_a_line(invoke: Any, here: Path) -> None:
     path = file(here, "channels:\n  - port: many\n    nmae: A\n")
     result = invoke("check", path)
     assert (result.exit_code, result.stdout) == (2, "")
@@ -154,7 +154,7 @@ def test_check_tells_each_mistake_on_its_line(invoke: Any, here: Path) -> None:
     assert second.startswith(f"{path}:3:")
 
 
-def test_check_of_no_file(invoke: Any, here: Path) -> None:
+def test_check_of_a_missing_file(invoke: Any, here: Path) -> None:
     result = invoke("check", "missing.yaml")
     assert (result.exit_code, result.stdout) == (2, "")
     assert result.stderr.startswith("missing.yaml: expected ")
@@ -172,10 +172,10 @@ def test_check_as_json(tmp_path: Path) -> None:
     link = "links: {l: {host: h, password_variable: NOT_SET_ANYWHERE, user: u}}\n"
     file.write_text(link + "mappings: {m: {from: {mqtt: a, link: l}, to: {queue: Q}}}\n")
     done = CliRunner().invoke(program, ["check", str(file), "--json"])
-    found = json.loads(done.stdout)
-    assert (done.exit_code, found["ok"], found["mistakes"]) == (1, False, [])
-    assert any("NOT_SET_ANYWHERE" in line for line in found["missing"])
-    assert {"mappings:", "      queue: Q"} <= set(found["description"])
+    report = json.loads(done.stdout)
+    assert (done.exit_code, report["ok"], report["mistakes"]) == (1, False, [])
+    assert any("NOT_SET_ANYWHERE" in line for line in report["missing"])
+    assert {"mappings:", "      queue: Q"} <= set(report["description"])
     file.write_text("channels: 7\n")
     done = CliRunner().invoke(program, ["check", str(file), "--json"])
     (mistake,) = json.loads(done.stdout)["mistakes"]

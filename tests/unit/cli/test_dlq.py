@@ -29,7 +29,7 @@ def letters(queue_manager: Any) -> str:
 
 @pytest.fixture
 def dlq(invoke: Any, queue_manager: Any, letters: str, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Run a `mqbridge dlq` command at the queue manager, on a dead-letter queue of this test."""
+    """Run a `mqbridge dlq` command at the queue manager, with a dead-letter queue of this test."""
     monkeypatch.setenv("MQBRIDGE_DATA_DIR", str(queue_manager.directory))
     return lambda name, *words: invoke("dlq", name, *words, "--queue", letters)
 
@@ -48,31 +48,33 @@ def objects(result: Any) -> list[dict[str, Any]]:
     return [json.loads(line) for line in result.stdout.splitlines()]
 
 
-def test_list_and_show_say_why_and_what_to_do(dlq: Any, send: Send) -> None:
+def test_list_and_show_print_the_reason_and_the_remedy(dlq: Any, send: Send) -> None:
     send("ORDERS")
     listed = dlq("list")
     assert listed.exit_code == 0 and "MQRC_Q_FULL (2053)" in listed.stdout and "ORDERS at QM1" in listed.stdout
     (letter,) = objects(dlq("list", "--json"))
     assert (letter["reason"], letter["destination"], letter["size"]) == (2053, "ORDERS", len(BODY))
-    shown = dlq("show", letter["id"])
-    assert shown.exit_code == 0
+    invocation = dlq("show", letter["id"])
+    assert invocation.exit_code == 0
     for words in ("MAXDEPTH", "what to do", "MQDLH", "MYFMT", "putter"):
-        assert words in shown.stdout
+        assert words in invocation.stdout
     (whole,) = objects(dlq("show", letter["id"].lower(), "--json"))
     assert base64.b64decode(whole["body"]) == BODY and whole["dlh"]["ReasonName"] == "MQRC_Q_FULL"
     assert dlq("show", "00" * 24).exit_code == 3
 
 
-def test_list_shows_so_many_and_says_that_there_are_more(dlq: Any, send: Send) -> None:
+def test_list_shows_a_limited_number_and_reports_that_there_are_more(dlq: Any, send: Send) -> None:
     for _ in range(3):
         send("ORDERS")
     assert "there may be more" in dlq("list", "--limit", 2).stderr
-    told = dlq("list", "--limit", 2, "--json")
-    assert len(objects(told)) == 2 and "there may be more" in told.stderr
+    invocation = dlq("list", "--limit", 2, "--json")
+    assert len(objects(invocation)) == 2 and "there may be more" in invocation.stderr
     assert "no such messages" in dlq("list", "--reason", "MQRC_NOT_AUTHORIZED").stdout
 
 
-def test_retry_says_what_has_gone_and_what_stays(dlq: Any, send: Send, queue_manager: Any, letters: str) -> None:
+def test_retry_reports_the_numbers_of_retried_and_returned_messages(
+    dlq: Any, send: Send, queue_manager: Any, letters: str
+) -> None:
     room = queue_manager.queue()
     for queue in (room, "NO.SUCH.QUEUE", room):
         send(queue)
@@ -90,7 +92,7 @@ def test_retry_says_what_has_gone_and_what_stays(dlq: Any, send: Send, queue_man
 
 
 @pytest.mark.parametrize("command", ["retry", "delete"])
-def test_nothing_is_changed_without_a_word_which(
+def test_nothing_is_changed_without_a_selection(
     dlq: Any, send: Send, queue_manager: Any, letters: str, command: str
 ) -> None:
     send("ORDERS")
@@ -102,12 +104,12 @@ def test_nothing_is_changed_without_a_word_which(
 @pytest.mark.parametrize(
     "words", [("--reason", "NONSENSE"), ("--older-than", "soon"), ("--topic", "a/#/b"), ("--newer-than", "3 weeks")]
 )
-def test_an_option_that_means_nothing_is_told(dlq: Any, words: tuple[str, ...]) -> None:
+def test_an_option_without_effect_is_an_error(dlq: Any, words: tuple[str, ...]) -> None:
     done = dlq("list", *words)
     assert done.exit_code == 2 and words[0] in done.stderr
 
 
-def test_delete_first_only_says_what_it_would(dlq: Any, send: Send, queue_manager: Any, letters: str) -> None:
+def test_delete_first_prints_what_it_would_delete(dlq: Any, send: Send, queue_manager: Any, letters: str) -> None:
     send("ORDERS")
     send("OTHER")
     done = dlq("delete", "--bound-for", "ORDERS", "--dry-run")
@@ -118,7 +120,7 @@ def test_delete_first_only_says_what_it_would(dlq: Any, send: Send, queue_manage
 
 
 @pytest.mark.parametrize("directory", [False, True])
-def test_an_export_holds_the_letters_whole(
+def test_an_export_contains_the_complete_messages(
     dlq: Any, invoke: Any, send: Send, queue_manager: Any, letters: str, tmp_path: Path, directory: bool
 ) -> None:
     for number in range(3):
@@ -134,20 +136,22 @@ def test_an_export_holds_the_letters_whole(
         assert queue_manager.depth(letters) == 3
     files = list(place.iterdir()) if directory else [place]
     written = [json.loads(line) for file in files for line in file.read_text().splitlines()]
-    assert sorted(base64.b64decode(one["body"]) for one in written) == [BODY + bytes([number]) for number in range(3)]
-    assert {one["letter"]["reason_name"] for one in written} == {"MQRC_Q_FULL"}
-    assert all(base64.b64decode(one["data"])[172:] == base64.b64decode(one["body"]) for one in written)
+    assert sorted(base64.b64decode(letter["body"]) for letter in written) == [
+        BODY + bytes([number]) for number in range(3)
+    ]
+    assert {letter["letter"]["reason_name"] for letter in written} == {"MQRC_Q_FULL"}
+    assert all(base64.b64decode(letter["data"])[172:] == base64.b64decode(letter["body"]) for letter in written)
     assert all(file.stat().st_mode & 0o777 == 0o600 for file in files)
 
 
-def test_what_is_exported_is_deleted_when_it_is_on_disk(
+def test_exported_messages_are_deleted_after_they_are_on_disk(
     dlq: Any, send: Send, queue_manager: Any, letters: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for _ in range(3):
         send("ORDERS")
 
     def fails(_export: object) -> None:
-        assert queue_manager.depth(letters) == 0  # taken, not committed
+        assert queue_manager.depth(letters) == 0  # got, not committed
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
@@ -159,7 +163,7 @@ def test_what_is_exported_is_deleted_when_it_is_on_disk(
     assert len((tmp_path / "two").read_text().splitlines()) == 3
 
 
-def test_an_exported_letter_is_a_message_that_try_takes(send: Send, dlq: Any, tmp_path: Path) -> None:
+def test_try_accepts_an_exported_message(send: Send, dlq: Any, tmp_path: Path) -> None:
     from bridge.cli.trial import message_in
 
     send("ORDERS")
@@ -168,7 +172,7 @@ def test_an_exported_letter_is_a_message_that_try_takes(send: Send, dlq: Any, tm
     assert (message.md.Format, message.md.CodedCharSetId, message.data) == (b"MYFMT", 1208, BODY)
 
 
-def test_a_kill_in_the_midst_neither_loses_nor_doubles_a_letter(
+def test_a_kill_during_an_export_neither_loses_nor_duplicates_a_message(
     start: Any, send: Send, queue_manager: Any, letters: str
 ) -> None:
     room = queue_manager.queue("MAXDEPTH(100000)")
@@ -184,11 +188,11 @@ def test_a_kill_in_the_midst_neither_loses_nor_doubles_a_letter(
     assert queue_manager.depth(letters) > 0
     again = start("dlq", "retry", "--all", "--queue", letters, "--data-dir", queue_manager.directory)
     assert again.wait(PATIENCE) == 0
-    found = sorted(int(stored.message.data) for stored in queue_manager.itself.objects.queues[room].messages())
-    assert found == list(range(300))
+    numbers = sorted(int(stored.message.data) for stored in queue_manager.itself.objects.queues[room].messages())
+    assert numbers == list(range(300))
 
 
-def test_a_queue_manager_without_a_dead_letter_queue_says_how_to_name_one(
+def test_without_a_dead_letter_queue_the_error_names_the_option(
     invoke: Any, queue_manager: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MQBRIDGE_DATA_DIR", str(queue_manager.directory))
@@ -201,6 +205,6 @@ def test_a_queue_manager_without_a_dead_letter_queue_says_how_to_name_one(
         queue_manager.connection.command(f"ALTER QMGR DEADQ('{before}')")
 
 
-def test_a_message_that_is_no_letter_is_listed(dlq: Any, queue_manager: Any, letters: str) -> None:
+def test_a_message_without_an_mqdlh_is_listed(dlq: Any, queue_manager: Any, letters: str) -> None:
     queue_manager.put(letters, Message(MQMD(), b"stray"))
     assert "no MQDLH" in dlq("list").stdout

@@ -1,4 +1,4 @@
-"""`mqbridge explain`: what a line of the log means."""
+"""`mqbridge explain`: the meaning of a line of the log."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ def explain(*arguments: str, status: int = 0) -> tuple[str, str]:
 
 
 @pytest.mark.parametrize("written", ["MQB1201W", "mqb1201w", "MQB1201", "mqb1201", "MQB1201E", " MQB1201W: "])
-def test_a_message_says_what_happened_why_and_what_to_do(written: str) -> None:
-    shown, _ = explain(written)
-    head, *parts = shown.rstrip("\n").split("\n\n")
+def test_a_message_has_an_event_a_cause_and_an_action(written: str) -> None:
+    output, _ = explain(written)
+    head, *parts = output.rstrip("\n").split("\n\n")
     assert head == "MQB1201W  channel NAME: rejected client CLIENT with CONNACK CODE (MEANING): REASON"
     assert [part.splitlines()[0] for part in parts] == ["What happened:", "Why:", "What to do:"]
     assert all(len(line) <= 100 for part in parts for line in part.splitlines())
@@ -32,45 +32,45 @@ def test_a_message_says_what_happened_why_and_what_to_do(written: str) -> None:
     ]
 
 
-def test_several_messages_stand_one_below_the_other() -> None:
-    shown, _ = explain("MQB2302W", "2053", "MQB0001S")
-    assert [line.split()[0] for line in shown.splitlines() if line and not line.startswith((" ", "W"))] == [
+def test_several_messages_are_printed_one_after_the_other() -> None:
+    output, _ = explain("MQB2302W", "2053", "MQB0001S")
+    assert [line.split()[0] for line in output.splitlines() if line and not line.startswith((" ", "W"))] == [
         "MQB2302W",
         "2053",
         "MQB0001S",
     ]
 
 
-def test_without_a_message_all_are_listed() -> None:
-    shown, _ = explain()
-    assert [line.split()[0] for line in shown.splitlines()] == list(catalogue())
+def test_without_an_argument_all_messages_are_listed() -> None:
+    output, _ = explain()
+    assert [line.split()[0] for line in output.splitlines()] == list(catalogue())
 
 
-def test_programs_get_a_line_of_json_for_each() -> None:
+def test_programs_get_one_line_of_json_per_message() -> None:
     lines = [json.loads(line) for line in explain("MQB1201W", "MQRC_Q_FULL", "--json")[0].splitlines()]
     assert [sorted(line) for line in lines] == [["do", "happened", "id", "text", "why"], ["id", "meaning", "text"]]
     assert len(explain("--json")[0].splitlines()) == len(catalogue())
 
 
 @pytest.mark.parametrize("written", ["2053", "MQRC_Q_FULL", "mqrc_q_full"])
-def test_a_reason_code_is_known_by_number_and_name(written: str) -> None:
-    shown, _ = explain(written)
-    assert shown.startswith("2053  MQRC_Q_FULL\n\nWhat it means:\n  The queue")
+def test_a_reason_code_is_found_by_number_and_name(written: str) -> None:
+    output, _ = explain(written)
+    assert output.startswith("2053  MQRC_Q_FULL\n\nWhat it means:\n  The queue")
 
 
-def test_a_reason_code_that_is_seldom_met_has_its_name() -> None:
+def test_a_rare_reason_code_has_its_name() -> None:
     assert explain("2120")[0] == "2120  MQRC_CONVERTED_MSG_TOO_BIG\n"
     assert explain("MQRCCF_CHANNEL_NOT_FOUND")[0] == "4032  MQRCCF_CHANNEL_NOT_FOUND\n"
 
 
 @pytest.mark.parametrize("written", ["MQB9999E", "MQB12", "nonsense", "99999", "MQRC_NONSENSE", "²", ""])
-def test_what_is_no_message_is_said(written: str) -> None:
-    shown, error = explain("MQB1201W", written, status=3)
-    assert shown == ""
+def test_an_unknown_message_is_reported(written: str) -> None:
+    output, error = explain("MQB1201W", written, status=3)
+    assert output == ""
     assert f"no message {written.upper()}" in error
 
 
-def test_one_that_is_like_it_is_named() -> None:
+def test_a_similar_message_is_suggested() -> None:
     _, error = explain("MQB1291W", status=3)
     assert error.startswith("mqbridge: error: no message MQB1291W\nhint: did you mean MQB12")
     assert error.endswith("?\n")

@@ -1,4 +1,4 @@
-"""The help and the manual page: each command has examples, which are commands and options that exist."""
+"""The help and the manual page: each command has examples with existing commands and options."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ def test_each_command_has_examples() -> None:
 
 def test_the_help_of_a_command_shows_its_examples() -> None:
     for command, examples in EXAMPLES.items():
-        shown = CliRunner().invoke(program, [*command.split(), "--help"]).output
-        assert [example for example in examples if f"  {example}\n" not in shown] == [], command
-        assert not re.search(r"[a-z][.]{3}$", shown, re.MULTILINE), "a description is cut off"
+        output = CliRunner().invoke(program, [*command.split(), "--help"]).output
+        assert [example for example in examples if f"  {example}\n" not in output] == [], command
+        assert not re.search(r"[a-z][.]{3}$", output, re.MULTILINE), "a description is cut off"
 
 
-def test_examples_are_commands_with_options_that_exist() -> None:
+def test_examples_use_existing_commands_and_options() -> None:
     for example in (example for examples in EXAMPLES.values() for example in examples):
         for part in re.split(" [<>] ", example)[0].split(" | "):
             name, *words = shlex.split(part)
@@ -44,10 +44,10 @@ def test_examples_are_commands_with_options_that_exist() -> None:
 
 
 def test_the_sections_of_the_help_contain_all_commands() -> None:
-    shown = CliRunner().invoke(program, ["--help"]).output
+    output = CliRunner().invoke(program, ["--help"]).output
     for heading, names in SECTIONS.items():
-        below = shown.split(f"\n{heading}:\n")[1].split("\n\n")[0]
-        # The description of a command may continue in the next line.
+        below = output.split(f"\n{heading}:\n")[1].split("\n\n")[0]
+        # The description of a command may continue on the next line.
         assert re.findall(r"^  (\S+)", below, re.M) == list(names)
 
 
@@ -71,9 +71,9 @@ def test_wrong_usage_has_a_hint(words: str, hint: str) -> None:
 def test_help_is_a_command() -> None:
     runner = CliRunner()
     assert runner.invoke(program, ["help"]).output == runner.invoke(program, ["--help"]).output
-    shown = runner.invoke(program, ["help", "client", "purge"])
-    assert shown.exit_code == 0
-    assert shown.output == runner.invoke(program, ["client", "purge", "--help"]).output
+    invocation = runner.invoke(program, ["help", "client", "purge"])
+    assert invocation.exit_code == 0
+    assert invocation.output == runner.invoke(program, ["client", "purge", "--help"]).output
     assert runner.invoke(program, ["help", "nonsense"]).exit_code == 2
 
 
@@ -83,8 +83,8 @@ def test_the_version_is_an_option_and_a_command() -> None:
 
 
 def test_the_usage_line_shows_required_arguments_in_capitals() -> None:
-    shown = CliRunner().invoke(program, ["client", "show", "--help"], prog_name="mqbridge").output
-    assert shown.startswith("Usage: mqbridge client show [OPTIONS] CLIENT\n")
+    output = CliRunner().invoke(program, ["client", "show", "--help"], prog_name="mqbridge").output
+    assert output.startswith("Usage: mqbridge client show [OPTIONS] CLIENT\n")
 
 
 SCRIPT = Path(__file__).parents[3] / "deploy" / "man.py"
@@ -108,7 +108,7 @@ def manual_page() -> str:
 
 
 def rendered(page: bytes) -> str:
-    """The page as a terminal shows it, without bold and underlined letters; groff has nothing to complain of."""
+    """Return the page as a terminal shows it, without bold and underlined characters. groff reports no errors."""
     done = subprocess.run(["groff", "-man", "-Tutf8", "-ww", "-rLL=200n"], input=page, capture_output=True)
     assert (done.returncode, done.stderr.decode()) == (0, "")
     return re.sub(r"\x1b\[[0-9;]*m|.\x08", "", done.stdout.decode())
@@ -120,18 +120,18 @@ def page() -> str:
     return rendered(manual_page().encode("ascii"))
 
 
-def test_the_sections_are_there_in_the_order_of_man_pages() -> None:
-    """As man-pages(7) has them."""
+def test_the_sections_have_the_order_of_man_pages() -> None:
+    """By man-pages(7)."""
     assert tuple(re.findall(r"^\.SH (.+)$", manual_page(), re.MULTILINE)) == MAN_SECTIONS
 
 
-def test_the_page_has_each_command_with_its_examples(page: str) -> None:
+def test_the_page_contains_each_command_with_its_examples(page: str) -> None:
     for command, examples in EXAMPLES.items():
         assert re.search(rf"^   {re.escape(command)} \S*", page, re.MULTILINE), command
         for example in examples:
             assert re.search(rf"^ +{re.escape(example)}$", page, re.MULTILINE), example
 
 
-def test_it_is_printed_by_a_script() -> None:
+def test_a_script_prints_it() -> None:
     done = subprocess.run([sys.executable, SCRIPT], capture_output=True, text=True, check=True)
     assert done.stdout == manual_page()

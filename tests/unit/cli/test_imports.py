@@ -1,4 +1,4 @@
-"""What a process does not import, because it would only start later for it."""
+"""Modules that a process does not import, because they would delay its start."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from bridge.telemetry.message import Message
 from bridge.wire.mq import MQMD
 from tests.helpers.patience import PATIENCE
 
-#: What only some mappings, an archive, Spark or a queue manager of IBM MQ need.
+#: Required only by some mappings, an archive, Spark or a queue manager of IBM MQ.
 FOR_FEW = (
     "bridge.archive.event_queue",
     "bridge.archive.parquet",
@@ -34,7 +34,7 @@ FOR_FEW = (
     "starlette",
     "uvicorn",
 )
-#: What an MQ application has no use for either.
+#: Not required by an MQ application, either.
 FOR_BRIDGES = (
     "asyncio",
     "bridge.config",
@@ -44,7 +44,7 @@ FOR_BRIDGES = (
     "uvloop",
     "yaml",
 )
-#: What is of other commands.
+#: Required by other commands.
 OF_OTHERS = ("bridge.cli.check", "bridge.cli.service", "bridge.cli.trial")
 
 COMMAND = """
@@ -71,18 +71,18 @@ status = 0
 
 
 def imported(program: str, names: tuple[str, ...], directory: Path, status: int = 0) -> list[str]:
-    """Those of the modules that a process has imported when it has done what it is for."""
+    """Return these modules if a process has imported them at the end of its work."""
     program += f"\nimport sys\nprint(status, *[name for name in {names!r} if name in sys.modules], file=sys.stderr)"
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, timeout=PATIENCE, cwd=directory, check=True
     )
-    ended, *found = done.stderr.decode().splitlines()[-1].split()
+    ended, *modules = done.stderr.decode().splitlines()[-1].split()
     assert ended == str(status), done.stderr.decode()
-    return found
+    return modules
 
 
 @pytest.mark.parametrize("arguments", [["version"], ["--help"], ["mq", "put", "--help"], ["pipeline", "run", "--help"]])
-def test_what_tells_about_the_command_line(arguments: list[str], tmp_path: Path) -> None:
+def test_the_help_of_the_command_line(arguments: list[str], tmp_path: Path) -> None:
     assert imported(COMMAND.format(arguments=arguments), FOR_FEW + FOR_BRIDGES, tmp_path) == []
 
 
@@ -96,8 +96,8 @@ def test_an_mq_application(words: str, queue_manager: Any, tmp_path: Path) -> No
     group = "mqsc" if words.startswith("display") else "mq"
     arguments = [group, *words.format(queue=queue).split(), "--data-dir", str(queue_manager.directory)]
     names = FOR_FEW + FOR_BRIDGES + OF_OTHERS
-    found = imported(COMMAND.format(arguments=arguments), names, tmp_path, 3 * ("NONE" in words))
-    assert found == []
+    modules = imported(COMMAND.format(arguments=arguments), names, tmp_path, 3 * ("NONE" in words))
+    assert modules == []
 
 
 def test_the_check_of_a_file(tmp_path: Path) -> None:

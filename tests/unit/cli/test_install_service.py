@@ -1,4 +1,4 @@
-"""`mqbridge install-service`: what it writes, what it says of it, and what it leaves alone."""
+"""`mqbridge install-service`: files that it writes, its output, and files that it does not touch."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CONFIGURATION = Path("etc/mqbridge/bridge.yaml")
 
 @pytest.fixture(autouse=True)
 def program(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The program that installs itself, at a path that units can name. The path of the checkout may have spaces."""
+    """The installing program, at a path that units can contain. The path of the checkout may have spaces."""
     executable = Path(sys.executable)
     directory = tmp_path_factory.mktemp("bin")
     for name in (executable.name, "mqbridge"):
@@ -31,11 +31,11 @@ def program(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monkey
 
 
 def files(root: Path) -> dict[str, str]:
-    """What is below a directory."""
+    """Return the files below a directory."""
     return {str(path.relative_to(root)): path.read_text() for path in root.rglob("*") if path.is_file()}
 
 
-def test_it_writes_what_the_service_needs_and_says_so(invoke: Invoke, tmp_path: Path) -> None:
+def test_it_writes_the_files_of_the_service_and_reports_them(invoke: Invoke, tmp_path: Path) -> None:
     done = invoke("install-service", "--root", tmp_path)
     assert done.exit_code == 0
     assert set(files(tmp_path)) == {*(str(path)[1:] for path in FILES), str(CONFIGURATION)}
@@ -67,13 +67,13 @@ def test_the_units_run_the_mqbridge_that_installs_them(invoke: Invoke, tmp_path:
     pipeline = (tmp_path / UNIT.with_name("mqbridge-pipeline@.service")).read_text()
     assert f"ExecStart={program} pipeline run %i --config /srv/plant/bridge.yaml\n" in pipeline
     assert '\nu bridge - "MQ-MQTT bridge"' in (tmp_path / "etc/sysusers.d/mqbridge.conf").read_text()
-    # Not the directory of somebody else's choice: its mode and owner stay.
+    # Mode and owner of a directory that was chosen by the user do not change.
     rules = [line for line in (tmp_path / "etc/tmpfiles.d/mqbridge.conf").read_text().splitlines() if line[0] != "#"]
     assert rules == ["d /var/lib/mqbridge 0750 bridge bridge -"]
     assert load(tmp_path / "srv/plant/bridge.yaml").queue_manager.data_directory == Path("/var/lib/mqbridge")
 
 
-def test_a_second_time_it_changes_nothing_and_says_so(invoke: Invoke, tmp_path: Path) -> None:
+def test_a_second_run_changes_nothing_and_reports_that(invoke: Invoke, tmp_path: Path) -> None:
     invoke("install-service", "--root", tmp_path)
     before = files(tmp_path)
     done = invoke("install-service", "--root", tmp_path)
@@ -96,7 +96,7 @@ def test_a_configuration_is_never_overwritten_and_an_edited_unit_is_kept(
     assert f"{tmp_path / UNIT}: replaced; the previous file is {tmp_path / UNIT}.old\n" in done.output
 
 
-def test_a_dry_run_only_says(invoke: Invoke, tmp_path: Path) -> None:
+def test_a_dry_run_only_prints(invoke: Invoke, tmp_path: Path) -> None:
     done = invoke("install-service", "--root", tmp_path, "--dry-run")
     assert (done.exit_code, list(tmp_path.iterdir())) == (0, [])
     assert f"{tmp_path / UNIT}: would be written\n" in done.output
@@ -107,7 +107,7 @@ def test_a_dry_run_only_says(invoke: Invoke, tmp_path: Path) -> None:
     assert f"{tmp_path / UNIT}: would be removed\n" in done.output
 
 
-def test_removed_are_its_files_and_no_data_nor_configuration(invoke: Invoke, tmp_path: Path) -> None:
+def test_files_of_the_service_are_removed_and_data_and_configuration_are_kept(invoke: Invoke, tmp_path: Path) -> None:
     invoke("install-service", "--root", tmp_path)
     data = tmp_path / "var/lib/mqbridge/queuemanager.db"
     data.parent.mkdir(parents=True)
@@ -122,7 +122,7 @@ def test_removed_are_its_files_and_no_data_nor_configuration(invoke: Invoke, tmp
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["--user", "Bridge User"], "--user Bridge User: expected a name of at most 31 characters a-z, 0-9, _ and -"),
         (["--user", ""], "--user : expected a name"),
@@ -132,13 +132,15 @@ def test_removed_are_its_files_and_no_data_nor_configuration(invoke: Invoke, tmp
         (["--config", "/etc/../bridge.yaml"], "--config /etc/../bridge.yaml: expected an absolute path"),
     ],
 )
-def test_what_systemd_would_misread_is_refused(arguments: list[str], said: str, invoke: Invoke, tmp_path: Path) -> None:
+def test_paths_that_systemd_would_misinterpret_are_rejected(
+    arguments: list[str], message: str, invoke: Invoke, tmp_path: Path
+) -> None:
     done = invoke("install-service", "--root", tmp_path, *arguments)
     assert (done.exit_code, files(tmp_path)) == (2, {})
-    assert said in done.output
+    assert message in done.output
 
 
-def test_who_is_not_root_is_told(invoke: Invoke, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_users_other_than_root_are_rejected(invoke: Invoke, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     done = invoke("install-service")
     assert (done.exit_code, done.output) == (
@@ -158,12 +160,12 @@ def test_who_is_not_root_is_told(invoke: Invoke, monkeypatch: pytest.MonkeyPatch
         ("/tmp/venv/bin/mqbridge", False),
     ],
 )
-def test_a_program_must_lie_where_the_unit_sees_it(path: str, is_seen: bool) -> None:
+def test_a_program_must_be_visible_to_the_unit(path: str, is_seen: bool) -> None:
     assert list(unseen(Path(path))) == ([] if is_seen else [Path(path)])
 
 
 @pytest.mark.parametrize(
-    ("script", "failed", "said"),
+    ("script", "failed", "message"),
     [
         ("exit 0", False, "run: systemd-sysusers FILE\n"),
         ("echo 'bad line' >&2; exit 1", True, "systemd-sysusers FILE: bad line\n"),
@@ -171,10 +173,10 @@ def test_a_program_must_lie_where_the_unit_sees_it(path: str, is_seen: bool) -> 
         (None, True, "systemd-sysusers is not installed; do by hand what it would do: systemd-sysusers FILE\n"),
     ],
 )
-def test_what_a_program_of_systemd_could_not_do_is_said(
+def test_errors_of_systemd_programs_are_reported(
     script: str | None,
     failed: bool,
-    said: str,
+    message: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -187,7 +189,7 @@ def test_what_a_program_of_systemd_could_not_do_is_said(
     work = Work(Path("/"), is_dry=False)
     work.run("systemd-sysusers", "FILE")
     printed = capsys.readouterr()
-    assert (work.failed, printed.err if failed else printed.out) == (failed, said)
+    assert (work.failed, printed.err if failed else printed.out) == (failed, message)
 
 
 def test_the_service_of_a_queue_manager_is_mqsc(invoke: Invoke, program: Path) -> None:
@@ -195,7 +197,7 @@ def test_the_service_of_a_queue_manager_is_mqsc(invoke: Invoke, program: Path) -
     (command,) = read(printed)
     assert command.problem is None
     assert (command.verb, command.noun, command.name) == ("DEFINE", "SERVICE", "MQBRIDGE")
-    attributes = {one.keyword: one.value for one in command.parameters}
+    attributes = {parameter.keyword: parameter.value for parameter in command.parameters}
     assert attributes == {
         "REPLACE": None,
         "DESCR": "MQ-MQTT bridge",
@@ -244,7 +246,7 @@ def test_a_bridge_on_ibm_mq_gets_a_drop_in(mode: str, lines: list[str], invoke: 
     configured(tmp_path, other)
     invoke("install-service", "--root", tmp_path)
     assert (tmp_path / SERVICE_DROP_IN).read_text() != text
-    # With mistakes in the file, the drop-in stays as it is. On the embedded queue manager, it goes.
+    # With mistakes in the file, the drop-in does not change. With the embedded queue manager, it is removed.
     before = (tmp_path / SERVICE_DROP_IN).read_text()
     configured(tmp_path, "queue_manager: {type: ibm}\n")
     warned = invoke("install-service", "--root", tmp_path)
@@ -280,7 +282,7 @@ def test_the_drop_in_is_removed_with_the_service(invoke: Invoke, tmp_path: Path)
 
 
 def test_a_package_and_a_drop_in(invoke: Invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The units of a Debian package stay. A bridge on IBM MQ gets the drop-in only."""
+    """The units of a Debian package stay. Only the drop-in is added for a bridge on IBM MQ."""
     packaged = tmp_path / "mqbridge.service"
     packaged.touch()
     config = tmp_path / "bridge.yaml"
@@ -320,10 +322,10 @@ WantedBy=multi-user.target
 """
 
 
-def test_a_check_as_the_service_has_its_user_and_restrictions(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_check_as_the_service_uses_its_user_and_restrictions(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(Path, "is_dir", lambda path: path == Path("/run/systemd/system"))
-    shown = subprocess.CompletedProcess([], 0, SHOWN_UNIT, "")
-    monkeypatch.setattr(subprocess, "run", lambda *_, **__: shown)
+    unit_shown = subprocess.CompletedProcess([], 0, SHOWN_UNIT, "")
+    monkeypatch.setattr(subprocess, "run", lambda *_, **__: unit_shown)
     command = restricted(["mqbridge", "check", "x"])
     assert command[-3:] == ["mqbridge", "check", "x"]
     assert [word.removeprefix("--property=") for word in command if word.startswith("--property=")] == [

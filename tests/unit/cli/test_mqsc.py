@@ -43,13 +43,13 @@ def test_failing_commands_are_named_by_their_line(mq: Any, queue_manager: Any, t
     assert first.startswith(f"{script}:1: AMQ8147E: ")
     assert second.startswith(f"{script}:3: AMQ8405I: ")
     assert result.stdout.splitlines()[-1] == "3 MQSC commands run, 2 failed."
-    assert queue_manager.depth(queue) == 0  # what could be done was done
+    assert queue_manager.depth(queue) == 0  # other commands were executed
 
 
 @pytest.mark.parametrize(
     ("content", "complaint"), [(None, "No such file or directory"), (b"* ok\n\xff", "2: expected text in UTF-8")]
 )
-def test_scripts_that_cannot_be_read(mq: Any, tmp_path: Path, content: bytes | None, complaint: str) -> None:
+def test_unreadable_scripts(mq: Any, tmp_path: Path, content: bytes | None, complaint: str) -> None:
     script = tmp_path / "objects.mqsc"
     if content is not None:
         script.write_bytes(content)
@@ -79,7 +79,7 @@ def test_display(mq: Any, queue_manager: Any, words: tuple[str, ...]) -> None:
 @pytest.mark.parametrize(
     ("words", "status", "complaint"), [("QLOCAL(NONE)", 3, "AMQ8147E: "), ("CHEESE(*)", 1, "AMQ8405I: ")]
 )
-def test_display_of_nothing(mq: Any, words: str, status: int, complaint: str) -> None:
+def test_display_without_results(mq: Any, words: str, status: int, complaint: str) -> None:
     result = mq("display", words)
     assert (result.exit_code, result.stdout) == (status, "")
     assert result.stderr.startswith("mqbridge: error: " + complaint)
@@ -97,7 +97,7 @@ def test_display_of_nothing(mq: Any, words: str, status: int, complaint: str) ->
         ("* a comment +\n", True),
     ],
 )
-def test_a_command_may_continue_in_the_next_line(text: str, complete: bool) -> None:
+def test_a_command_may_continue_on_the_next_line(text: str, complete: bool) -> None:
     assert is_complete(text) is complete
 
 
@@ -147,7 +147,7 @@ def test_a_session_on_a_terminal(queue_manager: Any, tmp_path: Path) -> None:
     assert not waiting and PATIENCE
 
 
-def test_a_dump_defines_everything_at_another_queue_manager(invoke: Any, tmp_path: Path) -> None:
+def test_a_dump_defines_the_same_objects_at_another_queue_manager(invoke: Any, tmp_path: Path) -> None:
     # Not the queue manager of the other tests: a dump cannot express that default objects or authorities are missing.
     first, second = tmp_path / "first", tmp_path / "second"
     commands = (
@@ -186,8 +186,8 @@ def test_a_command_as_an_argument(invoke: Any, queue_manager: Any, monkeypatch: 
     created = invoke("mqsc", f"DEFINE QLOCAL({queue})")
     assert (created.exit_code, created.stdout) == (0, f"AMQ8006I: Queue {queue} created.\n")
     assert invoke("mqsc", "alter", f"QLOCAL({queue})", "DESCR('two words')", "--yes").exit_code == 0
-    shown = invoke("mqsc", f"DISPLAY QLOCAL({queue}) DESCR", "-o", "jsonl")
-    assert json.loads(shown.stdout)["objects"] == [{"QUEUE": queue, "TYPE": "QLOCAL", "DESCR": "two words"}]
+    invocation = invoke("mqsc", f"DISPLAY QLOCAL({queue}) DESCR", "-o", "jsonl")
+    assert json.loads(invocation.stdout)["objects"] == [{"QUEUE": queue, "TYPE": "QLOCAL", "DESCR": "two words"}]
     failed = invoke("mqsc", f"DEFINE QLOCAL({queue})")
     assert failed.exit_code == 1 and "AMQ8150E" in failed.stdout
     assert failed.stderr == "mqbridge: error: 1 of 1 MQSC commands failed\n"

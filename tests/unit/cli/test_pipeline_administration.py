@@ -1,4 +1,4 @@
-"""`mqbridge pipeline show`, `stop`, `drain` and `reset`, beside pipelines that others run, ran, or never did."""
+"""`mqbridge pipeline show`, `stop`, `drain` and `reset`, with pipelines that run, ran, or never ran."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def file(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def directory(file: Path) -> Path:
-    """Of the pipeline `one`."""
+    """Return the status of pipeline `one`."""
     directory = file.parent / "data" / "pipelines" / "one"
     directory.mkdir(parents=True)
     return directory
@@ -48,8 +48,8 @@ def directory(file: Path) -> Path:
 def shown(invoke: Invoke, file: Path) -> dict[str, Any]:
     result = invoke("pipeline", "show", "one", "--json", "--config", file)
     assert result.exit_code == 0, result.stderr
-    found: dict[str, Any] = msgspec.json.decode(result.stdout)
-    return found
+    state: dict[str, Any] = msgspec.json.decode(result.stdout)
+    return state
 
 
 def test_pipelines_that_never_ran(invoke: Invoke, file: Path) -> None:
@@ -59,27 +59,27 @@ def test_pipelines_that_never_ran(invoke: Invoke, file: Path) -> None:
     assert [line.split()[:3] for line in lines[1:3]] == [["one", "never", "run"], ["two", "never", "run"]]
 
 
-def test_one_that_runs_and_is_killed(invoke: Invoke, file: Path, directory: Path) -> None:
+def test_a_running_pipeline_that_is_killed(invoke: Invoke, file: Path, directory: Path) -> None:
     with lock(directory / LOCK):
         assert shown(invoke, file)["state"] == "starting"
         record = StatusRecord(directory, print)
         record.running()
         record.completed(BATCH)
         record.failed("MQRC_Q_FULL (2053)", "have its messages got")
-        found = shown(invoke, file)
-        assert (found["state"], found["process"]) == ("failing", int(runs(directory) or 0))
-        assert (found["rows_in"], found["rows_out"], found["dead_letters"], found["late"]) == (30, 25, 5, 2)
-        assert (found["waiting"], found["oldest"]) == (11, 940.0)
-        said = invoke("pipeline", "show", "--config", file).stdout
+        state = shown(invoke, file)
+        assert (state["state"], state["process"]) == ("failing", int(runs(directory) or 0))
+        assert (state["rows_in"], state["rows_out"], state["dead_letters"], state["late"]) == (30, 25, 5, 2)
+        assert (state["waiting"], state["oldest"]) == (11, 940.0)
+        table = invoke("pipeline", "show", "--config", file).stdout
         oldest = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(940))
-        assert said.splitlines()[1].split()[-4:] == ["11", *oldest.split(), "0"]
-        assert ": MQRC_Q_FULL (2053); hint: have its messages got" in said
-    # Its lock is free, and it has not said that it ended.
-    found = shown(invoke, file)
-    assert (found["state"], found["process"], found["last_batch"]["number"]) == ("killed", None, 7)
+        assert table.splitlines()[1].split()[-4:] == ["11", *oldest.split(), "0"]
+        assert ": MQRC_Q_FULL (2053); hint: have its messages got" in table
+    # Its lock is free, and it has not reported its end.
+    state = shown(invoke, file)
+    assert (state["state"], state["process"], state["last_batch"]["number"]) == ("killed", None, 7)
 
 
-def test_rates_are_of_the_last_minute(tmp_path: Path) -> None:
+def test_rates_are_those_of_the_last_minute(tmp_path: Path) -> None:
     status = PipelineStatus(1, "h", since=0.0, recent=((10.0, 600, 60), (70.0, 300, 30), (100.0, 300, 30)))
     assert status.rate(100.0) == (10.0, 1.0)
     assert status.rate(1000.0) == (0.0, 0.0)
@@ -104,7 +104,7 @@ def test_a_damaged_status(content: bytes, invoke: Invoke, file: Path, directory:
     assert result.exit_code == 1 and "status.json is damaged and may be removed" in result.stderr
 
 
-def test_a_status_that_cannot_be_written_is_told_once(directory: Path) -> None:
+def test_a_status_that_cannot_be_written_is_reported_once(directory: Path) -> None:
     lines: list[str] = []
     record = StatusRecord(directory, lines.append)
     (directory / "status.new").mkdir()
@@ -114,7 +114,7 @@ def test_a_status_that_cannot_be_written_is_told_once(directory: Path) -> None:
 
 
 @pytest.mark.parametrize("command", ["stop", "drain"])
-def test_one_that_does_not_run(command: str, invoke: Invoke, file: Path) -> None:
+def test_a_pipeline_that_does_not_run(command: str, invoke: Invoke, file: Path) -> None:
     result = invoke("pipeline", command, "one", "--config", file)
     assert result.exit_code == 4 and result.stderr.startswith("mqbridge: error: not running: one")
     assert ("pipeline run one --once" in result.stderr) == (command == "drain")
@@ -123,15 +123,15 @@ def test_one_that_does_not_run(command: str, invoke: Invoke, file: Path) -> None
 
 
 @pytest.mark.parametrize(
-    ("command", "ends_as", "told", "status"),
+    ("command", "ends_as", "message", "status"),
     [
         ("stop", "stopped", "one: stopped", 0),
         ("drain", "done", "one: drained", 0),
         ("stop", "given up", "one: given up", 1),
     ],
 )
-def test_one_that_ends(
-    command: str, ends_as: Any, told: str, status: int, invoke: Invoke, file: Path, directory: Path
+def test_a_pipeline_that_ends(
+    command: str, ends_as: Any, message: str, status: int, invoke: Invoke, file: Path, directory: Path
 ) -> None:
     held = lock(directory / LOCK)
     record = StatusRecord(directory, print)
@@ -146,7 +146,7 @@ def test_one_that_ends(
     control.listen("one", directory)
     result = invoke("pipeline", command, "one", "--config", file)
     control.stop()
-    assert (result.exit_code, result.stdout) == (status, f"{told}\n")
+    assert (result.exit_code, result.stdout) == (status, f"{message}\n")
     assert received == [("one", StopPipeline() if command == "stop" else DrainPipeline())]
 
 

@@ -1,4 +1,4 @@
-"""`mqbridge` as a process: its exit status, and how it ends when others end first."""
+"""`mqbridge` as a process: its exit status, and its end if other processes end first."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from bridge.wire.mq import MQMD
 from tests.helpers.patience import PATIENCE
 
 
-def ended(process: Any, given: bytes = b"") -> tuple[int, str, str]:
-    output, errors = process.communicate(given, timeout=PATIENCE)
+def ended(process: Any, typed: bytes = b"") -> tuple[int, str, str]:
+    output, errors = process.communicate(typed, timeout=PATIENCE)
     return process.returncode, output.decode(), errors.decode()
 
 
@@ -40,7 +40,7 @@ def test_version(start: Any) -> None:
         ("mqsc", "display", "QMGR"),
     ],
 )
-def test_no_bridge_is_running(start: Any, arguments: tuple[str, ...], tmp_path: Path) -> None:
+def test_without_a_running_bridge(start: Any, arguments: tuple[str, ...], tmp_path: Path) -> None:
     status, output, errors = ended(start(*arguments))
     assert (status, output) == (4, "")
     assert errors.startswith("mqbridge: error: MQRC_Q_MGR_NOT_AVAILABLE (2059): no bridge answers at data (")
@@ -49,7 +49,7 @@ def test_no_bridge_is_running(start: Any, arguments: tuple[str, ...], tmp_path: 
 
 
 @pytest.mark.parametrize("way", ["option", "variable", "file", "option over all"])
-def test_where_the_queue_manager_is(start: Any, queue_manager: Any, tmp_path: Path, way: str) -> None:
+def test_the_address_of_the_queue_manager(start: Any, queue_manager: Any, tmp_path: Path, way: str) -> None:
     path = tmp_path / "bridge.yaml"
     right, wrong = queue_manager.directory, tmp_path / "wrong"
     path.write_text(f"queue_manager: {{data_directory: {right if way == 'file' else wrong}}}")
@@ -62,7 +62,7 @@ def test_where_the_queue_manager_is(start: Any, queue_manager: Any, tmp_path: Pa
     assert "QMNAME(QM1)" in output
 
 
-def test_a_wrong_configuration_file(start: Any, tmp_path: Path) -> None:
+def test_an_invalid_configuration_file(start: Any, tmp_path: Path) -> None:
     path = tmp_path / "bridge.yaml"
     path.write_text("channels: 7")
     status, output, errors = ended(start("mq", "get", "Q", "--config", path))
@@ -82,7 +82,7 @@ def test_arguments_that_are_not_utf_8(start: Any, queue_manager: Any, arguments:
     assert len(errors.splitlines()) == 1
 
 
-def test_bytes_of_standard_input(start: Any, queue_manager: Any) -> None:
+def test_binary_standard_input(start: Any, queue_manager: Any) -> None:
     queue = queue_manager.queue()
     everything = bytes(range(256))
     status, _, _ = ended(start("mq", "put", queue, MQBRIDGE_DATA_DIR=queue_manager.directory), everything)
@@ -99,7 +99,7 @@ def test_text_in_another_locale(start: Any, queue_manager: Any) -> None:
     assert ended(start("mq", "get", queue, **there)) == (0, "grün\n", "")
 
 
-def test_a_message_that_was_not_printed_stays(start: Any, queue_manager: Any) -> None:
+def test_a_message_that_was_not_printed_stays_on_the_queue(start: Any, queue_manager: Any) -> None:
     queue = queue_manager.queue()
     queue_manager.put(queue, Message(MQMD(), b"precious"))
     reading, writing = os.pipe()

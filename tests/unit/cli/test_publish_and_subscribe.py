@@ -30,7 +30,7 @@ def subscribed(process: Any, topic: str) -> None:
     assert process.stderr.readline().decode() == f"subscribed to {topic}\n"
 
 
-def test_publications_are_printed_as_they_come(start: Any, mq: Any, queue_manager: Any, topic: str) -> None:
+def test_publications_are_printed_when_they_arrive(start: Any, mq: Any, queue_manager: Any, topic: str) -> None:
     process = start("mq", "sub", f"{topic}/+", "--limit", 2, "--data-dir", queue_manager.directory)
     subscribed(process, f"{topic}/+")
     for body in ("first", "second"):
@@ -52,7 +52,7 @@ def test_json_shows_the_topic(start: Any, mq: Any, queue_manager: Any, topic: st
     assert (got["body"], got["bodyEncoding"]) == ("21", "utf-8")
 
 
-def test_a_durable_subscription_outlives_the_command(mq: Any, queue_manager: Any, topic: str) -> None:
+def test_a_durable_subscription_survives_the_command(mq: Any, queue_manager: Any, topic: str) -> None:
     name = queue_manager.name("sub")
     first = mq("sub", f"{topic}/#", "--durable", name, "--wait", 0)
     assert (first.exit_code, first.stdout, first.stderr) == (0, "", f"subscribed to {topic}/#\n")
@@ -73,7 +73,7 @@ def test_remove_ends_a_durable_subscription(mq: Any, queue_manager: Any, topic: 
     assert subscriptions(queue_manager, topic) == 0
 
 
-def test_the_filter_of_a_durable_subscription_stays(mq: Any, queue_manager: Any, topic: str) -> None:
+def test_the_filter_of_a_durable_subscription_cannot_change(mq: Any, queue_manager: Any, topic: str) -> None:
     name = queue_manager.name("sub")
     mq("sub", topic, "--durable", name, "--wait", 0)
     result = mq("sub", "another", "--durable", name, "--wait", 0)
@@ -82,14 +82,14 @@ def test_the_filter_of_a_durable_subscription_stays(mq: Any, queue_manager: Any,
     assert mq("sub", topic, "--durable", name, "--wait", 0, "--remove").exit_code == 0
 
 
-def test_retained_publications_come_at_once(mq: Any, topic: str) -> None:
+def test_retained_publications_arrive_at_once(mq: Any, topic: str) -> None:
     assert mq("pub", topic, "kept", "--retain").exit_code == 0
     assert mq("pub", topic, "not kept").exit_code == 0
     (got,) = objects(mq("sub", topic, "--wait", 0, "--json"))
     assert (got["body"], got["rfh2"][0]["folders"]) == ("kept", {"mqps": {"Top": topic, "Ret": True}})
 
 
-def test_an_empty_retained_publication_clears_the_one_before(mq: Any, topic: str) -> None:
+def test_an_empty_retained_publication_clears_the_previous_one(mq: Any, topic: str) -> None:
     mq("pub", topic, "kept", "--retain")
     cleared = mq("pub", topic, "", "--retain")
     assert (cleared.exit_code, cleared.stderr) == (0, f"cleared the retained publication of topic {topic}\n")
@@ -99,7 +99,7 @@ def test_an_empty_retained_publication_clears_the_one_before(mq: Any, topic: str
 @pytest.mark.parametrize(
     ("arguments", "status"), [((), 0), (("--limit", 0), 0), (("--limit", 1), 3), (("--limit", 2), 3)]
 )
-def test_nothing_came(mq: Any, topic: str, arguments: tuple[Any, ...], status: int) -> None:
+def test_no_publication_arrived(mq: Any, topic: str, arguments: tuple[Any, ...], status: int) -> None:
     result = mq("sub", topic, "--wait", 0.01, *arguments)
     complaint = f"mqbridge: error: MQRC_NO_MSG_AVAILABLE (2033): topic '{topic}'\n" if status else ""
     assert (result.exit_code, result.stdout, result.stderr) == (status, "", f"subscribed to {topic}\n{complaint}")
@@ -113,13 +113,13 @@ def test_nothing_came(mq: Any, topic: str, arguments: tuple[Any, ...], status: i
         (("sub", "", "--wait", "0"), "MQRC_TOPIC_STRING_ERROR (2425)"),
     ],
 )
-def test_refusals(mq: Any, arguments: tuple[str, ...], complaint: str) -> None:
+def test_errors(mq: Any, arguments: tuple[str, ...], complaint: str) -> None:
     result = mq(*arguments)
     assert (result.exit_code, result.stdout) == (1, "")
     assert result.stderr.startswith("mqbridge: error: " + complaint)
 
 
-def test_remove_is_for_durable_subscriptions(mq: Any) -> None:
+def test_remove_is_for_durable_subscriptions_only(mq: Any) -> None:
     result = mq("sub", "a", "--remove")
     assert result.exit_code == 2
     assert "--durable" in result.stderr

@@ -61,7 +61,7 @@ def test_put_of_text_in_a_ccsid(mq: Any, queue_manager: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("option", "value", "told"),
+    ("option", "value", "message"),
     [
         ("--property", "site", "--property: expected NAME=VALUE, found 'site'"),
         ("--property", "=north", "--property: expected NAME=VALUE, found '=north'"),
@@ -69,10 +69,10 @@ def test_put_of_text_in_a_ccsid(mq: Any, queue_manager: Any) -> None:
         ("--correl-id", "x" * 25, "--correl-id: "),
     ],
 )
-def test_put_refuses(mq: Any, queue_manager: Any, option: str, value: str, told: str) -> None:
+def test_errors_of_put(mq: Any, queue_manager: Any, option: str, value: str, message: str) -> None:
     result = mq("put", queue_manager.queue(), "text", option, value)
     assert result.exit_code == 2
-    assert result.stderr.startswith("mqbridge: error: " + told)
+    assert result.stderr.startswith("mqbridge: error: " + message)
 
 
 def test_expiry_is_a_duration(mq: Any, queue_manager: Any) -> None:
@@ -82,14 +82,14 @@ def test_expiry_is_a_duration(mq: Any, queue_manager: Any) -> None:
     assert 5000 < got["md"]["Expiry"] <= 6000
 
 
-def test_persistence_as_the_queue_has_it(mq: Any, queue_manager: Any) -> None:
+def test_default_persistence_of_the_queue(mq: Any, queue_manager: Any) -> None:
     queue = queue_manager.queue("DEFPSIST(YES)")
     (put,) = objects(mq("put", queue, "text", "--json"))
     assert put["Persistence"] == 1
 
 
 @pytest.mark.parametrize(
-    ("arguments", "given", "body", "format_", "ccsid"),
+    ("arguments", "input_bytes", "body", "format_", "ccsid"),
     [
         (("grün",), None, "grün".encode(), b"MQSTR", 1208),
         (("",), None, b"", b"MQSTR", 1208),
@@ -104,13 +104,13 @@ def test_bodies(
     mq: Any,
     queue_manager: Any,
     arguments: tuple[str, ...],
-    given: bytes | None,
+    input_bytes: bytes | None,
     body: bytes,
     format_: bytes,
     ccsid: int,
 ) -> None:
     queue = queue_manager.queue()
-    result = mq("put", queue, *arguments, input=given)
+    result = mq("put", queue, *arguments, input=input_bytes)
     assert result.exit_code == 0
     handle = queue_manager.connection.open(MQOD(ObjectName=queue), cmqc.MQOO_INPUT_SHARED)
     got = queue_manager.connection.get(handle, GetOptions())
@@ -125,8 +125,8 @@ def test_a_body_may_begin_with_a_hyphen(mq: Any, queue_manager: Any) -> None:
     assert mq("get", queue).stdout == "-1\n"
 
 
-def test_a_message_for_a_client_goes_by_its_transmission_queue(mq: Any) -> None:
-    # No bridge is here that would take it away.
+def test_a_message_for_a_client_goes_to_its_transmission_queue(mq: Any) -> None:
+    # No bridge is running that would get it.
     (put,) = objects(mq("put", "commands/reset", "now", "--to", "dev-1", "--persistent", "--json"))
     (got,) = objects(mq("get", "SYSTEM.MQTT.TRANSMIT.QUEUE", "--json"))
     assert got["md"]["Format"] == "MQXMIT"
@@ -157,7 +157,7 @@ def test_get(mq: Any, queue_manager: Any, arguments: tuple[Any, ...], bodies: li
 
 
 @pytest.mark.parametrize("arguments", [(), ("--wait", 0.05), ("--browse",), ("--limit", 0), ("--json",)])
-def test_none_available(mq: Any, queue_manager: Any, arguments: tuple[Any, ...]) -> None:
+def test_no_message_available(mq: Any, queue_manager: Any, arguments: tuple[Any, ...]) -> None:
     queue = queue_manager.queue()
     result = mq("get", queue, *arguments)
     assert (result.exit_code, result.stdout) == (3, "")
@@ -174,14 +174,14 @@ def test_get_waits_for_a_message(start: Any, queue_manager: Any) -> None:
     assert queue_manager.depth(queue) == 0
 
 
-def test_waiting_gets_share_what_comes(start: Any, queue_manager: Any) -> None:
+def test_waiting_gets_share_messages(start: Any, queue_manager: Any) -> None:
     queue = queue_manager.queue()
     processes = [start("mq", "get", queue, "--wait", 20, "--data-dir", queue_manager.directory) for _ in range(3)]
     queue_manager.until(lambda: queue_manager.command(f"DISPLAY QSTATUS({queue}) IPPROCS")[0]["IPPROCS"] == 3)
-    for left in (2, 1, 0):  # each message is for one of them; the others wait on
+    for left in (2, 1, 0):  # each message is for one of them, and the others continue to wait
         queue_manager.put(queue, Message(MQMD(), b"one"))
-        queue_manager.until(lambda left=left: [one.poll() for one in processes].count(None) == left)
-    assert [one.communicate() for one in processes] == [(b"one\n", b"")] * 3
+        queue_manager.until(lambda left=left: [process.poll() for process in processes].count(None) == left)
+    assert [process.communicate() for process in processes] == [(b"one\n", b"")] * 3
 
 
 @pytest.mark.parametrize(
@@ -199,7 +199,7 @@ def test_waiting_gets_share_what_comes(start: Any, queue_manager: Any) -> None:
         ),
     ],
 )
-def test_refusals_have_name_and_number(mq: Any, queue_manager: Any, arguments: tuple[str, ...], complaint: str) -> None:
+def test_errors_have_name_and_number(mq: Any, queue_manager: Any, arguments: tuple[str, ...], complaint: str) -> None:
     queue_manager.command("DEFINE QLOCAL(FULL) REPLACE MAXDEPTH(0)")
     queue_manager.command("DEFINE QLOCAL(SHUT) REPLACE PUT(DISABLED) GET(DISABLED)")
     result = mq(*arguments)
@@ -236,11 +236,11 @@ def test_remove_deletes_one_message_by_its_identifier(mq: Any, queue_manager: An
     assert (removed.exit_code, removed.stdout) == (0, f"removed message {msg_id} (10000 bytes) from {queue}\n")
     again = mq("remove", queue, msg_id)
     assert again.exit_code == 3 and NO_MESSAGE in again.stderr
-    assert [one["md"]["MsgId"] for one in objects(mq("get", queue, "--json"))] == [objects(first)[0]["MsgId"]]
+    assert [row["md"]["MsgId"] for row in objects(mq("get", queue, "--json"))] == [objects(first)[0]["MsgId"]]
 
 
 @pytest.mark.parametrize("msg_id", ["", "AB", "XY" * 24, "AB" * 25])
-def test_remove_needs_a_whole_identifier(mq: Any, queue_manager: Any, msg_id: str) -> None:
+def test_remove_requires_the_complete_identifier(mq: Any, queue_manager: Any, msg_id: str) -> None:
     result = mq("remove", queue_manager.queue(), msg_id)
     assert (result.exit_code, result.stdout) == (2, "")
     assert "MSGID: expected 48 hexadecimal digits" in result.stderr

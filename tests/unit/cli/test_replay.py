@@ -1,4 +1,4 @@
-"""`mqbridge replay`: archived publications put back, in order, each once, marked."""
+"""`mqbridge replay`: archived publications are put again, in order, once, and marked."""
 
 from __future__ import annotations
 
@@ -55,10 +55,10 @@ def replay(invoke: Callable[..., Result], archive: Path, queue_manager: Any, mon
 
 
 def taken(queue_manager: Any, queue: str) -> list[tuple[Any, dict[str, Any], bytes]]:
-    """All messages of a queue: MQMD, folders of the RFH2, body."""
+    """Return all messages of a queue: MQMD, folders of the RFH2, body."""
     connection = queue_manager.connection
     handle = connection.open(MQOD(ObjectName=queue), cmqc.MQOO_INPUT_SHARED)
-    found = []
+    messages = []
     try:
         while True:
             got = connection.get(
@@ -66,12 +66,12 @@ def taken(queue_manager: Any, queue: str) -> list[tuple[Any, dict[str, Any], byt
             )
             chain = decode_chain(got.md.Format, got.md.Encoding, got.md.CodedCharSetId, got.data)
             folders = [folder for header in chain.headers if isinstance(header, RFH2) for folder in header.folders]
-            found.append((got.md, {one.name: one.content for one in folders}, chain.body))
+            messages.append((got.md, {folder.name: folder.content for folder in folders}, chain.body))
     except MQError as error:
         assert error.reason == cmqc.MQRC_NO_MSG_AVAILABLE
     finally:
         connection.close(handle)
-    return found
+    return messages
 
 
 def test_to_a_queue(replay: Replay, queue_manager: Any) -> None:
@@ -86,7 +86,7 @@ def test_to_a_queue(replay: Replay, queue_manager: Any) -> None:
     assert folders["mqtt"] == {"clientId": "p", "qos": 1, "msgid": 5}
     assert folders["usr"] == {"replayed": f"to-{queue}", "published": "2026-03-02T12:00:04+00:00"}
     assert folders["mqps"]["Top"] == "plant/0"
-    assert [one.Persistence for one, _, _ in messages[:3]] == [0, 1, 1]
+    assert [md.Persistence for md, _, _ in messages[:3]] == [0, 1, 1]
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ def test_to_topics(replay: Replay, queue_manager: Any, arguments: list[str], top
     assert all(folders["usr"]["replayed"] == queue for _, folders, _ in messages)
 
 
-def test_what_a_mapping_took(
+def test_messages_of_mappings(
     invoke: Callable[..., Result], queue_manager: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MQBRIDGE_DATA_DIR", str(queue_manager.directory))
@@ -119,17 +119,15 @@ def test_what_a_mapping_took(
     assert [folders["mqtt"] for _, folders, _ in messages] == [{"clientId": "p", "qos": 1, "msgid": 7}, {"qos": 1}]
 
 
-def test_it_goes_on_where_it_was_interrupted(
-    replay: Replay, queue_manager: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_interrupted_replay_continues(replay: Replay, queue_manager: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     queue = queue_manager.queue()
     monkeypatch.setattr(replay_module, "UNIT_MESSAGES", 4)
     real = replay_module.message_of
-    made = []
+    rows = []
 
     def interrupted(row: Any, run: str, target: ReplayDestination) -> Any:
-        made.append(row)
-        if len(made) == 11:  # in the third unit of work
+        rows.append(row)
+        if len(rows) == 11:  # in the third unit of work
             raise MQError(cmqc.MQRC_CONNECTION_BROKEN, "cut")
         return real(row, run, target)
 
@@ -144,7 +142,7 @@ def test_it_goes_on_where_it_was_interrupted(
     assert [body for _, _, body in taken(queue_manager, queue)] == [b"%d" % number for number in range(COUNT)]
 
 
-def test_what_is_complete_is_not_put_again_unless_asked(replay: Replay, queue_manager: Any) -> None:
+def test_a_completed_replay_is_not_repeated_without_an_option(replay: Replay, queue_manager: Any) -> None:
     queue = queue_manager.queue()
     assert replay("--to-queue", queue, "--client", "p").exit_code == 0
     result = replay("--to-queue", queue, "--client", "p")
@@ -157,7 +155,7 @@ def test_what_is_complete_is_not_put_again_unless_asked(replay: Replay, queue_ma
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("where", ["while it puts", "while it pauses"])
-def test_stopped(
+def test_a_stopped_replay(
     replay: Replay, queue_manager: Any, monkeypatch: pytest.MonkeyPatch, number: signal.Signals, where: str
 ) -> None:
     queue = queue_manager.queue()
@@ -171,7 +169,7 @@ def test_stopped(
         return real(*arguments) if arguments[1:] else None
 
     if where == "while it pauses":
-        # Only this module's sleep: other threads sleep before the handlers are installed.
+        # Only the sleep of this module: other threads sleep before the handlers are installed.
         monkeypatch.setattr(replay_module, "time", SimpleNamespace(monotonic=time.monotonic, sleep=signalled))
     else:
         monkeypatch.setattr(replay_module, "message_of", signalled)
@@ -184,14 +182,14 @@ def test_stopped(
     assert f"{COUNT - 10} messages put" in replay("--to-queue", queue).output
 
 
-def test_the_time_is_that_of_the_first_start(replay: Replay, queue_manager: Any, archive: Path) -> None:
+def test_the_time_of_the_first_start_applies(replay: Replay, queue_manager: Any, archive: Path) -> None:
     queue = queue_manager.queue()
     result = replay("--to-queue", queue)
     assert f"{COUNT} messages put" in result.output
-    (told,) = re.findall(r"the run was started at (\S+); use that time", result.output)
-    begun = datetime.fromisoformat(told)
+    (begin,) = re.findall(r"the run was started at (\S+); use that time", result.output)
+    begun = datetime.fromisoformat(begin)
     story = Story()
-    for number in range(100):  # sequence numbers that are behind those of the archive
+    for number in range(100):  # sequence numbers after those of the archive
         story.put(number, "plant/0", b"")
     story.put(200, "plant/0", b"in no finished file then")
     story.put((begun - NOON).total_seconds() + 1, "plant/0", b"later")
@@ -200,7 +198,7 @@ def test_the_time_is_that_of_the_first_start(replay: Replay, queue_manager: Any,
     assert "1 message put" in replay("--to-queue", queue).output
     assert f"is complete: {COUNT + 1} messages were put" in replay("--to-queue", queue).output
     assert [body for _, _, body in taken(queue_manager, queue)][COUNT:] == [b"in no finished file then"]
-    assert "1 message put" in replay("--to-queue", queue, "--from", told, "--to", "2099-01-01").output
+    assert "1 message put" in replay("--to-queue", queue, "--from", begin, "--to", "2099-01-01").output
     assert [body for _, _, body in taken(queue_manager, queue)] == [b"later"]
 
 
@@ -214,19 +212,19 @@ def test_the_time_is_that_of_the_first_start(replay: Replay, queue_manager: Any,
         (["--to-queue", "NOPE"], 3, ["MQRC_UNKNOWN_OBJECT_NAME"]),
     ],
 )
-def test_nothing_is_put(
+def test_an_archive_without_matching_messages(
     replay: Replay, queue_manager: Any, arguments: list[str], status: int, texts: list[str]
 ) -> None:
     result = replay("--run", "nothing", *arguments)
     assert result.exit_code == status
     for text in texts:
         assert text in result.output
-    assert f"/{COUNT}" not in result.output  # no bar was drawn
+    assert f"/{COUNT}" not in result.output  # no progress bar was printed
     assert "messages put" not in result.output
 
 
 @pytest.mark.parametrize("known", [True, False])
-def test_what_came_from_a_queue_needs_one(
+def test_messages_from_a_queue_need_a_destination(
     invoke: Callable[..., Result], queue_manager: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, known: bool
 ) -> None:
     source = "SOURCE" if known else queue_manager.queue()
@@ -236,15 +234,15 @@ def test_what_came_from_a_queue_needs_one(
     file.write_text(
         queue_manager_section + ("mappings: {m: {from: {queue: SOURCE}, to: {mqtt: t}}}\n" if known else "")
     )
-    asked = ("replay", "--archive", archive, "--config", file, "--mapping", "m", "--run", source)
-    result = invoke(*asked)
+    words = ("replay", "--archive", archive, "--config", file, "--mapping", "m", "--run", source)
+    result = invoke(*words)
     assert result.exit_code == 2
     assert f"the source of mapping m is queue {source}\n" in result.output
     assert f"hint: specify the destination with --to-queue {source}" in result.output
-    assert "1 message put" in invoke(*asked, "--to-topic", "elsewhere").output
+    assert "1 message put" in invoke(*words, "--to-topic", "elsewhere").output
 
 
-def test_a_time(replay: Replay, queue_manager: Any) -> None:
+def test_a_period(replay: Replay, queue_manager: Any) -> None:
     queue = queue_manager.queue()
     result = replay("--to-queue", queue, "--from", "2026-03-02T12:00:05", "--to", "2026-03-02T13:00:12+01:00")
     assert result.exit_code == 0, result.output
@@ -253,7 +251,7 @@ def test_a_time(replay: Replay, queue_manager: Any) -> None:
 
 def test_a_rate(replay: Replay, queue_manager: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     slept: list[float] = []
-    # A clock that goes on with these pauses only: the machine takes no time.
+    # A clock that advances only with these pauses: the machine needs no time.
     clock = SimpleNamespace(monotonic=lambda: sum(slept), sleep=slept.append)
     monkeypatch.setattr(replay_module, "time", clock)
     queue = queue_manager.queue()
@@ -265,29 +263,31 @@ def test_a_rate(replay: Replay, queue_manager: Any, monkeypatch: pytest.MonkeyPa
     ("retain", "payload", "expected"),
     [(False, b"x", (False, False)), (True, b"x", (True, False)), (True, b"", (False, True))],
 )
-def test_retained_publications_are_retained_when_asked(
+def test_retained_publications_are_retained_on_request(
     retain: bool, payload: bytes, expected: tuple[bool, bool]
 ) -> None:
     values = {"topic": "t", "qos": 0, "retain": True, "payload": payload, "received": NOON}
     values |= {"publisher": "p", "publisher_message_id": 0, "properties": None}
-    made = replay_module.message_of(values, "run", ReplayDestination(retain=retain))
-    assert (made.retain, made.clear) == expected
-    assert made.destination == Destination("t", is_topic=True)
-    assert isinstance(made.message, Message)
+    replayed = replay_module.message_of(values, "run", ReplayDestination(retain=retain))
+    assert (replayed.retain, replayed.clear) == expected
+    assert replayed.destination == Destination("t", is_topic=True)
+    assert isinstance(replayed.message, Message)
 
 
-def test_what_is_replayed_has_the_properties_that_it_was_published_with() -> None:
-    said = PublishProperties(
+def test_replayed_messages_have_their_original_properties() -> None:
+    publish_properties = PublishProperties(
         payload_format_indicator=1, content_type="t", correlation_data=b"c", user_property=(("a", "1"), ("a", "2"))
     )
     values = {"topic": "t", "qos": 1, "retain": False, "payload": b"x", "received": NOON, "publisher": "p"}
-    values |= {"publisher_message_id": 3, "properties": json_of(said)}
+    values |= {"publisher_message_id": 3, "properties": json_of(publish_properties)}
     for run in ("one", "two"):
-        made = replay_module.message_of(values, run, ReplayDestination(queue="Q")).message
-        found = from_mq(made, with_properties=True).properties
+        replayed = replay_module.message_of(values, run, ReplayDestination(queue="Q")).message
+        properties_of_replayed = from_mq(replayed, with_properties=True).properties
         marks = (("replayed", run), ("published", NOON.isoformat()))
-        assert found == msgspec.structs.replace(said, user_property=(*said.user_property, *marks))
-        values["properties"] = json_of(found)
+        assert properties_of_replayed == msgspec.structs.replace(
+            publish_properties, user_property=(*publish_properties.user_property, *marks)
+        )
+        values["properties"] = json_of(properties_of_replayed)
 
 
 @pytest.mark.parametrize(
@@ -307,7 +307,7 @@ def test_wrong_usage(replay: Replay, arguments: list[str], text: str) -> None:
 
 def test_an_archive_without_payloads(invoke: Callable[..., Result], queue_manager: Any, tmp_path: Path) -> None:
     story = Story().put(1, "t", b"a")
-    story.rows = [(*one[:11], None, *one[12:]) for one in story.rows]
+    story.rows = [(*row[:11], None, *row[12:]) for row in story.rows]
     directory = story.write(tmp_path / "without")
     queue = queue_manager.queue()
     result = invoke("replay", "--archive", directory, "--to-queue", queue, "--data-dir", queue_manager.directory)

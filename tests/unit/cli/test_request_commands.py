@@ -1,4 +1,4 @@
-"""Commands that follow from administration requests."""
+"""Commands that are generated from administration requests."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class ListBells(Request[list[Bell]], tag="bell list"):
 
 
 def run(command: Any, *words: str) -> Any:
-    """Run a command alone."""
+    """Run a single command."""
     program = typer.Typer()
     program.command()(command)
     return CliRunner().invoke(program, words)
@@ -66,7 +66,7 @@ def test_required_fields_are_arguments(sent: list[Any]) -> None:
 
 
 def test_the_help_is_the_docstring() -> None:
-    shown = run(action(RingBell), "--help").output
+    help_text = run(action(RingBell), "--help").output
     for text in (
         "Ring a bell.",
         "It rings until somebody answers.",
@@ -75,11 +75,11 @@ def test_the_help_is_the_docstring() -> None:
         "TONE",
         "Tone: high or low.",
     ):
-        assert text in shown
-    assert "times" not in shown
+        assert text in help_text
+    assert "times" not in help_text
 
 
-def test_a_question_has_to_be_confirmed(sent: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_command_with_a_question_must_be_confirmed(sent: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
     questions: list[str] = []
     monkeypatch.setattr(output, "confirm", questions.append)
     command: Any = action(RingBell, "Ring {name} with a {tone} tone?")
@@ -89,7 +89,7 @@ def test_a_question_has_to_be_confirmed(sent: list[Any], monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("bells", [[], [Bell("front", 3), Bell("back", 0)]])
-def test_a_list_is_a_table(monkeypatch: pytest.MonkeyPatch, bells: list[Bell]) -> None:
+def test_a_list_is_printed_as_a_table(monkeypatch: pytest.MonkeyPatch, bells: list[Bell]) -> None:
     settings.reset()
     monkeypatch.setattr(request_commands, "shown", lambda request: bells)
     command: Any = listing(

@@ -1,4 +1,4 @@
-"""Spools of pipelines, which are not in a backup: it is not restored without them unless the loss is accepted."""
+"""Spools of pipelines, which a backup does not contain: a restore needs them, or acceptance of the loss."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def mqbridge(*words: object) -> Result:
 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
-    """A data directory with a pipeline that has taken messages off queue Q, and one that has taken none off NEW."""
+    """A data directory with a pipeline that has got messages from queue Q, and one that has got none from NEW."""
     directory = tmp_path / "data"
     manager = started(directory)
     connection = EmbeddedConnection(manager)
@@ -55,13 +55,13 @@ def test_a_restore_needs_the_spools_that_the_backup_records(backup: Path, tmp_pa
     assert mqbridge("data", "restore", backup, "--data-dir", new, "--accept-loss").exit_code == 0
 
 
-def test_a_restore_finds_spools_that_were_copied(data: Path, backup: Path, tmp_path: Path) -> None:
+def test_a_restore_finds_copied_spools(data: Path, backup: Path, tmp_path: Path) -> None:
     shutil.copytree(data / "pipelines", tmp_path / "new" / "pipelines")
     result = mqbridge("data", "restore", backup, "--data-dir", tmp_path / "new")
     assert result.exit_code == 0, result.output
 
 
-def test_a_restore_finds_spools_that_the_configuration_names(data: Path, backup: Path, tmp_path: Path) -> None:
+def test_a_restore_finds_spools_named_in_the_configuration(data: Path, backup: Path, tmp_path: Path) -> None:
     (data / "pipelines" / "p").rename(tmp_path / "elsewhere")
     config = tmp_path / "config.yaml"
     config.write_text(

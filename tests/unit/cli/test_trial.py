@@ -1,4 +1,4 @@
-"""`mqbridge try`: the message that a mapping would put, and the publication that it would make."""
+"""`mqbridge try`: the message that a mapping would put, or its publication."""
 
 from __future__ import annotations
 
@@ -51,8 +51,8 @@ def attempt(invoke: Any, tmp_path: Path) -> Any:
     file = tmp_path / "bridge.yaml"
     file.write_text(CONFIGURATION)
 
-    def call(*arguments: object, **given: Any) -> Any:
-        return invoke("try", *arguments, "--config", file, **given)
+    def call(*arguments: object, **options: Any) -> Any:
+        return invoke("try", *arguments, "--config", file, **options)
 
     return call
 
@@ -71,15 +71,15 @@ def test_message(attempt: Any) -> None:
     assert lines[-2:] == ["body (4 bytes)", "21.5"]
 
 
-def test_a_user_name_that_is_too_long_for_mq_is_rejected_and_not_cut(attempt: Any) -> None:
+def test_a_user_name_too_long_for_mq_is_rejected(attempt: Any) -> None:
     result = attempt("plant", *PUBLISHED, "--user", "temperature-1")
     assert result.exit_code == 2 and "--user: the user name is longer than 12 bytes" in result.stderr
 
 
 def test_a_request_and_its_answer(attempt: Any, tmp_path: Path) -> None:
-    asked = attempt("ask", "--topic", "ask", "--payload", "?", "--response-topic", "to/me", "--correlation-data", "7")
+    trial = attempt("ask", "--topic", "ask", "--payload", "?", "--response-topic", "to/me", "--correlation-data", "7")
     assert (
-        asked.stdout.splitlines()[1] == "its Response Topic and Correlation Data are kept on queue KEPT for the reply"
+        trial.stdout.splitlines()[1] == "its Response Topic and Correlation Data are kept on queue KEPT for the reply"
     )
     header = encode_chain(
         (RFH2(folders=(Folder.build("mqtt", {"responseTopic": "to/me", "correlationData": "37"}),)),), b""
@@ -103,12 +103,12 @@ def test_message_as_json(attempt: Any) -> None:
 
 
 def test_retained_publication_of_a_topic(attempt: Any) -> None:
-    told = attempt("copy", "--topic", "copy/a", "--payload", "1", "--retain")
-    assert told.stdout.splitlines()[:2] == [
+    trial = attempt("copy", "--topic", "copy/a", "--payload", "1", "--retain")
+    assert trial.stdout.splitlines()[:2] == [
         "published to topic copy/a",
         "it becomes the retained publication of that topic (MQPMO_RETAIN)",
     ]
-    assert told.stderr == "mapping copy is not enabled\n"
+    assert trial.stderr == "mapping copy is not enabled\n"
     cleared = attempt("copy", "--topic", "copy/a", "--payload", "", "--retain")
     assert cleared.stdout.splitlines()[1] == "it clears the retained publication of that topic"
 
@@ -120,29 +120,29 @@ def test_message_properties_without_an_rfh2(attempt: Any) -> None:
     assert "MQRFH2" not in lines
 
 
-@pytest.mark.parametrize(("said", "told"), [((), "hive"), (("--client-id", "dev-1"), "dev-1")])
-def test_what_comes_by_a_link_has_its_name_for_client_identifier(
-    said: tuple[str, ...], told: str, attempt: Any
+@pytest.mark.parametrize(("options", "client_id"), [((), "hive"), (("--client-id", "dev-1"), "dev-1")])
+def test_publications_of_a_link_have_its_name_as_client_identifier(
+    options: tuple[str, ...], client_id: str, attempt: Any
 ) -> None:
-    view = json.loads(attempt("far", "--topic", "far/a", "--json", *said).stdout)
-    assert view["rfh2"][0]["folders"]["mqtt"]["clientId"] == told
+    view = json.loads(attempt("far", "--topic", "far/a", "--json", *options).stdout)
+    assert view["rfh2"][0]["folders"]["mqtt"]["clientId"] == client_id
 
 
 @pytest.mark.parametrize(
-    ("mapping", "said", "qos", "persistence"),
+    ("mapping", "published_qos", "qos", "persistence"),
     [("far", 2, 1, 1), ("far", 0, 0, 0), ("exact", 2, 2, 1), ("fast", 2, 0, 0)],
 )
-def test_a_link_brings_what_its_subscription_has(
-    mapping: str, said: int, qos: int, persistence: int, attempt: Any
+def test_publications_of_a_link_have_the_options_of_its_subscription(
+    mapping: str, published_qos: int, qos: int, persistence: int, attempt: Any
 ) -> None:
-    view = json.loads(attempt(mapping, "--topic", f"{mapping}/a", "--qos", said, "--json").stdout)
+    view = json.loads(attempt(mapping, "--topic", f"{mapping}/a", "--qos", published_qos, "--json").stdout)
     assert (view["rfh2"][0]["folders"]["mqtt"]["qos"], view["md"]["Persistence"]) == (qos, persistence)
 
 
-def test_a_link_gets_what_the_guarantee_needs(attempt: Any) -> None:
-    made = attempt("commands", "--payload", "on", "--property", "device=d-1", "--json")
-    assert made.exit_code == 0, made.stderr
-    view = json.loads(made.stdout)
+def test_publications_to_a_link_have_the_qos_of_the_guarantee(attempt: Any) -> None:
+    trial = attempt("commands", "--payload", "on", "--property", "device=d-1", "--json")
+    assert trial.exit_code == 0, trial.stderr
+    view = json.loads(trial.stdout)
     assert (view["topic"], view["qos"], view["properties"]["device"]) == ("commands/d-1", 1, "d-1")
 
 
@@ -156,7 +156,7 @@ mappings:
 
 
 @pytest.mark.parametrize(
-    ("mapping", "arguments", "told"),
+    ("mapping", "arguments", "message"),
     [
         ("hot", ("--topic", "plant/a", "--payload", '{"temp": 20}'), "mapping rest does (otherwise)"),
         ("hot", ("--topic", "plant/a", "--payload", '{"temp": 5}'), "and this mapping discards it"),
@@ -164,13 +164,13 @@ mappings:
         ("commands", ("--payload", "1"), "the message goes to the dead-letter queue (filter.others)"),
     ],
 )
-def test_a_message_that_is_not_taken_is_explained(
-    mapping: str, arguments: tuple[str, ...], told: str, invoke: Any, tmp_path: Path
+def test_a_message_that_is_not_accepted_is_explained(
+    mapping: str, arguments: tuple[str, ...], message: str, invoke: Any, tmp_path: Path
 ) -> None:
     file = tmp_path / "routes.yaml"
     file.write_text(ROUTES)
     result = invoke("try", mapping, *arguments, "--config", file)
-    assert result.exit_code == NOT_FOUND and told in result.stderr, result.stderr
+    assert result.exit_code == NOT_FOUND and message in result.stderr, result.stderr
     taken = invoke("try", "rest", "--topic", "plant/a", "--payload", '{"temp": 20}', "--config", file)
     assert taken.exit_code == 0 and taken.stdout.startswith("put to queue REST")
 
@@ -182,7 +182,7 @@ def test_payload_from_a_file(attempt: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "status", "told"),
+    ("arguments", "status", "message"),
     [
         (
             ("plant", "--topic", "plant/l1", "--qos", 1),
@@ -218,8 +218,14 @@ def test_payload_from_a_file(attempt: Any, tmp_path: Path) -> None:
             "no mapping nothing in the configuration (plant, copy, bare, commands, far, exact, fast, ask, answer,"
             " fields, device, prices)",
         ),
-        (("plant",), 2, "mapping plant is a mapping to MQ: it requires --topic instead of --message\n"),
-        (("plant", "--topic", "a", "--message", "f"), 2, "mapping plant is a mapping to MQ: it requires --topic"),
+        (("plant",), 2, "mapping plant is a mapping to MQ: it requires --topic TOPIC, or --message FILE with a"),
+        (
+            ("plant", "--message", "f", "--qos", 1),
+            2,
+            "mapping plant is a mapping to MQ: other options than --topic are",
+        ),
+        (("plant", "--topic", "a", "--ccsid", 37), 2, "mapping plant is a mapping to MQ: --format, --ccsid and"),
+        (("plant", "--topic", "a", "--message", "missing"), 1, "missing: No such file or directory\n"),
         (("commands", "--message", "f", "--property", "a=b"), 2, "--property cannot be combined with --message"),
         (("commands", "--payload", "1", "--qos", 1), 2, "mapping commands is a mapping to MQTT: --qos, --retain,"),
         (("commands",), 2, "mapping commands is a mapping to MQTT: it requires --message FILE or --payload TEXT\n"),
@@ -228,10 +234,10 @@ def test_payload_from_a_file(attempt: Any, tmp_path: Path) -> None:
         (("commands", "--message", "missing"), 1, "missing: No such file or directory\n"),
     ],
 )
-def test_no_message(arguments: tuple[object, ...], status: int, told: str, attempt: Any) -> None:
+def test_no_payload(arguments: tuple[object, ...], status: int, message: str, attempt: Any) -> None:
     result = attempt(*arguments)
     assert (result.exit_code, result.stdout) == (status, "")
-    assert result.stderr.startswith("mqbridge: error: " + told)
+    assert result.stderr.startswith("mqbridge: error: " + message)
 
 
 def test_no_configuration(invoke: Any) -> None:
@@ -241,7 +247,7 @@ def test_no_configuration(invoke: Any) -> None:
 
 
 def message_file(directory: Path, *headers: Any, body: bytes = b"start", md: MQMD | None = None) -> Path:
-    """A message as `mqbridge mq get --json` prints it."""
+    """Return a message as `mqbridge mq get --json` prints it."""
     format_, encoding, ccsid, data = encode_chain(headers, body)
     described = (
         MQMD(Format=format_, Encoding=encoding, CodedCharSetId=ccsid, Persistence=1) if headers else md or MQMD()
@@ -310,7 +316,7 @@ def test_a_message_in_each_format_of_mq_get(
         assert "rejects the message" in result.stderr
 
 
-def test_a_message_as_its_bytes(attempt: Any, tmp_path: Path) -> None:
+def test_a_message_as_bytes(attempt: Any, tmp_path: Path) -> None:
     file = tmp_path / "message"
     file.write_bytes(encode_chain([DEVICE], b"start").data)
     view = json.loads(attempt("commands", "--message", file, "--format", "MQHRF2", "--json").stdout)
@@ -333,7 +339,7 @@ def test_bytes_that_are_json_are_a_body(attempt: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changed", "told"),
+    ("changed", "message"),
     [
         ({"md": {"Foo": 1}}, "unknown field `Foo` - at `$.md`"),
         ({"md": {"Priority": "4"}}, "Expected `int`, got `str` - at `$.md.Priority`"),
@@ -348,12 +354,12 @@ def test_bytes_that_are_json_are_a_body(attempt: Any, tmp_path: Path) -> None:
         ({"xqh": {"RemoteQName": "T"}}, "JSON does not show an MQXQH in full"),
     ],
 )
-def test_a_file_that_is_no_message(changed: dict[str, Any], told: str, attempt: Any, tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_message(changed: dict[str, Any], message: str, attempt: Any, tmp_path: Path) -> None:
     file = message_file(tmp_path)
     file.write_text(json.dumps(json.loads(file.read_text()) | changed))
     result = attempt("prices", "--message", file, "--topic", "prices/IBM")
     assert (result.exit_code, result.stdout) == (2, "")
-    assert result.stderr.startswith(f"mqbridge: error: {file} is not a message: ") and told in result.stderr
+    assert result.stderr.startswith(f"mqbridge: error: {file} is not a message: ") and message in result.stderr
 
 
 def test_schema(invoke: Any) -> None:
@@ -369,7 +375,7 @@ def test_schema(invoke: Any) -> None:
     }
 
 
-def test_check_tells_loops(invoke: Any, tmp_path: Path) -> None:
+def test_check_reports_loops(invoke: Any, tmp_path: Path) -> None:
     file = tmp_path / "bridge.yaml"
     file.write_text(
         "mappings: {a: {from: {mqtt: 'a/#'}, to: {topic: b/x}}, b: {from: {mqtt: 'b/#'}, to: {topic: a/x}}}"
@@ -380,7 +386,7 @@ def test_check_tells_loops(invoke: Any, tmp_path: Path) -> None:
     assert "a → b → a" in loop
 
 
-def test_check_tells_mistakes_in_templates(invoke: Any, tmp_path: Path) -> None:
+def test_check_reports_mistakes_in_templates(invoke: Any, tmp_path: Path) -> None:
     file = tmp_path / "bridge.yaml"
     file.write_text("mappings: {a: {from: {mqtt: 'a/#'}, to: {queue: '{'}}}")
     result = invoke("check", file)
@@ -411,6 +417,45 @@ def test_the_value_after_each_step(attempt: Any, arguments: tuple[str, ...], ste
     lines = attempt(*arguments, "--steps").stderr.splitlines()
     assert lines[: len(steps)] == steps
     assert all(line.startswith(("mqbridge: error: ", "it would be")) for line in lines[len(steps) :])
+
+
+RECORD = """\
+       01  READING.
+           05  DEVICE  PIC X(4).
+           05  CELSIUS PIC S9(3)V9 COMP-3.
+"""
+
+
+def test_the_document_of_a_record_is_a_step(invoke: Any, tmp_path: Path) -> None:
+    (tmp_path / "reading.cpy").write_text(RECORD)
+    file = tmp_path / "bridge.yaml"
+    record = "type: record, copybook: reading.cpy, ccsid: 273"
+    file.write_text(f"""\
+mappings:
+  there:
+    from: {{mqtt: t}}
+    to: {{queue: Q}}
+    payload: {{{record}, drop: [$.x]}}
+    attributes: {{rfh2: false, reply_to_queue: 'R.{{$.device}}', msg_id: '{{$.device}}'}}
+  back: {{from: {{queue: Q}}, to: {{mqtt: 'b/{{$.device}}'}}, payload: {{{record}, transform: {{f: "{{$.celsius}}"}}}}}}
+""")
+
+    def steps(*arguments: str) -> list[str]:
+        return str(invoke("try", *arguments, "--steps", "--config", file).stderr).splitlines()
+
+    document = '{"device":"D7","celsius":-3.5}'
+    assert steps("there", "--topic", "t", "--payload", document.replace("}", ',"x":1}')) == [
+        "to.queue: Q",
+        f"document for the record: {document}",
+        "payload: 00000000  c4 f7 40 40 00 03 5d                             |..@@..]|",
+        "attributes.msg_id: " + b"D7".hex().ljust(48, "0"),
+        "attributes.reply_to_queue: R.D7",
+    ]
+    assert steps("back", "--payload", document) == [
+        f"document of the record: {document}",
+        "to.mqtt: b/D7",
+        'payload: {"f":-3.5}',
+    ]
 
 
 # Samples ---------------------------------------------------------------------------------------------------------------
@@ -444,10 +489,10 @@ def test_each_line_of_a_file(attempt: Any, tmp_path: Path) -> None:
     ]
     for line, beginning in zip(lines[2:], beginnings, strict=True):
         assert line.startswith(beginning)
-    found = json.loads(attempt(*arguments, "--json").stdout)
-    assert (found["samples"], found["mapped"], found["notTaken"], found["rejected"]) == (8, 3, 2, 3)
-    assert found["destinations"] == {"queue PLANT.A": 2, "queue PLANT.B": 1}
-    assert found["failures"][2]["number"] == 6
+    summary = json.loads(attempt(*arguments, "--json").stdout)
+    assert (summary["samples"], summary["mapped"], summary["notTaken"], summary["rejected"]) == (8, 3, 2, 3)
+    assert summary["destinations"] == {"queue PLANT.A": 2, "queue PLANT.B": 1}
+    assert summary["failures"][2]["number"] == 6
 
 
 def test_samples_without_a_failure(attempt: Any, tmp_path: Path) -> None:
@@ -469,10 +514,35 @@ def test_samples_of_messages(attempt: Any, tmp_path: Path) -> None:
     assert "1 to topic d/2" in result.stdout
 
 
+def published(topic: str, body: str) -> str:
+    """Return a publication as `mqbridge mq get --json` prints it."""
+    header = {"folders": {"mqps": {"Top": topic}, "mqtt": {"clientId": "d7", "qos": "1"}}}
+    return json.dumps({"md": {"Format": "MQHRF2"}, "rfh2": [header], "body": body}) + "\n"
+
+
+def test_publications_in_files(attempt: Any, tmp_path: Path) -> None:
+    file = tmp_path / "message.json"
+    file.write_text(published("readings", '{"id": "a", "t": 1}'))
+    result = attempt("fields", "--message", file)
+    assert result.stdout.startswith("put to queue PLANT.A\n") and "folders.mqtt.clientId d7" in result.stdout
+    other = attempt("fields", "--message", file, "--topic", "other")
+    assert (other.exit_code, other.stderr) == (
+        NOT_FOUND,
+        "mqbridge: error: mapping fields does not take the message: topic other does not match readings\n",
+    )
+    file.write_text("".join(published("readings", line) for line in ('{"id": "a", "t": 1}', '{"id": "b", "t": "x"}')))
+    result = attempt("fields", "--samples", file)
+    assert result.exit_code == 1
+    assert result.stdout.startswith("2 samples: 1 mapped, 0 not taken, 1 rejected\n")
+    file.write_bytes(b"21.5")
+    result = attempt("fields", "--message", file)
+    assert result.exit_code == NOT_FOUND and "is not a publication, because it contains no topic" in result.stderr
+
+
 @pytest.mark.parametrize(
     ("arguments", "why"),
     [
-        (("fields", "--topic", "t", "--samples", "x"), "--samples requires --each-line"),
+        (("fields", "--topic", "t", "--samples", "x"), "--topic with --samples requires --each-line"),
         (("fields", "--topic", "t", "--each-line"), "--each-line requires --samples"),
         (("fields", "--topic", "t", "--samples", "x", "--payload", "y"), "cannot be combined"),
         (("device", "--message", "m", "--samples", "x"), "cannot be combined"),
@@ -484,7 +554,7 @@ def test_wrong_usage_of_samples(attempt: Any, arguments: tuple[str, ...], why: s
     assert why in result.stderr
 
 
-def test_a_file_without_samples_is_not_a_success(attempt: Any, tmp_path: Path) -> None:
+def test_a_file_without_samples_is_an_error(attempt: Any, tmp_path: Path) -> None:
     file = tmp_path / "samples"
     file.write_bytes(b"")
     result = attempt("device", "--samples", file, "--each-line")

@@ -1,4 +1,4 @@
-"""Loading a file that is right, files that cannot be read, and the configuration in plain words."""
+"""Loading of valid files, unreadable files, and the configuration in plain words."""
 
 import os
 from pathlib import Path
@@ -36,7 +36,7 @@ def load_text(directory: Path, text: str) -> Configuration:
         "mode: bindings, channel: ~, connections: ~",
     ],
 )
-def test_ibm_mq_needs_no_more(text: str, tmp_path: Path) -> None:
+def test_the_minimum_for_ibm_mq(text: str, tmp_path: Path) -> None:
     loaded = load_text(tmp_path, f"queue_manager: {{type: ibm, name: A, {text}}}").queue_manager
     assert isinstance(loaded, IbmQueueManagerConfig)
     assert loaded.batch == BatchConfig()
@@ -57,7 +57,7 @@ def test_ibm_mq_needs_no_more(text: str, tmp_path: Path) -> None:
         "channels: [{mcauser: ~, protocols: }]",
     ],
 )
-def test_what_is_left_out_has_its_default(text: str, tmp_path: Path) -> None:
+def test_missing_keys_have_their_defaults(text: str, tmp_path: Path) -> None:
     assert load_text(tmp_path, text) == default_configuration()
 
 
@@ -65,7 +65,7 @@ def test_no_channels_at_all(tmp_path: Path) -> None:
     assert load_text(tmp_path, "channels: []").channels == []
 
 
-def test_relative_paths_count_from_the_directory_of_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_paths_are_relative_to_the_directory_of_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "etc").mkdir()
     monkeypatch.chdir(tmp_path)
     file = Path("etc/bridge.yaml")
@@ -75,7 +75,7 @@ def test_relative_paths_count_from_the_directory_of_the_file(tmp_path: Path, mon
     assert queue_manager.scripts == [tmp_path / "etc" / ".." / "a.mqsc"]
 
 
-def test_whether_the_data_directory_was_written_can_be_told(tmp_path: Path) -> None:
+def test_a_specified_data_directory_differs_from_the_default(tmp_path: Path) -> None:
     assert (
         "data_directory" in load_text(tmp_path, "queue_manager: {data_directory: data}").queue_manager.model_fields_set
     )
@@ -84,7 +84,7 @@ def test_whether_the_data_directory_was_written_can_be_told(tmp_path: Path) -> N
     assert unwritten.data_directory == Path("data")
 
 
-def test_what_an_alias_stands_for_is_merged(tmp_path: Path) -> None:
+def test_aliases_are_merged(tmp_path: Path) -> None:
     text = """\
 channels:
   - &first {name: A, port: 1, backlog: 7}
@@ -99,13 +99,13 @@ channels:
     ]
 
 
-def test_of_several_merged_mappings_the_first_wins(tmp_path: Path) -> None:
+def test_the_first_of_several_merged_mappings_takes_precedence(tmp_path: Path) -> None:
     text = "channels: [&a {name: A, backlog: 1}, &b {name: B, port: 2, backlog: 2}, {<<: [*a, *b], name: C, port: 3}]"
     assert load_text(tmp_path, text).channels[2].backlog == 1
 
 
 @pytest.mark.parametrize(
-    ("name", "told"),
+    ("name", "message"),
     [
         ("absent.yaml", "absent.yaml: expected a configuration file, found no file of this name"),
         (".", ".: expected a configuration file, found a directory"),
@@ -117,13 +117,13 @@ def test_of_several_merged_mappings_the_first_wins(tmp_path: Path) -> None:
         ("escape.yaml", "escape.yaml: expected YAML, found an escape or a number in it that stands for nothing"),
     ],
 )
-def test_a_file_that_cannot_be_read(name: str, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreadable_file(name: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("loop.yaml").symlink_to("loop.yaml")
     Path("escape.yaml").write_text(r'log: "\U00110000"')
     if name == "secret.yaml":
         Path(name).touch(mode=0)
-        if os.access(name, os.R_OK):  # root may read everything, so for root the refusal is made up
+        if os.access(name, os.R_OK):  # root can read everything, so the error is simulated for root
 
             def denied(*args: object, **options: object) -> None:
                 raise PermissionError(13, "Permission denied")
@@ -132,14 +132,14 @@ def test_a_file_that_cannot_be_read(name: str, told: str, tmp_path: Path, monkey
     with pytest.raises(ConfigurationError) as raised:
         load(Path(name))
     [problem] = raised.value.problems
-    assert str(problem).startswith(told)
+    assert str(problem).startswith(message)
     assert (problem.line, problem.column, problem.key) == (None, None, "")
 
 
 TLS_LISTENER = {"certificate_file": "c", "key_file": "k", "ca_file": "ca", "client_certificates": "required"}
 
 
-def test_insecure_connections_are_pointed_out() -> None:
+def test_insecure_connections_are_noted() -> None:
     remote = ChannelConfig(name="A", address="::", allow_anonymous_remote=True, mcauser="u")
     configuration = Configuration(
         queue_manager=EmbeddedQueueManagerConfig(
@@ -180,13 +180,13 @@ NO_TLS = ["queue_manager: no TLS: others can read the data on the network"]
         ({"name": "QM1", "mode": "bindings"}, []),
     ],
 )
-def test_ibm_mq_without_tls_is_pointed_out(settings: dict[str, Any], notes: list[str]) -> None:
+def test_ibm_mq_without_tls_is_noted(settings: dict[str, Any], notes: list[str]) -> None:
     channel = ChannelConfig(name="A", mcauser="u")
     configuration = Configuration(queue_manager=IbmQueueManagerConfig(**settings), channels=[channel])
     assert list(advice(configuration)) == notes
 
 
-def test_mappings_without_a_control_socket_are_pointed_out(tmp_path: Path) -> None:
+def test_mappings_without_a_control_socket_are_noted(tmp_path: Path) -> None:
     text = "queue_manager: {type: ibm, name: Q, mode: bindings}\nmappings: {m: {from: {mqtt: a}, to: {queue: A}}}\n"
     text += "channels: [{name: A, mcauser: u}]\n"
     file = tmp_path / "bridge.yaml"

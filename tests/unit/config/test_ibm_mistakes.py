@@ -1,4 +1,4 @@
-"""One row for each kind of mistake in a queue_manager section of type ibm: the text, and every line that is told."""
+"""Each kind of mistake in a queue_manager section of type ibm: the text, and all reported lines."""
 
 from pathlib import Path
 
@@ -23,7 +23,7 @@ IBM_KEYS = (
     " probe_interval)"
 )
 
-#: A client's section that lacks nothing; what a row adds to it stands in its line 6.
+#: A valid section for client mode. The addition of a row is in line 6.
 CLIENT = "queue_manager:\n  type: ibm\n  name: QM1\n  channel: MQTT.BRIDGE\n  connections: mq1(1414)\n  "
 BINDINGS = "queue_manager:\n  type: ibm\n  name: QM1\n  mode: bindings\n  "
 CCDT = "queue_manager:\n  type: ibm\n  name: QM1\n  ccdt_url: file:///ccdt.json\n  "
@@ -105,9 +105,9 @@ MISTAKES = {
 }
 
 
-@pytest.mark.parametrize(("text", "told"), MISTAKES.items())
-def test_mistake(text: str, told: str, tmp_path: Path) -> None:
-    assert mistakes_of(tmp_path, text) == told.splitlines()
+@pytest.mark.parametrize(("text", "messages"), MISTAKES.items())
+def test_mistake(text: str, messages: str, tmp_path: Path) -> None:
+    assert mistakes_of(tmp_path, text) == messages.splitlines()
 
 
 def test_a_password_in_the_file_is_not_repeated(tmp_path: Path) -> None:

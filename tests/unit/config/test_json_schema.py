@@ -1,4 +1,4 @@
-"""`mqbridge schema`: what an editor is told. Shipped files are right by it, and typical mistakes are not."""
+"""`mqbridge schema`: the schema accepts shipped files and rejects typical mistakes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from bridge.config.problems import ConfigurationError
 ROOT = Path(__file__).parents[3]
 
 
-# Of the process that runs these tests, not of each one that reads this file.
+# In the process that runs these tests, not in each one that imports this module.
 @functools.cache
 def configuration() -> Draft202012Validator:
     return Draft202012Validator(json_schema())
@@ -81,52 +81,52 @@ MISTAKES = [
 
 
 def values(directory: Path, text: str) -> dict[str, Any]:
-    """The values that the bridge reads of a text."""
+    """Return the values that the bridge reads from a text."""
     file = directory / "bridge.yaml"
     file.write_text(text)
     return SourceFile(file).values
 
 
-def test_they_are_json_schemas() -> None:
+def test_the_schemas_are_valid() -> None:
     for validator in (configuration(), mapping_file()):
         Draft202012Validator.check_schema(validator.schema)
         assert validator.schema["$schema"] == "https://json-schema.org/draft/2020-12/schema"
 
 
 @pytest.mark.parametrize("text", RIGHT)
-def test_what_the_bridge_takes_is_right(text: str, tmp_path: Path) -> None:
-    found = values(tmp_path, text)
+def test_valid_configurations(text: str, tmp_path: Path) -> None:
+    document = values(tmp_path, text)
     (tmp_path / "maps").mkdir()
     load(tmp_path / "bridge.yaml")
-    assert [error.message for error in configuration().iter_errors(found)] == []
+    assert [error.message for error in configuration().iter_errors(document)] == []
 
 
 @pytest.mark.parametrize(("text", "place"), MISTAKES)
 def test_mistake(text: str, place: tuple[str | int, ...], tmp_path: Path) -> None:
-    found = values(tmp_path, text)
+    document = values(tmp_path, text)
     with pytest.raises(ConfigurationError):
         load(tmp_path / "bridge.yaml")
 
     def deepest(error: Any) -> Any:
         return max([tuple(error.absolute_path), *map(deepest, error.context)], key=len)
 
-    assert place in [deepest(error)[: len(place)] for error in configuration().iter_errors(found)]
+    assert place in [deepest(error)[: len(place)] for error in configuration().iter_errors(document)]
 
 
 @pytest.mark.parametrize("file", sorted(ROOT.glob("mappings/**/*.y*ml")), ids=lambda file: file.name)
 def test_shipped_mapping_files(file: Path) -> None:
-    found = SourceFile(file).values
-    schema = configuration() if set(found) - set(mapping_file().schema["properties"]) else mapping_file()
-    assert [error.message for error in schema.iter_errors(found)] == []
+    values_of_file = SourceFile(file).values
+    schema = configuration() if set(values_of_file) - set(mapping_file().schema["properties"]) else mapping_file()
+    assert [error.message for error in schema.iter_errors(values_of_file)] == []
 
 
 def test_shipped_configuration(tmp_path: Path) -> None:
     text = (ROOT / "deploy" / "bridge.yaml").read_text(encoding="utf-8")
-    for one in (text, re.sub(r"^#(?!#)", "", text, flags=re.MULTILINE)):
-        assert [error.message for error in configuration().iter_errors(values(tmp_path, one))] == []
+    for variant in (text, re.sub(r"^#(?!#)", "", text, flags=re.MULTILINE)):
+        assert [error.message for error in configuration().iter_errors(values(tmp_path, variant))] == []
 
 
-def test_an_editor_shows_what_each_key_means() -> None:
+def test_each_key_has_a_description_for_editors() -> None:
     def undescribed(name: str, schema: dict[str, Any]) -> list[str]:
         parts = [schema, *schema.get("anyOf", [])]
         properties = {key: value for part in parts for key, value in part.get("properties", {}).items()}
@@ -135,5 +135,5 @@ def test_an_editor_shows_what_each_key_means() -> None:
     for validator in (configuration(), mapping_file()):
         schema = validator.schema
         assert undescribed("", schema) == []
-        assert [one for name, part in schema["$defs"].items() for one in undescribed(name, part)] == []
-        assert "None" not in json.dumps(schema)  # YAML says null
+        assert [key for name, part in schema["$defs"].items() for key in undescribed(name, part)] == []
+        assert "None" not in json.dumps(schema)  # YAML has null

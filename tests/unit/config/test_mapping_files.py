@@ -1,4 +1,4 @@
-"""Mappings in files of their own: what `mappings:` may name, in which order, and where a mistake is said to be."""
+"""Mappings in separate files: values of `mappings:`, their order, and the positions of mistakes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from bridge.config.document import SourceFile, StandardProfile, load
+from bridge.config.advice import advice
+from bridge.config.document import load
 from bridge.config.models import Configuration
 from bridge.config.problems import Clash, ConfigurationError
 
@@ -15,7 +16,7 @@ B = "{from: {queue: B}, to: {mqtt: b}}"
 
 
 def written(directory: Path, **files: str) -> Path:
-    """Files by name (`maps_a` is maps/a.yaml); the configuration among them."""
+    """Write files by name (`maps_a` is maps/a.yaml). Return the configuration."""
     for name, text in files.items():
         path = directory / f"{name.replace('_', '/')}.yaml"
         path.parent.mkdir(exist_ok=True)
@@ -59,7 +60,7 @@ def test_files_directories_and_mappings_in_one_list(tmp_path: Path) -> None:
     assert names(load(file)) == ["a1", "b2", "b1", "c1", "one", "c", "d"]
 
 
-def test_paths_count_from_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_paths_are_relative_to_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "conf").mkdir()
     written(tmp_path / "conf", bridge=f"mappings: [../maps, {tmp_path}/one.yaml]")
     written(tmp_path, maps_a=f"mappings: {{a: {A}}}", one=f"mappings: {{one: {A}}}")
@@ -82,7 +83,7 @@ def test_links_of_a_mapping_file(tmp_path: Path) -> None:
     assert links["two"].tls.key_file == Path("/k")
 
 
-def test_a_mistake_has_its_file(tmp_path: Path) -> None:
+def test_a_mistake_names_its_file(tmp_path: Path) -> None:
     file = written(
         tmp_path,
         bridge=f"mappings:\n- maps\n- a: {A}\n  c: {A[:-1]}, guarantee: once}}\nlog: 5\n",
@@ -100,7 +101,7 @@ def test_a_mistake_has_its_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("files", "told"),
+    ("files", "messages"),
     [
         (
             {"bridge": f"mappings: [a.yaml, {{m: {A}}}]", "a": f"\nmappings: {{m: {A}}}"},
@@ -150,16 +151,16 @@ def test_a_mistake_has_its_file(tmp_path: Path) -> None:
         ),
         (
             {"bridge": "mappings: [a.yaml]", "a": "standard: {to_mq: {priority: 4}}"},
-            "a.yaml:1:11: standard: expected the standard profile as it is shipped, because it cannot be set (write"
+            "a.yaml:1:11: standard: expected exactly the standard profile, because it cannot be changed (write"
             " attributes: in a mapping instead), found a mapping",
         ),
     ],
 )
-def test_mistake_of_files(files: dict[str, str], told: str, tmp_path: Path) -> None:
-    assert problems(written(tmp_path, **files)) == told.splitlines()
+def test_mistake_of_files(files: dict[str, str], messages: str, tmp_path: Path) -> None:
+    assert problems(written(tmp_path, **files)) == messages.splitlines()
 
 
-def test_what_examines_mappings_is_told_in_its_place(tmp_path: Path) -> None:
+def test_semantic_mistakes_are_reported_at_their_position(tmp_path: Path) -> None:
     seen: list[tuple[list[str], list[str]]] = []
 
     def examine(configuration: Configuration, _: object) -> list[Clash]:
@@ -173,21 +174,21 @@ def test_what_examines_mappings_is_told_in_its_place(tmp_path: Path) -> None:
     )
     with pytest.raises(ConfigurationError) as raised:
         load(file, examine)
-    # Those that are right by themselves are examined, though another is not.
+    # Valid mappings are examined, even if another one is invalid.
     assert seen == [(["a"], ["l"])]
-    assert [(one.file.name, one.line, one.column, one.key) for one in raised.value.problems] == [
+    assert [(problem.file.name, problem.line, problem.column, problem.key) for problem in raised.value.problems] == [
         ("a.yaml", 2, 20, "mappings.a.from.mqtt"),
         ("a.yaml", 3, 47, "mappings.b.batch"),
     ]
 
 
-STANDARD = Path(__file__).parents[3] / "mappings" / "standard.yaml"
+STANDARD = Path(__file__).parent / "data" / "standard-0.2.0.yaml"
 
 
-def test_the_standard_profile_is_what_the_models_have() -> None:
-    assert StandardProfile.model_validate(SourceFile(STANDARD).values["standard"]) == StandardProfile()
-
-
-def test_the_standard_profile_may_lie_among_mapping_files(tmp_path: Path) -> None:
-    file = written(tmp_path, bridge=f"mappings: [{STANDARD}]")
-    assert load(file) == Configuration()
+def test_check_notes_that_a_stated_standard_profile_has_no_effect(tmp_path: Path) -> None:
+    configuration = load(written(tmp_path, bridge=f"mappings: [{STANDARD}]"))
+    assert configuration == Configuration()
+    assert list(configuration.notes) == [
+        f"{STANDARD}:7: standard has no effect: it states the defaults (hint: delete it)"
+    ]
+    assert configuration.notes[0] in list(advice(configuration))

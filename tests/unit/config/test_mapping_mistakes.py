@@ -1,4 +1,4 @@
-"""One row for each kind of mistake in mappings and links: the text, and every line that the operator is told, in full."""
+"""Each kind of mistake in mappings and links: the text, and all reported lines."""
 
 from __future__ import annotations
 
@@ -115,10 +115,10 @@ SHAPES = {
 }
 
 
-#: What stands in `attributes` of a mapping to MQ, and what is told of it.
+#: `attributes` of a mapping to MQ, and the reported line.
 IN_QUOTES = "hint: put templates in quotes:"
 STRAIGHT = "hint: replace the typographic quotes with \" or '"
-#: Templates without quotes, and the quotes of word processors.
+#: Templates without quotes, and with typographic quotes.
 QUOTES = {
     "mappings: {a: {from: {mqtt: t}, to: {queue: {t|upper}}}}": (
         f'1:45: mappings.a.to.queue: expected {TEMPLATE}, found a mapping; {IN_QUOTES} "{{t|upper}}"'
@@ -167,7 +167,7 @@ TO_MQ = {
 }
 
 
-#: The same of a mapping to MQTT.
+#: The same for a mapping to MQTT.
 TO_MQTT = {
     "qos: {persistent: 3}": "23: qos.persistent: expected an integer from 0 to 2, found 3",
     "qos: {1: 2}": "11: qos.1: expected persistent or not-persistent, found '1'",
@@ -219,7 +219,7 @@ REFERENCES = {
     f"links: {{hive: {{host: h}}}}\nmappings: {{a: {{{ONE}}}}}": (
         "2:38: mappings.a.from.link: expected the name of a link (hive or local), found 'l'"
     ),
-    # the link's own mistake alone
+    # only the mistake of the link
     f"links: {{l: 5}}\nmappings: {{a: {{{ONE}}}}}": f"1:12: links.l: expected {KEY_VALUE}, found 5",
     f"links: {{l: {{host: h, client_id: me}}}}\nmappings:\n  a: {{{ONE}}}\n  b: {{{OTHER}}}": (
         f"4:45: mappings.b.to.link: expected {AGAIN}, found 'me' again, with which mapping a connects to the same broker"
@@ -265,7 +265,7 @@ REFERENCES = {
 }
 
 
-def test_a_queue_may_stand_in_a_mapping_that_is_disabled_as_well(tmp_path: Path) -> None:
+def test_a_disabled_mapping_may_use_the_same_queue(tmp_path: Path) -> None:
     file = tmp_path / "bridge.yaml"
     off = "from: {queue: Q}, to: {mqtt: y}, enabled: false"
     file.write_text(f"mappings:\n  a: {{from: {{queue: Q}}, to: {{mqtt: x}}}}\n  b: {{{off}}}\n")

@@ -1,4 +1,4 @@
-"""One row for each kind of mistake in a file: the text, and every line that the operator is told, in full."""
+"""Each kind of mistake in a file: the text, and all reported lines."""
 
 from pathlib import Path
 
@@ -22,6 +22,7 @@ KNOWN = (
     "a known key (queue_manager, channels, channel_authentication, transmission_queue, links, mappings, tables, pipelines,"
     " spark, control_socket, limits, password_cache, archive, log, audit_log, client_history, admin or traces)"
 )
+APPLICATIONS = "admin:\n  port: 1\n  applications:\n    "
 LISTENER = "queue_manager:\n  listener:\n    "
 
 VALUES = {
@@ -55,6 +56,21 @@ VALUES = {
         "3:5: queue_manager.listener.host: expected a known key (allow_anonymous_remote, password_file, authentication,"
         " address, port, tls, max_connections, max_connections_per_address or failed_connects), found 'host'"
     ),
+    APPLICATIONS + "bad name: {mq_user: app}": (
+        "4:5: admin.applications.'bad name': expected the name of an application: 1 to 20 letters, digits, '.', '_' or '-',"
+        " found 'bad name'"
+    ),
+    APPLICATIONS
+    + "app: {}": "4:10: admin.applications.app.mq_user: expected this key, which has no default, found nothing",
+    APPLICATIONS + "app: {mq_user: app, call_timeout: 1 h}": (
+        "4:39: admin.applications.app.call_timeout: expected a duration from 100 ms to 10 min (a number of seconds, or a"
+        " number with ms, s, min, h or d), found '1 h'"
+    ),
+    APPLICATIONS + "a: {mq_user: a, requests: 60}\n    b: {mq_user: b, requests: 41}": (
+        "4:5: admin.applications: expected applications with at most 100 `requests` together, not 101 (`requests` is 20 by"
+        " default), found a mapping"
+    ),
+    'admin: {operators: ["a b"]}': "1:21: admin.operators[0]: expected a user name without blanks, found 'a b'",
     "queue_manager: {type: ibm, name: Q, mode: bindings}\nlimits: {waiting_full: refuse}": (
         "2:24: limits.waiting_full: expected dead-letter, end-session or drop-oldest, because IBM MQ refuses no"
         " publication for this (but for MAXDEPTH), found 'refuse'"
@@ -184,20 +200,20 @@ BOMBS = [
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "messages"),
     [*VALUES.items(), *KEYS, *CLASHES.items(), *SYNTAX, *BOMBS],
     ids=lambda value: value[:100],  # one text has a megabyte
 )
 @pytest.mark.timeout(20)
-def test_mistake(text: str | bytes, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mistake(text: str | bytes, messages: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     file = Path("bridge.yaml")
     file.write_bytes(text if isinstance(text, bytes) else text.encode())
     with pytest.raises(ConfigurationError) as raised:
         load(file)
     # A file as a whole is "bridge.yaml: ...", a place in it "bridge.yaml:1:2: ...".
-    prefix = "bridge.yaml:" if told[0].isdigit() else "bridge.yaml: "
-    assert str(raised.value) == "\n".join(prefix + line for line in told.splitlines())
+    prefix = "bridge.yaml:" if messages[0].isdigit() else "bridge.yaml: "
+    assert str(raised.value) == "\n".join(prefix + line for line in messages.splitlines())
 
 
 def test_all_mistakes_of_a_file_are_told_at_once_in_its_order(tmp_path: Path) -> None:

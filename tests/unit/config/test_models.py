@@ -1,4 +1,4 @@
-"""The models by themselves: their defaults, and what they refuse when a program rather than a file makes them."""
+"""The models without a file: their defaults, and values that they reject."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from bridge.mapping.check import problems
 from tests.helpers.configuration_mistakes import ONE, mistakes_of
 
 
-def test_a_program_names_paths_from_the_working_directory() -> None:
-    made = EmbeddedQueueManagerConfig(data_directory=Path("store"), scripts=[Path("a.mqsc")])
-    assert (made.data_directory, made.scripts) == (Path("store"), [Path("a.mqsc")])
+def test_paths_from_a_program_are_relative_to_the_working_directory() -> None:
+    config = EmbeddedQueueManagerConfig(data_directory=Path("store"), scripts=[Path("a.mqsc")])
+    assert (config.data_directory, config.scripts) == (Path("store"), [Path("a.mqsc")])
 
 
-def test_nothing_can_be_changed() -> None:
+def test_models_are_immutable() -> None:
     configuration = default_configuration()
     with pytest.raises(ValidationError):
         configuration.control_socket = Path("OTHER")
@@ -33,7 +33,7 @@ def test_nothing_can_be_changed() -> None:
         configuration.channels[0].port = 1
 
 
-def test_each_default_is_its_own() -> None:
+def test_defaults_are_not_shared() -> None:
     default_configuration().queue_manager.scripts.append(Path("a"))
     default_configuration().channels[0].protocols.clear()
     assert default_configuration() == Configuration()
@@ -41,16 +41,16 @@ def test_each_default_is_its_own() -> None:
     assert default_configuration().queue_manager.scripts == []
 
 
-def test_two_channels_may_each_take_any_free_port() -> None:
+def test_two_channels_may_use_any_free_port() -> None:
     Configuration(channels=[ChannelConfig(name="A", port=0), ChannelConfig(name="B", port=0)])
 
 
-def test_two_channels_may_share_a_port_of_different_addresses() -> None:
+def test_two_channels_may_use_the_same_port_of_different_addresses() -> None:
     Configuration(channels=[ChannelConfig(name="A"), ChannelConfig(name="B", address="127.0.0.2")])
 
 
 ANONYMOUS = {"allow_anonymous_remote": True}
-#: what a channel specifies -> seconds until the sessions of its clients expire
+#: options of a channel -> seconds until the sessions of its clients expire
 SESSION_EXPIRY: list[tuple[dict[str, object], float | None]] = [
     ({}, None),
     ({"address": "127.0.0.2"}, None),
@@ -75,7 +75,7 @@ def test_sessions_of_channels_that_other_machines_reach_expire_by_default(subtes
             assert effective(config).get("session_expiry") == expiry
 
 
-def test_names_that_are_also_steps_of_pydantic(tmp_path: Path) -> None:
+def test_names_that_pydantic_uses_in_locations(tmp_path: Path) -> None:
     text = """\
 mappings:
   to-mq: {from: {mqtt: t}, to: {queue: Q}, attributes: {properties: {"[key]": 5, to-mqtt: 6}, persistence: {one: 1}}}
@@ -93,7 +93,7 @@ links: {b: {host: h, "[key]": 3}, c: {host: h, type: 5}}
     ]
 
 
-def test_mistakes_of_all_mappings_are_told_at_once(tmp_path: Path) -> None:
+def test_all_mistakes_of_all_mappings_are_reported(tmp_path: Path) -> None:
     text = f"limits: 5\nlinks: {{l: {{host: h, port: 0}}}}\nmappings:\n  a: {{{ONE}, bakouts: 1}}\n"
     text += f"  b: {{{ONE.replace('l}', 'x}')}}}\n"
     assert [line.split(" expected")[0] for line in mistakes_of(tmp_path, text)] == [
@@ -129,7 +129,7 @@ TREES = st.recursive(
 
 @settings(max_examples=150, deadline=None)
 @given(mappings=TREES, links=TREES)
-def test_whatever_is_written_is_told_with_its_place(
+def test_any_value_is_reported_with_its_position(
     tmp_path_factory: pytest.TempPathFactory, mappings: object, links: object
 ) -> None:
     file = tmp_path_factory.mktemp("tree") / "bridge.yaml"

@@ -33,13 +33,13 @@ def test_distinguished_names(subtests: pytest.Subtests) -> None:
     ["", ",", "pump*", "CN:pump*", "CN:pump*,O=Example", "CN=a,", "CN=", "XN=a", "=a", "CN=a*b", "CN=*a*b*", 'CN="a',
      "CN=a\\"],
 )  # fmt: skip
-def test_what_is_none(pattern: str) -> None:
+def test_invalid_distinguished_names(pattern: str) -> None:
     with pytest.raises(ValueError, match=r"\w"):
         name_pattern(pattern)
     assert not matches_name(pattern, PUMP) and not matches_name(pattern, "")
 
 
-def test_an_asterisk_in_a_certificate_is_one() -> None:
+def test_an_asterisk_in_a_certificate_is_not_a_wildcard() -> None:
     assert matches_name("CN=\\*.example.org", "CN=*.example.org")
     assert not matches_name("CN=\\*.example.org", "CN=www.example.org")
 
@@ -73,7 +73,7 @@ def test_addresses(subtests: pytest.Subtests) -> None:
      ":", ":::", "::1::", "1:2:3:4:5:6:7", "1:2:3:4:5:6:7:8:9", "1:2:3:4:5:6:7::8:9", "2001::*", "2001:*::1", "12345::1",
      "g::1", "0:0:0:0:0:ffff:*", "0:0:0:0:0:ffff:a01:203", "::ffff:10.1.2", "::10.1.2.3"],
 )  # fmt: skip
-def test_what_is_no_address(pattern: str) -> None:
+def test_invalid_addresses(pattern: str) -> None:
     with pytest.raises(ValueError, match=r"\w"):
         address_pattern(pattern)
 
@@ -86,7 +86,7 @@ def test_what_is_no_address(pattern: str) -> None:
         ["2001::1", "2001:0:0:0:0:0:0:*", "2001:*:1", "2000-2001:*", "*"],
     ],
 )  # fmt: skip
-def test_which_is_the_more_specific(patterns: list[str]) -> None:
-    keys = [address_pattern(one).specificity for one in patterns]
-    assert all(one >= another for one, another in pairwise(keys))
+def test_the_more_specific_pattern(patterns: list[str]) -> None:
+    keys = [address_pattern(pattern).specificity for pattern in patterns]
+    assert all(key >= another for key, another in pairwise(keys))
     assert sorted(keys, reverse=True) == keys

@@ -1,4 +1,4 @@
-"""deploy/bridge.yaml says every option at its default."""
+"""deploy/bridge.yaml contains each option with its default."""
 
 import re
 from pathlib import Path
@@ -22,27 +22,27 @@ from bridge.config.queue_manager import IbmQueueManagerConfig, ListenerConfig
 from bridge.config.tls import ClientTlsConfig
 
 DEPLOY = Path(__file__).parents[3] / "deploy"
-#: What mappings of both directions have, which the example of the one shows for the other.
+#: Parts of mappings of both directions, which the example of one direction shows for the other.
 COMMON = (FilterConfig, TextPayload, MappingBatchConfig)
 
 
 @pytest.fixture
 def uncommented(tmp_path: Path) -> Path:
-    """The shipped file with each option in force, but not its explanations (`##`)."""
+    """Return the shipped file with all options enabled, except its explanations (`##`)."""
     file = tmp_path / "bridge.yaml"
     file.write_text(re.sub(r"^#(?!#)", "", (DEPLOY / "bridge.yaml").read_text(encoding="utf-8"), flags=re.MULTILINE))
     return file
 
 
-def test_as_shipped_the_file_changes_nothing() -> None:
+def test_the_shipped_file_changes_nothing() -> None:
     configuration = load(DEPLOY / "bridge.yaml")
     assert configuration == default_configuration()
     assert configuration.model_fields_set == set()
 
 
-def test_its_options_stand_at_their_defaults(uncommented: Path) -> None:
+def test_its_options_have_their_defaults(uncommented: Path) -> None:
     configuration = load(uncommented)
-    # A data directory that is written counts from the file, as the file says; the default, from the working directory.
+    # A specified data directory is relative to the file, the default to the working directory.
     assert configuration.queue_manager.data_directory == uncommented.parent / "data"
     default = default_configuration()
     directory = {"data_directory": default.queue_manager.data_directory}
@@ -75,7 +75,7 @@ def test_its_example_of_a_listener_works(tmp_path: Path) -> None:
     assert unwritten(listener) == set()
 
 
-def test_its_example_of_tls_of_spark_has_every_option_at_its_default(tmp_path: Path) -> None:
+def test_its_example_of_tls_for_spark_has_all_options_with_their_defaults(tmp_path: Path) -> None:
     file = tmp_path / "bridge.yaml"
     file.write_text("spark:\n  " + example_of("tls").replace("\n", "\n  "), encoding="utf-8")
     tls = load(file).spark.tls
@@ -84,14 +84,14 @@ def test_its_example_of_tls_of_spark_has_every_option_at_its_default(tmp_path: P
 
 
 def example_of(key: str, number: int = -1) -> str:
-    """The example of an option of a section, as YAML; there may be several."""
+    """Return the example of an option of a section, as YAML. There may be several."""
     text = (DEPLOY / "bridge.yaml").read_text(encoding="utf-8")
     example = re.findall(rf"^##    {key}:\n(?:##      .*\n)+", text, re.M)[number]
     return re.sub("^##    ", "", example, flags=re.M)
 
 
 @pytest.mark.parametrize(("key", "number"), [("tls", 1), ("websocket", 0)])
-def test_its_examples_of_sections_of_a_channel_have_every_option(tmp_path: Path, key: str, number: int) -> None:
+def test_its_examples_of_sections_of_a_channel_have_all_options(tmp_path: Path, key: str, number: int) -> None:
     file = tmp_path / "bridge.yaml"
     file.write_text("channels:\n- " + example_of(key, number).replace("\n", "\n  "), encoding="utf-8")
     section = getattr(load(file).channels[0], key)
@@ -102,13 +102,13 @@ def test_its_examples_of_sections_of_a_channel_have_every_option(tmp_path: Path,
     assert section == type(section)(**required, **({"key_file": section.key_file} if key == "tls" else {}))
 
 
-def test_its_example_of_authentication_has_every_method_and_option(tmp_path: Path) -> None:
+def test_its_example_of_authentication_has_all_methods_and_options(tmp_path: Path) -> None:
     text = (DEPLOY / "bridge.yaml").read_text(encoding="utf-8")
     methods = re.findall(r"^##      - method: .*\n(?:##        .*\n|##      # .*\n(?=##        ))*", text, re.M)
     seen = {}
-    for number, one in enumerate(methods):
+    for number, block in enumerate(methods):
         file = tmp_path / f"{number}.yaml"
-        lines = re.sub("^##      ", "  ", one, flags=re.M)
+        lines = re.sub("^##      ", "  ", block, flags=re.M)
         file.write_text(f"channels:\n- authentication:\n{lines}", encoding="utf-8")
         (method,) = load(file).channels[0].authentication
         seen[method.method] = unwritten(method)
@@ -117,12 +117,12 @@ def test_its_example_of_authentication_has_every_method_and_option(tmp_path: Pat
 
 def test_its_example_of_channel_authentication(tmp_path: Path) -> None:
     (configuration,) = examples("channel_authentication", tmp_path)
-    assert {one.type for one in configuration.channel_authentication} == set(KEYS)
-    written = {name for one in configuration.channel_authentication for name in one.model_fields_set}
+    assert {record.type for record in configuration.channel_authentication} == set(KEYS)
+    written = {name for record in configuration.channel_authentication for name in record.model_fields_set}
     assert written == set(ChannelAuthenticationConfig.model_fields)
 
 
-def test_its_example_of_ibm_mq_has_every_option_at_its_default(tmp_path: Path) -> None:
+def test_its_example_of_ibm_mq_has_all_options_with_their_defaults(tmp_path: Path) -> None:
     text = (DEPLOY / "bridge.yaml").read_text(encoding="utf-8")
     example = re.search(r"^##  queue_manager:\n(?:##    .*\n)+", text, re.M)
     assert example
@@ -131,40 +131,40 @@ def test_its_example_of_ibm_mq_has_every_option_at_its_default(tmp_path: Path) -
     written = load(file).queue_manager
     assert isinstance(written, IbmQueueManagerConfig) and written.tls is not None
     sections: list[BaseModel] = [written, written.tls, written.batch]
-    assert [set(type(one).model_fields) - one.model_fields_set for one in sections] == [set()] * 3
+    assert [set(type(section).model_fields) - section.model_fields_set for section in sections] == [set()] * 3
     required = {"name": "QM1", "channel": "MQTT.BRIDGE", "connections": written.connections}
     assert written == IbmQueueManagerConfig(**required, user="mqbridge", tls=written.tls)
 
 
 def examples(key: str, directory: Path) -> list[Configuration]:
-    """What the examples of a section in the shipped file make, each in a file of its own."""
+    """Load the examples of a section in the shipped file, each as a separate file."""
     text = (DEPLOY / "bridge.yaml").read_text(encoding="utf-8")
-    found = []
+    configurations = []
     for number, example in enumerate(re.findall(rf"^##  {key}:\n(?:##    .*\n)+", text, re.M)):
         file = directory / f"{number}.yaml"
         file.write_text(re.sub("^##  ", "", example, flags=re.M), encoding="utf-8")
-        found.append(load(file))
-    return found
+        configurations.append(load(file))
+    return configurations
 
 
 def unwritten(section: BaseModel) -> set[str]:
-    """The options that a section could have and has not, at any depth."""
+    """Return the options that a section does not specify, at any depth."""
     below = [getattr(section, name) for name in type(section).model_fields]
     missing = {
         f"{type(section).__name__}.{name}" for name in set(type(section).model_fields) - section.model_fields_set
     }
-    return missing.union(*(unwritten(one) for one in below if isinstance(one, BaseModel)))
+    return missing.union(*(unwritten(section) for section in below if isinstance(section, BaseModel)))
 
 
-def test_its_example_of_a_link_has_every_option_at_its_default(tmp_path: Path) -> None:
+def test_its_example_of_a_link_has_all_options_with_their_defaults(tmp_path: Path) -> None:
     (configuration,) = examples("links", tmp_path)
     (link,) = configuration.links.values()
     assert unwritten(link) == set()
     assert link == LinkConfig(host=link.host, tls=LinkTlsConfig())
 
 
-def test_its_examples_of_mappings_have_every_option_at_its_default(tmp_path: Path) -> None:
-    to_mq, to_mqtt = (one for each in examples("mappings", tmp_path) for one in each.mappings.values())
+def test_its_examples_of_mappings_have_all_options_with_their_defaults(tmp_path: Path) -> None:
+    to_mq, to_mqtt = (mapping for each in examples("mappings", tmp_path) for mapping in each.mappings.values())
     assert isinstance(to_mq, ToMqMapping) and isinstance(to_mqtt, ToMqttMapping)
     assert unwritten(to_mq) == set()
     plain = ToMqMapping.model_validate({"from": to_mq.source, "to": to_mq.destination})
@@ -175,14 +175,14 @@ def test_its_examples_of_mappings_have_every_option_at_its_default(tmp_path: Pat
     assert to_mqtt.model_dump() == other.model_dump()
 
 
-def test_the_mappings_and_pipelines_of_the_pages_are_right(tmp_path: Path) -> None:
+def test_the_mappings_and_pipelines_of_the_pages_are_valid(tmp_path: Path) -> None:
     pages = [DEPLOY.parent / "docs" / "how-to" / name for name in ("mappings.md", "pipelines.md")]
     text = "".join([page.read_text(encoding="utf-8") for page in pages])
     blocks = re.findall(r"^```yaml\n(.*?)^```", text, re.M | re.S)
     file = tmp_path / "bridge.yaml"
     links = [block for block in blocks if block.startswith("links:")]
     file.write_text(next(block for block in links if "\nmappings:" in block), encoding="utf-8")
-    assert {type(one) for one in load(file).mappings.values()} == {ToMqMapping, ToMqttMapping}
+    assert {type(mapping) for mapping in load(file).mappings.values()} == {ToMqMapping, ToMqttMapping}
     names: list[str] = []
     for block in blocks:
         if block.startswith("pipelines:"):

@@ -1,4 +1,4 @@
-"""How each kind of value is written, and what it comes to."""
+"""Notations of each kind of value, and their results."""
 
 from typing import Annotated, Any
 
@@ -13,7 +13,7 @@ INTEGER = values.integer(1, 9)
 CONNECTIONS, URL = values.connections(264), values.url("file", "http", "https")
 MQ1, LONGEST = "mq1.example.com(1414)", ["m(1)"] * 53  # 264 characters
 
-#: What is written, and what it comes to.
+#: Notation and result.
 READ: list[tuple[BeforeValidator, list[tuple[object, object]]]] = [
     (
         SIZE,
@@ -29,7 +29,10 @@ READ: list[tuple[BeforeValidator, list[tuple[object, object]]]] = [
         DURATION,
         [(10, 10.0), (0.25, 0.25), ("500 ms", 0.5), ("10 s", 10.0), ("2 min", 120.0), ("2min", 120.0), ("1.5 h", 5400.0)],
     ),
-    (values.address, [(one, one) for one in ("127.0.0.1", "0.0.0.0", "::", "::1", "localhost", "mq-1.example.com", "A_b")]),
+    (
+        values.address,
+        [(name, name) for name in ("127.0.0.1", "0.0.0.0", "::", "::1", "localhost", "mq-1.example.com", "A_b")],
+    ),
     (
         CONNECTIONS,
         [
@@ -37,9 +40,9 @@ READ: list[tuple[BeforeValidator, list[tuple[object, object]]]] = [
             (["mq1(1414)", "mq2(1415)"], ["mq1(1414)", "mq2(1415)"]), (LONGEST, LONGEST),
         ],
     ),
-    (URL, [(one, one) for one in ("https://mq/ccdt.json", "FILE:///ccdt.json", "http://u:p@mq/c")]),
+    (URL, [(url, url) for url in ("https://mq/ccdt.json", "FILE:///ccdt.json", "http://u:p@mq/c")]),
 ]  # fmt: skip
-#: What is expected, and what is none.
+#: Kind, and invalid notation.
 REFUSED: list[tuple[BeforeValidator, str, list[object]]] = [
     (
         SIZE, "a size from 0 B to 1 GiB",
@@ -76,15 +79,15 @@ def read(kind: BeforeValidator, value: object) -> Any:
     return TypeAdapter(Annotated[Any, kind]).validate_python(value)
 
 
-def test_what_a_value_comes_to(subtests: pytest.Subtests) -> None:
+def test_values_of_notations(subtests: pytest.Subtests) -> None:
     for kind, pairs in READ:
         for written, expected in pairs:
             with subtests.test(written=written):
-                found = read(kind, written)
-                assert (found, type(found)) == (expected, type(expected))
+                converted = read(kind, written)
+                assert (converted, type(converted)) == (expected, type(expected))
 
 
-def test_what_is_no_such_value(subtests: pytest.Subtests) -> None:
+def test_invalid_notations(subtests: pytest.Subtests) -> None:
     for kind, expected, listed in REFUSED:
         for written in listed:
             with subtests.test(expected=expected, written=written), pytest.raises(ValidationError) as raised:
@@ -92,15 +95,15 @@ def test_what_is_no_such_value(subtests: pytest.Subtests) -> None:
             assert f"expected {expected}" in str(raised.value)
 
 
-def test_in_words(subtests: pytest.Subtests) -> None:
+def test_descriptions_in_words(subtests: pytest.Subtests) -> None:
     sizes = {0: "0 B", 1: "1 B", 1024: "1 KiB", 4 * 1024**2: "4 MiB", 1024**3: "1 GiB", 268_435_455: "268435455 B"}
-    for size, said in sizes.items():
+    for size, text in sizes.items():
         with subtests.test(size=size):
-            assert (values.size_text(size), read(SIZE, said)) == (said, size)
+            assert (values.size_text(size), read(SIZE, text)) == (text, size)
     times = {0.0: "0 s", 0.001: "1 ms", 0.5: "500 ms", 1.5: "1500 ms", 10.0: "10 s", 90.0: "90 s", 120.0: "2 min"}
-    for seconds, said in (times | {86400.0: "24 h"}).items():
+    for seconds, text in (times | {86400.0: "24 h"}).items():
         with subtests.test(seconds=seconds):
-            assert (durations.shown(seconds), read(DURATION, said)) == (said, seconds)
+            assert (durations.shown(seconds), read(DURATION, text)) == (text, seconds)
 
 
 def test_loopback(subtests: pytest.Subtests) -> None:

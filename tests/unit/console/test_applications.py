@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import http.client
 import json
+import socket
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -15,9 +18,9 @@ from tests.helpers.applications import TOKEN, Answer, Application, tokens_of
 from tests.helpers.bridge_process import BridgeProcess
 from tests.helpers.bridges import at_work
 from tests.helpers.console import Console
-from tests.helpers.patience import eventually, until
+from tests.helpers.patience import PATIENCE, eventually, until
 from tests.helpers.raw_client import RawClient
-from tests.helpers.scrape import Scrape
+from tests.helpers.scrape import Scrape, admin_url
 
 APPLICATIONS = ("app", "narrow", "slow", "removed", "unknown")
 ADMIN_TOKENS = f"admin:change:{TOKEN}admin\nreader:read:{TOKEN}reader\n"
@@ -167,6 +170,78 @@ def test_the_fields_of_a_message(bridge: BridgeProcess) -> None:
     assert 990 < (properties.message_expiry_interval or 0) <= 1_000
 
 
+# Bodies --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def reader(bridge: BridgeProcess) -> Iterator[RawClient]:
+    with RawClient.connected(bridge.port, "bodies", level=5) as client:
+        client.subscribe(("shop/bodies", 1))
+        yield client
+
+
+def arrived(bridge: BridgeProcess, reader: RawClient) -> list[bytes]:
+    """Return the payloads that arrived before another publication."""
+    assert Application(bridge, "app").publish("shop/bodies", b"last").status == 200
+    payloads = []
+    while (payload := reader.take().payload) != b"last":
+        payloads.append(payload)
+    return payloads
+
+
+@contextmanager
+def sending(bridge: BridgeProcess, head: str, body: bytes) -> Iterator[socket.socket]:
+    """Send a request with these headers and this body, and close its connection at the end of the block."""
+    place = urlsplit(admin_url(bridge.announced))
+    with closing(socket.create_connection((place.hostname or "", place.port or 0), PATIENCE)) as connection:
+        start = f"POST /application/publish?topic=shop/bodies HTTP/1.1\r\nHost: {place.netloc}\r\n"
+        connection.sendall(f"{start}Authorization: Bearer {TOKEN}app\r\n{head}\r\n".encode() + body)
+        yield connection
+
+
+@pytest.mark.parametrize(
+    ("head", "body", "status", "payloads"),
+    [
+        ("Content-Length: 2\r\n", b"ab", 200, [b"ab"]),
+        ("Transfer-Encoding: chunked\r\n", b"1\r\na\r\n1;x=y\r\nb\r\n0\r\n\r\n", 200, [b"ab"]),
+        ("Expect: 100-continue\r\nContent-Length: 2\r\n", b"ab", 200, [b"ab"]),
+        ("", b"", 200, [b""]),
+        ("Content-Length: 2\r\n", b"abc\r\n\r\n", 200, [b"ab"]),  # the rest is not a request
+        ("Content-Length: 1025\r\n", b"a" * 1_025, 413, []),
+        ("Transfer-Encoding: chunked\r\n", b"401\r\n" + b"a" * 1_025 + b"\r\n0\r\n\r\n", 413, []),
+        ("Transfer-Encoding: chunked\r\n", b"xyz\r\nab\r\n0\r\n\r\n", 400, []),
+        ("Content-Length: -1\r\n", b"ab", 400, []),
+        ("Content-Length: 1\r\nContent-Length: 2\r\n", b"ab", 400, []),
+        ("Transfer-Encoding: gzip\r\n", b"ab", 400, []),
+    ],
+    ids=lambda value: str(value)[:40],
+)
+def test_bodies(
+    bridge: BridgeProcess, reader: RawClient, head: str, body: bytes, status: int, payloads: list[bytes]
+) -> None:
+    with sending(bridge, head, body) as connection:
+        answer = http.client.HTTPResponse(connection)
+        answer.begin()
+        assert answer.status == status
+    assert arrived(bridge, reader) == payloads
+
+
+@pytest.mark.parametrize(
+    ("head", "body"), [("Content-Length: 3\r\n", b"ab"), ("Transfer-Encoding: chunked\r\n", b"2\r\nab\r\n")]
+)
+@pytest.mark.parametrize("half", [True, False], ids=["half closed", "closed"])
+def test_half_a_body_is_not_published(
+    bridge: BridgeProcess, reader: RawClient, head: str, body: bytes, half: bool
+) -> None:
+    for _ in range(3):
+        with sending(bridge, head, body) as connection:
+            if half:
+                connection.shutdown(socket.SHUT_WR)
+                assert connection.recv(100)[:13] in (b"", b"HTTP/1.1 400 ")
+    assert arrived(bridge, reader) == []
+    eventually(lambda: in_progress(bridge, "app"), 0)
+
+
 # Calls ---------------------------------------------------------------------------------------------------------------
 
 
@@ -228,7 +303,7 @@ def test_too_many_requests_at_a_time(bridge: BridgeProcess, device: RawClient) -
         assert scrape.get("mqbridge_limit_reached_total", limit="application_requests") == (before or 0) + 1
         assert scrape.get("mqbridge_application_requests_in_progress", application="narrow") == 1
         problems = json.loads(Administrator(bridge).run("status", "--json").stdout)["problems"]
-        (problem,) = [one for one in problems if one["subject"] == "application_requests"]
+        (problem,) = [problem for problem in problems if problem["subject"] == "application_requests"]
         assert "application 'narrow' has too many requests in progress" in problem["what"]
         Administrator(bridge).does("client", "disconnect", *_clients_of(bridge, "narrow"))
     assert answers[0].status == 503
@@ -285,7 +360,7 @@ def test_too_many_requests_per_second(bridge: BridgeProcess) -> None:
         return answers[-1].status == 429
 
     until(refused)
-    assert {one.status for one in answers[:-1]} == {200}
+    assert {answer.status for answer in answers[:-1]} == {200}
     assert "slow sends more than 1 requests per second (publish_rate)" in answers[-1].text
     assert int(answers[-1].headers["Retry-After"]) >= 1
     assert Scrape(bridge).total("mqbridge_application_requests_total", application="slow", outcome="limit") >= 1

@@ -25,12 +25,12 @@ class Task(NamedTuple):
 
 #: By the beginning of the first column.
 TASKS: Final = {
-    "find something": Task(("test_everything_is_searched_by_keyboard",), "test_something_is_found"),
+    "find something": Task(("test_everything_is_searched_by_keyboard",), "test_search"),
     "see which limits are near": Task(("test_limits_and_certificates_are_seen",), "test_limits_and_certificates"),
     "see how busy": Task(("test_the_rates_of_a_queue_are_seen",), "test_the_rates_of_a_queue"),
-    "resume a paused mapping": Task(("test_problems_are_solved_with_their_buttons",), "test_what_stopped_goes_on"),
-    "find out why a device went away": Task(("test_a_client_is_traced",), "test_why_a_device_went_away"),
-    "watch what one device": Task(("test_a_client_is_traced",), "test_one_device_is_watched"),
+    "resume a paused mapping": Task(("test_problems_are_solved_with_their_buttons",), "test_stopped_parts_are_resumed"),
+    "find out why a device went away": Task(("test_a_client_is_traced",), "test_the_reason_why_a_device_disconnected"),
+    "watch what one device": Task(("test_a_client_is_traced",), "test_one_device_is_traced"),
     "disconnect or purge": Task(("test_selected_clients_are_purged",), "test_devices_are_disconnected_and_purged"),
     "see who publishes": Task(
         ("test_the_route_of_a_message_and_its_retained_value",), "test_publishers_and_subscribers"

@@ -2,29 +2,39 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
+from contextlib import closing
+from http.client import HTTPConnection
+from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
+from tests.helpers.bridges import at_work
 from tests.helpers.console import Console
 from tests.helpers.installed import CLIENT_PACKAGES, built
-from tests.helpers.patience import until
+from tests.helpers.patience import PATIENCE, until
 from tests.helpers.raw_client import RawClient
 from tests.helpers.remote_bridge import RemoteBridgeProcess
+from tests.helpers.scrape import admin_url
 
 TOKEN = "t" * 32
 
 
-@pytest.fixture(scope="module")
-def bridge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RemoteBridgeProcess]:
+def bridge_of(directory: Path) -> RemoteBridgeProcess:
     """A bridge on a queue manager elsewhere; its token file is configured, for it has no data directory."""
     built("the stand-in for IBM MQ", CLIENT_PACKAGES / "versions")
-    directory = tmp_path_factory.mktemp("ibm")
     tokens = directory / "tokens"
     tokens.write_text(f"admin:change:{TOKEN}\n")
     tokens.chmod(0o600)
     config = f"admin: {{port: 0, token_file: {tokens}}}\n"
-    process = RemoteBridgeProcess(directory / "data", library="ibmmq", config=config).start()
+    return RemoteBridgeProcess(directory / "data", library="ibmmq", config=config)
+
+
+@pytest.fixture(scope="module")
+def bridge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RemoteBridgeProcess]:
+    process = bridge_of(tmp_path_factory.mktemp("ibm")).start()
     yield process
     process.discard()
     assert "Traceback" not in process.log, process.log
@@ -59,8 +69,8 @@ def test_topics(bridge: RemoteBridgeProcess) -> None:
     with RawClient.connected(bridge.port, "topics") as client:
         client.subscribe(("tree/leaf", 1))
         assert "tree /" in console.get("/topics").text
-        shown = console.get("/topics/show", filter="tree/leaf").text
-        assert "topics tree/leaf" in shown
+        text = console.get("/topics/show", filter="tree/leaf").text
+        assert "topics tree/leaf" in text
 
 
 def test_publications_and_messages(bridge: RemoteBridgeProcess) -> None:
@@ -92,8 +102,8 @@ def test_commands_for_objects_are_to_copy(bridge: RemoteBridgeProcess) -> None:
     refused = console.change("/objects/run", commands="DEFINE QLOCAL(ORDERS)", confirm="1")
     assert "does not change objects of IBM MQ; hint: run these commands in runmqsc" in refused.text
     assert "use dmpmqcfg" in console.get("/objects/dump").text
-    shown = console.get("/objects/show", kind="QLOCAL", name="SYSTEM.MQTT.TRANSMIT.QUEUE")
-    assert "XMITQ" in shown.text
+    object_page = console.get("/objects/show", kind="QLOCAL", name="SYSTEM.MQTT.TRANSMIT.QUEUE")
+    assert "XMITQ" in object_page.text
     assert console.get("/objects/show", kind="QLOCAL", name="NONE").status == 404
 
 
@@ -102,7 +112,7 @@ def test_topics_and_queues_are_found(bridge: RemoteBridgeProcess) -> None:
     with RawClient.connected(bridge.port, "searched") as client:
         client.subscribe(("searched/leaf", 1))
         result = console.json("/search", text="searched")
-        assert {(one["kind"], one["name"]) for one in result["matches"]} == {
+        assert {(match["kind"], match["name"]) for match in result["matches"]} == {
             ("client", "searched"),
             ("topic", "searched/leaf"),
         }
@@ -111,9 +121,9 @@ def test_topics_and_queues_are_found(bridge: RemoteBridgeProcess) -> None:
 
 def test_the_threads_of_the_bridge_are_connected(bridge: RemoteBridgeProcess) -> None:
     report = Console(bridge).log_in(TOKEN).json("/health")
-    names = {one["name"] for one in report["connections"] if one["connected"]}
+    names = {connection["name"] for connection in report["connections"] if connection["connected"]}
     assert names >= {"transmit-queue browser", "subscriptions"}, report["connections"]
-    assert all(not one["problem"] for one in report["connections"])
+    assert all(not connection["problem"] for connection in report["connections"])
 
 
 def test_a_lost_queue_manager_is_reported(bridge: RemoteBridgeProcess) -> None:
@@ -123,9 +133,29 @@ def test_a_lost_queue_manager_is_reported(bridge: RemoteBridgeProcess) -> None:
 
     def lost() -> bool:
         connections = console.json("/health")["connections"]
-        return any(not one["connected"] and "MQRC" in one["problem"] for one in connections)
+        return any(not connection["connected"] and "MQRC" in connection["problem"] for connection in connections)
 
     until(lost)
     assert "not connected" in console.get("/health").text
     result = console.json("/search", text="mqtt.transmit", kinds="queue")
     assert (result["matches"], len(result["incomplete"])) == ([], 1)
+    for path in ("/objects", "/topics", "/dead-letters"):
+        page = console.request("GET", path, headers={"Accept": "application/json"})
+        assert page.status == 503, page.html
+        assert "MQRC" in json.loads(page.bytes)["title"]
+
+
+@pytest.mark.slow  # the bridge waits for its threads
+@pytest.mark.parametrize("path", ["/objects", "/topics"])
+def test_a_stop_answers_requests_that_wait_for_the_queue_manager(tmp_path: Path, path: str) -> None:
+    """The queue manager never answers, and the bridge ends nevertheless."""
+    with at_work(bridge_of(tmp_path)) as bridge:
+        place = urlsplit(admin_url(bridge.announced)).netloc
+        bridge.queue_manager.pause()
+        waiting = HTTPConnection(place, timeout=PATIENCE)
+        with closing(waiting):
+            waiting.request("GET", path, headers={"Authorization": f"Bearer {TOKEN}", "Accept": "application/json"})
+            assert bridge.stop() == 0
+            answer = waiting.getresponse()
+            assert (answer.status, json.loads(answer.read())["title"]) == (503, "The bridge is stopping")
+        bridge.queue_manager.resume()

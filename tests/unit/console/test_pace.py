@@ -9,7 +9,7 @@ from typing import cast
 
 import pytest
 from starlette.requests import Request
-from starlette.types import Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from bridge.console.access import Access
 from bridge.console.pace import INTERVAL, SHARE, Pace, PacedRequests
@@ -106,6 +106,30 @@ def test_a_turn_that_nobody_waits_for_is_left_out() -> None:
     assert asyncio.run(ask()) == [False, True, False]
 
 
+def test_a_stop_answers_a_request_that_waits_for_its_turn() -> None:
+    sent: list[Message] = []
+
+    class Unknown:
+        def knows(self, request: Request) -> bool:
+            return False
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    async def ask() -> None:
+        pace = Pace()
+        pace.charge(60)
+        scope = {"type": "http", "headers": [], "client": ("127.0.0.1", 1), "state": {}}
+        paced = PacedRequests(cast(ASGIApp, None), cast(Access, Unknown()), pace)
+        request = asyncio.ensure_future(paced(scope, cast(Receive, None), send))
+        await asyncio.sleep(0)
+        request.cancel()  # as the server does
+        await request
+
+    asyncio.run(ask())
+    assert (sent[0]["status"], sent[1]["body"]) == (503, b"The bridge is stopping\n")
+
+
 def test_requests_that_are_sent_at_once_are_answered_in_turn(bridge: BridgeProcess, console: Console) -> None:
     """Also those on one connection. A user who has logged in does not wait for them."""
     host, _, port = Console(bridge).place.rpartition(":")
@@ -113,15 +137,15 @@ def test_requests_that_are_sent_at_once_are_answered_in_turn(bridge: BridgeProce
     request = b"GET /login HTTP/1.1\r\nHost: %b\r\n\r\n" % Console(bridge).place.encode()
     sockets = [socket.create_connection((host, int(port)), PATIENCE) for _ in range(connections)]
     try:
-        for one in sockets:
-            one.sendall(request * several)
+        for client in sockets:
+            client.sendall(request * several)
         assert console.get("/clients").status == 200
-        for one in sockets:
+        for client in sockets:
             received = b""
             while received.count(b"HTTP/1.1 200 OK") < several:
-                data = one.recv(65_536)
+                data = client.recv(65_536)
                 assert data
                 received += data
     finally:
-        for one in sockets:
-            one.close()
+        for client in sockets:
+            client.close()

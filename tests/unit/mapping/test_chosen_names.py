@@ -1,4 +1,4 @@
-"""Names that a message chooses: rejected beyond what the configuration names, unless `allow` lists them."""
+"""Names chosen by a message: rejected unless the configuration contains them, or `allow` lists them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ mappings:
     attributes: {reply_to_queue: ANSWERS, reply_to_queue_manager: QM3}
   chosen:
 """
-#: part of the message that a template names -> a mapping to MQ with that template
+#: part of the message in a template -> a mapping to MQ with that template
 TO_MQ = {
     "queue": "from: {mqtt: '{name...}'}, to: {queue: '{name}'}",
     "queue, in upper case": "from: {mqtt: '{name...}'}, to: {queue: '{name|mqname|upper}'}",
@@ -92,7 +92,7 @@ def configuration(tmp_path: Path, mapping: str, allow: str | None = None) -> Con
 
 
 def to_mq(tmp_path: Path, kind: str, name: str, allow: str | None = None) -> Any:
-    """Map a publication whose topic is, or ends in, the name."""
+    """Map a publication whose topic is, or ends with, the name."""
     rule = rule_of("chosen", configuration(tmp_path, TO_MQ[kind], allow).mappings["chosen"], "QM1")
     assert isinstance(rule, ToMqRule)
     return rule.map(Publication(topic=f"in/{name}" if kind == "topic" else name, payload=b"", qos=0))
@@ -169,8 +169,8 @@ def test_a_broker_decides_about_its_own_topics(tmp_path: Path) -> None:
     ],
 )
 def test_check_warns_about_mappings_whose_names_are_rejected(tmp_path: Path, kind: str, warning: str) -> None:
-    assert [one for one in warnings_of(configuration(tmp_path, TO_MQ[kind])) if warning in one]
-    assert not [one for one in warnings_of(configuration(tmp_path, TO_MQ[kind], "*")) if warning in one]
+    assert [line for line in warnings_of(configuration(tmp_path, TO_MQ[kind])) if warning in line]
+    assert not [line for line in warnings_of(configuration(tmp_path, TO_MQ[kind], "*")) if warning in line]
 
 
 def test_allow_is_a_list_of_names(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Expressions of CEL: what they result in, what `check` rejects, and what a hostile payload costs."""
+"""CEL expressions: results, expressions that `check` rejects, and the cost of hostile payloads."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_the_value_of_an_expression(text: str, result: str) -> None:
         ("payload.whole * 1.5 > 3 ? int(payload.temp) : 5", 31),
     ],
 )
-def test_numbers_of_both_kinds_are_computed_with(text: str, result: float) -> None:
+def test_integers_and_decimals_can_be_combined(text: str, result: float) -> None:
     assert math.isclose(value(text), result, rel_tol=1e-3)
     assert isinstance(value(text), type(result))
 
@@ -112,7 +112,7 @@ def test_whether_a_device_sends_21_or_21_0_does_not_matter(number: float, factor
         ("payload.large == payload.large && payload.large != payload.larger", "true"),
     ],
 )
-def test_numbers_that_are_not_computed_with_keep_their_digits(text: str, result: str) -> None:
+def test_numbers_without_arithmetic_keep_their_digits(text: str, result: str) -> None:
     assert encoded(value(text)).decode() == result
 
 
@@ -176,7 +176,7 @@ def test_an_expression_without_a_value_is_an_error_of_the_message(text: str, rea
         ("(" * 100 + "1" + ")" * 100, None, "recursion"),
     ],
 )
-def test_what_check_rejects(text: str, column: int | None, why: str) -> None:
+def test_expressions_that_check_rejects(text: str, column: int | None, why: str) -> None:
     with pytest.raises(ExpressionError) as error:
         Expression(text, ["line"], of_publication=True)
     assert error.value.column == column
@@ -223,7 +223,7 @@ def test_a_condition_is_true_or_false() -> None:
 
 
 @pytest.mark.parametrize("payload", [b'{"s": "admin\\u0000", "o": {}}', b'{"s": "admin", "o": {"a\\u0000": 1}}'])
-def test_the_package_would_end_a_text_at_u_0000(payload: bytes) -> None:
+def test_the_package_would_truncate_text_at_u_0000(payload: bytes) -> None:
     with pytest.raises(Unmappable, match="contains U\\+0000, which expressions cannot use"):
         value("payload.s == 'admin' && size(payload.o) < 3", payload)
 

@@ -26,7 +26,7 @@ DOCUMENTS = st.recursive(
 @given(st.lists(NUMBERS))
 def test_numbers_keep_their_digits(numbers: list[str]) -> None:
     document = f"[{','.join(numbers)}]"
-    # -0 is an integer, and there is one zero only.
+    # -0 is an integer, and there is only one zero.
     expected = ",".join("0" if number == "-0" else number for number in numbers)
     assert encoded(document_of(document.encode())) == f"[{expected}]".encode()
 
@@ -37,7 +37,7 @@ def test_documents_are_written_as_they_were_read(document: Any) -> None:
 
 
 @given(DOCUMENTS, st.data())
-def test_a_query_selects_what_rfc_9535_says(document: Any, data: st.DataObject) -> None:
+def test_a_query_selects_the_value_defined_by_rfc_9535(document: Any, data: st.DataObject) -> None:
     query = "$"
     for _ in range(data.draw(st.integers(0, 4))):
         names = st.sampled_from([*document]) if isinstance(document, dict) and document else NAMES

@@ -42,7 +42,7 @@ GROUP_FIELDS = {"GroupId": "00" * 24, "MsgSeqNumber": 1, "Offset": 0, "MsgFlags"
 
 
 def view(*headers: Any, body: bytes = b"", md: MQMD | None = None) -> MessageView:
-    """A message with these headers, the MQMD made to fit the first."""
+    """Return a message with these headers, and the MQMD for the first."""
     format_, encoding, ccsid, data = encode_chain(headers, body)
     fitting = {"Format": format_, "Encoding": encoding, "CodedCharSetId": ccsid} if headers else {}
     return MessageView(msgspec.structs.replace(md or MQMD(), **fitting), data)
@@ -74,7 +74,7 @@ def test_mqmd_by_ibm_field_names(subtests: pytest.Subtests) -> None:
 
 
 @pytest.mark.parametrize(
-    ("body", "shown", "encoding"),
+    ("body", "text", "encoding"),
     [
         (b"", "", "utf-8"),
         ("grün".encode(), "grün", "utf-8"),
@@ -83,8 +83,8 @@ def test_mqmd_by_ibm_field_names(subtests: pytest.Subtests) -> None:
         (b"\xed\xa0\x80", "7aCA", "base64"),
     ],
 )
-def test_body(body: bytes, shown: str, encoding: str) -> None:
-    assert as_json(view(body=body)) == {"md": DEFAULT_MD, "rfh2": [], "body": shown, "bodyEncoding": encoding}
+def test_body(body: bytes, text: str, encoding: str) -> None:
+    assert as_json(view(body=body)) == {"md": DEFAULT_MD, "rfh2": [], "body": text, "bodyEncoding": encoding}
 
 
 def test_rfh2_with_typed_values() -> None:
@@ -117,7 +117,7 @@ def test_folders_of_one_name_are_a_list() -> None:
     assert as_json(view(RFH2(folders=folders)))["rfh2"][0]["folders"] == {"usr": [{"n": 1}, {"n": 2}, {"n": 3}]}
 
 
-def test_a_folder_that_cannot_be_parsed_is_shown_as_it_stands() -> None:
+def test_an_unparsable_folder_is_shown_unchanged() -> None:
     header = RFH2(folders=(Folder(b"<usr><a></usr>  "), Folder.build("mqps", {"Top": "t"})))
     assert as_json(view(header))["rfh2"][0]["folders"] == {"usr": "<usr><a></usr>", "mqps": {"Top": "t"}}
 
@@ -155,24 +155,24 @@ def test_mqmde() -> None:
     assert (seen["md"]["Format"], seen["mde"]["MsgSeqNumber"], seen["mde"]["GroupId"]) == ("MQHMDE", 3, "00" * 24)
 
 
-def test_a_header_that_is_none_counts_as_body() -> None:
+def test_an_invalid_header_counts_as_body() -> None:
     seen = as_json(MessageView(MQMD(Format=cmqc.MQFMT_RF_HEADER_2), b"not an RFH2"))
     assert (seen["rfh2"], seen["body"]) == ([], "not an RFH2")
 
 
 @pytest.mark.parametrize(
-    ("body", "shown"),
+    ("body", "text"),
     [
         (b"", ""),
         ("grün\n\tweiß".encode(), "grün\n\tweiß"),
         (b"\xff\x00abc", "00000000  ff 00 61 62 63                                   |..abc|"),
-        # An escape sequence could do anything to a terminal.
+        # An escape sequence could change the state of a terminal.
         (b"\x1b[2J", "00000000  1b 5b 32 4a                                      |.[2J|"),
         (bytes(17), "00000000  " + " ".join(["00"] * 16) + "  |" + "." * 16 + "|\n00000010  00" + " " * 47 + "|.|"),
     ],
 )
-def test_body_as_text(body: bytes, shown: str) -> None:
-    assert view(body=body).text() == shown
+def test_body_as_text(body: bytes, text: str) -> None:
+    assert view(body=body).text() == text
 
 
 def test_text_with_headers() -> None:

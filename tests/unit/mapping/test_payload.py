@@ -1,4 +1,4 @@
-"""Payload conversion, both ways, and the reasons for which it fails."""
+"""Payload conversion in both directions, and reasons for errors."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_to_mq(text: str, ccsid: int, expected: str) -> None:
         pytest.param(lambda: document_of(b"x" * 100), 2110, "and 60 bytes more", id="long ones are cut"),
     ],
 )
-def test_what_does_not_convert(convert: object, reason: int, part: str) -> None:
+def test_payloads_that_cannot_be_converted(convert: object, reason: int, part: str) -> None:
     with pytest.raises(Unmappable, match=part) as raised:
         convert()  # type: ignore[operator]
     assert raised.value.reason == reason
@@ -81,12 +81,12 @@ def test_json(data: bytes, document: object) -> None:
     assert document_of(data) == document
 
 
-def test_an_object_is_compact_and_in_its_order() -> None:
+def test_an_object_is_compact_and_ordered() -> None:
     assert json_object({"b": "ü", "a": '"'}) == '{"b":"ü","a":"\\""}'.encode()
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"])), st.sampled_from([1208, 1200, 1202, 5488]))
-def test_text_comes_back(text: str, ccsid: int) -> None:
+def test_text_round_trips(text: str, ccsid: int) -> None:
     assert utf_8(in_ccsid(text.encode(), ccsid), ccsid) == text.encode()
 
 

@@ -1,4 +1,4 @@
-"""User property names as names of message properties, and back."""
+"""Conversion of user property names to names of message properties, and back."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_names(subtests: pytest.Subtests) -> None:
 
 
 @given(st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"])) | st.text("_x0F5A1-", max_size=30))
-def test_any_name_is_legal_and_comes_back(name: str) -> None:
+def test_any_name_can_be_converted_and_restored(name: str) -> None:
     element = property_name(name)
     assert re.fullmatch(r"[A-Za-z_][A-Za-z0-9_$]*", element)
     assert user_name(element) == name

@@ -1,13 +1,16 @@
-"""mappings/standard.yaml is integration tables: what it states is what the rules of the bridge's own clients do."""
+"""The standard profile: the page lists it, and it converts messages like the conversion for the bridge's own clients."""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 
-from bridge.config.document import SourceFile, StandardProfile
-from bridge.config.mapping import ToMqMapping, ToMqttMapping
+from bridge.config.document import StandardProfile
+from bridge.config.mapping import MessageAttributes, PublicationAttributes, ToMqMapping, ToMqttMapping
 from bridge.mapping.rule import ToMqRule, ToMqttRule, rule_of
 from bridge.mqtt.packets import Publish
 from bridge.telemetry.conversion import to_mq
@@ -18,10 +21,31 @@ from bridge.telemetry.transmission import PublicationMessage
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD, RFH2, decode_chain
 
-FILE = Path(__file__).parents[3] / "mappings" / "standard.yaml"
-PROFILE = StandardProfile.model_validate(SourceFile(FILE).values["standard"])
-#: Seed 004, table 1 and table 4, in MQ's numbers.
-WORDS = {"not-persistent": 0, "persistent": 1}
+PAGE = Path(__file__).parents[3] / "docs" / "reference" / "standard-profile.md"
+PROFILE = StandardProfile()
+#: Values of MQMD.Persistence in IBM's integration tables 1 and 4.
+PERSISTENCE = {"not-persistent": 0, "persistent": 1}
+
+
+def listed_profile() -> dict[str, dict[str, Any]]:
+    """Return the defaults in the tables of the page."""
+    to_mq, to_mqtt = PAGE.read_text(encoding="utf-8").split("\n## ")[1:3]
+    tables = {"to_mq": to_mq, "to_mqtt": to_mqtt}
+    return {
+        key: {name: yaml.safe_load(default) for name, default in re.findall(r"^\| `(\w+)` \| `([^`]+)` \|", text, re.M)}
+        for key, text in tables.items()
+    }
+
+
+def test_the_page_lists_each_attribute_with_its_default() -> None:
+    listed = listed_profile()
+    assert {key: set(attributes) for key, attributes in listed.items()} == {
+        "to_mq": set(MessageAttributes.model_fields),
+        "to_mqtt": set(PublicationAttributes.model_fields),
+    }
+    listed["to_mq"]["persistence"] = {str(qos): word for qos, word in listed["to_mq"]["persistence"].items()}
+    assert StandardProfile.model_validate(listed) == PROFILE
+    assert listed == PROFILE.model_dump()
 
 
 @pytest.mark.parametrize(("qos", "persistence"), [(0, "not-persistent"), (1, "persistent"), (2, "persistent")])
@@ -29,18 +53,18 @@ def test_persistence_from_qos(qos: int, persistence: str) -> None:
     assert isinstance(PROFILE.to_mq.persistence, dict)
     assert PROFILE.to_mq.persistence[str(qos)] == persistence  # type: ignore[index]
     message = to_mq(Publish("t", b"", qos, False, False, 1), ClientIdentity("c", b""))
-    assert message.md.Persistence == WORDS[persistence]
+    assert message.md.Persistence == PERSISTENCE[persistence]
 
 
 @pytest.mark.parametrize(("persistence", "qos"), [("not-persistent", 0), ("persistent", 2)])
 def test_qos_from_persistence(persistence: str, qos: int) -> None:
     assert isinstance(PROFILE.to_mqtt.qos, dict)
     assert PROFILE.to_mqtt.qos[persistence] == qos  # type: ignore[index]
-    assert publication_qos(WORDS[persistence], None) == qos
+    assert publication_qos(PERSISTENCE[persistence], None) == qos
 
 
 def stated_mapping() -> ToMqRule:
-    """A mapping that writes out all that standard.yaml states."""
+    """Return a mapping that specifies all attributes of the standard profile."""
     config = ToMqMapping.model_validate(
         {"from": {"mqtt": "t/#"}, "to": {"topic": "{topic}x"}, "attributes": PROFILE.to_mq.model_dump()}
     )
@@ -77,7 +101,7 @@ def test_a_mapping_makes_the_message_that_the_bridge_makes_for_its_clients(qos: 
         "MsgId",
         "CorrelId",
     )
-    assert [getattr(mapped.message.md, one) for one in fields] == [getattr(usual.md, one) for one in fields]
+    assert [getattr(mapped.message.md, field) for field in fields] == [getattr(usual.md, field) for field in fields]
     assert parts(mapped.message)[:2] == parts(usual)[:2]
 
 

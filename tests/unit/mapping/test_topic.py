@@ -1,4 +1,4 @@
-"""Topic filters: which are valid (MQTT 3.1.1 section 4.7), and which topic strings they match."""
+"""Topic filters: validity (MQTT 3.1.1 section 4.7), and the topic strings that they match."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_matches(subtests: pytest.Subtests) -> None:
         ("a/+/b", "a//b", True),
         ("/", "/", True),
         ("a/", "a", False),
-        # + and # that do not stand alone are no wildcards to matching
+        # + and # that are not alone in a level are not wildcards for matching
         ("a+", "ab", False),
         ("a#", "ab", False),
         # IBM MQ: # inside a filter
@@ -77,7 +77,7 @@ def test_matches(subtests: pytest.Subtests) -> None:
 
 
 def reference(topic_filter: str, topic: str) -> bool:
-    """The rules as sentences, slow: a # is nothing, or one level and the same # again."""
+    """The rules written out, slow: a # matches nothing, or one level and the same # again."""
     if topic[:1] == "$" and topic_filter[:1] in ("+", "#"):
         return False
 
@@ -101,7 +101,7 @@ topic_levels = st.sampled_from(["a", "b", "", "$", "$a"])
     st.lists(topic_levels, min_size=1, max_size=7).map("/".join),
 )
 @example("#/a/#/b", "a/b/a")
-def test_matching_agrees_with_the_rules_written_out(topic_filter: str, topic: str) -> None:
+def test_matching_agrees_with_the_written_rules(topic_filter: str, topic: str) -> None:
     assert matches(topic_filter, topic) is reference(topic_filter, topic)
 
 
@@ -165,7 +165,7 @@ def test_invalid_filters(topic_filter: str, word: str) -> None:
 
 
 @given(st.lists(st.sampled_from(["a", "", "+", "#", "a+", "#a"]), min_size=1, max_size=5).map("/".join))
-def test_validity_agrees_with_the_sentences_of_the_specification(topic_filter: str) -> None:
+def test_validity_agrees_with_the_statements_of_the_specification(topic_filter: str) -> None:
     levels = topic_filter.split("/")
     alone = all(level in ("+", "#") or not set(level) & set("+#") for level in levels)
     last = "#" not in levels[:-1]

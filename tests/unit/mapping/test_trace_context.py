@@ -1,4 +1,4 @@
-"""W3C trace context in user properties: what is valid, what is not, and what a participant passes on."""
+"""W3C trace context in user properties: valid and invalid values, and propagation."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ CONTEXT = TraceContext(int(TRACE, 16), int(SPAN, 16), 1)
     ],
 )
 def test_a_valid_traceparent(traceparent: str, flags: int) -> None:
-    """It is read as far as version 00 goes."""
+    """It is parsed according to version 00."""
     assert parsed(traceparent) == TraceContext(int(TRACE, 16), int(SPAN, 16), flags)
 
 
-def test_what_is_no_traceparent(subtests: pytest.Subtests) -> None:
-    """It counts as none."""
+def test_an_invalid_traceparent(subtests: pytest.Subtests) -> None:
+    """It counts as missing."""
     for traceparent in [
         "",
         "-",
@@ -64,8 +64,8 @@ def test_what_is_no_traceparent(subtests: pytest.Subtests) -> None:
 
 
 @given(st.integers(1, 2**128 - 1), st.integers(1, 2**64 - 1), st.integers(0, 3))
-def test_what_is_written_is_read(trace_id: int, span_id: int, flags: int) -> None:
-    """A context becomes a traceparent of version 00, and that the context."""
+def test_a_written_context_can_be_read(trace_id: int, span_id: int, flags: int) -> None:
+    """A context becomes a traceparent of version 00, and back."""
     context = TraceContext(trace_id, span_id, flags)
     assert len(context.traceparent) == 55
     assert parsed(context.traceparent) == context
@@ -73,9 +73,11 @@ def test_what_is_written_is_read(trace_id: int, span_id: int, flags: int) -> Non
 
 @given(st.text(max_size=120) | st.from_regex(r"[0-9a-f]{2}-[0-9a-f]{30,34}-[0-9a-f]{15,17}-[0-9a-f]{2}.?"))
 def test_any_text_is_a_context_or_none(text: str) -> None:
-    """Nothing that a client can send raises, and what is taken is of the right size."""
-    found = parsed(text, text)
-    assert found is None or (0 < found.trace_id < 2**128 and 0 < found.span_id < 2**64 and found.flags in range(4))
+    """No input of a client raises, and accepted values have the right size."""
+    context = parsed(text, text)
+    assert context is None or (
+        0 < context.trace_id < 2**128 and 0 < context.span_id < 2**64 and context.flags in range(4)
+    )
 
 
 @pytest.mark.parametrize(
@@ -96,12 +98,12 @@ def test_any_text_is_a_context_or_none(text: str) -> None:
 def test_a_context_among_user_properties(
     user_property: tuple[tuple[str, str], ...], expected: TraceContext | None
 ) -> None:
-    """There is one where `traceparent` comes once, and is valid."""
+    """The context is valid if `traceparent` occurs once, and is valid."""
     assert context_in(user_property) == expected
 
 
-def test_a_context_takes_the_place_of_the_one_before() -> None:
-    """tracestate is passed on, but not into another trace; nothing else changes."""
+def test_a_context_replaces_the_previous_one() -> None:
+    """tracestate is propagated, but not to another trace. Nothing else changes."""
     before = (("a", "1"), ("traceparent", "x"), ("tracestate", "v=1"), ("a", "2"), ("traceparent", "y"))
     mine = ("traceparent", VALID)
     assert user_property_with(before, CONTEXT, new=False) == (("a", "1"), ("tracestate", "v=1"), ("a", "2"), mine)
@@ -134,5 +136,5 @@ def _rfh2(**usr: str) -> Message:
     ],
 )
 def test_a_context_in_a_message(message: Message | PublicationMessage, expected: TraceContext | None) -> None:
-    """A message carries it in its properties or in the usr folder of its RFH2; what cannot be read has none."""
+    """A message has it in its properties or in the usr folder of its RFH2. An unreadable message has none."""
     assert context_of(message) == expected

@@ -1,4 +1,4 @@
-"""A hold on one Outbox or Session: messages on a transmission queue, and clients' packets, without any I/O."""
+"""Control of one Outbox or Session: messages on a transmission queue, and packets of clients, without I/O."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.helpers.waiting_message import Waiting
 
 @pytest.fixture
 def waiting() -> Callable[..., Waiting]:
-    """waiting(number, qos): a publication of an MQTT client that waits; further fields as they are named."""
+    """`waiting(number, qos)`: a waiting publication of an MQTT client. Keywords set further fields."""
 
     def make(number: int, qos: int = 1, *, payload: bytes | None = None, topic: str = "t", **fields: Any) -> Waiting:
         content = str(number).encode() if payload is None else payload
@@ -32,7 +32,7 @@ def waiting() -> Callable[..., Waiting]:
 
 @pytest.fixture
 def direct() -> Callable[..., Waiting]:
-    """direct(number): a message that an MQ application put straight to the client."""
+    """`direct(number)`: a message that an MQ application put directly to the client."""
 
     def make(
         number: int, body: bytes = b"", format_: bytes = b"", remote_queue: str = "command", **fields: Any
@@ -45,26 +45,26 @@ def direct() -> Callable[..., Waiting]:
 
 @pytest.fixture
 def packets() -> Callable[[ServerProtocol], list[Packet]]:
-    """What a connection has written to a client since the last look."""
+    """Return the bytes that a connection has written to a client since the last call."""
 
     def read(protocol: ServerProtocol) -> list[Packet]:
         decoder = Decoder(server=False, protocol_level=protocol.level)
-        found = decoder.feed(protocol.data_to_send())
+        packets_read = decoder.feed(protocol.data_to_send())
         assert decoder.error is None
-        return found
+        return packets_read
 
     return read
 
 
 @pytest.fixture
 def session() -> Callable[..., Session]:
-    """session(durable=..., window=...): a connected session of client c."""
+    """`session(durable=..., window=...)`: a connected session of client c."""
 
     def make(*, durable: bool = True, window: int = 10) -> Session:
         identity = ClientIdentity("c", b"user")
-        made = Session(identity, durable=durable, window=window)
-        made.connect("A", 4, NEVER, 0.0)
-        made.attach(identity)
-        return made
+        new_session = Session(identity, durable=durable, window=window)
+        new_session.connect("A", 4, NEVER, 0.0)
+        new_session.attach(identity)
+        return new_session
 
     return make

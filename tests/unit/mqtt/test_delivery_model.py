@@ -1,10 +1,10 @@
-"""Model check of the assurances of QoS 1 and 2, both ways, over everything that can go wrong at any moment.
+"""Model check of QoS 1 and 2 in both directions, with failures at any moment.
 
-The real sessions, connections and telemetry service run between a client that keeps to MQTT 3.1 or 3.1.1 and a queue
-manager that ends units of work late, in order, or not at all. Clients acknowledge when they like, go away, come back before
-the bridge has noticed, lose bytes in both directions, do not read; the queue manager refuses publications and fails to
-commit; the bridge is killed and starts again from what is committed. What must hold is checked with every byte that the
-bridge sends and every unit that is committed, and at the end everything is brought to rest and counted.
+The real sessions, connections and telemetry service run between a client that conforms to MQTT 3.1 or 3.1.1 and a queue
+manager that ends units of work late, in order, or not at all. Clients acknowledge at any time, disconnect, reconnect before
+the bridge has noticed, lose bytes in both directions, or do not read. The queue manager rejects publications and fails to
+commit. The bridge is killed and restarts from the committed state. Invariants are checked with each byte that the bridge
+sends and each committed unit, and at the end everything is completed and counted.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tests.helpers.delivery_world import (
 
 
 def walk(machine: Delivery, random: Random, steps: int, log: list[str]) -> None:
-    """A long way through the same machine: Hypothesis' own runs are short, which suits shrinking better than finding."""
+    """A long run of the same machine. Hypothesis' own runs are short, which helps shrinking more than finding."""
     machine.begin(window=random.randint(1, 4), level=random.choice([3, 4, 5]))
     for _ in range(steps):
         link = machine.link
@@ -68,7 +68,7 @@ def walk(machine: Delivery, random: Random, steps: int, log: list[str]) -> None:
 # A part takes 2 CPU seconds.
 @pytest.mark.parametrize("part", [0, *(pytest.param(part, marks=pytest.mark.slow) for part in range(1, 5))])
 @pytest.mark.parametrize("kind", [Delivery, CleanDelivery, RenumberedDelivery, LinuxDelivery, AixDelivery])
-def test_long_ways(kind: type[Delivery], part: int) -> None:
+def test_long_runs(kind: type[Delivery], part: int) -> None:
     for seed in range(part * 80, part * 80 + 80):
         log: list[str] = []
         try:
@@ -78,8 +78,10 @@ def test_long_ways(kind: type[Delivery], part: int) -> None:
             raise
 
 
-def test_a_connect_that_is_not_committed_leaves_its_record_to_the_next() -> None:
-    """A message id is forgotten on disk before PUBCOMP, also where the unit of work of a CONNECT was to do it and failed."""
+def test_the_record_of_an_uncommitted_connect_is_written_with_the_next() -> None:
+    """A message id is forgotten on disk before PUBCOMP, even if the unit of work of a CONNECT should have done it
+    and failed.
+    """
     machine: Delivery = object.__new__(Delivery)
     machine.begin(window=1, level=4)
     machine.reconnect()
@@ -90,8 +92,8 @@ def test_a_connect_that_is_not_committed_leaves_its_record_to_the_next() -> None
     machine.commit(1)
     machine.client_reads(1)
     machine.bridge_reads(1)
-    machine.commit_fails()  # what PUBREL asks for
-    machine.commit_fails()  # what is put on record because that failed
+    machine.commit_fails()  # the deletion that PUBREL requires
+    machine.commit_fails()  # the record after the failure
     machine.reconnect()
     machine.commit_fails()
     assert machine.manager.received_ids() == [1]

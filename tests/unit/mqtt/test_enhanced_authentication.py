@@ -1,4 +1,4 @@
-"""The AUTH exchange (MQTT 5 section 4.12): every packet in every state of it."""
+"""The AUTH exchange (MQTT 5 section 4.12): each packet in each state."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_an_exchange_of_two_challenges() -> None:
     assert protocol.state is ConnectionState.CONNECTED
 
 
-def test_every_packet_but_auth_and_disconnect_is_wrong_before_connack() -> None:
+def test_only_auth_and_disconnect_are_allowed_before_connack() -> None:
     for packet in OTHERS:
         step = TRANSITIONS[ConnectionState.CHALLENGED][PacketType[type(packet).__name__.upper()]]
         assert isinstance(step, str)
@@ -98,7 +98,7 @@ def test_every_packet_but_auth_and_disconnect_is_wrong_before_connack() -> None:
     assert take(challenged(), Disconnect()) == [Disconnected("", packet=Disconnect())]
 
 
-def test_packets_that_came_with_connect_are_judged_when_it_is_known_what_they_follow() -> None:
+def test_packets_after_connect_are_checked_after_its_result_is_known() -> None:
     protocol = ServerProtocol(0.0)
     assert take(protocol, CONNECT, RESPONSE, Pingreq()) == [CONNECT]
     assert protocol.events() == []
@@ -117,15 +117,15 @@ def test_packets_that_came_with_connect_are_judged_when_it_is_known_what_they_fo
         (ANEW, "section 4.12.1"),
     ],
 )
-def test_a_wrong_response(packet: Auth, statement: str) -> None:
+def test_an_invalid_response(packet: Auth, statement: str) -> None:
     assert statement in refusal(take(challenged(), packet))
 
 
-def test_a_client_authenticates_itself_again() -> None:
+def test_a_client_authenticates_again() -> None:
     protocol = connected()
     assert take(protocol, ANEW) == [ANEW]
     protocol.challenge(b"nonce")
-    (messages,) = take(protocol, Pingreq())  # it goes on meanwhile
+    (messages,) = take(protocol, Pingreq())  # it continues meanwhile
     assert not isinstance(messages, Disconnected)
     assert take(protocol, RESPONSE) == [RESPONSE]
     protocol.authenticated(b"ok")
@@ -145,13 +145,13 @@ def test_a_client_authenticates_itself_again() -> None:
         ([ANEW], RESPONSE, "section 4.12"),
     ],
 )
-def test_a_wrong_auth_of_a_connected_client(before: list[Packet], packet: Auth, statement: str) -> None:
+def test_an_invalid_auth_of_a_connected_client(before: list[Packet], packet: Auth, statement: str) -> None:
     protocol = connected()
     assert take(protocol, *before) == before
     assert statement in refusal(take(protocol, packet))
 
 
-def test_auth_of_a_client_that_named_no_method() -> None:
+def test_auth_of_a_client_without_a_method() -> None:
     protocol = ServerProtocol(0.0)
     take(protocol, Connect("c", "MQTT", 5))
     protocol.accept(0.0, session_present=False)
@@ -163,3 +163,14 @@ def test_a_client_that_does_not_respond() -> None:
     assert protocol.deadline() == 10.0
     assert protocol.timeout(10.0) == ""
     assert protocol.timeout(10.1) == "not authenticated within 10 s"
+
+
+def test_auth_that_exceeds_the_maximum_packet_size_is_not_sent() -> None:
+    """MQTT-3.1.2-24: it cannot be sent without its properties."""
+    size = len(encode(Auth(CONTINUE, AuthProperties("M", b"nonce")), "big", 5))
+    for maximum, fits in ((size, True), (size - 1, False)):
+        protocol = ServerProtocol(0.0)
+        properties = ConnectProperties(authentication_method="M", maximum_packet_size=maximum)
+        take(protocol, Connect("c", "MQTT", 5, properties=properties))
+        assert protocol.challenge(b"nonce") is fits
+        assert len(sent(protocol)) == fits

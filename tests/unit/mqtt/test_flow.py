@@ -1,4 +1,4 @@
-"""The tables of QoS 1 and 2: every phase of a delivery, and no delivery, with every acknowledgement; the receiver's cells."""
+"""The tables of QoS 1 and 2: each phase of a delivery, or none, with each acknowledgement, and the states of the receiver."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from tests.helpers.connected import connected
 NOTHING, PUBREL = Step.NOTHING, Step.PUBREL
 #: The column of STEPS, by the name of a test.
 COLUMNS = {"PUBACK": PUBACK, "PUBREC": PUBREC, "PUBCOMP": PUBCOMP, "failed PUBREC": FAILED_PUBREC}
-#: what MQTT 3.1.1 and 5.0 say; "4.3.2" and the like are the sections that the packet breaks
+#: rules of MQTT 3.1.1 and 5.0. "4.3.2" and similar are the sections that the packet violates
 SPECIFIED: list[tuple[Phase | None, Any, Any, Any, Any]] = [
     # phase, PUBACK, PUBREC, PUBCOMP, PUBREC with a reason code of failure
     (None, NOTHING, PUBREL, NOTHING, NOTHING),
@@ -45,7 +45,7 @@ UNACKNOWLEDGED = (Phase.AWAITING_PUBACK, Phase.AWAITING_PUBREC)
 FINISHED = (Phase.ACKNOWLEDGED, Phase.COMPLETED)
 
 
-def test_every_phase_is_specified() -> None:
+def test_each_phase_is_specified() -> None:
     assert {phase for phase, *_ in SPECIFIED} == {None, *Phase} == set(STEPS)
 
 
@@ -82,8 +82,8 @@ def test_acknowledgement(phase: Phase | None, packet: str, step: Phase | Step | 
     assert (window.unacknowledged, window.unfinished, window.deliveries) == (0, 0, {})
 
 
-def test_room() -> None:
-    """The size counts what is not acknowledged, the Receive Maximum what is not finished (MQTT 5.0 section 4.9)."""
+def test_limits_in_flight() -> None:
+    """The size counts unacknowledged messages, the Receive Maximum unfinished ones (MQTT 5.0 section 4.9)."""
     window: SenderWindow[Delivery] = SenderWindow(2, 3)
     rooms = [window.room]
     for identifier in (1, 2):
@@ -101,15 +101,15 @@ def test_room() -> None:
 
 
 @pytest.mark.parametrize("phase", Phase)
-def test_what_is_sent_again(waiting: Any, packets: Any, phase: Phase) -> None:
-    """PUBLISH with DUP, or PUBREL, where an answer is awaited (MQTT-4.4.0-1)."""
+def test_packets_that_are_sent_again(waiting: Any, packets: Any, phase: Phase) -> None:
+    """PUBLISH with DUP, or PUBREL, if an answer is awaited (MQTT-4.4.0-1)."""
     protocol = connected()
     box = Outbox(10, Backlog("c"), durable=True)
     qos = 1 if phase in (Phase.AWAITING_PUBACK, Phase.ACKNOWLEDGED) else 2
     box.in_flight.add(1, Outgoing(waiting(1, qos), qos, b"\0\1t", b"x", False, phase))
     box.send_again(protocol, 5.0)
-    found = [(type(one).__name__, getattr(one, "dup", None)) for one in packets(protocol)]
-    assert found == {
+    kinds = [(type(packet).__name__, getattr(packet, "dup", None)) for packet in packets(protocol)]
+    assert kinds == {
         Phase.AWAITING_PUBACK: [("Publish", True)],
         Phase.AWAITING_PUBREC: [("Publish", True)],
         Phase.AWAITING_PUBCOMP: [("Pubrel", False)],
@@ -157,7 +157,7 @@ def test_all_message_ids_in_flight() -> None:
     st.sets(st.integers(1, 65_535), max_size=50),
     st.integers(60_000, 65_535),
 )
-def test_a_message_id_is_valid_and_free_and_as_prescribed_where_it_can_be(
+def test_a_message_id_is_valid_and_free_and_the_prescribed_one_if_possible(
     number: int, in_use: set[int], reserved: set[int], highest: int
 ) -> None:
     candidate = number & 0xFFFF
@@ -183,7 +183,7 @@ def test_receiver(known: bool) -> None:
 
 
 def test_limit_of_a_receiver() -> None:
-    """The limit concerns new packet identifiers alone; a repeated one is answered all the same."""
+    """The limit concerns new packet identifiers only. A repeated one is always answered."""
     receiver = Receiver(limit=1)
     assert [receiver.arrival(identifier) for identifier in (1, 2, 1)] == [
         Arrival.NEW,

@@ -1,4 +1,4 @@
-"""The release of all packet identifiers, over connections that end at any moment and answers in any order."""
+"""The release of all packet identifiers, with connections that end at any moment and answers in any order."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def sent(release: IdentifierRelease) -> list[int]:
     ids=str,
 )
 def test_each_identifier_is_released(connections: list[tuple[int, bool]]) -> None:
-    """The client answers some identifiers, in order or backwards, then the connection ends. The last one lasts."""
+    """The client answers some identifiers, forwards or backwards, then the connection ends. The last connection stays."""
     release, answered = IdentifierRelease(), set[int]()
     for count, backwards in connections:
         identifiers = sent(release)
@@ -41,15 +41,15 @@ def test_each_identifier_is_released(connections: list[tuple[int, bool]]) -> Non
     assert answered == set(range(1, 65_536)) and sent(release) == []
 
 
-def test_other_identifiers_are_no_answers() -> None:
+def test_other_identifiers_are_not_answers() -> None:
     release = IdentifierRelease()
     assert not release.completed(1)
     sent(release)
     assert not release.completed(TOGETHER + 1) and release.completed(1)
 
 
-def test_messages_that_wait() -> None:
-    """QoS 1 waits during the release, or from the beginning if the session may have sent QoS 2."""
+def test_waiting_messages() -> None:
+    """QoS 1 waits during the release, or from the start if the session may have sent QoS 2."""
     release = IdentifierRelease()
     assert [release.delays(qos) for qos in (0, 1, 2)] == [False, False, True]
     sent(release)

@@ -1,4 +1,4 @@
-"""The sending side of a session: window, phases of the handshakes, DUP, message ids, slow and absent clients."""
+"""The sending side of a session: window, phases of the exchanges, DUP, message ids, slow and absent clients."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from tests.helpers.waiting_message import Waiting
 
 
 def outbox(window: int = 10, *, durable: bool = False) -> Outbox:
-    made = Outbox(window, Backlog("c"), durable=durable)
-    made.open = True
-    return made
+    box = Outbox(window, Backlog("c"), durable=durable)
+    box.open = True
+    return box
 
 
 def decided(box: Outbox) -> dict[int, int]:
@@ -34,7 +34,7 @@ def decided(box: Outbox) -> dict[int, int]:
 
 
 def records(box: Outbox) -> dict[str, Any]:
-    """What would be put on record now: (message, packet identifier) by the number of the record, None to delete it."""
+    """Return the records to write now: (message, packet identifier) by the number of the record, None to delete it."""
     changes = {} if box.identifiers is None else box.identifiers.changes()
     return {key.queue: record.assigned if record else None for key, record in changes.items()}
 
@@ -56,7 +56,7 @@ def test_a_message_becomes_a_publish(waiting: Any, packets: Any, qos: int, retai
     assert sent(outbox(), packets, message) == [expected]
 
 
-def test_qos_0_is_finished_once_written(waiting: Any) -> None:
+def test_qos_0_is_finished_after_it_is_written(waiting: Any) -> None:
     message = waiting(1, 0)
     box = outbox()
     assert box.deliver([message], 0.0, connected()).finished == [message]
@@ -71,15 +71,15 @@ def test_direct_messages_after_a_subscription_to_default_qos(direct: Any, packet
     assert packet.qos == qos
 
 
-def test_an_expired_message_is_finished_unsent(waiting: Any, packets: Any) -> None:
+def test_an_expired_message_is_finished_without_being_sent(waiting: Any, packets: Any) -> None:
     out = connected()
     message = waiting(1, 1, expired=True)
     effects = outbox().deliver([message], 0.0, out)
     assert (packets(out), effects.finished, effects.refusals) == ([], [message], [])
 
 
-def test_a_message_the_client_may_have_already_is_sent_although_it_has_expired(waiting: Any, packets: Any) -> None:
-    """The client holds its message id as received: a later message with that id would be taken for this one."""
+def test_an_expired_message_that_the_client_may_have_is_sent(waiting: Any, packets: Any) -> None:
+    """The client has its message id as received: it would confuse a later message with that id."""
     box = outbox(durable=True)
     box.sent_before = {5}
     (packet,) = sent(box, packets, waiting(5, 2, expired=True))
@@ -97,21 +97,21 @@ def test_a_message_the_client_may_have_already_is_sent_although_it_has_expired(w
         pytest.param({"remote_queue": "x" * 70_000}, 2425, id="MQRC_TOPIC_STRING_ERROR: too long for MQTT"),
     ],
 )
-def test_a_message_that_cannot_become_a_publication_is_refused_and_holds_nobody_up(
+def test_a_message_that_cannot_become_a_publication_is_rejected_and_does_not_block_others(
     direct: Any, waiting: Any, packets: Any, fields: dict[str, Any], reason: int
 ) -> None:
     out = connected()
     box = outbox(1)
     bad, good = direct(1, **fields), waiting(2, 1)
     refusals = box.deliver([bad, good], 0.0, out).refusals
-    assert [(one.transmission, one.reason) for one in refusals] == [(bad, reason)]
+    assert [(refusal.transmission, refusal.reason) for refusal in refusals] == [(bad, reason)]
     assert [packet.packet_id for packet in packets(out)] == [2]
     assert box.pending() == [good]
 
 
 @pytest.mark.parametrize("where", ["conversion", "encoding"])
 @pytest.mark.parametrize("qos", [0, 1, 2])
-def test_an_unexpected_error_refuses_one_message_and_is_logged_with_one_traceback(
+def test_an_unexpected_error_rejects_one_message_and_is_logged_with_one_traceback(
     waiting: Any, packets: Any, caplog: pytest.LogCaptureFixture, where: str, qos: int
 ) -> None:
     out = connected(level=5)
@@ -122,17 +122,17 @@ def test_an_unexpected_error_refuses_one_message_and_is_logged_with_one_tracebac
     else:
         bad.message.properties = PublishProperties(user_property=((None, None),))
     refusals = box.deliver([bad, good], 0.0, out).refusals
-    assert [(one.transmission, one.reason) for one in refusals] == [(bad, 2195)]
+    assert [(refusal.transmission, refusal.reason) for refusal in refusals] == [(bad, 2195)]
     assert [packet.payload for packet in packets(out)] == [b"2"]
     assert box.pending() == ([good] if qos else [])
-    (record,) = [one for one in caplog.records if one.getMessage().startswith("MQB2407E")]
+    (record,) = [record for record in caplog.records if record.getMessage().startswith("MQB2407E")]
     assert record.exc_info is not None and record.exc_info[1] is not None
 
 
 # Window ---------------------------------------------------------------------------------------------------------------
 
 
-def test_a_turn_ends_when_its_bytes_are_used_up(waiting: Any, packets: Any) -> None:
+def test_an_iteration_ends_when_its_bytes_are_used_up(waiting: Any, packets: Any) -> None:
     box = outbox()
     box.turn_bytes = 1
     out = connected()
@@ -143,9 +143,9 @@ def test_a_turn_ends_when_its_bytes_are_used_up(waiting: Any, packets: Any) -> N
 
 
 @pytest.mark.parametrize("window", [1, 2, 5])
-def test_no_more_than_the_window_is_sent(waiting: Any, packets: Any, window: int) -> None:
+def test_no_more_messages_than_the_window_are_sent(waiting: Any, packets: Any, window: int) -> None:
     box = outbox(window)
-    assert [one.packet_id for one in sent(box, packets, *(waiting(n, 1) for n in range(1, 11)))] == list(
+    assert [packet.packet_id for packet in sent(box, packets, *(waiting(n, 1) for n in range(1, 11)))] == list(
         range(1, window + 1)
     )
     out = connected()
@@ -153,7 +153,7 @@ def test_no_more_than_the_window_is_sent(waiting: Any, packets: Any, window: int
         assert box.acknowledge(packet_id) is not None
         box.pump(0.0, out)
         following = [packet_id + window] if packet_id + window <= 10 else []
-        assert [one.packet_id for one in packets(out)] == following
+        assert [packet.packet_id for packet in packets(out)] == following
     assert not box.pending()
 
 
@@ -165,7 +165,7 @@ def test_no_more_than_the_window_is_sent(waiting: Any, packets: Any, window: int
         pytest.param(2, 3, 2, id="QoS 2: two messages are released"),
     ],
 )
-def test_no_more_is_sent_while_too_many_messages_are_not_removed(
+def test_no_messages_are_sent_while_too_many_are_not_removed(
     waiting: Any, packets: Any, qos: int, sent_at_once: int, sent_after_commit: int
 ) -> None:
     box, out = outbox(), connected()
@@ -188,7 +188,7 @@ def test_no_more_is_sent_while_too_many_messages_are_not_removed(
     assert box.unremoved == (3 if qos == 0 else 1)
 
 
-def test_unacknowledged_messages_count_for_the_backlog_of_removals(waiting: Any, packets: Any) -> None:
+def test_unacknowledged_messages_count_towards_the_backlog_of_removals(waiting: Any, packets: Any) -> None:
     """They may all be acknowledged, and none removed, when the bridge is killed."""
     box = outbox()
     box.removal_limit = RemovalLimit(3)
@@ -199,31 +199,31 @@ def test_unacknowledged_messages_count_for_the_backlog_of_removals(waiting: Any,
     assert packets(out) == []
 
 
-def test_pubrec_opens_the_window_pubcomp_is_not_awaited(waiting: Any, packets: Any) -> None:
+def test_pubrec_opens_the_window_before_pubcomp(waiting: Any, packets: Any) -> None:
     box = outbox(1)
     sent(box, packets, waiting(1, 2), waiting(2, 2))
     box.receive(1)
     out = connected()
     box.pump(0.0, out)
-    assert [one.packet_id for one in packets(out)] == [2]
+    assert [packet.packet_id for packet in packets(out)] == [2]
 
 
-def test_order_is_kept_behind_a_full_window(waiting: Any, packets: Any) -> None:
-    """Also QoS 0 does not overtake what waits."""
+def test_messages_keep_their_order_after_a_full_window(waiting: Any, packets: Any) -> None:
+    """QoS 0 does not overtake waiting messages, either."""
     box = outbox(1)
-    assert [one.payload for one in sent(box, packets, waiting(1, 1), waiting(2, 1), waiting(3, 0))] == [b"1"]
+    assert [packet.payload for packet in sent(box, packets, waiting(1, 1), waiting(2, 1), waiting(3, 0))] == [b"1"]
     assert sent(box, packets, waiting(4, 0)) == []
     box.acknowledge(1)
     out = connected()
     box.pump(0.0, out)
-    assert [one.payload for one in packets(out)] == [b"2", b"3", b"4"]
+    assert [packet.payload for packet in packets(out)] == [b"2", b"3", b"4"]
 
 
 # Phases ---------------------------------------------------------------------------------------------------------------
 
 
 def in_phase(waiting: Any, phase: Phase | None, *, durable: bool) -> Outbox:
-    """An Outbox whose message id 1 is in a phase of QoS 2."""
+    """Return an Outbox whose message id 1 is in a phase of QoS 2."""
     box = outbox(durable=durable)
     if phase is None:
         return box
@@ -238,8 +238,8 @@ def in_phase(waiting: Any, phase: Phase | None, *, durable: bool) -> Outbox:
     return box
 
 
-def test_a_message_id_is_taken_until_the_removal_of_its_message_is_committed(waiting: Any, packets: Any) -> None:
-    """After a crash before the commit the message goes out again; it must not meet its message id with another."""
+def test_a_message_id_is_in_use_until_the_removal_of_its_message_is_committed(waiting: Any, packets: Any) -> None:
+    """After a crash before the commit, the message is sent again. Its message id must not belong to another one."""
     box = outbox(durable=True)
     sent(box, packets, waiting(5, 1))
     box.acknowledge(5)
@@ -250,7 +250,7 @@ def test_a_message_id_is_taken_until_the_removal_of_its_message_is_committed(wai
     box.recorded()
     out = connected()
     box.pump(0.0, out)
-    assert [one.packet_id for one in packets(out)] == [6, 5]
+    assert [packet.packet_id for packet in packets(out)] == [6, 5]
 
 
 @pytest.mark.parametrize(
@@ -284,7 +284,7 @@ def test_pubrec(waiting: Any, phase: Phase | None, answer: str, durable: bool) -
     ],
 )
 def test_pubcomp(waiting: Any, phase: Phase | None, durable: bool, waits: bool, left: list[int]) -> None:
-    """A durable session frees the message id only when that is committed."""
+    """A durable session releases the message id after the commit."""
     box = in_phase(waiting, phase, durable=durable)
     assert box.complete(1) is waits
     assert list(box.in_flight.deliveries) == left
@@ -315,13 +315,13 @@ def test_table_4_dup_is_set_on_what_is_sent_again(
     assert packets(out) == repeated
 
 
-def test_retry_waits_for_its_interval(waiting: Any, packets: Any) -> None:
+def test_a_retry_waits_for_its_interval(waiting: Any, packets: Any) -> None:
     box, out = outbox(), connected()
     sent(box, packets, waiting(1, 1), now=10.0)
     box.send_again(out, 29.0, 20.0)
     assert packets(out) == []
     box.send_again(out, 30.0, 20.0)
-    assert [one.dup for one in packets(out)] == [True]
+    assert [packet.dup for packet in packets(out)] == [True]
     box.send_again(out, 49.0, 20.0)
     assert packets(out) == []
 
@@ -330,33 +330,35 @@ def test_retry_waits_for_its_interval(waiting: Any, packets: Any) -> None:
 
 
 @pytest.mark.parametrize("qos", [1, 2])
-def test_an_unusual_message_id_is_on_record_before_it_is_used(waiting: Any, packets: Any, qos: int) -> None:
-    """After a crash the client would otherwise get the message again under the id that its MsgId prescribes.
+def test_an_unusual_message_id_is_recorded_before_it_is_used(waiting: Any, packets: Any, qos: int) -> None:
+    """Otherwise, after a crash, the client would get the message again with the id that its MsgId prescribes.
 
-    With QoS 1 as well: it would take that id away from another message, which is in flight with QoS 2.
+    This applies to QoS 1 as well: the id could belong to another message, which is in flight with QoS 2.
     """
     box = outbox(durable=True)
-    assert [one.packet_id for one in sent(box, packets, waiting(5, 2), waiting(0x1_0005, qos), waiting(7, 1))] == [5]
+    assert [
+        packet.packet_id for packet in sent(box, packets, waiting(5, 2), waiting(0x1_0005, qos), waiting(7, 1))
+    ] == [5]
     assert box.recording
     assert records(box) == {"1": [(5, 5), (0x1_0005, 6)]}, "and the message that has the usual one"
     out = connected()
     box.recorded()
     box.pump(1.0, out)
-    assert [(one.packet_id, one.dup) for one in packets(out)] == [(6, False), (7, False)]
+    assert [(packet.packet_id, packet.dup) for packet in packets(out)] == [(6, False), (7, False)]
 
 
-def test_one_record_has_the_unusual_ids_of_a_thousand_waiting_messages(waiting: Any, packets: Any) -> None:
+def test_one_record_contains_the_unusual_ids_of_a_thousand_waiting_messages(waiting: Any, packets: Any) -> None:
     """MsgIds of IBM MQ on Linux: their last two bytes are the same for thousands of messages."""
     box = outbox(3000, durable=True)
     numbers = [position << 16 | 0x40 for position in range(1, 2502)]
-    assert [one.packet_id for one in sent(box, packets, *(waiting(number, 1) for number in numbers))] == [0x40]
+    assert [packet.packet_id for packet in sent(box, packets, *(waiting(number, 1) for number in numbers))] == [0x40]
     sizes = []
     while box.recording:
         sizes.append(sum(map(len, records(box).values())))
         box.recorded()
         box.pump(0.0, connected())
     assert sizes == [1001, 1000, 500], "the first also has the message with the usual identifier"
-    ids = {one.transmission.msg_number: packet_id for packet_id, one in box.in_flight.deliveries.items()}
+    ids = {delivery.transmission.msg_number: packet_id for packet_id, delivery in box.in_flight.deliveries.items()}
     assert list(ids) == numbers and len(set(ids.values())) == len(numbers)
     for packet_id in ids.values():
         box.removed(box.acknowledge(packet_id))
@@ -364,16 +366,16 @@ def test_one_record_has_the_unusual_ids_of_a_thousand_waiting_messages(waiting: 
 
 
 def test_usual_ids_of_waiting_messages_are_not_given_to_others(waiting: Any, packets: Any) -> None:
-    """MsgIds of IBM MQ on AIX: their last byte counts, so the last two bytes come again after 256 messages."""
+    """MsgIds of IBM MQ on AIX: the last byte is a counter, so the last two bytes repeat after 256 messages."""
     box = outbox(600, durable=True)
     numbers = [position << 16 | 0x0600 | position % 256 for position in range(512)]
     usual = sent(box, packets, *(waiting(number, 2) for number in numbers))
-    assert [one.packet_id for one in usual] == list(range(0x0600, 0x0700))
+    assert [packet.packet_id for packet in usual] == list(range(0x0600, 0x0700))
     assert [packet_id for _, packet_id in records(box)["1"]][-1] == 0x07FF, "the next free ones"
     box.recorded()
     out = connected()
     box.pump(0.0, out)
-    assert [one.packet_id for one in packets(out)] == list(range(0x0700, 0x0800))
+    assert [packet.packet_id for packet in packets(out)] == list(range(0x0700, 0x0800))
     assert not records(box)
 
 
@@ -389,7 +391,7 @@ def test_all_ids_in_use_delay_a_message(waiting: Any, packets: Any) -> None:
     assert records(box) == {"1": [(5, 9)]}
     box.recorded()
     box.pump(0.0, out)
-    assert [one.packet_id for one in packets(out)] == [9]
+    assert [packet.packet_id for packet in packets(out)] == [9]
 
 
 def test_an_assigned_message_id_is_kept_for_its_message_after_a_restart(waiting: Any, packets: Any) -> None:
@@ -397,13 +399,13 @@ def test_an_assigned_message_id_is_kept_for_its_message_after_a_restart(waiting:
     box.restore_identifiers(IdentifiersRecord("c", "7", [(0x1_0005, 6), (0x2_0005, 8)]))
     box.deliver([waiting(0x1_0005, 1)], 0.0, None)
     box.caught_up(renumbered=False, others_may_come=False)
-    assert [one.packet_id for one in sent(box, packets, waiting(6, 1), waiting(8, 1))] == []
+    assert [packet.packet_id for packet in sent(box, packets, waiting(6, 1), waiting(8, 1))] == []
     out = connected()
     box.pump(0.0, out)
-    assert [one.packet_id for one in packets(out)] == [6]
+    assert [packet.packet_id for packet in packets(out)] == [6]
     box.recorded()
     box.pump(0.0, out)
-    assert [one.packet_id for one in packets(out)] == [7, 8], "the message 0x2_0005 is no longer on the queue"
+    assert [packet.packet_id for packet in packets(out)] == [7, 8], "the message 0x2_0005 is no longer on the queue"
 
 
 @pytest.mark.parametrize("restored", [IdentifiersRecord("c", "3", [(6, 7)]), SentRecord("c", assigned=[(6, 7)])])
@@ -419,7 +421,7 @@ def test_a_record_without_messages_on_the_queue_is_deleted(restored: Any) -> Non
 
 def test_a_clean_session_needs_no_record(waiting: Any, packets: Any) -> None:
     box = outbox(durable=False)
-    assert [one.packet_id for one in sent(box, packets, waiting(5, 2), waiting(0x1_0005, 2))] == [5, 6]
+    assert [packet.packet_id for packet in sent(box, packets, waiting(5, 2), waiting(0x1_0005, 2))] == [5, 6]
     assert not box.unsaved and not records(box)
 
 
@@ -428,7 +430,7 @@ def test_an_assigned_message_id_is_used_again_after_a_restart(waiting: Any, pack
     box = outbox(durable=True)
     message = waiting(0x1_0005, 2)
     box.restore_records([(0x1_0005, 6)], [])
-    assert [(one.packet_id, one.dup) for one in sent(box, packets, message)] == [(6, True)]
+    assert [(packet.packet_id, packet.dup) for packet in sent(box, packets, message)] == [(6, True)]
     assert records(box) == {"1": [(0x1_0005, 6)]}
     box.receive(6)
     assert decided(box) == {0x1_0005: 6}, "until the removal is committed"
@@ -438,7 +440,7 @@ def test_an_assigned_message_id_is_used_again_after_a_restart(waiting: Any, pack
 
 @dataclass(eq=False)
 class OnIbmMq(Waiting):
-    """A message on IBM MQ, whose bridge numbers it anew after each start."""
+    """A message on IBM MQ, which the bridge numbers again after each start."""
 
     msg_id: bytes = b""
     put_at: bytes = b""
@@ -503,8 +505,8 @@ def test_messages_in_another_order_after_a_restart_keep_their_ids(
     box.recorded()
     box.pump(0.0, out)
     got = packets(out)
-    assert {one.payload: (one.packet_id, one.dup) for one in got} == expected
-    assert [one.payload for one in got] == [SECOND, FIRST], "in the order of the queue"
+    assert {message.payload: (message.packet_id, message.dup) for message in got} == expected
+    assert [message.payload for message in got] == [SECOND, FIRST], "in the order of the queue"
 
 
 # Slow and absent clients ----------------------------------------------------------------------------------------------
@@ -519,7 +521,7 @@ def test_messages_for_an_absent_client_wait(waiting: Any, packets: Any) -> None:
     assert box.pending() == batch
 
 
-def test_a_client_that_does_not_read_loses_qos_0_and_nothing_else(waiting: Any, packets: Any) -> None:
+def test_a_client_that_does_not_read_loses_qos_0_messages_only(waiting: Any, packets: Any) -> None:
     box = outbox()
     box.open = False
     out = connected()
@@ -530,7 +532,7 @@ def test_a_client_that_does_not_read_loses_qos_0_and_nothing_else(waiting: Any, 
     assert box.pending() == [batch[0], batch[2]]
     box.open = True
     box.pump(0.0, out)
-    assert [one.packet_id for one in packets(out)] == [1, 3]
+    assert [packet.packet_id for packet in packets(out)] == [1, 3]
 
 
 def test_retained_and_direct_messages_wait_for_a_client_that_does_not_read(
@@ -551,13 +553,17 @@ def test_retained_and_direct_messages_wait_for_a_client_that_does_not_read(
     assert box.pending() == [batch[0], batch[2], batch[3]] and box.backlog.bytes > 0
     box.open = True
     assert box.pump(0.0, out).finished == [batch[0], batch[2], batch[3]]
-    assert [(one.payload, one.retain) for one in packets(out)] == [(b"1", True), (b"direct", False), (b"4", False)]
+    assert [(packet.payload, packet.retain) for packet in packets(out)] == [
+        (b"1", True),
+        (b"direct", False),
+        (b"4", False),
+    ]
     box.open = False
     box.deliver([waiting(6, 0, topic="state")], 0.0, out)  # the retained message was sent
     assert (box.pending(), box.dropped, box.backlog.bytes) == ([], 3, 0)
 
 
-def test_retained_messages_obey_the_limit_of_the_backlog(waiting: Any) -> None:
+def test_the_limit_of_the_backlog_applies_to_retained_messages(waiting: Any) -> None:
     backlog = Backlog("c", BacklogLimits(3 * MESSAGE_OVERHEAD, "drop-oldest"))
     box = Outbox(10, backlog, durable=False)
     batch = [waiting(number, 0, topic=str(number), retained=True) for number in range(1, 6)]
@@ -576,7 +582,10 @@ def test_acknowledgements_that_cannot_be_committed_are_undone(waiting: Any, pack
     out = connected()
     box.send_again(out, 0.0)
     box.pump(0.0, out)
-    assert {(one.packet_id, one.payload, one.dup) for one in packets(out)} == {(1, b"1", True), (2, b"2", True)}
+    assert {(packet.packet_id, packet.payload, packet.dup) for packet in packets(out)} == {
+        (1, b"1", True),
+        (2, b"2", True),
+    }
     assert box.in_flight.unacknowledged == 2
 
 
@@ -584,8 +593,8 @@ def test_acknowledgements_that_cannot_be_committed_are_undone(waiting: Any, pack
 
 
 @pytest.mark.parametrize("qos", [1, 2])
-def test_a_window_that_became_smaller_holds_for_what_goes_out_again(waiting: Any, packets: Any, qos: int) -> None:
-    """MQTT-3.3.4-9 with MQTT-4.4.0-1: the first again at once, the rest in its turn, under its message id."""
+def test_a_smaller_window_applies_to_repeated_messages(waiting: Any, packets: Any, qos: int) -> None:
+    """MQTT-3.3.4-9 with MQTT-4.4.0-1: the first message at once, the others in turn, with their message ids."""
     box = outbox(durable=True)
     messages = [waiting(number, qos) for number in (5, 65_541, 65_550)]
     sent(box, packets, *messages)
@@ -612,7 +621,7 @@ def test_a_window_that_became_smaller_holds_for_what_goes_out_again(waiting: Any
     assert (second.packet_id, second.dup) == (6, True)
 
 
-def test_requests_of_a_clean_session_leave_nothing_to_record() -> None:
+def test_requests_of_a_clean_session_are_not_recorded() -> None:
     requests = PendingRequests("c", durable=False, most_bytes=10**6)
     for number in range(3):
         assert not requests.add(ClientRequest("answers for c", b"%d" % (number % 2)))

@@ -1,4 +1,4 @@
-"""The server's half of MQTT on one connection: every packet in every state, turns, time, and what is written."""
+"""The server side of MQTT on one connection: each packet in each state, iterations, time, and output."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def in_state(state: ConnectionState) -> ServerProtocol:
 
 
 def specified(state: ConnectionState, packet: PacketType) -> str:
-    """What MQTT 3.1.1 says of a packet in a state: accepted, waits, ignored, or the statement that it breaks."""
+    """Return the result of a packet in a state by MQTT 3.1.1: accepted, waits, ignored, or the violated statement."""
     if state in (ConnectionState.DISCONNECTING, ConnectionState.CLOSED):
         return "ignored"
     if state is ConnectionState.AUTHENTICATING:
@@ -86,13 +86,13 @@ def taken(protocol: ServerProtocol, *packets: Packet) -> list[Event]:
     return protocol.receive_data(b"".join(map(encode, packets)), 0.0)
 
 
-#: a packet of MQTT 5, which no value of 3.1.1 stands for
+#: a packet of MQTT 5, which has no equivalent in 3.1.1
 AUTH = b"\xf0\x00"
 
 
 @pytest.mark.parametrize("packet", PacketType)
 @pytest.mark.parametrize("state", sorted(set(ConnectionState) - {ConnectionState.CHALLENGED}))
-def test_every_packet_in_every_state(state: ConnectionState, packet: PacketType) -> None:
+def test_each_packet_in_each_state(state: ConnectionState, packet: PacketType) -> None:
     word = specified(state, packet)
     protocol = in_state(state)
     data = AUTH if packet is PacketType.AUTH else encode(PACKETS[packet])
@@ -102,7 +102,9 @@ def test_every_packet_in_every_state(state: ConnectionState, packet: PacketType)
     elif word == "waits":
         assert TRANSITIONS[state][packet] is None and events == [] and not protocol.ended
         protocol.accept(0.0, session_present=False)
-        assert [type(one) for one in protocol.events()] == [type(one) for one in connected().receive_data(data, 0.0)]
+        assert [type(event) for event in protocol.events()] == [
+            type(event) for event in connected().receive_data(data, 0.0)
+        ]
     elif word == "accepted":
         assert isinstance(TRANSITIONS[state][packet], ConnectionState)
         (event,) = events
@@ -118,26 +120,26 @@ def test_every_packet_in_every_state(state: ConnectionState, packet: PacketType)
             assert isinstance(cell, str) and word in cell
         (event,) = events
         assert isinstance(event, Disconnected)
-        # The decoder knows what flows to a server, and says so first.
+        # The decoder knows which packets a server receives, and rejects it first.
         assert word in event.why or (word == "table 2.1" and event.why.startswith("malformed packet"))
         assert protocol.ended
 
 
-def test_what_comes_behind_the_end_is_not_taken() -> None:
+def test_packets_after_the_end_are_ignored() -> None:
     protocol = connected()
     events = taken(protocol, Puback(1), Disconnect(), Puback(2))
-    assert [type(one) for one in events] == [Messages, Disconnected]
+    assert [type(event) for event in events] == [Messages, Disconnected]
     assert taken(protocol, Puback(3)) == [] and not protocol.more
 
 
-def test_what_comes_before_a_malformed_packet_counts() -> None:
+def test_packets_before_a_malformed_one_are_processed() -> None:
     protocol = connected()
     messages, end = protocol.receive_data(encode(Puback(1)) + b"\x00\x00", 0.0)
     assert isinstance(messages, Messages) and list(messages.packets) == [Puback(1)]
     assert isinstance(end, Disconnected) and "malformed packet" in end.why
 
 
-def test_connack_comes_before_the_end_for_what_is_behind_connect() -> None:
+def test_connack_precedes_the_end_caused_by_a_later_packet() -> None:
     protocol = ServerProtocol(0.0)
     assert protocol.receive_data(encode(Connect("c")) + b"\x00\x00", 0.0) == [Connect("c")]
     protocol.accept(0.0, session_present=True)
@@ -152,24 +154,24 @@ def test_connack_comes_before_the_end_for_what_is_behind_connect() -> None:
     ),
     st.lists(st.integers(1, 200), max_size=40),
 )
-def test_pieces_of_any_size_make_the_same_events(packets: list[Packet], sizes: list[int]) -> None:
+def test_pieces_of_any_size_cause_the_same_events(packets: list[Packet], sizes: list[int]) -> None:
     data = b"".join(map(encode, packets))
     protocol = connected()
-    found: list[Packet] = []
+    events: list[Packet] = []
     for size in [*sizes, len(data)]:
-        found += flat(protocol, protocol.receive_data(data[:size], 0.0))
+        events += flat(protocol, protocol.receive_data(data[:size], 0.0))
         data = data[size:]
-    assert found == packets
+    assert events == packets
 
 
 def flat(protocol: ServerProtocol, events: list[Event]) -> list[Any]:
-    """All packets of this turn and of those that are due."""
-    found: list[Any] = []
+    """Return all packets of this iteration and of those that are due."""
+    flattened: list[Any] = []
     while True:
         for event in events:
-            found += event.packets if isinstance(event, Messages) else [event]
+            flattened += event.packets if isinstance(event, Messages) else [event]
         if not protocol.more:
-            return found
+            return flattened
         events = protocol.events()
 
 
@@ -178,17 +180,17 @@ def flat(protocol: ServerProtocol, events: list[Event]) -> list[Any]:
     [
         ([Puback(1)] * (PACKETS_AT_A_TURN + 1), [PACKETS_AT_A_TURN, 1]),
         ([PACKETS[PacketType.SUBSCRIBE]] * 60, [50, 10]),  # a filter counts for 20 packets
-        ([Pingreq()] * 101, [50, 50, 1]),  # as much as SUBSCRIBE with one
+        ([Pingreq()] * 101, [50, 50, 1]),  # the same as SUBSCRIBE with one filter
         ([Pingreq(), Publish("t", b"x")] * 51, [99, 3]),
         ([Publish("t", bytes(20_000))] * 7, [3, 3, 1]),  # 65,536 bytes
     ],
 )
-def test_a_turn_is_bounded(packets: list[Packet], turns: list[int]) -> None:
+def test_an_iteration_is_limited(packets: list[Packet], turns: list[int]) -> None:
     protocol = connected()
     events = protocol.receive_data(b"".join(map(encode, packets)), 0.0)
     sizes = []
     while True:
-        sizes.append(sum(len(one.packets) if isinstance(one, Messages) else 1 for one in events))
+        sizes.append(sum(len(event.packets) if isinstance(event, Messages) else 1 for event in events))
         if not protocol.more:
             break
         events = protocol.events()
@@ -196,7 +198,7 @@ def test_a_turn_is_bounded(packets: list[Packet], turns: list[int]) -> None:
     assert sum(sizes) == len(packets)
 
 
-def test_connect_has_to_come_in_time() -> None:
+def test_connect_must_arrive_in_time() -> None:
     protocol = ServerProtocol(5.0, connect_timeout=10.0)
     assert protocol.deadline() == 15.0
     protocol.receive_data(b"\x10", 14.0)
@@ -204,18 +206,20 @@ def test_connect_has_to_come_in_time() -> None:
     assert protocol.timeout(15.5) == "no CONNECT within 10 s"
 
 
-def test_no_time_runs_while_connect_is_answered() -> None:
+def test_time_stops_while_connect_is_processed() -> None:
     assert in_state(ConnectionState.AUTHENTICATING).deadline() is None
 
 
 @pytest.mark.parametrize(
     ("keep_alive", "deadline"), [(0, None), (10, 15.0), pytest.param(65_535, 98_302.5, id="longest")]
 )
-def test_a_client_has_one_and_a_half_times_its_keep_alive(keep_alive: int, deadline: float | None) -> None:
+def test_a_client_may_be_silent_for_one_and_a_half_times_its_keep_alive(
+    keep_alive: int, deadline: float | None
+) -> None:
     assert connected(keep_alive=keep_alive).deadline() == deadline
 
 
-def test_packets_and_large_parts_of_one_are_signs_of_life_and_single_bytes_are_not() -> None:
+def test_packets_and_large_parts_of_them_count_as_activity_and_single_bytes_do_not() -> None:
     protocol = connected(keep_alive=10)
     protocol.receive_data(encode(Pingreq()), 3.0)
     assert protocol.deadline() == 18.0
@@ -230,14 +234,14 @@ def test_packets_and_large_parts_of_one_are_signs_of_life_and_single_bytes_are_n
 
 
 @pytest.mark.parametrize(("level", "present"), [(3, False), (4, True)])
-def test_session_present_is_of_mqtt_3_1_1(level: int, present: bool) -> None:
+def test_session_present_does_not_exist_in_mqtt_3_1(level: int, present: bool) -> None:
     protocol = ServerProtocol(0.0)
     taken(protocol, Connect("c", "MQTT" if level == 4 else "MQIsdp", level))
     protocol.accept(0.0, session_present=True)
     assert protocol.data_to_send() == encode(Connack(ConnackCode.ACCEPTED, present))
 
 
-def test_answers_are_written_in_their_order_as_one_piece() -> None:
+def test_answers_are_written_in_order_as_one_piece() -> None:
     protocol = connected()
     protocol.answer([(PacketType.PUBACK, 1), (PacketType.PINGRESP, 0), (PacketType.PUBREC, 2), (PacketType.PUBREL, 3)])
     protocol.suback(4, [1, 0x80])
@@ -247,7 +251,7 @@ def test_answers_are_written_in_their_order_as_one_piece() -> None:
     assert protocol.data_to_send() == b""
 
 
-def test_what_was_written_before_the_end_is_sent_and_nothing_after_it() -> None:
+def test_data_written_before_the_end_is_sent_and_nothing_after_it() -> None:
     protocol = connected()
     protocol.answer([(PacketType.PUBACK, 1)])
     protocol.disconnect()
@@ -256,7 +260,7 @@ def test_what_was_written_before_the_end_is_sent_and_nothing_after_it() -> None:
     assert protocol.data_to_send() == b""
 
 
-def test_a_connection_that_is_gone_sends_nothing() -> None:
+def test_a_closed_connection_sends_nothing() -> None:
     protocol = connected()
     protocol.answer([(PacketType.PUBACK, 1)])
     protocol.lose()

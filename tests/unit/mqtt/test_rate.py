@@ -1,4 +1,4 @@
-"""How much one client may send, by a clock of the test's."""
+"""The rate limit of one client, with a clock of the test."""
 
 import pytest
 from hypothesis import given
@@ -18,14 +18,14 @@ from bridge.transport.stream import BURST, Rate
         ([(0.0, 0), (1000.0, 201)], [0.0, 0.01]),
     ],
 )
-def test_a_hundred_a_second(spent: list[tuple[float, int]], waits: list[float]) -> None:
+def test_a_hundred_per_second(spent: list[tuple[float, int]], waits: list[float]) -> None:
     rate = Rate(100, 0.0)
     assert [rate.spend(amount, now) for now, amount in spent] == pytest.approx(waits)
 
 
 @given(st.lists(st.tuples(st.floats(0, 10), st.integers(0, 1000)), max_size=50))
-def test_in_the_long_run_no_more_than_the_rate(steps: list[tuple[float, int]]) -> None:
-    """Who waits as long as it is told has never sent more than a burst above the rate."""
+def test_the_long_term_rate_is_not_exceeded(steps: list[tuple[float, int]]) -> None:
+    """A client that waits as requested never sends more than a burst above the rate."""
     rate, now, sent = Rate(100, 0.0), 0.0, 0
     for pause, amount in steps:
         now += pause

@@ -6,8 +6,29 @@ import ast
 import re
 from pathlib import Path
 
+import msgspec
+import pytest
+
 from bridge import mqtt
-from bridge.mqtt.reason_codes import cite_mqtt_5
+from bridge.mqtt.connection import ServerProtocol
+from bridge.mqtt.packets import (
+    AcknowledgementProperties,
+    Connack,
+    ConnackCode,
+    ConnackProperties,
+    Connect,
+    ConnectProperties,
+    Disconnect,
+    DisconnectProperties,
+    Packet,
+    PacketType,
+    Puback,
+    Pubrec,
+    Suback,
+)
+from bridge.mqtt.reader import Decoder
+from bridge.mqtt.reason_codes import ReasonCode, cite_mqtt_5
+from bridge.mqtt.writer import encode
 
 #: Rules that hold before MQTT 5 only, or that only errors of the bridge itself violate.
 OLDER = re.compile(
@@ -28,3 +49,44 @@ def test_no_rule_cites_an_older_version() -> None:
     old = [rule for rule in rules if re.match(r"MQTT (3\.1|3\.1\.1) ", rule) and not OLDER.match(rule)]
     assert old, "the rules are in these modules"
     assert [rule for rule in map(cite_mqtt_5, old) if "3.1" in rule.partition(":")[0].replace("section 3.1", "")] == []
+
+
+NOTED = AcknowledgementProperties(reason_string="full")
+FAULT = DisconnectProperties(reason_string="because")
+PACKETS = [
+    Connack(ReasonCode.NOT_AUTHORIZED, properties=ConnackProperties(reason_string="because")),
+    Puback(1, ReasonCode.QUOTA_EXCEEDED, NOTED),
+    Pubrec(1, ReasonCode.QUOTA_EXCEEDED, NOTED),
+    Suback(1, (ReasonCode.NOT_AUTHORIZED,), NOTED),
+    Disconnect(ReasonCode.PROTOCOL_ERROR, FAULT),
+]
+
+
+def send(protocol: ServerProtocol, packet: Packet) -> None:
+    match packet:
+        case Connack():
+            protocol.refuse(ConnackCode.NOT_AUTHORIZED, "because")
+        case Puback() | Pubrec():
+            answer = (PacketType[type(packet).__name__.upper()], 1)
+            protocol.answer([answer], {answer: (ReasonCode.QUOTA_EXCEEDED, "full")})
+        case Suback():
+            protocol.suback(1, packet.return_codes, "full")
+        case _:
+            protocol.disconnect(ReasonCode.PROTOCOL_ERROR, "because")
+
+
+@pytest.mark.parametrize("packet", PACKETS, ids=lambda packet: type(packet).__name__)
+def test_a_reason_string_beyond_the_maximum_packet_size_is_left_out(packet: Packet) -> None:
+    """MQTT-3.2.2-19, MQTT-3.4.2-2, MQTT-3.5.2-2, MQTT-3.9.2-1, MQTT-3.14.2-3."""
+    size = len(encode(packet, "big", 5))
+    for maximum, whole in ((size, True), (size - 1, False)):
+        protocol = ServerProtocol(0.0)
+        properties = ConnectProperties(maximum_packet_size=maximum)
+        protocol.receive_data(encode(Connect("c", "MQTT", 5, properties=properties), "big", 5), 0.0)
+        if not isinstance(packet, Connack):
+            protocol.accept(0.0, session_present=False)
+            protocol.data_to_send()
+        send(protocol, packet)
+        (sent,) = Decoder(server=False, protocol_level=5).feed(protocol.data_to_send())
+        bare = msgspec.structs.replace(packet, properties=None)
+        assert sent == (packet if whole else bare)

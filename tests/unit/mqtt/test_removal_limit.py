@@ -10,12 +10,12 @@ from bridge.telemetry.removal_limit import INTERVAL, LONG_LAG, MIN_LIMIT, SHORT_
 
 
 def values(limit: RemovalLimit, seconds: float, number: int, begin: float) -> list[int]:
-    """Note the same lag several times. Return the limit after each."""
-    found = []
+    """Report the same lag several times. Return the limit after each."""
+    limits = []
     for index in range(number):
         limit.note_lag(seconds, begin + index * INTERVAL)
-        found.append(limit.value)
-    return found
+        limits.append(limit.value)
+    return limits
 
 
 @pytest.mark.parametrize("configured", [1, MIN_LIMIT, 100, 500])
@@ -30,7 +30,7 @@ def test_a_long_lag_halves_the_limit_and_a_short_one_doubles_it(configured: int)
     assert all(after == min(before * 2, configured) for before, after in pairwise(raised))
 
 
-def test_the_limit_changes_once_in_an_interval() -> None:
+def test_the_limit_changes_once_per_interval() -> None:
     limit = RemovalLimit(500)
     for moment in (10.0, 10.1, 10.0 + INTERVAL * 0.9):
         limit.note_lag(LONG_LAG + 1, moment)

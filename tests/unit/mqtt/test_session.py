@@ -1,4 +1,4 @@
-"""Sessions: rejected publications that come again, and deliveries that were interrupted by a failed commit or a restart."""
+"""Sessions: repeated rejected publications, and deliveries interrupted by a failed commit or a restart."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ def taken(session: Session, packets: Sequence[Publish]) -> ReceiveEffects:
     return work
 
 
-def test_a_publication_that_comes_twice_is_put_once_and_acknowledged_twice() -> None:
+def test_a_publication_sent_twice_is_put_once_and_acknowledged_twice() -> None:
     session = connected()
     work = taken(session, [PUBLISH, AGAIN])
     assert [message.payload for message, _ in work.publications] == [b"21.5"]
     assert session.committed(work, [], 0.0) == [PUBREC, PUBREC]
 
 
-def test_a_refused_publication_is_not_acknowledged_for_one_that_came_since() -> None:
-    """Only the unit of work that takes a publication may be answered by PUBREC (MQTT 3.1.1 section 4.3.3)."""
+def test_a_rejected_publication_is_not_acknowledged_for_a_repetition() -> None:
+    """PUBREC may answer only the unit of work that accepts a publication (MQTT 3.1.1 section 4.3.3)."""
     session = connected()
     refused = taken(session, [PUBLISH, AGAIN])
     session.refuse(refused, [0])
@@ -90,7 +90,7 @@ def deliver(session: Session, protocol: ServerProtocol, *messages: Any) -> None:
 
 
 def after_a_restart(session: Session) -> Session:
-    """What the next life of the bridge knows of a session."""
+    """Return the state of a session in the next process of the bridge."""
     restored = Session(session.identity, durable=True, window=20)
     records: dict[StateKey, StateRecord | None] = {}
     session.save_sent()
@@ -116,12 +116,12 @@ def test_dup_is_set_after_a_failed_commit_and_a_restart(waiting: Any, packets: A
     session.detach(0.0)
     session, out = after_a_restart(session), protocol_of()
     deliver(session, out, waiting(number, qos))
-    assert [(one.packet_id, one.dup) for one in packets(out)] == [(packet_id, True)]
+    assert [(packet.packet_id, packet.dup) for packet in packets(out)] == [(packet_id, True)]
 
 
 @pytest.mark.parametrize("restarted", [False, True])
-def test_a_pubrec_before_publish_is_sent_again_is_not_answered(waiting: Any, packets: Any, restarted: bool) -> None:
-    """MQTT-4.3.3-6: no PUBLISH may follow PUBREL. The client came back with a Receive Maximum of 1."""
+def test_a_pubrec_before_publish_is_repeated_is_not_answered(waiting: Any, packets: Any, restarted: bool) -> None:
+    """MQTT-4.3.3-6: PUBLISH must not follow PUBREL. The client reconnected with a Receive Maximum of 1."""
     session = connected()
     messages = [waiting(number, 2) for number in (9, 10)]
     deliver(session, protocol_of(), *messages)
@@ -136,17 +136,17 @@ def test_a_pubrec_before_publish_is_sent_again_is_not_answered(waiting: Any, pac
     work = session.receive([Pubrec(10), Pubrec(11)])
     assert (work.answers, work.removals) == ([(PacketType.PUBREL, 11)], [])
     assert work.unknown == {(PacketType.PUBREL, 11)}
-    # The message goes out when the window allows it, and is acknowledged then.
+    # The message is sent when the window allows it, and then acknowledged.
     session.committed(session.receive([Pubrec(9)]), [], 0.0)
     session.outbox.complete(9)
     out = protocol_of()
     session.outbox.pump(0.0, out)
-    assert [(one.packet_id, one.dup) for one in packets(out)] == [(10, True)]
+    assert [(packet.packet_id, packet.dup) for packet in packets(out)] == [(10, True)]
     work = session.receive([Pubrec(10)])
     assert session.committed(work, [], 0.0) == [(PacketType.PUBREL, 10)]
 
 
-def test_a_rejecting_pubrec_before_publish_is_sent_again_has_no_effect(waiting: Any) -> None:
+def test_a_rejecting_pubrec_before_publish_is_repeated_has_no_effect(waiting: Any) -> None:
     session = connected()
     deliver(session, protocol_of(), *[waiting(number, 2) for number in (9, 10)])
     session.outbox.in_flight.receive_maximum = 1
@@ -161,7 +161,7 @@ def test_a_rejecting_pubrec_before_publish_is_sent_again_has_no_effect(waiting: 
     ids=["never restored", "released since the restore", "restored, or of 0.2.0", "restored again"],
 )
 def test_packet_identifiers_are_released_after_a_restore(recorded: str, epoch: str, releases: bool) -> None:
-    """Until they are, the record shows it."""
+    """Until then, the record contains them."""
     session = Session(ClientIdentity("dev-1", b""), durable=True, window=20, epoch=epoch)
     session.restore(SentRecord("dev-1", epoch=recorded), 0.0)
     assert (session.outbox.release is not None) is releases
@@ -178,7 +178,7 @@ BATCH = 500
 
 @pytest.mark.parametrize(("form", "commits"), [("distinct", 0), ("linux", 3), ("aix", 3)])
 @pytest.mark.parametrize("qos", [1, 2])
-def test_packet_identifiers_need_one_commit_for_each_batch_of_messages(
+def test_packet_identifiers_require_one_commit_per_batch_of_messages(
     waiting: Any, qos: int, form: str, commits: int
 ) -> None:
     """On IBM MQ, records of packet identifiers are committed apart from removals, and the deletion of records, too."""
@@ -243,7 +243,7 @@ CONNECT, ATTACH, DETACH, END = "connect", "attach", "detach", "end"
     ],
 )
 def test_states(events: Sequence[str], state: SessionState, begun: bool, is_connected: bool) -> None:
-    """A session has begun when CONNACK is sent, and remains so while its client is away and resumes it."""
+    """A session has started when CONNACK is sent. It continues while its client is disconnected and resumes it."""
     session = Session(ClientIdentity("dev-1", b""), durable=True, window=20)
     actions = {
         CONNECT: lambda: session.connect("A", 4, NEVER, 0.0),

@@ -1,4 +1,4 @@
-"""The audit log: its entries are bounded by who brings them about, whatever names that one gives itself."""
+"""The audit log: the number of entries is limited by their cause, whatever names it uses."""
 
 from __future__ import annotations
 
@@ -46,10 +46,10 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
         (("10.0.0.1", "10.0.0.2"), 2 * MAX_ENTRIES),
     ],
 )
-def test_a_stranger_with_many_names(
+def test_an_unauthenticated_address_with_many_names(
     entries: Entries, clock: SimpleNamespace, addresses: tuple[str, ...], expected: int
 ) -> None:
-    """Whoever is refused as another client each time has as many entries as one; what is left out is told later."""
+    """Rejections with different client identifiers have as many entries as with one. The omitted number is logged later."""
     for number in range(100):
         for address in addresses:
             audit_log.note("refused", Peer(f"{address}:{number}", f"c{number}"), stranger=address, why="x")
@@ -60,21 +60,21 @@ def test_a_stranger_with_many_names(
     assert entries()[-1]["left_out_before"] == left_out
 
 
-def test_one_client_takes_no_entries_of_another(entries: Entries, clock: SimpleNamespace) -> None:
+def test_one_client_does_not_use_the_entries_of_another(entries: Entries, clock: SimpleNamespace) -> None:
     for _ in range(100):
         audit_log.note("publication refused", Peer("10.0.0.1:1", "loud"), topic="t")
     audit_log.note("publication refused", Peer("10.0.0.1:1", "other"), topic="t")
     audit_log.note("disconnected", Peer("10.0.0.1:1", "loud"))
-    assert [one["client"] for one in entries()] == ["loud"] * MAX_ENTRIES + ["other", "loud"]
+    assert [entry["client"] for entry in entries()] == ["loud"] * MAX_ENTRIES + ["other", "loud"]
 
 
-def test_places_of_the_listener(entries: Entries) -> None:
+def test_addresses_of_the_listener(entries: Entries) -> None:
     admission = Admission(ListenerConfig(max_connections=2, max_connections_per_address=1))
     taken = [admission.take(address) for address in ("10.0.0.1", "10.0.0.1", "10.0.0.2", "10.0.0.3")]
     admission.close()
     assert [place is not None for place in taken] == [True, False, True, False]
-    told = [(one["address"], one["why"]) for one in entries()]
-    assert told == [
+    failures = [(entry["address"], entry["why"]) for entry in entries()]
+    assert failures == [
         ("10.0.0.1", "max_connections_per_address 1 is reached"),
         ("10.0.0.3", "max_connections 2 is reached"),
     ]

@@ -1,4 +1,4 @@
-"""The authentication of a channel: which methods judge, who names the user, plug-ins as documented, files."""
+"""The authentication of a channel: methods, the resulting user, plug-ins as documented, and files."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ PAGE = Path(__file__).parents[3] / "docs" / "how-to" / "devices.md"
 
 
 class Badges:
-    """Judges passwords: the user is the password, "no" is wrong, "away" cannot be asked."""
+    """Check passwords: the password is the user, "no" is wrong, "away" is unavailable."""
 
     def __init__(self, expires: float | None = None) -> None:
         self.expires = expires
@@ -70,7 +70,7 @@ BY_NAME, BY_BADGE = CertificateAuthenticator("{CN}"), Badges(9.0)
         ([], True, b"anything", None, ""),
     ],
 )
-async def test_all_that_is_presented_has_to_be_right(
+async def test_all_presented_credentials_must_be_correct(
     methods: list[Authenticator],
     anonymous: bool,
     password: bytes | None,
@@ -80,9 +80,9 @@ async def test_all_that_is_presented_has_to_be_right(
     authentication = ChannelAuthentication(True, methods, {}, anonymous)
     presented = Presented("c", None, password, certificate)
     if isinstance(user, str):
-        found = await authentication.authenticate(presented)
-        assert found.user_name == user
-        assert found.expires == (9.0 if password == b"carol" else None)
+        login = await authentication.authenticate(presented)
+        assert login.user_name == user
+        assert login.expires == (9.0 if password == b"carol" else None)
     else:
         with pytest.raises(user):
             await authentication.authenticate(presented)
@@ -113,7 +113,7 @@ async def test_all_that_is_presented_has_to_be_right(
 )
 @pytest.mark.parametrize("by", ["plug-in", "certificate", "shown", "CONNECT"])
 async def test_user_names(name: str, taken: bool, by: str) -> None:
-    """Whoever vouches for it, no user has a name that MQ, or a reader of the log, takes for another."""
+    """No method can result in a user name that MQ, or a reader of the log, would confuse with another one."""
 
     class Names:
         def applies_to(self, presented: Presented) -> bool:
@@ -124,14 +124,14 @@ async def test_user_names(name: str, taken: bool, by: str) -> None:
 
     presented = Presented("c", name if by == "CONNECT" else None, None, Certificate(f"CN={name}", name))
     methods: list[Authenticator] = [CertificateAuthenticator("{CN}") if by == "certificate" else Names()]
-    shown = Authenticated(name) if by == "shown" else None
+    login = Authenticated(name) if by == "shown" else None
     authentication = ChannelAuthentication(True, methods)
     if taken:
-        found = await authentication.authenticate(presented, shown)
-        assert found.user_name == (None if by == "CONNECT" else name)
+        outcome = await authentication.authenticate(presented, login)
+        assert outcome.user_name == (None if by == "CONNECT" else name)
     else:
         with pytest.raises(AuthenticationFailed, match="user name"):
-            await authentication.authenticate(presented, shown)
+            await authentication.authenticate(presented, login)
 
 
 @pytest.mark.parametrize(
@@ -154,8 +154,8 @@ async def test_users_by_certificate(template: str, certificate: Certificate, use
         assert (await CertificateAuthenticator(template).authenticate(presented)).user_name == user
 
 
-async def test_the_plug_in_of_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Installed as the page says, it is found by its entry point, and lets in who has a badge."""
+async def test_the_plug_in_of_the_documentation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Installed as documented, its entry point is found, and it accepts users with a badge."""
     text = PAGE.read_text(encoding="utf-8")
     example = re.search(r"```python\n(from bridge\.security\.authenticator .*?)```", text, re.S)
     assert example and '[project.entry-points."mqbridge.authenticators"]' in text
@@ -175,8 +175,8 @@ async def test_the_plug_in_of_the_page(tmp_path: Path, monkeypatch: pytest.Monke
     assert (await authentication.authenticate(Presented("c", None, b"4711"))).user_name == "carol"
     with pytest.raises(AuthenticationFailed, match="unknown badge"):
         await authentication.authenticate(Presented("c", None, b"0815"))
-    for name, told in (("absent", "is not installed"), ("broken", "cannot be loaded: AttributeError")):
-        with pytest.raises(UnknownPlugin, match=told):
+    for name, message in (("absent", "is not installed"), ("broken", "cannot be loaded: AttributeError")):
+        with pytest.raises(UnknownPlugin, match=message):
             Authenticators(Badges).of_channel(channel(name))
 
 
@@ -236,7 +236,7 @@ def test_topics_to_publish_to(subtests: pytest.Subtests) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "message"),
     [
         (lambda authority: None, None),
         (lambda authority: authority.issue("server", begins=-3, ends=-1), "expired on"),
@@ -248,7 +248,7 @@ def test_topics_to_publish_to(subtests: pytest.Subtests) -> None:
         (lambda authority: (authority.directory / "server.pem").write_text("x"), "it contains no PEM data"),
     ],
 )  # fmt: skip
-def test_what_check_says_of_certificates(tmp_path: Path, change: object, told: str | None) -> None:
+def test_findings_of_check_about_certificates(tmp_path: Path, change: object, message: str | None) -> None:
     authority = Authority(tmp_path)
     authority.issue("server", alternative="mq.example.com", ends=24 * 60)
     change(authority)  # type: ignore[operator]
@@ -258,8 +258,8 @@ def test_what_check_says_of_certificates(tmp_path: Path, change: object, told: s
         " tls: {certificate_file: server.pem, key_file: server.key}}]\n"
     )
     done = CliRunner().invoke(program, ["check", str(config)])
-    assert done.exit_code == (1 if told else 0), done.output
-    assert (told or "OK") in done.output
+    assert done.exit_code == (1 if message else 0), done.output
+    assert (message or "OK") in done.output
 
 
 def other_key(authority: Authority) -> bytes:
@@ -267,7 +267,7 @@ def other_key(authority: Authority) -> bytes:
     return (authority.directory / "other.key").read_bytes()
 
 
-def test_check_tells_of_a_certificate_that_ends_soon(tmp_path: Path) -> None:
+def test_check_reports_a_certificate_that_expires_soon(tmp_path: Path) -> None:
     authority = Authority(tmp_path)
     authority.issue("server", ends=48)
     config = tmp_path / "bridge.yaml"
@@ -277,7 +277,7 @@ def test_check_tells_of_a_certificate_that_ends_soon(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("where", ["file", "credential", "variable", None])
-def test_where_the_password_of_a_key_is(tmp_path: Path, where: str | None) -> None:
+def test_sources_of_the_password_of_a_key(tmp_path: Path, where: str | None) -> None:
     Authority(tmp_path).issue("server", password="pa55")
     (tmp_path / "words").write_text("pa55\n")
     (tmp_path / "words").chmod(0o600)

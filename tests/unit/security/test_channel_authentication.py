@@ -1,4 +1,4 @@
-"""Channel authentication records: what they match, which of them decides, and what becomes of a client."""
+"""Channel authentication records: matches, precedence, and results for clients."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ NO_ACCESS = address(channel="*", address="*", user_source="NOACCESS")
 CAROL = Connecting("PLAIN.MQTT", "10.1.2.3", "carol")
 
 
-def test_who_is_let_in_and_as_whom(subtests: pytest.Subtests) -> None:
-    """None: refused."""
+def test_accepted_clients_and_their_users(subtests: pytest.Subtests) -> None:
+    """None: rejected."""
     for records, client, outcome in [
         ([], CAROL, "carol"),
         ([NO_ACCESS], CAROL, None),
@@ -124,13 +124,13 @@ def test_who_is_let_in_and_as_whom(subtests: pytest.Subtests) -> None:
             admission = ChannelAuthenticationRecords(records, {"mqm"}.__contains__)
             verdict = admission.verdict(client, client.user)
             assert (None if verdict.refusal else verdict.mcauser or client.user) == outcome
-            # The check before CONNECT rejects no address that the whole check accepts.
+            # The check before CONNECT rejects no address that the complete check accepts.
             assert outcome is None or admission.blocked_address(client.address) == ""
-            assert bool(verdict.warnings) == any(one.warn for one in records)
+            assert bool(verdict.warnings) == any(rule.warn for rule in records)
 
 
-def test_records_that_are_none(subtests: pytest.Subtests) -> None:
-    for values, told in [
+def test_invalid_records(subtests: pytest.Subtests) -> None:
+    for values, message in [
         ({"type": "ADDRESSMAP"}, "expected address in a record of type ADDRESSMAP"),
         ({"type": "ADDRESSMAP", "address": "host.example"}, "no host name"),
         ({"type": "ADDRESSMAP", "address": "*"}, "expected mcauser, which user_source MAP needs"),
@@ -148,14 +148,14 @@ def test_records_that_are_none(subtests: pytest.Subtests) -> None:
         ({"type": "QMGRMAP"}, "expected ADDRESSMAP, USERMAP, SSLPEERMAP, BLOCKUSER or BLOCKADDR"),
         ({"type": "BLOCKUSER", "user_list": ["a"], "channel": "A*B"}, "expected a channel name"),
     ]:
-        with subtests.test(values=values, told=told):
+        with subtests.test(values=values, told=message):
             with pytest.raises(ValidationError) as error:
                 ChannelAuthenticationConfig.model_validate(values)
-            assert told in str(error.value)
+            assert message in str(error.value)
 
 
 @given(st.text('*.,=a1-:\\"', max_size=40), st.text('*.,=a1-:\\"', max_size=200))
-def test_nothing_that_is_said_is_an_error(pattern: str, said: str) -> None:
+def test_no_input_raises_an_error(pattern: str, text: str) -> None:
     with contextlib.suppress(ValueError):
-        address_pattern(pattern).matches(said)
-    matches_name(pattern, said)
+        address_pattern(pattern).matches(text)
+    matches_name(pattern, text)

@@ -1,4 +1,4 @@
-"""By which network clients are counted."""
+"""The network by which clients are counted."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from bridge.security.authenticator import network_of
 
 
 def test_network(subtests: pytest.Subtests) -> None:
-    """IPv4 is counted by address, however it is written, and IPv6 by the 64 bits that somebody has whole."""
+    """IPv4 is counted by address, in any notation, and IPv6 by the first 64 bits, which belong to one customer."""
     for address, network in [
         ("192.0.2.7", "192.0.2.7"),
         ("::ffff:192.0.2.7", "192.0.2.7"),

@@ -1,4 +1,4 @@
-"""Who fails again and again is judged late, by a clock of the test's."""
+"""Delays of authentication after repeated failures, with a clock of the test."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def fail(failed: FailedConnects, times: int, address: str = "10.0.0.1", user: st
         begun(failed, address, user).end(False)
 
 
-def test_delays_double_up_to_the_longest(failed: FailedConnects, clock: Clock) -> None:
+def test_delays_double_up_to_the_maximum(failed: FailedConnects, clock: Clock) -> None:
     delays = []
     for _ in range(8):
         attempt = begun(failed)
@@ -50,15 +50,15 @@ def test_delays_double_up_to_the_longest(failed: FailedConnects, clock: Clock) -
     assert delays == [0, 0, 0, 1, 2, 4, 8, 10]
 
 
-def test_who_is_right_waits_as_who_is_wrong_does(failed: FailedConnects) -> None:
-    """Silence must not say that a guess was wrong."""
+def test_correct_and_wrong_credentials_are_delayed_equally(failed: FailedConnects) -> None:
+    """A delay must not reveal that a guess was wrong."""
     fail(failed, FREE)
     attempt = begun(failed)
     assert attempt.delay == 1
     attempt.end(True)
 
 
-def test_many_at_once_wait_one_behind_the_other_and_at_last_none_is_judged(failed: FailedConnects) -> None:
+def test_concurrent_attempts_queue_and_are_finally_rejected(failed: FailedConnects) -> None:
     fail(failed, FREE)
     assert [begun(failed).delay for _ in range(3)] == [1, 3, 7]
     assert begun(failed).delay == LONGEST
@@ -75,25 +75,25 @@ def test_many_at_once_wait_one_behind_the_other_and_at_last_none_is_judged(faile
         ("", "a", 0),
     ],
 )
-def test_whom_it_concerns(failed: FailedConnects, address: str, user: str, delay: float) -> None:
-    """The user of that address, and no other."""
+def test_affected_clients(failed: FailedConnects, address: str, user: str, delay: float) -> None:
+    """Only this user of this address."""
     fail(failed, FREE)
     assert begun(failed, address, user).delay == delay
 
 
-def test_a_network_of_ipv6_is_one(failed: FailedConnects) -> None:
+def test_an_ipv6_network_counts_as_one_address(failed: FailedConnects) -> None:
     fail(failed, FREE, "2001:db8::1")
     assert begun(failed, "2001:db8::ffff:2").delay == 1
     assert begun(failed, "2001:db8:0:1::1").delay == 0
 
 
-def test_users_by_the_dozen_are_one_guesser(failed: FailedConnects) -> None:
+def test_many_user_names_from_one_address_count_together(failed: FailedConnects) -> None:
     for number in range(FREE * USERS_OF_A_NETWORK):
         fail(failed, 1, user=f"user {number}")
     assert begun(failed, user="one more").delay == 1
 
 
-def test_a_minute_without_failures_is_a_clean_slate(failed: FailedConnects, clock: Clock) -> None:
+def test_a_minute_without_failures_resets_the_delay(failed: FailedConnects, clock: Clock) -> None:
     fail(failed, FREE)
     clock.now = PERIOD
     assert begun(failed).delay == 1
@@ -104,7 +104,9 @@ def test_a_minute_without_failures_is_a_clean_slate(failed: FailedConnects, cloc
     assert begun(failed).delay == 0
 
 
-def test_who_leaves_before_it_is_judged_has_failed_and_who_is_right_has_not(failed: FailedConnects) -> None:
+def test_a_client_that_disconnects_early_has_failed_and_one_with_correct_credentials_has_not(
+    failed: FailedConnects,
+) -> None:
     for _ in range(2 * FREE):
         begun(failed).end(True)
     assert begun(failed).delay == 0
@@ -115,10 +117,10 @@ def test_who_leaves_before_it_is_judged_has_failed_and_who_is_right_has_not(fail
     assert begun(failed).delay > 0
 
 
-def test_as_many_are_remembered_as_there_is_room_for(
+def test_the_number_of_remembered_failures_is_limited(
     failed: FailedConnects, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever has addresses by the thousand fills no memory; the ones that have tried least lately are forgotten."""
+    """An attacker with thousands of addresses does not fill the memory. The least recent ones are forgotten."""
     monkeypatch.setattr(failed_connects, "_REMEMBERED", 10)
     fail(failed, FREE)
     for number in range(4):
@@ -131,8 +133,8 @@ def test_as_many_are_remembered_as_there_is_room_for(
     assert begun(failed, "10.0.2.4").delay == 1
 
 
-def test_one_user_keeps_no_other_of_its_address_out(failed: FailedConnects) -> None:
-    """However often one fails: even when nobody is judged who says that it is that user, others are at once."""
+def test_one_user_does_not_lock_out_others_of_its_address(failed: FailedConnects) -> None:
+    """Even if attempts of one user are rejected without a check, other users are checked at once."""
     fail(failed, FREE)
     while failed.begin("10.0.0.1", "a", FREE, LONGEST) is not None:
         pass
@@ -142,7 +144,7 @@ def test_one_user_keeps_no_other_of_its_address_out(failed: FailedConnects) -> N
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3), st.booleans(), st.floats(0, 100)), max_size=60))
-def test_nobody_waits_for_longer_than_the_longest(steps: list[tuple[int, int, bool, float]]) -> None:
+def test_no_delay_exceeds_the_maximum(steps: list[tuple[int, int, bool, float]]) -> None:
     clock = Clock()
     failed = FailedConnects(clock)
     for address, user, succeeded, pause in steps:
@@ -153,8 +155,8 @@ def test_nobody_waits_for_longer_than_the_longest(steps: list[tuple[int, int, bo
             attempt.end(succeeded)
 
 
-def test_attempts_that_are_not_judged_yet_do_not_delay_others(failed: FailedConnects) -> None:
-    """Else one wrong password would lock out a fleet that reconnects at once."""
+def test_attempts_that_are_not_checked_yet_do_not_delay_others(failed: FailedConnects) -> None:
+    """Otherwise one wrong password would lock out a fleet that reconnects at once."""
     fail(failed, 1, user="wrong")
     attempts = [begun(failed, user=f"device-{number}") for number in range(FREE * USERS_OF_A_NETWORK)]
     for attempt in attempts[::2]:
@@ -175,7 +177,7 @@ def test_a_queued_attempt_may_not_start_after_too_many_others_have_failed(failed
     assert delayed.delay == 1 and delayed.start()
 
 
-def test_attempts_that_are_judged_at_a_time_count_as_if_they_would_fail(failed: FailedConnects) -> None:
+def test_concurrent_checks_count_as_failures_in_advance(failed: FailedConnects) -> None:
     fail(failed, 1)
     attempts = [begun(failed) for _ in range(FREE)]
     assert [attempt.start() for attempt in attempts] == [True, True, False]
@@ -192,8 +194,8 @@ def test_failures_of_queued_attempts_are_counted_together(failed: FailedConnects
     assert begun(failed).delay > 0
 
 
-def test_an_attempt_that_has_ended_may_queue_again(failed: FailedConnects) -> None:
-    """As a client does that authenticates itself again."""
+def test_a_finished_attempt_may_queue_again(failed: FailedConnects) -> None:
+    """As a client does that authenticates again."""
     attempt = begun(failed)
     attempt.end(True)
     fail(failed, FREE)

@@ -1,4 +1,4 @@
-"""Tokens by a set of keys (JWKS): which key verifies which, keys that change, and tokens that nobody issued."""
+"""Tokens with a key set (JWKS): selection of keys, changes of keys, and forged tokens."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ _WRITERS: dict[str, Any] = {"rsa": RSAAlgorithm, "ec": ECAlgorithm, "ed": OKPAlg
 
 def public(name: str, **more: object) -> dict[str, object]:
     """Return a public key as a JWK."""
-    found: dict[str, object] = json.loads(_WRITERS[name].to_jwk(KEYS[name].public_key()))
-    return found | {"kid": name} | more
+    key: dict[str, object] = json.loads(_WRITERS[name].to_jwk(KEYS[name].public_key()))
+    return key | {"kid": name} | more
 
 
 def pem(name: str) -> bytes:
@@ -40,7 +40,7 @@ def pem(name: str) -> bytes:
 
 
 class Issuer:
-    """A file of public keys, and the authenticator that goes by it."""
+    """A file of public keys, and the authenticator that uses it."""
 
     def __init__(self, path: Path, *keys: dict[str, object]) -> None:
         self.path = path
@@ -54,8 +54,8 @@ class Issuer:
         new.replace(self.path)
 
     async def user(self, token: str | bytes) -> str | None:
-        given = token if isinstance(token, bytes) else token.encode()
-        return (await self.authenticator.authenticate(Presented("c", None, given))).user_name
+        token_bytes = token if isinstance(token, bytes) else token.encode()
+        return (await self.authenticator.authenticate(Presented("c", None, token_bytes))).user_name
 
     async def refuses(self, token: str | bytes) -> str:
         with pytest.raises(AuthenticationFailed) as refused:
@@ -70,7 +70,7 @@ def token(key: str, kid: str | None = None, algorithm: str = "", **claims: objec
 
 
 def forged(kid: str, algorithm: str, secret: bytes) -> str:
-    """Return a token that is signed with a secret, by HMAC or by nothing, whatever the library thinks of that secret."""
+    """Return a token signed with a secret, with HMAC or without a signature, even if the library rejects that secret."""
     header = json.dumps({"alg": algorithm, "typ": "JWT", "kid": kid}).encode()
     claims = json.dumps({"sub": "pump", "exp": int(time.time()) + 3600}).encode()
     body = b".".join(map(jwt.utils.base64url_encode, (header, claims)))
@@ -85,7 +85,7 @@ def issuer(tmp_path: Path) -> Issuer:
 
 @pytest.mark.parametrize("name", ["rsa", "ec", "ed"])
 async def test_each_key_verifies_its_own_tokens(issuer: Issuer, name: str) -> None:
-    """The token names its key; that of another kind, or none, verifies nothing."""
+    """The token names its key. A key of another kind, or a missing key, verifies nothing."""
     assert await issuer.user(token(name, name)) == "pump"
     for other in {"rsa", "ec", "ed"} - {name}:
         await issuer.refuses(token(name, other))
@@ -94,8 +94,8 @@ async def test_each_key_verifies_its_own_tokens(issuer: Issuer, name: str) -> No
     await issuer.refuses(token("other", "ec"))
 
 
-async def test_one_key_needs_no_name(tmp_path: Path) -> None:
-    """Where the set has one key, a token that names none is verified by it; one that names another is not."""
+async def test_a_single_key_needs_no_name(tmp_path: Path) -> None:
+    """If the set has one key, it verifies a token without a key name, but not a token that names another key."""
     issuer = Issuer(tmp_path / "keys.json", public("ec"))
     assert await issuer.user(token("ec")) == "pump"
     await issuer.refuses(token("ec", "elsewhere"))
@@ -107,8 +107,8 @@ async def test_a_token_without_an_expiry_is_rejected(issuer: Issuer) -> None:
 
 
 @pytest.mark.parametrize("name", ["rsa", "ec", "ed"])
-async def test_no_token_chooses_how_it_is_verified(issuer: Issuer, name: str) -> None:
-    """Neither a public key as the secret of HMAC, in any form, nor no signature at all makes a token."""
+async def test_a_token_cannot_choose_its_verification(issuer: Issuer, name: str) -> None:
+    """Neither a public key as an HMAC secret, in any form, nor a missing signature is accepted."""
     jwk = json.dumps(public(name)).encode()
     for secret in (pem(name), pem(name).strip(), jwk):
         await issuer.refuses(forged(name, "HS256", secret))
@@ -123,16 +123,16 @@ async def test_another_algorithm_of_the_same_kind_of_key(issuer: Issuer) -> None
 
 
 async def test_keys_change_while_the_bridge_runs(issuer: Issuer) -> None:
-    """A new key counts from when it is in the file, and an old one no more from when it is not."""
+    """A new key is accepted when it is in the file, and an old one until it is removed."""
     old, new = token("ec", "ec"), token("other", "next")
     assert await issuer.user(old) == "pump"
     await issuer.refuses(new)
     issuer.publish(public("ec"), public("other", kid="next"))
-    assert [await issuer.user(one) for one in (old, new)] == ["pump", "pump"]
+    assert [await issuer.user(jws) for jws in (old, new)] == ["pump", "pump"]
     issuer.publish(public("other", kid="next"))
     assert await issuer.user(new) == "pump"
     await issuer.refuses(old)
-    issuer.publish(public("other", kid="ec"))  # another key by the old one's name
+    issuer.publish(public("other", kid="ec"))  # another key with the name of the old one
     await issuer.refuses(old)
 
 
@@ -147,15 +147,15 @@ async def test_keys_change_while_the_bridge_runs(issuer: Issuer) -> None:
     ],
     ids=["none", "a secret", "a secret beside a key", "too short", "two of one name"],
 )
-async def test_a_file_by_which_nothing_can_be_verified(issuer: Issuer, keys: list[dict[str, object]]) -> None:
-    """Nobody is let in by it, and it is the file's fault, not the client's."""
+async def test_a_file_without_usable_keys(issuer: Issuer, keys: list[dict[str, object]]) -> None:
+    """It rejects all clients, and the error is that of the file, not of the client."""
     issuer.publish(*keys)
     with pytest.raises(AuthenticatorUnavailable, match="keys"):
         await issuer.user(token("ec", "ec"))
 
 
-async def test_a_key_to_encrypt_verifies_nothing(issuer: Issuer) -> None:
-    """Issuers publish such keys beside the others."""
+async def test_an_encryption_key_verifies_nothing(issuer: Issuer) -> None:
+    """Issuers publish such keys with the others."""
     issuer.publish(public("ec", use="sig", alg="ES256"), public("rsa", use="enc"))
     assert await issuer.user(token("ec", "ec")) == "pump"
     await issuer.refuses(token("rsa", "rsa"))

@@ -1,4 +1,4 @@
-"""What looks for secrets in all that programs of the tests say finds them, wherever they are said."""
+"""The search for secrets in the output of tested programs finds them everywhere."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def bridge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BridgeProcess]:
 
 @pytest.fixture(autouse=True)
 def met(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a test registers here is a secret of that test alone."""
+    """Secrets that a test registers here apply to this test only."""
     monkeypatch.setattr(known_secrets, "_met", set(known_secrets._met))
 
 
@@ -66,7 +66,7 @@ def test_a_known_secret(subtests: pytest.Subtests) -> None:
         (LEFT, SHOWN, "the environment of process"),
     ],
 )
-def test_where_it_is_found(
+def test_places_where_a_secret_is_found(
     bridge: BridgeProcess, secret: str, look: Callable[[BridgeProcess], None], where: str
 ) -> None:
     look(bridge)
@@ -75,14 +75,14 @@ def test_where_it_is_found(
         look(bridge)
 
 
-def test_what_a_test_has_put_into_the_environment_may_be_there(bridge: BridgeProcess) -> None:
+def test_the_environment_set_by_a_test_may_contain_secrets(bridge: BridgeProcess) -> None:
     register(GIVEN)
     SHOWN(bridge)
     SAID(bridge)
 
 
 def test_the_token_of_a_bridge(tmp_path: Path) -> None:
-    """A bridge whose log had the token of its admin port would fail the test that it belongs to."""
+    """A bridge that logged the token of its admin port would fail its test."""
     bridge = BridgeProcess(tmp_path / "data", config="channels: [{port: 0}]\nadmin: {port: 0}\n").start()
     token = (tmp_path / "data" / "admin.tokens").read_text().splitlines()[-1].rpartition(":")[2]
     log = bridge.log_file.read_text()
@@ -95,8 +95,8 @@ def test_the_token_of_a_bridge(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("end", [BridgeProcess.stop, BridgeProcess.kill])
-def test_no_bridge_stays_behind(tmp_path: Path, end: Callable[[BridgeProcess], object]) -> None:
-    """One that is found to show a secret ends all the same."""
+def test_a_bridge_that_shows_a_secret_is_stopped(tmp_path: Path, end: Callable[[BridgeProcess], object]) -> None:
+    """The test fails, and the bridge does not stay behind."""
     bridge = BridgeProcess(
         tmp_path / "data", config="channels: [{port: 0}]\n", env={"GIVEN": GIVEN}
     ).start()  # not forked

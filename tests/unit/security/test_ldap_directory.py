@@ -1,4 +1,6 @@
-"""Authentication by a directory: a real slapd, over plain LDAP, StartTLS and LDAPS; wrong, hostile and absent answers."""
+"""Authentication with a directory: a real slapd, over plain LDAP, StartTLS and LDAPS, with wrong, hostile and missing
+answers.
+"""
 
 from __future__ import annotations
 
@@ -19,9 +21,9 @@ from tests.helpers.installed import built
 from tests.helpers.line_process import suspend
 from tests.helpers.patience import PATIENCE, until
 
-#: Below it are the files of Debian's package slapd: installed, or unpacked by `make test` (tests/unpacked-packages.sh).
+#: The files of Debian's package slapd are below it: installed, or unpacked by `make test` (tests/unpacked-packages.sh).
 ROOT = Path("/") if Path("/usr/sbin/slapd").exists() else Path(__file__).parents[3] / "build" / "slapd"
-#: Finds the unpacked libraries.
+#: Path of the unpacked libraries.
 ENVIRONMENT = dict(os.environ)
 if Path("/") != ROOT:
     places = [str(path) for part in ("lib", "usr/lib") for path in ROOT.glob(f"{part}/*-linux-gnu*")]
@@ -74,12 +76,12 @@ class Directory:
         self.conf = directory / "slapd.conf"
         self.conf.write_text(CONF.format(directory, str(ROOT).rstrip("/")))
         (directory / "people.ldif").write_text(PEOPLE.format(SECRET))
-        # slapd is slapadd, too: by its option, or by its name.
+        # slapd is also slapadd, by option or by name.
         add = [ROOT / "usr/sbin/slapd", "-Ta", "-f", self.conf, "-l", directory / "people.ldif"]
         subprocess.run(add, check=True, capture_output=True, env=ENVIRONMENT)
-        with socket.socket() as one, socket.socket() as other:
-            one.bind(("127.0.0.1", 0)), other.bind(("127.0.0.1", 0))
-            self.port, self.tls_port = one.getsockname()[1], other.getsockname()[1]
+        with socket.socket() as first, socket.socket() as other:
+            first.bind(("127.0.0.1", 0)), other.bind(("127.0.0.1", 0))
+            self.port, self.tls_port = first.getsockname()[1], other.getsockname()[1]
         self.process = self.start()
 
     def start(self) -> subprocess.Popen[bytes]:
@@ -94,7 +96,7 @@ class Directory:
             return probe.connect_ex(("127.0.0.1", self.tls_port)) == 0
 
     def authenticator(self, way: str = "ldap", **options: object) -> LdapAuthenticator:
-        """Make one: by way of ldap, starttls or ldaps."""
+        """Make a directory authenticator with ldap, starttls or ldaps."""
         port = self.tls_port if way == "ldaps" else self.port
         values = {
             "method": "ldap",
@@ -109,10 +111,10 @@ class Directory:
 @pytest.fixture(scope="module")
 def directory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Directory]:
     built("slapd", ROOT / "usr/sbin/slapd")
-    made = Directory(tmp_path_factory.mktemp("slapd"))
-    yield made
-    made.process.kill()
-    made.process.wait(PATIENCE)
+    slapd = Directory(tmp_path_factory.mktemp("slapd"))
+    yield slapd
+    slapd.process.kill()
+    slapd.process.wait(PATIENCE)
 
 
 def presented(user: str | None, password: bytes | None) -> Presented:
@@ -120,7 +122,7 @@ def presented(user: str | None, password: bytes | None) -> Presented:
 
 
 @pytest.mark.parametrize("way", ["ldap", "starttls", "ldaps"])
-async def test_right_and_wrong(directory: Directory, way: str) -> None:
+async def test_correct_and_wrong_passwords(directory: Directory, way: str) -> None:
     authenticator = directory.authenticator(way)
     assert (await authenticator.authenticate(presented("carol", SECRET.encode()))).user_name == "carol"
     for user, password in (
@@ -141,17 +143,17 @@ async def test_right_and_wrong(directory: Directory, way: str) -> None:
         assert SECRET not in str(error.value)
 
 
-async def test_a_user_whose_name_has_to_be_escaped(directory: Directory) -> None:
-    """What means something in a distinguished name is part of the user's (RFC 4514 section 2.4)."""
-    found = await directory.authenticator().authenticate(presented('o,brien # ="\\', SECRET.encode()))
-    assert found.user_name == 'o,brien # ="\\'
+async def test_a_user_name_that_must_be_escaped(directory: Directory) -> None:
+    """Special characters of distinguished names can be part of the user name (RFC 4514 section 2.4)."""
+    login = await directory.authenticator().authenticate(presented('o,brien # ="\\', SECRET.encode()))
+    assert login.user_name == 'o,brien # ="\\'
 
 
 @pytest.mark.parametrize("user", ["CAROL", "Carol", " carol", "carol ", "\uff43\uff41\uff52\uff4f\uff4c", "\u24d2arol"])
-async def test_the_user_is_as_the_directory_writes_it(directory: Directory, user: str) -> None:
-    """However else its name is written, rules for carol hold for who has bound as carol."""
-    found = await directory.authenticator().authenticate(presented(user, SECRET.encode()))
-    assert found.user_name == "carol"
+async def test_the_user_name_has_the_notation_of_the_directory(directory: Directory, user: str) -> None:
+    """Rules for carol apply to all notations of her name."""
+    login = await directory.authenticator().authenticate(presented(user, SECRET.encode()))
+    assert login.user_name == "carol"
 
 
 @pytest.mark.parametrize(
@@ -165,13 +167,13 @@ async def test_the_user_is_as_the_directory_writes_it(directory: Directory, user
         ("\uff43arol", False),
     ],
 )
-@pytest.mark.parametrize("said", ["", "u:EXAMPLE\\carol", "dn:cn=carol,ou=elsewhere,dc=example,dc=com", "dn:", "dn:cn"])
-async def test_a_directory_that_does_not_say_who_has_bound(
-    directory: Directory, monkeypatch: pytest.MonkeyPatch, said: str, user: str, taken: bool
+@pytest.mark.parametrize("user", ["", "u:EXAMPLE\\carol", "dn:cn=carol,ou=elsewhere,dc=example,dc=com", "dn:", "dn:cn"])
+async def test_a_directory_that_does_not_return_the_bound_name(
+    directory: Directory, monkeypatch: pytest.MonkeyPatch, name: str, user: str, taken: bool
 ) -> None:
-    """A name is taken that there is one way to write."""
+    """Only a name with a single notation is accepted."""
     authenticator = directory.authenticator()
-    monkeypatch.setattr(authenticator, "_bind", lambda user, password: said)
+    monkeypatch.setattr(authenticator, "_bind", lambda user, password: name)
     if taken:
         assert (await authenticator.authenticate(presented(user, b"x"))).user_name == user
     else:
@@ -199,8 +201,8 @@ def test_the_user_of_a_bound_name(subtests: pytest.Subtests) -> None:
 
 
 @pytest.mark.parametrize("way", ["starttls", "ldaps"])
-async def test_a_directory_that_is_another(directory: Directory, way: str, tmp_path: Path) -> None:
-    """Its certificate is of an authority that is not trusted, or for another name: no password is sent."""
+async def test_a_directory_with_another_identity(directory: Directory, way: str, tmp_path: Path) -> None:
+    """Its certificate has an untrusted issuer, or another name: no password is sent."""
     other = Authority(tmp_path, "other")
     with pytest.raises(AuthenticatorUnavailable):
         await directory.authenticator(way, ca_file=other.file).authenticate(presented("carol", SECRET.encode()))
@@ -210,8 +212,8 @@ async def test_a_directory_that_is_another(directory: Directory, way: str, tmp_p
         await directory.authenticator(way, url=url).authenticate(presented("carol", SECRET.encode()))
 
 
-async def test_a_directory_that_hangs_or_is_gone(directory: Directory) -> None:
-    """The client is refused for now, which is not the same as that it is wrong; later all is well again."""
+async def test_a_directory_that_hangs_or_is_unreachable(directory: Directory) -> None:
+    """The client is rejected temporarily, not as wrong, and can connect later."""
     authenticator = directory.authenticator(timeout=0.5)
     suspend(directory.process.pid)
     with pytest.raises(AuthenticatorUnavailable):
@@ -236,6 +238,6 @@ async def test_a_directory_that_hangs_or_is_gone(directory: Directory) -> None:
         ("ldap://127.0.0.1:389", {}, False),
     ],
 )
-def test_passwords_in_plain(url: str, options: dict[str, bool], plain: bool) -> None:
+def test_passwords_in_plain_text(url: str, options: dict[str, bool], plain: bool) -> None:
     config = LdapAuthenticationConfig.model_validate({"method": "ldap", "url": url, "bind_dn": "uid={user}", **options})
     assert plain_passwords(config) is plain

@@ -1,4 +1,4 @@
-"""The password cache: what it remembers over a restart, and what invalidates it."""
+"""The password cache: entries that survive a restart, and reasons to ignore them."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from bridge.security import password_file as password_cache
 from bridge.security.authenticator import Presented
 from bridge.security.password_file import EXPIRY_DAYS, PasswordCache, PasswordHashes
 
-#: Verifiers, which are not computed in these tests.
+#: Verifiers that are not computed in these tests.
 VERIFIER, OTHER = (f"$argon2id$v=19$m=65536,t=3,p=4$c29tZXNhbHQ$aGFza{letter}" for letter in "AB")
 
 
 class Hashes(PasswordHashes):
-    """Accepts the password `right`, and counts how often the hash of a password file would have been computed."""
+    """Accept the password `right`, and count how often the hash of a password file would have been computed."""
 
     def __init__(self, cache_file: Path | None) -> None:
         super().__init__(cache_file)
@@ -39,7 +39,7 @@ def verify(hashes: Hashes, user: str = "carol", verifier: str = VERIFIER, passwo
 
 
 def fill(file: Path) -> None:
-    """Have the cache file contain carol's password, as a bridge that was killed leaves it."""
+    """Write a cache file with carol's password, as a killed bridge leaves it."""
     assert verify(Hashes(file))
 
 
@@ -59,7 +59,7 @@ def test_a_verified_password_needs_no_expensive_hash_after_a_restart(file: Path)
     ],
     ids=["another password", "a changed verifier", "another user"],
 )
-def test_whatever_differs_is_verified_again(
+def test_changed_credentials_are_verified_again(
     file: Path, user: str, verifier: str, password: bytes, accepted: bool
 ) -> None:
     fill(file)
@@ -89,12 +89,12 @@ def test_an_expired_password_is_verified_again(file: Path, monkeypatch: pytest.M
     assert verify(hashes) and hashes.computed == 1
 
 
-def test_the_file_is_for_its_owner_alone_and_has_neither_users_nor_passwords(file: Path) -> None:
+def test_only_the_owner_can_access_the_file_and_it_has_neither_users_nor_passwords(file: Path) -> None:
     fill(file)
     assert file.stat().st_mode & 0o777 == 0o600
     content = file.read_bytes()
     assert b"carol" not in content and b"right" not in content and b"aGFza" not in content
-    assert [one.name for one in file.parent.iterdir()] == [file.name]
+    assert [path.name for path in file.parent.iterdir()] == [file.name]
 
 
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o620])
@@ -142,7 +142,7 @@ def test_a_damaged_line_is_ignored(file: Path, damage: object, caplog: pytest.Lo
     assert hashes.computed == 1 and "MQB1211W ignored 1 damaged lines" in caplog.text
 
 
-def test_an_incomplete_line_damages_no_other_line(file: Path) -> None:
+def test_an_incomplete_line_does_not_affect_other_lines(file: Path) -> None:
     """As after a crash of the machine, or on a full disk."""
     fill(file)
     whole = Hashes(file)
@@ -158,17 +158,17 @@ def test_a_file_that_cannot_be_written_is_logged_once(tmp_path: Path, caplog: py
     for user in ("carol", "dave", "erin"):
         assert verify(hashes, user) and verify(hashes, user)
     assert hashes.computed == 3
-    assert [one.levelno for one in caplog.records if "MQB1210W" in one.getMessage()] == [logging.WARNING]
+    assert [record.levelno for record in caplog.records if "MQB1210W" in record.getMessage()] == [logging.WARNING]
 
 
-def test_without_a_file_passwords_are_remembered_in_memory_only() -> None:
+def test_without_a_file_passwords_are_cached_in_memory_only() -> None:
     hashes = Hashes(None)
     assert verify(hashes) and verify(hashes) and hashes.computed == 1
     hashes = Hashes(None)
     assert verify(hashes) and hashes.computed == 1
 
 
-def test_memory_and_file_keep_the_passwords_used_last(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_and_file_keep_the_recently_used_passwords(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(password_cache, "MAX_PASSWORDS", 10)
     cache = PasswordCache(file)
     for number in range(100):
@@ -182,7 +182,7 @@ def test_memory_and_file_keep_the_passwords_used_last(file: Path, monkeypatch: p
     assert again.contains("often", VERIFIER, bytes(32))
 
 
-async def test_a_password_is_cached_although_its_client_left_during_the_verification(file: Path) -> None:
+async def test_a_password_is_cached_even_if_its_client_has_disconnected(file: Path) -> None:
     class Slow(Hashes):
         def fits(self, right: str, password: bytes) -> bool:  # type: ignore[override]
             loop.call_soon_threadsafe(begun.set)

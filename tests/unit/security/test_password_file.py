@@ -1,4 +1,4 @@
-"""The file of users and passwords: its lines, who may be told what of it, and `mqbridge passwd`."""
+"""The file of users and passwords: its lines, confidentiality, and `mqbridge passwd`."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from bridge.security.password_file import (
 
 SECRET = "correct horse 7"
 NAMES = st.text(st.characters(blacklist_categories=("Cc", "Cs", "Zl", "Zp"), blacklist_characters=":"), min_size=1)
-#: Stands for hashes: to compute one takes a tenth of a second.
+#: Placeholders for hashes: computing one takes a tenth of a second.
 HASH = "$argon2id$v=19$m=65536,t=3,p=4$c29tZXNhbHQ$aGFzaA"
 
 
 @given(
     st.dictionaries(NAMES.filter(lambda name: not name.startswith("#")), st.sampled_from(["", "SCRAM-SHA-256$1:a$b:c"]))
 )
-def test_what_is_written_is_read(tmp_path_factory: pytest.TempPathFactory, users: dict[str, str]) -> None:
+def test_a_written_file_can_be_read(tmp_path_factory: pytest.TempPathFactory, users: dict[str, str]) -> None:
     path = tmp_path_factory.mktemp("passwords") / "file"
     entries = {user: PasswordEntry(HASH, scram) for user, scram in users.items()}
     write_password_file(path, entries)
@@ -41,7 +41,7 @@ def test_what_is_written_is_read(tmp_path_factory: pytest.TempPathFactory, users
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         (f"a:{SECRET}\n", ":1: expected a line"),
         (f"# a comment\n\na:{HASH}\nb\n", ":4: expected a line"),
@@ -49,18 +49,18 @@ def test_what_is_written_is_read(tmp_path_factory: pytest.TempPathFactory, users
         (f":{HASH}\n", ":1: expected a line"),
     ],
 )
-async def test_a_file_that_is_none_lets_nobody_in(tmp_path: Path, text: str, told: str) -> None:
-    """And shows nothing of what stands in it."""
+async def test_an_invalid_file_rejects_all_users(tmp_path: Path, text: str, message: str) -> None:
+    """Its contents are not shown."""
     path = tmp_path / "file"
     path.write_text(text)
-    with pytest.raises(PasswordFileError, match=told) as error:
+    with pytest.raises(PasswordFileError, match=message) as error:
         read_password_file(path)
     assert SECRET not in str(error.value)
     with pytest.raises(AuthenticatorUnavailable):
         await PasswordAuthenticator(PasswordFile(path), PasswordHashes()).authenticate(Presented("c", "a", b"x"))
 
 
-async def test_a_file_that_changes_is_removed_and_comes_back(tmp_path: Path) -> None:
+async def test_a_file_that_is_changed_removed_and_restored(tmp_path: Path) -> None:
     path = tmp_path / "file"
     authenticator = PasswordAuthenticator(PasswordFile(path), PasswordHashes())
     presented = Presented("c", "carol", SECRET.encode())
@@ -76,7 +76,7 @@ async def test_a_file_that_changes_is_removed_and_comes_back(tmp_path: Path) -> 
         await authenticator.authenticate(presented)
 
 
-def test_nothing_of_a_password_is_shown() -> None:
+def test_passwords_are_not_shown() -> None:
     presented = Presented("c", "carol", SECRET.encode())
     assert SECRET not in repr(presented) + str(presented)
 
@@ -88,7 +88,7 @@ def passwd(*arguments: str, password: str = SECRET) -> tuple[int, str]:
 
 
 def test_the_command(tmp_path: Path) -> None:
-    """It makes the file for its owner alone, keeps comments, mode and other users, and says what it did."""
+    """It creates the file for its owner only, keeps comments, mode and other users, and prints what it did."""
     file = str(tmp_path / "clients")
     assert passwd(file, "carol", "--stdin") == (0, f"{file}: set the password of user carol\n")
     path = Path(file)
@@ -107,12 +107,12 @@ def test_the_command(tmp_path: Path) -> None:
     assert path.read_text() == before
     assert passwd(file, "carol", "--delete")[0] == 0
     assert passwd(file, "--list") == (0, "dave\n")
-    assert [one.name for one in tmp_path.iterdir()] == ["clients"]
+    assert [path.name for path in tmp_path.iterdir()] == ["clients"]
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file to a group that is not its own")
-def test_a_file_that_root_makes_is_for_the_service(tmp_path: Path) -> None:
-    """/etc/mqbridge is root's, and of the group of the service, which has to read what root makes there."""
+def test_a_file_created_by_root_is_readable_by_the_service(tmp_path: Path) -> None:
+    """/etc/mqbridge belongs to root and the group of the service, which must read the file."""
     os.chown(tmp_path, 0, 12_345)
     path = tmp_path / "clients"
     write_password_file(path, {})

@@ -1,4 +1,4 @@
-"""Unix sockets that listen: who may open them does not depend on the umask, and the umask does not change for them."""
+"""Listening Unix sockets: permissions do not depend on the umask, and the umask does not change for them."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ def umask(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[int]:
     os.umask(before)
 
 
-def test_its_user_and_group_may_connect(umask: int, tmp_path: Path) -> None:
+def test_its_user_and_group_can_connect(umask: int, tmp_path: Path) -> None:
     with bound_socket(tmp_path / "socket"):
         assert stat.S_IMODE((tmp_path / "socket").stat().st_mode) == 0o660
 
 
-def test_at_no_moment_may_others(umask: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As it is bound it has no more than its mode: what comes after it can only be late."""
+def test_others_can_never_connect(umask: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The socket has its final mode when it is bound. Changing the mode later would be too late."""
     monkeypatch.setattr(Path, "chmod", lambda path, mode: None)
     with bound_socket(tmp_path / "socket"):
         assert stat.S_IMODE((tmp_path / "socket").stat().st_mode) == 0o660 & ~umask
 
 
-def test_the_umask_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is the whole process's: a program that a thread starts meanwhile would have it for ever."""
+def test_the_umask_does_not_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It belongs to the whole process: a program started meanwhile by a thread would inherit it."""
     changed: list[int] = []
     with monkeypatch.context() as patched:
         patched.setattr(os, "umask", changed.append)

@@ -1,4 +1,4 @@
-"""The queue of credential checks: turns of networks, withdrawn checks, bounds."""
+"""The queue of credential checks: networks in turn, withdrawn checks, limits."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ATTACKER, FLEET = "192.0.2.1", "198.51.100.1"
 
 
 class Checks:
-    """Checks that run one at a time, the first of which waits until the test opens the gate."""
+    """Checks that run one at a time. The first one waits until the test opens the gate."""
 
     def __init__(self, executor: ThreadPoolExecutor) -> None:
         self.queue = VerificationQueue(executor, 1)
@@ -36,7 +36,7 @@ class Checks:
 
     async def submit(self, address: str, name: str) -> asyncio.Task[str]:
         task = asyncio.create_task(self.queue.run(Presented("c", address=address), self.check, name))
-        await asyncio.sleep(0)  # the task begins
+        await asyncio.sleep(0)  # the task starts
         return task
 
     async def first(self) -> asyncio.Task[str]:
@@ -48,8 +48,8 @@ class Checks:
 
 @pytest.fixture
 def executor() -> Iterator[ThreadPoolExecutor]:
-    with ThreadPoolExecutor(1) as made:
-        yield made
+    with ThreadPoolExecutor(1) as pool:
+        yield pool
 
 
 async def test_a_flood_from_one_network_does_not_delay_another_network(executor: ThreadPoolExecutor) -> None:
@@ -63,7 +63,7 @@ async def test_a_flood_from_one_network_does_not_delay_another_network(executor:
     assert devices == list(range(2, 42, 2)) and len(checks.ran) == 1_021
 
 
-async def test_addresses_of_one_ipv6_network_share_their_turns(executor: ThreadPoolExecutor) -> None:
+async def test_addresses_of_one_ipv6_network_share_their_turn(executor: ThreadPoolExecutor) -> None:
     checks = Checks(executor)
     tasks = [await checks.first()]
     tasks += [await checks.submit(f"2001:db8::{number}", f"guess {number}") for number in range(1, 10)]
@@ -82,7 +82,7 @@ async def test_the_newest_check_of_a_network_runs_first(executor: ThreadPoolExec
     assert checks.ran == ["first", "new", "middle", "old"]
 
 
-async def test_the_check_of_a_client_that_left_is_not_run(executor: ThreadPoolExecutor) -> None:
+async def test_the_check_of_a_disconnected_client_is_not_run(executor: ThreadPoolExecutor) -> None:
     checks = Checks(executor)
     first = await checks.first()
     left, stays = await checks.submit(FLEET, "left"), await checks.submit(FLEET, "stays")
@@ -99,7 +99,7 @@ async def test_a_check_that_is_cancelled_when_its_turn_comes_is_not_run(executor
     first = await checks.first()
     left = await checks.submit(FLEET, "left")
     checks.gate.set()
-    executor.submit(int).result()  # the first check has run, of which the event loop has not heard yet
+    executor.submit(int).result()  # the first check has run, and the event loop does not know yet
     left.cancel()
     assert await first == "first"
     with pytest.raises(AuthenticatorUnavailable, match="not checked in time"):
@@ -107,7 +107,7 @@ async def test_a_check_that_is_cancelled_when_its_turn_comes_is_not_run(executor
     assert checks.ran == ["first"]
 
 
-async def test_a_check_that_has_begun_keeps_its_thread_after_its_client_left(executor: ThreadPoolExecutor) -> None:
+async def test_a_running_check_keeps_its_thread_after_its_client_disconnects(executor: ThreadPoolExecutor) -> None:
     checks = Checks(executor)
     first = await checks.first()
     first.cancel()
@@ -119,14 +119,14 @@ async def test_a_check_that_has_begun_keeps_its_thread_after_its_client_left(exe
     assert await second == "second"
 
 
-async def test_an_error_of_a_check_is_raised_to_its_client_alone(executor: ThreadPoolExecutor) -> None:
+async def test_an_error_of_a_check_is_raised_to_its_client_only(executor: ThreadPoolExecutor) -> None:
     queue = VerificationQueue(executor, 1)
     with pytest.raises(ZeroDivisionError):
         await queue.run(Presented("c", address=FLEET), divmod, 1, 0)
     assert await queue.run(Presented("c", address=FLEET), divmod, 7, 2) == (3, 1)
 
 
-async def test_the_queue_is_bounded_in_all_and_per_network(
+async def test_the_queue_is_limited_in_total_and_per_network(
     executor: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(verification_queue, "MAX_QUEUED", 4)
@@ -144,7 +144,7 @@ async def test_the_queue_is_bounded_in_all_and_per_network(
     assert await checks.queue.run(Presented("c", address=FLEET), checks.check, "5") == "5"
 
 
-async def test_guesses_that_are_queued_at_a_time_are_not_all_checked(executor: ThreadPoolExecutor) -> None:
+async def test_not_all_queued_guesses_are_checked(executor: ThreadPoolExecutor) -> None:
     """The failures of the first ones count before the others start."""
     checked: list[int] = []
     failed, queue = FailedConnects(lambda: 0.0), VerificationQueue(executor, 1)

@@ -1,7 +1,7 @@
-"""The telemetry service on a real event loop and real sockets, before a queue manager that does what a test tells it.
+"""The telemetry service on a real event loop and real sockets, with a queue manager that a test controls.
 
-Tests are coroutines; each runs on an event loop of its own. Nothing sleeps: a test waits for packets, for the end of a
-connection, or for the queue manager to be asked. "Nothing was sent" is proved by the answer to something sent later.
+Tests are coroutines. Each runs on a separate event loop. Nothing sleeps: a test waits for packets, for the end of a
+connection, or for a request to the queue manager. The answer to a later packet proves that nothing was sent before it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def bridge() -> type[Bridge]:
 
 @pytest.fixture
 def restart() -> Callable[[FakeBackend], FakeBackend]:
-    """A queue manager with what is committed at another, after a crash: units of work that wait there are gone."""
+    """Return a queue manager with the committed state of another one after a crash. Waiting units of work are lost."""
 
     def make(before: FakeBackend, *subscriptions: ClientSubscription) -> FakeBackend:
         after = FakeBackend()
@@ -47,5 +47,5 @@ def received_key() -> Callable[[str], StateKey]:
 
 @pytest.fixture
 def quick_sweep(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Time-outs are looked at a hundred times a second."""
+    """Check time-outs a hundred times a second."""
     monkeypatch.setattr(channel_module, "SWEEP_INTERVAL", 0.01)

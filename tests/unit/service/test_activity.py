@@ -1,4 +1,4 @@
-"""What clients publish and get is counted while somebody asks, and not a moment longer than need be."""
+"""Publications and messages of clients are counted on request, and no longer than necessary."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from bridge.service.activity import WINDOW, Activity
 
 
 class Clock:
-    """Time that a test sets."""
+    """A clock that a test sets."""
 
     now = 0.0
 
@@ -20,7 +20,7 @@ class Clock:
         return self.now
 
 
-async def test_clients_are_told_busiest_first(bridge: Any) -> None:
+async def test_clients_are_listed_busiest_first(bridge: Any) -> None:
     """Publications count when they are committed, messages when they are acknowledged, or written with QoS 0."""
     clock = Clock()
     async with bridge() as running:
@@ -40,17 +40,17 @@ async def test_clients_are_told_busiest_first(bridge: Any) -> None:
         counted = activity.of(running.config.name, 2)
         assert (counted.received, counted.sent, counted.clients, counted.units) == (3, 2, 2, 3)
         assert counted.unit_seconds > 0
-        assert activity.busiest(10) == []  # the window is under way
+        assert activity.busiest(10) == []  # the current interval
         clock.now += 2 * WINDOW
-        found = [(one.client_id, one.received, one.sent) for one in activity.busiest(10)]
-        assert found == [("busy", 3 / (2 * WINDOW), 0.0), ("idle", 0.0, 2 / (2 * WINDOW))]
-        assert [one.client_id for one in activity.busiest(1)] == ["busy"]
+        rates = [(client.client_id, client.received, client.sent) for client in activity.busiest(10)]
+        assert rates == [("busy", 3 / (2 * WINDOW), 0.0), ("idle", 0.0, 2 / (2 * WINDOW))]
+        assert [client.client_id for client in activity.busiest(1)] == ["busy"]
         clock.now += WINDOW
         assert activity.busiest(10) == []  # nothing in the next one
 
 
-async def test_clients_are_bounded(bridge: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who connects under ever new identifiers fills no memory; channels count them all the same."""
+async def test_the_number_of_clients_is_limited(bridge: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Clients with ever new identifiers do not fill the memory. Channels still count them."""
     monkeypatch.setattr(activity_module, "MOST_CLIENTS", 2)
     clock = Clock()
     async with bridge() as running:
@@ -65,7 +65,7 @@ async def test_clients_are_bounded(bridge: Any, monkeypatch: pytest.MonkeyPatch)
         assert activity.of(running.config.name, 0).received == 4
 
 
-async def test_counting_ends_when_nobody_asks(bridge: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_counting_ends_without_requests(bridge: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first request starts counting; counting stops after a pause, and the next request starts again from zero."""
     monkeypatch.setattr(activity_module, "SILENCE", 0.05)
     async with bridge() as running:

@@ -1,4 +1,4 @@
-"""Who may be a client: the queue manager is asked before CONNACK."""
+"""Admission of clients: the queue manager is asked before CONNACK."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ async def test_a_client_that_may_not_receive_messages(
         running.backend.admits_at_once = at_once
         assert await answers(running, Connect("c", user_name="carol")) == [Connack(code)]
         assert not running.service.sessions and not running.backend.units
-    (line,) = [one.getMessage() for one in caplog.records if "CONNACK" in one.getMessage()]
+    (line,) = [record.getMessage() for record in caplog.records if "CONNACK" in record.getMessage()]
     assert "'carol'" in line and "SYSTEM.MQTT.TRANSMIT.QUEUE" in line and f"({reason})" in line
 
 
@@ -32,14 +32,14 @@ async def test_a_client_that_may_not_receive_messages(
     ("config", "user"),
     [({}, "carol"), ({"mcauser": "mca"}, "mca"), ({"use_client_id": True}, "c"), ({"mcauser": None}, "carol")],
 )
-async def test_whose_authority_is_asked_for(bridge: Any, config: dict[str, Any], user: str) -> None:
+async def test_the_user_whose_authority_is_checked(bridge: Any, config: dict[str, Any], user: str) -> None:
     async with bridge(**config) as running:
         await running.connect("c", user_name="carol")
         assert running.backend.admitted == [("c", user)]
 
 
 @pytest.mark.parametrize(
-    ("config", "packet", "told"),
+    ("config", "packet", "excess"),
     [
         ({}, Connect("c", user_name="temperature-sensor-1"), "its user name 'temperature-sensor-1'"),
         ({}, Connect("c", user_name="elevenbytes\u00e9"), "its user name 'elevenbytes\u00e9'"),
@@ -49,14 +49,14 @@ async def test_whose_authority_is_asked_for(bridge: Any, config: dict[str, Any],
     ids=["user name", "13 bytes", "client identifier"],
 )  # fmt: skip
 async def test_a_client_whose_name_is_too_long_for_an_mq_user_is_rejected(
-    bridge: Any, caplog: pytest.LogCaptureFixture, config: dict[str, Any], packet: Connect, told: str
+    bridge: Any, caplog: pytest.LogCaptureFixture, config: dict[str, Any], packet: Connect, excess: str
 ) -> None:
-    """Cut to 12 bytes, several names could be the same user of the queue manager."""
+    """Truncated to 12 bytes, several names could be the same user of the queue manager."""
     async with bridge(**config) as running:
         assert await answers(running, packet) == [Connack(5)]
         assert not running.backend.admitted
-    (line,) = [one.getMessage() for one in caplog.records if "CONNACK" in one.getMessage()]
-    assert packet.client_id in line and f"{told} is longer than 12 bytes" in line
+    (line,) = [record.getMessage() for record in caplog.records if "CONNACK" in record.getMessage()]
+    assert packet.client_id in line and f"{excess} is longer than 12 bytes" in line
 
 
 @pytest.mark.parametrize("mcauser", ["mca", None])
@@ -72,7 +72,7 @@ async def test_a_long_user_name_is_accepted_if_the_client_acts_as_another_user(
 
 
 @pytest.mark.parametrize("clean_session", [False, True])
-async def test_a_client_that_is_refused_does_no_harm_to_another(bridge: Any, clean_session: bool) -> None:
+async def test_a_rejected_client_does_not_affect_another(bridge: Any, clean_session: bool) -> None:
     """Neither the connection nor the session of its client identifier ends."""
     async with bridge() as running:
         running.backend.outsiders["carol"] = NOT_AUTHORIZED
@@ -86,8 +86,8 @@ async def test_a_client_that_is_refused_does_no_harm_to_another(bridge: Any, cle
         assert not running.backend.unsubscribed and not running.backend.payloads()
 
 
-async def test_a_client_that_is_gone_before_it_is_admitted(bridge: Any) -> None:
-    """It takes nothing over, and leaves nothing behind."""
+async def test_a_client_that_disconnects_before_it_is_admitted(bridge: Any) -> None:
+    """It does not take over a session, and leaves nothing behind."""
     async with bridge() as running:
         first = await running.connect("c", clean_session=False)
         running.backend.admits_at_once = running.backend.automatic = False
@@ -102,8 +102,8 @@ async def test_a_client_that_is_gone_before_it_is_admitted(bridge: Any) -> None:
         assert running.service.sessions["c"].durable and not running.backend.payloads()
 
 
-async def test_two_clients_of_one_identifier_wait_to_be_admitted(bridge: Any) -> None:
-    """The second takes over from the first, as if neither had waited (MQTT-3.1.4-2)."""
+async def test_two_clients_with_one_identifier_wait_to_be_admitted(bridge: Any) -> None:
+    """The second takes over from the first, as without waiting (MQTT-3.1.4-2)."""
     async with bridge() as running:
         running.backend.admits_at_once = running.backend.automatic = False
         first, second = await running.open(), await running.open()
@@ -113,7 +113,7 @@ async def test_two_clients_of_one_identifier_wait_to_be_admitted(bridge: Any) ->
         running.backend.automatic = True
         running.backend.complete_all()
         assert await second.receive() in (ACCEPTED, PRESENT)
-        assert [one for one in await first.rest() if one not in (ACCEPTED, PRESENT)] == []
+        assert [packet for packet in await first.rest() if packet not in (ACCEPTED, PRESENT)] == []
         await second.silent()
 
 

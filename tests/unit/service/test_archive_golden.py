@@ -1,7 +1,7 @@
-"""The archive of a fixed course of events: every event of the service, every outcome, every column.
+"""The archive of a fixed sequence of events: all events of the service, all outcomes, all columns.
 
-`archive_golden.parquet` was written by an earlier version. Stored archives and their readers depend on its schema and its
-contents, so it changes only with them. `MQBRIDGE_TEST_GOLDEN=write` writes it again.
+An earlier version has written `archive_golden.parquet`. Stored archives and their readers depend on its schema and contents,
+so it changes only with them. `MQBRIDGE_TEST_GOLDEN=write` writes it again.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ from tests.helpers.archive import NOON
 GOLDEN = Path(__file__).parent / "archive_golden.parquet"
 SECOND = 1_000_000
 START = int(NOON.timestamp()) * SECOND
-#: The clock of the service is behind the time of day by so many seconds.
+#: The difference between the time of day and the clock of the service, in seconds.
 OFFSET = START // SECOND - 1_000
 
 PROPERTIES = PublishProperties(
@@ -96,7 +96,7 @@ def transmission(number: int, message: Any, **values: Any) -> Any:
 
 
 def on_ibm_mq(number: int, message: Message, **values: Any) -> Any:
-    """The same as IBM MQ delivers it: with its transmission queue header."""
+    """Return the same message as IBM MQ delivers it: with its transmission queue header."""
     header = MQXQH(RemoteQName=b"t", RemoteQMgrName=b"c", MsgDesc=msgspec.structs.replace(message.md, Version=1))
     return transmission(number, message, put_time=0.0, raw=encode_mqxqh(header) + message.data, **values)
 
@@ -122,7 +122,7 @@ PUT_AT = {"PutDate": b"20260302", "PutTime": b"11595925", "MsgId": b"M" * 24, "P
 
 
 def publish(bus: EventBus) -> None:
-    """Publish every event of the service."""
+    """Publish all events of the service."""
     subscriber = session("c", b"anna", in_flight={
         7: in_flight("t/u", 1, b"one", times_sent=2, retain=True),
         9: in_flight("app", 1),
@@ -211,7 +211,7 @@ def settle(recorder: Recorder) -> None:
 
 
 class Clock:
-    """The time of day, which a second passes before each event."""
+    """Return the time of day, which advances by a second before each event."""
 
     def __init__(self) -> None:
         self.now = START
@@ -221,7 +221,7 @@ class Clock:
 
 
 class TickingBus(EventBus):
-    """A bus that moves the clock with each event."""
+    """A bus that advances the clock with each event."""
 
     def __init__(self, clock: Clock) -> None:
         super().__init__()
@@ -233,7 +233,7 @@ class TickingBus(EventBus):
 
 
 class Process:
-    """The archive process, in this one. The second one writes; the first one dies with what it was sent."""
+    """The archive process in this process. The first one dies with the events sent to it, the second one writes."""
 
     def __init__(self, archive: writer.ArchiveWriter | None) -> None:
         self._writer = archive
@@ -278,7 +278,7 @@ def archive(
         queue.config = config.model_copy(update={"memory": 0})
         bus.publish(SessionEnded(session("lost", b"")))
         queue._send_on(Process(archive))
-        # The next day begins with the open sessions.
+        # The next day starts with the open sessions.
         clock.now += 12 * 3600 * SECOND
         queue._ending.set()
         queue._send_on(Process(archive))
@@ -291,7 +291,7 @@ def archive(
     yield run
 
 
-def test_the_archive_is_as_it_was(archive: Callable[[bool], pa.Table]) -> None:
+def test_the_archive_is_unchanged(archive: Callable[[bool], pa.Table]) -> None:
     table = archive(True)
     if os.environ.get("MQBRIDGE_TEST_GOLDEN") == "write":
         pa.parquet.write_table(table, GOLDEN, compression="zstd")
@@ -301,7 +301,7 @@ def test_the_archive_is_as_it_was(archive: Callable[[bool], pa.Table]) -> None:
     assert table.equals(golden)
 
 
-def test_every_column_and_every_outcome_occurs() -> None:
+def test_all_columns_and_outcomes_occur() -> None:
     golden = pa.parquet.read_table(GOLDEN)
     assert set(golden.column("outcome").to_pylist()) == set(Outcome)
     assert set(golden.column("direction").to_pylist()) == {"in", "out", "mapped", "subscription", "archive"}
@@ -309,7 +309,7 @@ def test_every_column_and_every_outcome_occurs() -> None:
         assert len(set(column.to_pylist())) > 1
 
 
-def test_only_the_payloads_are_missing_without_payloads(archive: Callable[[bool], pa.Table]) -> None:
+def test_only_payloads_are_missing_without_payloads(archive: Callable[[bool], pa.Table]) -> None:
     table, golden = archive(False), pa.parquet.read_table(GOLDEN)
     assert set(table.column("payload").to_pylist()) == {None}
     assert table.drop_columns(["payload"]).equals(golden.drop_columns(["payload"]))

@@ -1,4 +1,4 @@
-"""What the service tells the archive: a row for each message, when its fate is known, and for each change of a session."""
+"""Archive rows of the service: one per message, when its result is known, and one per change of a session."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ Archived = Callable[..., Any]
 
 
 class Rows(list[dict[str, Any]]):
-    """Rows of the archive once the service is gone."""
+    """Rows of the archive after the end of the service."""
 
     def of(self, direction: str, *columns: str) -> list[Any]:
-        """Columns of the rows of a direction, in order."""
-        found = [tuple(one[name] for name in columns) for one in self if one["direction"] == direction]
-        return [one[0] for one in found] if len(columns) == 1 else found
+        """Return columns of the rows of a direction, in order."""
+        rows = [tuple(row[name] for name in columns) for row in self if row["direction"] == direction]
+        return [row[0] for row in rows] if len(columns) == 1 else rows
 
 
 @pytest.fixture
 def archived(bridge: Any, tmp_path: Path) -> Archived:
-    """`async with archived() as (running, rows)`: a service with an archive; `rows` has them behind the block."""
+    """`async with archived() as (running, rows)`: a service with an archive. `rows` has its rows after the block."""
 
     @asynccontextmanager
     async def run(
@@ -47,7 +47,7 @@ def archived(bridge: Any, tmp_path: Path) -> Archived:
     return run
 
 
-async def test_publications_are_put_or_refused(archived: Archived) -> None:
+async def test_accepted_and_rejected_publications(archived: Archived) -> None:
     async with archived() as (running, rows):
         client = await running.connect("p", user_name="anna")
         running.backend.refused["bad"] = cmqc.MQRC_Q_FULL
@@ -68,7 +68,7 @@ async def test_publications_are_put_or_refused(archived: Archived) -> None:
     assert all(received <= settled for received, settled in rows.of("in", "received", "settled"))
 
 
-async def test_what_could_not_be_committed_is_refused(archived: Archived) -> None:
+async def test_publications_that_could_not_be_committed_are_rejected(archived: Archived) -> None:
     async with archived() as (running, rows):
         client = await running.connect("p")
         running.backend.failure = cmqc.MQRC_CONNECTION_BROKEN
@@ -77,7 +77,7 @@ async def test_what_could_not_be_committed_is_refused(archived: Archived) -> Non
     assert rows.of("in", "outcome", "reason") == [("refused", "MQRC_CONNECTION_BROKEN (2009)")]
 
 
-async def test_payloads_may_be_left_out(archived: Archived) -> None:
+async def test_payloads_can_be_omitted(archived: Archived) -> None:
     async with archived(payloads=False) as (running, rows):
         client = await running.connect("p")
         client.send(Publish("a", b"secret", 1, False, False, 1))
@@ -85,7 +85,7 @@ async def test_payloads_may_be_left_out(archived: Archived) -> None:
     assert rows.of("in", "payload", "size") == [(None, 6)]
 
 
-async def test_deliveries_are_told_when_they_are_settled(archived: Archived) -> None:
+async def test_deliveries_are_archived_when_they_are_settled(archived: Archived) -> None:
     async with archived() as (running, rows):
         client = await running.connect()
         running.backend.deliver(*(running.backend.publication(number, number % 3) for number in (3, 1, 2)))
@@ -106,7 +106,7 @@ async def test_deliveries_are_told_when_they_are_settled(archived: Archived) -> 
     assert all(sent <= settled for sent, settled in rows.of("out", "sent", "settled"))
 
 
-async def test_it_counts_how_often_a_message_was_sent(archived: Archived) -> None:
+async def test_the_number_of_transmissions_is_counted(archived: Archived) -> None:
     async with archived() as (running, rows):
         first = await running.connect(clean_session=False)
         running.backend.deliver(running.backend.publication(1, 1))
@@ -120,7 +120,7 @@ async def test_it_counts_how_often_a_message_was_sent(archived: Archived) -> Non
     assert rows.of("out", "outcome", "times_sent") == [("acknowledged", 2)]
 
 
-async def test_messages_that_go_nowhere(archived: Archived) -> None:
+async def test_undeliverable_messages(archived: Archived) -> None:
     async with archived() as (running, rows):
         client = await running.connect()
         running.backend.deliver(
@@ -193,7 +193,7 @@ async def test_a_will_is_a_publication(archived: Archived) -> None:
     ]
 
 
-async def test_durable_subscriptions_are_said_at_the_start(
+async def test_durable_subscriptions_are_archived_at_the_start(
     archived: Archived, restart: Any, durable_subscription: Any, bridge: Any
 ) -> None:
     async with bridge() as running:

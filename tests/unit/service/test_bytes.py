@@ -1,4 +1,4 @@
-"""Packets in pieces, many in one piece, and bytes that are none."""
+"""Packets in pieces, several packets in one piece, and invalid bytes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MALFORMED = [
 
 
 @pytest.mark.parametrize("data", MALFORMED)
-async def test_rubbish_ends_the_connection_and_nothing_else(bridge: Any, data: bytes) -> None:
+async def test_invalid_bytes_end_the_connection_and_nothing_else(bridge: Any, data: bytes) -> None:
     async with bridge() as running:
         other = await running.connect("other")
         assert await answers(running, data) == []
@@ -44,7 +44,7 @@ async def test_a_packet_longer_than_allowed(bridge: Any) -> None:
         assert len(running.backend.entered) == 1
 
 
-async def test_a_client_of_mqtt_5_learns_while_it_is_sending_that_its_packet_is_too_large(bridge: Any) -> None:
+async def test_an_mqtt_5_client_is_told_that_its_packet_is_too_large_while_it_sends(bridge: Any) -> None:
     """The bridge reads the rest: a reset of the connection would discard DISCONNECT, which the client has not read."""
     async with bridge(max_packet_size=1000) as running:
         client = await running.connect(protocol_level=5)
@@ -74,16 +74,19 @@ async def test_reason_strings_cite_the_version_of_the_client(bridge: Any) -> Non
         assert "MQTT-2.2.1-3" in (packet.properties.reason_string or "")
 
 
-async def test_bridges_of_other_brokers_subscribe_with_no_local_and_retain_as_published(bridge: Any) -> None:
+async def test_connections_with_the_bridge_bit_subscribe_with_no_local_and_retain_as_published(bridge: Any) -> None:
     """A 3.1.1 client with bit 7 of the protocol level set. Its subscriptions have these options of MQTT 5."""
     async with bridge() as running:
         requests: list[Any] = []
         subscribe = running.backend.subscribe
-        running.backend.subscribe = lambda client_id, asked, **options: (
-            requests.extend(asked) or subscribe(client_id, asked, **options)
+        running.backend.subscribe = lambda client_id, filters, **options: (
+            requests.extend(filters) or subscribe(client_id, filters, **options)
         )
         for is_bridge in (True, False):
             client = await running.connect(f"c{is_bridge}", bridge=is_bridge)
             client.send(Subscribe(1, (("t", 1),)))
             assert await client.receive() == Suback(1, (1,))
-        assert [(one.data.no_local, one.data.retain_as_published) for one in requests] == [(True, True), (False, False)]
+        assert [(request.data.no_local, request.data.retain_as_published) for request in requests] == [
+            (True, True),
+            (False, False),
+        ]

@@ -1,4 +1,4 @@
-"""Telemetry channels started, stopped and altered one by one: who is disconnected, what is told, what is tried again."""
+"""Telemetry channels are started, stopped and altered separately: disconnected clients, reports, retries."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.helpers.service_bridge import Client
 
 
 class Site:
-    """Channels of a file, and of commands, on a telemetry service whose queue manager does what it is asked."""
+    """Channels of the file and of commands, with a queue manager that does as it is told."""
 
     def __init__(self, make_owner: Any) -> None:
         self.register = TelemetryChannelRegister()
@@ -50,7 +50,7 @@ class Site:
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, client_id: str = "c"
     ) -> Client:
         client = Client(reader, writer)
-        self.clients.append(client)  # one that nobody holds is closed
+        self.clients.append(client)  # a free port, which is closed
         client.send(Connect(client_id, protocol_level=5))
         answer = await client.receive()
         assert isinstance(answer, Connack) and answer.return_code == 0
@@ -60,11 +60,11 @@ class Site:
 @pytest.fixture
 async def site(bridge: Callable[[], Any]) -> AsyncIterator[Site]:
     async with bridge() as started:
-        made = Site(started.make_owner)
-        yield made
-        made.channels.stop_listening()
-        made.channels.abort()
-        await made.channels.end()
+        new_site = Site(started.make_owner)
+        yield new_site
+        new_site.channels.stop_listening()
+        new_site.channels.abort()
+        await new_site.channels.end()
 
 
 def config(name: str = "A", **values: Any) -> ChannelConfig:
@@ -95,12 +95,12 @@ async def test_a_channel_of_a_command_that_cannot_listen_does_not(site: Site) ->
 
 
 async def test_start_and_stop(site: Site) -> None:
-    """Clients are told why they are disconnected; a stopped channel is not there, and is not stopped twice."""
+    """Clients are told why they are disconnected. A stopped channel does not listen, and cannot be stopped again."""
     await site.begin(config(), config("B"))
     client, other = await site.connect("A"), await site.connect("B", "other")
     port = site.port("A")
     assert await site.channels.stop("A") == "channel A stopped; 1 client disconnected"
-    assert [one.reason_code for one in await client.rest()] == [ReasonCode.ADMINISTRATIVE_ACTION]
+    assert [packet.reason_code for packet in await client.rest()] == [ReasonCode.ADMINISTRATIVE_ACTION]
     with pytest.raises(ConnectionRefusedError):
         await asyncio.open_connection("127.0.0.1", port)
     with pytest.raises(ChannelError, match="channel A is stopped already"):
@@ -113,7 +113,7 @@ async def test_start_and_stop(site: Site) -> None:
     assert not other.reader.at_eof()
 
 
-#: What a reload changes of channel A, what it tells of it, and whether A's client stays.
+#: Changes of channel A by a reload, their report, and whether A's client stays.
 CHANGES: list[tuple[str, dict[str, Any], str, bool]] = [
     ("nothing", {}, "", True),
     ("max_clients", {"max_clients": 1}, "channel A changed, for clients that connect from now on", True),
@@ -127,13 +127,13 @@ CHANGES: list[tuple[str, dict[str, Any], str, bool]] = [
 
 @pytest.mark.parametrize(("values", "line", "stays"), [case[1:] for case in CHANGES], ids=[case[0] for case in CHANGES])
 async def test_a_change(site: Site, values: dict[str, Any], line: str, stays: bool) -> None:
-    """A client of a channel that listens elsewhere is told so; another channel's client notices nothing."""
+    """A client of a channel that listens elsewhere gets a reason. Clients of other channels are not affected."""
     await site.begin(config(), config("B"))
     client, other = await site.connect("A"), await site.connect("B", "other")
     lines = await site.apply(config(**values), config("B"))
-    assert [one.startswith(line) for one in lines] == ([True] if line else [])
+    assert [text.startswith(line) for text in lines] == ([True] if line else [])
     if not stays:
-        assert [one.reason_code for one in await client.rest()] == [ReasonCode.ADMINISTRATIVE_ACTION]
+        assert [packet.reason_code for packet in await client.rest()] == [ReasonCode.ADMINISTRATIVE_ACTION]
     connections = [len(channel.connections) for channel in site.channels]
     assert sum(connections) == 1 + stays
     other.send(Disconnect())
@@ -146,12 +146,12 @@ async def test_a_new_port(site: Site) -> None:
     client = await site.connect("A")
     (line,) = await site.apply(config(port=port))
     assert line == f"channel A listens for MQTT clients on 127.0.0.1:{port} (changed)"
-    assert [one.reason_code for one in await client.rest()] == [ReasonCode.ADMINISTRATIVE_ACTION]
+    assert [packet.reason_code for packet in await client.rest()] == [ReasonCode.ADMINISTRATIVE_ACTION]
     assert site.port("A") == port
 
 
-async def test_ports_change_hands(site: Site) -> None:
-    """Two channels swap their ports, and a new one takes that of one that is removed, in one reload."""
+async def test_ports_are_exchanged(site: Site) -> None:
+    """In one reload, two channels swap their ports, and a new channel gets the port of a removed one."""
     a, b, c = free_port(), free_port(), free_port()
     await site.begin(config(port=a), config("B", port=b), config("C", port=c))
     lines = await site.apply(config(port=b), config("B", port=a), config("D", port=c))
@@ -174,8 +174,8 @@ async def test_a_port_becomes_a_socket(site: Site, tmp_path: Path) -> None:
     await site.connect("A")
 
 
-async def test_tls_for_clients_that_come(site: Site, tmp_path: Path) -> None:
-    """Who is connected stays; what is wrong with a certificate is told, and mended the next time."""
+async def test_tls_for_new_clients(site: Site, tmp_path: Path) -> None:
+    """Connected clients stay. An invalid certificate is reported, and can be fixed for the next reload."""
     Authority(tmp_path).issue("server")
     tls = {"certificate_file": tmp_path / "server.pem", "key_file": tmp_path / "server.key"}
     await site.begin(config())
@@ -195,8 +195,8 @@ async def test_tls_for_clients_that_come(site: Site, tmp_path: Path) -> None:
     assert len(channel.connections) == 2
 
 
-async def test_a_port_in_use_is_told_and_tried_again(site: Site) -> None:
-    """Added or altered: the others are taken over nonetheless, and a next reload mends it."""
+async def test_a_port_in_use_is_reported_and_retried(site: Site) -> None:
+    """For added and altered channels: other channels are changed nevertheless, and the next reload tries again."""
     await site.begin(config())
     with taken_port() as taken:
         port = taken.getsockname()[1]
@@ -215,7 +215,7 @@ async def test_a_port_in_use_is_told_and_tried_again(site: Site) -> None:
     assert site.port("A") == port
 
 
-async def test_what_was_stopped_stays_so(site: Site) -> None:
+async def test_a_stopped_channel_stays_stopped(site: Site) -> None:
     await site.begin(config(), config("B"))
     await site.channels.stop("A")
     assert await site.apply(config(), config("B")) == []
@@ -224,8 +224,8 @@ async def test_what_was_stopped_stays_so(site: Site) -> None:
     assert [channel.config.name for channel in site.channels] == ["B"]
 
 
-async def test_channels_that_commands_define(site: Site) -> None:
-    """They are stopped at first, and in the file's hands where the file has one of the same name."""
+async def test_channels_defined_by_commands(site: Site) -> None:
+    """They are stopped initially. A channel of the file with the same name overrides them."""
     await site.begin(config())
     site.register.set("D", Definition({}, config("D", max_clients=5)))
     assert await site.apply(config()) == ["channel D defined; it is stopped"]
@@ -233,23 +233,23 @@ async def test_channels_that_commands_define(site: Site) -> None:
     lines = await site.apply(config(), config("D"))
     assert [line.split(" on ")[0] for line in lines] == ["channel D listens for MQTT clients"]
     assert await site.apply(config()) == ["channel D changed, for clients that connect from now on"]
-    assert [one.max_clients for one in site.channels.configs] == [10_000, 5]
+    assert [channel_config.max_clients for channel_config in site.channels.configs] == [10_000, 5]
     site.register.forget("D")
     assert await site.apply(config()) == ["channel D removed"]
     assert site.channels.get("D") is None
 
 
 async def test_changes_wait_for_each_other(site: Site) -> None:
-    """A start in the midst of a change neither fails nor listens twice."""
+    """A start during a change neither fails nor listens twice."""
     await site.begin(config(), config("B"))
     await site.channels.stop("A")
     line, lines = await asyncio.gather(site.channels.start("A"), site.apply(config(backlog=5), config("B", backlog=5)))
     assert line.startswith("channel A listens")
-    assert [one.split(" ")[1] for one in lines] == ["A", "B"]
+    assert [line.split(" ")[1] for line in lines] == ["A", "B"]
     assert len(site.channels) == 2
 
 
-async def test_a_bridge_that_stops_listens_no_more(site: Site) -> None:
+async def test_a_stopping_bridge_does_not_listen(site: Site) -> None:
     await site.begin(config(), config("B"))
     await site.channels.stop("A")
     site.channels.stop_listening()

@@ -1,4 +1,4 @@
-"""The history of clients: its limits, its file, and the events that it has of a running bridge."""
+"""The history of clients: its limits, its file, and events of a running bridge."""
 
 from __future__ import annotations
 
@@ -42,9 +42,12 @@ async def test_the_newest_events_of_a_client_are_kept(tmp_path: Path, on_disk: b
     assert [event.kind for event in await history.events_of("other", 1)] == ["connected"]
     assert await kept(history, "nobody") == []
     await history.stop()
+    history.add("pump", "connected", "too late")
+    with pytest.raises(HistoryUnavailable, match="the bridge is stopping"):
+        await history.events_of("pump", 1)
 
 
-async def test_all_clients_together_have_a_limit_and_one_that_flaps_affects_only_itself(tmp_path: Path) -> None:
+async def test_all_clients_together_have_a_limit_and_a_flapping_client_affects_only_itself(tmp_path: Path) -> None:
     history = ClientEventHistory(ClientHistoryConfig(events_per_client=10, events=1_000), tmp_path / "h.db")
     history.add("quiet", "connected", "first")
     for _ in range(3):
@@ -62,7 +65,7 @@ async def test_all_clients_together_have_a_limit_and_one_that_flaps_affects_only
 
 
 async def test_rejections_displace_no_other_events(tmp_path: Path) -> None:
-    """Anyone can cause them, under any name."""
+    """Anyone can cause them, with any name."""
     history = ClientEventHistory(ClientHistoryConfig(events=1_000), tmp_path / "h.db")
     history.add("pump", "connected", "x")
     for number in range(3 * MAX_REJECTIONS):
@@ -128,7 +131,7 @@ async def test_more_events_than_can_be_written_are_lost_and_counted() -> None:
 
 
 @pytest.mark.parametrize("damage", ["no database", "a damaged page"])
-async def test_a_damaged_file_begins_again(tmp_path: Path, caplog: pytest.LogCaptureFixture, damage: str) -> None:
+async def test_a_damaged_file_is_replaced(tmp_path: Path, caplog: pytest.LogCaptureFixture, damage: str) -> None:
     file = tmp_path / "h.db"
     history = ClientEventHistory(ClientHistoryConfig(), file)
     for number in range(500):
@@ -146,7 +149,7 @@ async def test_a_damaged_file_begins_again(tmp_path: Path, caplog: pytest.LogCap
 
 
 @pytest.mark.parametrize("change", ["removed", "replaced", "directory removed for a while"])
-async def test_a_running_history_continues_in_the_file_that_has_its_name(
+async def test_a_running_history_continues_in_the_file_with_its_name(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, change: str
 ) -> None:
     """SQLite would write to the removed file, and a restart would lose all events without a message."""
@@ -182,10 +185,10 @@ async def test_a_running_history_continues_in_the_file_that_has_its_name(
     assert "MQB2019W" not in caplog.text
 
 
-async def test_a_disk_that_is_full_at_the_start(
+async def test_a_full_disk_at_the_start(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The bridge serves clients without their history until there is space."""
+    """The bridge serves clients without their history until the disk has space."""
     caplog.set_level("INFO")
     file = tmp_path / "h.db"
     is_full, opened = True, os.open
@@ -212,7 +215,7 @@ async def test_a_disk_that_is_full_at_the_start(
     await again.stop()
 
 
-async def test_a_file_that_is_damaged_while_the_bridge_runs_begins_again(
+async def test_a_file_damaged_while_the_bridge_runs_is_replaced(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     file = tmp_path / "h.db"
@@ -248,7 +251,7 @@ def test_a_file_that_cannot_be_created(tmp_path: Path) -> None:
         ClientEventHistory(ClientHistoryConfig(), tmp_path / "nosuch" / "h.db")
 
 
-async def test_a_failing_disk_is_a_problem_that_goes_on(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_failing_disk_is_a_continuing_problem(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
     async with running(configuration(tmp_path)) as bridge:
         history = bridge.parts.service.journal.history
@@ -278,7 +281,7 @@ async def events_of(bridge: Bridge, client_id: str) -> list[ClientEvent]:
 
 
 @pytest.mark.parametrize("level", [4, 5])
-async def test_the_past_of_a_client_that_has_left(tmp_path: Path, level: int) -> None:
+async def test_the_history_of_a_disconnected_client(tmp_path: Path, level: int) -> None:
     async with running(configuration(tmp_path)) as bridge:
         port = port_of(bridge)
 
@@ -312,7 +315,7 @@ async def test_the_past_of_a_client_that_has_left(tmp_path: Path, level: int) ->
     assert texts[14].endswith("lost, without DISCONNECT")
 
 
-async def test_rejections_and_administrators_are_named(tmp_path: Path) -> None:
+async def test_rejections_and_administrators_are_recorded(tmp_path: Path) -> None:
     sections: dict[str, Any] = {"limits": {"sessions": 1}}
     async with running(configuration(tmp_path, **sections)) as bridge:
         port = port_of(bridge)

@@ -1,4 +1,4 @@
-"""The trace of clients: which lines the log has about their connections and publications."""
+"""The trace of clients: log lines about their connections and publications."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ def exchange(port: int, client_id: str) -> None:
 
 
 def lines(caplog: pytest.LogCaptureFixture) -> list[str]:
-    found = [record.getMessage() for record in caplog.records if "MQB2005I" in record.getMessage()]
+    messages = [record.getMessage() for record in caplog.records if "MQB2005I" in record.getMessage()]
     caplog.clear()
-    return found
+    return messages
 
 
 def port_of(bridge: Bridge) -> int:
@@ -51,7 +51,7 @@ async def test_clients_are_traced_by_level_and_pattern(
     caplog.set_level(logging.INFO)
     async with running(configuration(tmp_path, log={"level": level, "trace_clients": patterns})) as bridge:
         await asyncio.to_thread(exchange, port_of(bridge), "dev-1")
-        await asyncio.to_thread(exchange, port_of(bridge), "dev-1")  # the first session has certainly ended
+        await asyncio.to_thread(exchange, port_of(bridge), "dev-1")  # the first session has ended
         prefix = "MQB2005I trace of client 'dev-1': "
         events = [re.sub(r"packet \d+|127\S+", "N", line.removeprefix(prefix)) for line in lines(caplog)]
         assert events[:8] == (

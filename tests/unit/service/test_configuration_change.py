@@ -1,4 +1,4 @@
-"""Taking over a configuration: what the command line has said stays, and what was set for a while does not."""
+"""Applying a configuration: options of the command line stay, and temporary settings do not."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from bridge.service.payload_schemas import PayloadSchemas
 from bridge.service.reload import ConfigurationChange, ReloadRefused, with_command_line
 from bridge.service.table_files import TableFiles
 
-#: A section as it runs, as the file had it and has it now, and what becomes of it.
+#: A section as it runs, its old and new value in the file, and the result.
 LOGS = [
     ({"level": "warning"}, {"level": "info"}, {"level": "info"}, {"level": "warning"}),
     ({"level": "warning"}, {"level": "info"}, {"level": "debug"}, {"level": "debug"}),
@@ -30,14 +30,14 @@ LOGS = [
 
 
 @pytest.mark.parametrize(("running", "before", "after", "expected"), LOGS)
-def test_the_command_line_holds_where_the_file_is_as_it_was(
+def test_command_line_options_apply_while_the_file_is_unchanged(
     running: dict[str, Any], before: dict[str, Any], after: dict[str, Any], expected: dict[str, Any]
 ) -> None:
     assert with_command_line(LogConfig(**running), LogConfig(**before), LogConfig(**after)) == LogConfig(**expected)
 
 
 class Applied:
-    """Channels, mappings and a host that note what they are given."""
+    """Channels, mappings and a host that record what they are given."""
 
     def __init__(self, configuration: Configuration) -> None:
         self.register = TelemetryChannelRegister()
@@ -74,14 +74,16 @@ class Applied:
 
 @pytest.fixture
 def levels(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The levels that the log was set to."""
-    found: list[str] = []
-    monkeypatch.setattr(reload, "configure", lambda config: found.append(config.level))
-    return found
+    """The log levels that were set."""
+    applied_levels: list[str] = []
+    monkeypatch.setattr(reload, "configure", lambda config: applied_levels.append(config.level))
+    return applied_levels
 
 
-async def test_a_level_that_was_set_meanwhile_ends_with_a_reload(levels: list[str]) -> None:
-    """`mqbridge log level` holds until then: the file's level, or that of the command line, is set though nothing changed."""
+async def test_a_temporary_log_level_ends_with_a_reload(levels: list[str]) -> None:
+    """`mqbridge log level` applies until then. The level of the file or the command line is set even if it has not
+    changed.
+    """
     file = Configuration()
     applied = Applied(file.model_copy(update={"log": LogConfig(level="warning")}))
     assert await applied.change(file, Configuration()) == []
@@ -93,20 +95,20 @@ async def test_a_level_that_was_set_meanwhile_ends_with_a_reload(levels: list[st
     assert applied.parts.configuration.log == file.log
 
 
-async def test_channels_of_commands_keep_how_their_clients_show_who_they_are(levels: list[str]) -> None:
-    """A reload knows theirs from the queue manager; where the file has one of the same name, it is the file's."""
+async def test_channels_of_commands_keep_their_authentication(levels: list[str]) -> None:
+    """A reload gets it from the queue manager. A channel of the file with the same name overrides it."""
     file = Configuration(channels=[])
     applied = Applied(file)
     asking = {"address": "0.0.0.0", "authentication": [{"method": "certificate"}]}
     for name in ("D", "E"):
         applied.register.set(name, Definition({}, ChannelConfig(name=name, **asking)))
     await applied.change(file, Configuration(channels=[ChannelConfig(name="D")]))
-    asks = {name: one.asks for name, one in applied.parts.service.authentication.items()}
+    asks = {name: authentication.asks for name, authentication in applied.parts.service.authentication.items()}
     assert asks == {"D": False, "E": True}
 
 
-async def test_a_refused_reload_leaves_the_history_in_its_file(levels: list[str], tmp_path: Path) -> None:
-    """The audit log of the new file cannot be opened. Then the reload of the corrected file would move nothing back."""
+async def test_a_rejected_reload_does_not_move_the_history(levels: list[str], tmp_path: Path) -> None:
+    """The audit log of the new file cannot be opened. The reload of the corrected file then has nothing to move back."""
     file = Configuration(client_history={"file": tmp_path / "h.db"})
     applied = Applied(file)
     history = applied.parts.service.journal.history = ClientEventHistory(file.client_history, tmp_path / "h.db")
@@ -124,7 +126,7 @@ async def test_a_refused_reload_leaves_the_history_in_its_file(levels: list[str]
     await again.stop()
 
 
-async def test_what_is_refused_is_refused_before_anything_changes(levels: list[str]) -> None:
+async def test_invalid_settings_are_rejected_before_anything_changes(levels: list[str]) -> None:
     file = Configuration()
     applied = Applied(file)
     wrong = ChannelConfig(name="A", authentication=[{"method": "plugin", "name": "none"}])

@@ -1,8 +1,9 @@
-"""CONNECT and its refusals, take-over, what is sent right behind CONNECT, and the end of connections."""
+"""CONNECT and its rejections, takeover, packets right after CONNECT, and the end of connections."""
 
 from __future__ import annotations
 
 import asyncio
+import string
 import time
 from types import SimpleNamespace
 from typing import Any, cast
@@ -37,18 +38,18 @@ from tests.helpers.service_bridge import ACCEPTED, PRESENT, answers
 
 @pytest.mark.parametrize("level", [3, 4])
 async def test_session_present(bridge: Any, level: int) -> None:
-    """MQTT 3.1 has no such bit."""
+    """MQTT 3.1 does not have this bit."""
     name = {3: "MQIsdp", 4: "MQTT"}[level]
     async with bridge() as running:
-        found = []
+        flags = []
         for clean_session in (False, False, True, False, False):
             client = await running.open()
             client.send(Connect("c", name, level, clean_session))
-            found.append((await client.reader.readexactly(4))[2])
-        assert found == ([0, 1, 0, 0, 1] if level == 4 else [0] * 5)
+            flags.append((await client.reader.readexactly(4))[2])
+        assert flags == ([0, 1, 0, 0, 1] if level == 4 else [0] * 5)
 
 
-async def test_clients_without_an_identifier_get_one_each(bridge: Any) -> None:
+async def test_clients_without_an_identifier_get_different_ones(bridge: Any) -> None:
     async with bridge() as running:
         first, second = await running.connect(""), await running.connect("")
         await first.silent()
@@ -99,7 +100,7 @@ async def test_connack_1_unacceptable_protocol(bridge: Any, name: str, level: in
         assert not running.service.sessions
 
 
-async def test_connack_1_where_the_channel_does_not_speak_the_protocol(bridge: Any) -> None:
+async def test_connack_1_if_the_channel_does_not_accept_the_protocol(bridge: Any) -> None:
     async with bridge(protocols=["MQTTV311"]) as running:
         assert await answers(running, Connect("c", "MQIsdp", 3)) == [Connack(1)]
         await running.connect("c")
@@ -124,7 +125,15 @@ async def test_connack_2_identifier_rejected(bridge: Any, packet: Connect) -> No
         assert not running.service.sessions
 
 
-async def test_connack_3_when_max_clients_are_connected(bridge: Any) -> None:
+async def test_identifiers_that_a_server_must_allow_are_accepted(bridge: Any) -> None:
+    """MQTT-3.1.3-5."""
+    characters = string.digits + string.ascii_letters
+    async with bridge() as running:
+        for client_id in (characters[:23], characters[23:46], characters[46:], "0", "Z"):
+            await running.connect(client_id)
+
+
+async def test_connack_3_if_max_clients_are_connected(bridge: Any) -> None:
     async with bridge(max_clients=2) as running:
         first = await running.connect("1")
         second = await running.connect("2")
@@ -135,7 +144,7 @@ async def test_connack_3_when_max_clients_are_connected(bridge: Any) -> None:
         await running.connect("3")
 
 
-async def test_connack_3_when_the_session_cannot_be_recorded(bridge: Any) -> None:
+async def test_connack_3_if_the_session_cannot_be_recorded(bridge: Any) -> None:
     async with bridge() as running:
         running.backend.failure = 2102
         assert await answers(running, Connect("c", clean_session=False)) == [Connack(3)]
@@ -145,15 +154,15 @@ async def test_connack_3_when_the_session_cannot_be_recorded(bridge: Any) -> Non
         assert await client.receive() == ACCEPTED
 
 
-async def test_what_follows_a_refused_connect_is_not_worked_on(bridge: Any) -> None:
+async def test_packets_after_a_rejected_connect_are_ignored(bridge: Any) -> None:
     async with bridge() as running:
         assert await answers(running, Connect("MQB1"), Publish("t", b""), Pingreq()) == [Connack(2)]
         assert not running.backend.units
 
 
 @pytest.mark.usefixtures("quick_sweep")
-async def test_connect_has_to_be_whole_within_its_time(bridge: Any) -> None:
-    """One byte now and then does not keep a connection open."""
+async def test_connect_must_be_complete_within_its_time(bridge: Any) -> None:
+    """Single bytes do not keep a connection open."""
     async with bridge(connect_timeout=0.05) as running:
         client = await running.open()
         client.send(b"\x10\xff\xff\x03")
@@ -187,10 +196,10 @@ async def test_time_outs_are_also_checked_on_an_event_loop_that_is_always_late(b
 
 @pytest.mark.parametrize("clean_session", [False, True])
 @pytest.mark.parametrize("together", [False, True], ids=["in segments", "in one segment"])
-async def test_packets_sent_before_connack_are_worked_on_after_it(
+async def test_packets_sent_before_connack_are_processed_after_it(
     bridge: Any, clean_session: bool, together: bool
 ) -> None:
-    """MQTT 3.1.1 section 3.1.4: clients may send at once, without waiting for CONNACK."""
+    """MQTT 3.1.1 section 3.1.4: clients may send packets without waiting for CONNACK."""
     packets = [
         Connect("c", clean_session=clean_session),
         Subscribe(1, (("t", 1),)),
@@ -214,7 +223,7 @@ async def test_packets_sent_before_connack_are_worked_on_after_it(
         assert sorted(map(repr, others)) == sorted(map(repr, [Suback(1, (1,)), Puback(2), Pingresp()]))
 
 
-async def test_disconnect_right_behind_connect(bridge: Any) -> None:
+async def test_disconnect_right_after_connect(bridge: Any) -> None:
     async with bridge() as running:
         packets = Connect("c", will=Will("will", b"")), Publish("t", b"1"), Disconnect(), Publish("t", b"2")
         assert await answers(running, *packets) == [ACCEPTED]
@@ -222,7 +231,7 @@ async def test_disconnect_right_behind_connect(bridge: Any) -> None:
         assert running.backend.payloads() == [b"1"]
 
 
-async def test_a_client_that_is_gone_before_connack_leaves_nothing(bridge: Any) -> None:
+async def test_a_client_that_disconnects_before_connack_leaves_nothing_behind(bridge: Any) -> None:
     async with bridge() as running:
         running.backend.automatic = False
         client = await running.open()
@@ -255,7 +264,7 @@ async def test_a_second_connection_takes_over(bridge: Any, clean_session: bool) 
 
 
 @pytest.mark.parametrize("kinds", [(True, True), (True, False), (False, True), (False, False)])
-async def test_take_over_before_connack(bridge: Any, kinds: tuple[bool, bool]) -> None:
+async def test_takeover_before_connack(bridge: Any, kinds: tuple[bool, bool]) -> None:
     async with bridge() as running:
         running.backend.automatic = False
         clients = []
@@ -276,7 +285,7 @@ async def test_take_over_before_connack(bridge: Any, kinds: tuple[bool, bool]) -
         assert await clients[1].receive() == Publish("t", b"1", 1, False, False, 1)
 
 
-async def test_take_over_by_the_same_segment_of_many_clients(bridge: Any) -> None:
+async def test_takeover_in_the_same_segment_for_many_clients(bridge: Any) -> None:
     async with bridge() as running:
         clients = [await running.open() for _ in range(10)]
         for client in clients:
@@ -290,8 +299,8 @@ async def test_take_over_by_the_same_segment_of_many_clients(bridge: Any) -> Non
 # Delays ---------------------------------------------------------------------------------------------------------------
 
 
-async def test_a_client_that_leaves_during_its_delay_has_not_failed() -> None:
-    """Else a fleet that gives up while it is delayed would never get in again."""
+async def test_a_client_that_disconnects_during_its_delay_has_not_failed() -> None:
+    """Otherwise a fleet that disconnects while it is delayed could never connect again."""
     failed = FailedConnects(lambda: 0.0)
 
     def attempt() -> Attempt:
@@ -306,7 +315,7 @@ async def test_a_client_that_leaves_during_its_delay_has_not_failed() -> None:
     await asyncio.sleep(0)
     task.cancel()
     await asyncio.wait([task])
-    # It would be 3 s later than the first one if that had failed as well.
+    # It would be 3 s later than the first one if that had failed, too.
     assert (delayed.delay, attempt().delay) == (1.0, 2.0)
 
 
@@ -318,7 +327,7 @@ async def test_a_client_that_leaves_during_its_delay_has_not_failed() -> None:
 async def test_a_session_from_before_session_expiry_expires_after_the_next_connection(
     bridge: Any, restart: Any, name: str, level: int, crashed: bool
 ) -> None:
-    """The session was begun when the channel had no session_expiry. It waits for its client as long as before."""
+    """The session was started when the channel had no session_expiry. It waits for its client as long as before."""
     async with bridge() as running:
         client = await running.open()
         client.send(Connect("c", name, level, False))
@@ -345,9 +354,9 @@ async def test_a_session_from_before_session_expiry_expires_after_the_next_conne
         assert isinstance(record, SentRecord) and record.expiresAt == session.expires_at
 
 
-@pytest.mark.parametrize(("asked", "granted"), [(0, 0), (50, 50), (100, 100), (101, 100), (NEVER, 100)])
+@pytest.mark.parametrize(("requested", "granted"), [(0, 0), (50, 50), (100, 100), (101, 100), (NEVER, 100)])
 async def test_disconnect_does_not_extend_a_session_beyond_session_expiry(
-    bridge: Any, asked: int, granted: int
+    bridge: Any, requested: int, granted: int
 ) -> None:
     async with bridge(session_expiry=100) as running:
         client = await running.open()
@@ -355,7 +364,7 @@ async def test_disconnect_does_not_extend_a_session_beyond_session_expiry(
         client.send(Connect("c", "MQTT", 5, False, properties=properties))
         assert isinstance(await client.receive(), Connack)
         session = running.service.sessions["c"]
-        client.send(Disconnect(properties=DisconnectProperties(session_expiry_interval=asked)))
+        client.send(Disconnect(properties=DisconnectProperties(session_expiry_interval=requested)))
         await client.rest()
         await running.until(lambda: "c" not in running.service.clients)
         assert session.expiry_interval == granted

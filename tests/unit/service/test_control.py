@@ -1,4 +1,4 @@
-"""The control socket: who may use it, and what it answers."""
+"""The control socket: its permissions, and its answers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from bridge.administration.protocol import Answer, Request
 from bridge.administration.requests import Reload, ShowTopic
 
 
-async def test_the_control_socket_answers_its_own_user_and_group_alone(tmp_path: Path) -> None:
+async def test_only_its_user_and_group_can_use_the_control_socket(tmp_path: Path) -> None:
     path = tmp_path / "control.sock"
 
     async def handler(request: Request[Any], user: str) -> Answer:
@@ -30,7 +30,7 @@ async def test_the_control_socket_answers_its_own_user_and_group_alone(tmp_path:
     writer.write(b'{"command": "format"}\n')
     assert b'"ok":false' in await reader.readline()
     writer.close()
-    # A topic may be so long, whatever its characters; what is longer than any request is told.
+    # A topic can have this length with any characters. A longer request is reported.
     assert (await asyncio.to_thread(ask, path, ShowTopic(topic_filter="\x01" * 10_240))).ok
     reader, writer = await asyncio.open_unix_connection(path)
     writer.write(b"x" * (REQUEST_LENGTH + 1) + b"\n")

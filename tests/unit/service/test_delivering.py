@@ -1,4 +1,4 @@
-"""Messages of the transmission queue on their way to clients: removed when the client has them, and not before."""
+"""Delivery of messages from the transmission queue: they are removed after the client has received them, and not before."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ async def test_qos_2_is_removed_after_pubrec_and_released_after_that(bridge: Any
 
 
 @pytest.mark.parametrize("qos", [0, 1, 2])
-async def test_a_client_gets_nothing_more_while_too_many_messages_are_not_removed(
+async def test_a_client_gets_no_messages_while_too_many_are_not_removed(
     bridge: Any, monkeypatch: pytest.MonkeyPatch, qos: int
 ) -> None:
     monkeypatch.setattr(FakeBackend, "removes_at_once", False)
@@ -60,7 +60,7 @@ async def test_a_client_gets_nothing_more_while_too_many_messages_are_not_remove
         if qos == 2:
             assert [await client.receive(), await client.receive()] == [Pubrel(1), Pubrel(2)]
         assert await client.receive() == sent(3, qos)
-        assert [one.msg_number for one in running.backend.removed][:2] == [1, 2]
+        assert [transmission.msg_number for transmission in running.backend.removed][:2] == [1, 2]
 
 
 async def test_the_limit_of_unremoved_messages_is_lowered_while_removals_lag(
@@ -122,13 +122,13 @@ async def test_a_client_whose_packet_identifiers_cannot_be_recorded_is_disconnec
         running.backend.complete_all()
         running.backend.failure = cmqc.MQRC_Q_FULL
         running.backend.deliver(*(running.backend.publication(number, 1) for number in (0x10001, 0x20001)))
-        assert [one.packet_id for one in await client.rest()] == [1]
+        assert [packet.packet_id for packet in await client.rest()] == [1]
         running.backend.failure = 0
         again = await running.connect(clean_session=False)
         assert [(await again.receive()).packet_id for _ in (1, 2)] == [1, 2]
 
 
-async def test_the_backlog_of_removals_is_limited_anew_by_a_reload(
+async def test_the_limit_of_unremoved_messages_changes_by_a_reload(
     bridge: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(FakeBackend, "removes_at_once", False)
@@ -157,15 +157,15 @@ async def test_while_removals_lag_clients_with_many_messages_wait(bridge: Any, m
 
 
 @pytest.mark.parametrize(("qos", "wrong"), [(1, Pubrec(4)), (1, Pubcomp(4)), (2, Puback(4)), (2, Pubcomp(4))], ids=str)
-async def test_a_wrong_acknowledgement_closes_the_connection(bridge: Any, qos: int, wrong: Any) -> None:
-    """MQTT 3.1.1 section 4.8; what came before it counts, and the message stays."""
+async def test_an_invalid_acknowledgement_closes_the_connection(bridge: Any, qos: int, wrong: Any) -> None:
+    """MQTT 3.1.1 section 4.8. Earlier packets count, and the message stays."""
     async with bridge() as running:
         client = await running.connect(clean_session=False)
         running.backend.deliver(running.backend.publication(3, 1), running.backend.publication(4, qos))
         await client.receive(), await client.receive()
         client.send(Puback(3), wrong, Publish("t", b"", 1, False, False, 9))
         assert await client.rest() == []
-        assert [one.msg_number for one in running.backend.removed] == [3]
+        assert [transmission.msg_number for transmission in running.backend.removed] == [3]
         assert not running.backend.entered
 
 
@@ -184,8 +184,8 @@ async def test_a_message_that_cannot_be_dead_lettered_is_not_reported_as_dead_le
         assert not reported
 
 
-async def test_a_turn_sends_a_client_so_many_bytes_and_goes_on_in_the_next(bridge: Any) -> None:
-    """Memory is not filled by what one client has not read; a client that reads gets all, in order."""
+async def test_an_iteration_sends_a_limited_number_of_bytes_to_a_client(bridge: Any) -> None:
+    """Memory is not filled for a client that does not read. A client that reads gets everything, in order."""
     async with bridge({"pending_bytes": 50_000}) as running:
         client = await running.connect()
         running.backend.deliver(
@@ -199,7 +199,7 @@ async def test_a_turn_sends_a_client_so_many_bytes_and_goes_on_in_the_next(bridg
 
 @pytest.mark.usefixtures("quick_sweep")
 @pytest.mark.parametrize("level", [3, 4])
-async def test_sent_again_after_a_time_to_clients_of_mqtt_3_1_only(bridge: Any, level: int) -> None:
+async def test_messages_are_sent_again_to_mqtt_3_1_clients_only(bridge: Any, level: int) -> None:
     async with bridge({"retry_interval": 0.02}) as running:
         client = await running.open()
         client.send(Connect("c", {3: "MQIsdp", 4: "MQTT"}[level], level))
@@ -246,7 +246,7 @@ async def test_a_direct_message_for_an_unknown_client_is_dead_lettered(bridge: A
         assert not running.backend.removed
 
 
-async def test_a_publication_for_a_session_that_has_ended_ends_too(bridge: Any) -> None:
+async def test_a_publication_for_an_ended_session_is_deleted(bridge: Any) -> None:
     async with bridge() as running:
         message = running.backend.publication(1, 2, client_id="nobody")
         running.backend.deliver(message)
@@ -256,7 +256,7 @@ async def test_a_publication_for_a_session_that_has_ended_ends_too(bridge: Any) 
 
 @pytest.mark.parametrize("away", [False, True])
 async def test_a_message_that_cannot_be_a_publication_is_dead_lettered(bridge: Any, away: bool) -> None:
-    """MQRC_RFH_ERROR; whatever comes behind it is delivered."""
+    """MQRC_RFH_ERROR. Later messages are delivered."""
     async with bridge() as running:
         client = await running.connect(clean_session=False)
         if away:
@@ -303,11 +303,13 @@ async def test_a_client_that_does_not_read_loses_qos_0_and_costs_no_memory(bridg
         while (packet := await slow.receive()) != sent(60_001, 1, payload=b"reliable"):
             assert isinstance(packet, Publish) and packet.qos == 0
         slow.send(Puback(60_001))
-        await running.backend.until(lambda: any(one.msg_number == 60_001 for one in running.backend.removed))
+        await running.backend.until(
+            lambda: any(transmission.msg_number == 60_001 for transmission in running.backend.removed)
+        )
         await slow.silent()
 
 
-async def test_a_client_that_does_not_read_its_answers_is_not_read_either(bridge: Any) -> None:
+async def test_requests_of_a_client_that_does_not_read_its_answers_are_not_read(bridge: Any) -> None:
     async with bridge({"pending_bytes": 50_000}) as running:
         client = await running.connect()
         client.writer.transport.pause_reading()
@@ -324,8 +326,8 @@ async def test_a_client_that_does_not_read_its_answers_is_not_read_either(bridge
 # Unusual message ids --------------------------------------------------------------------------------------------------
 
 
-async def test_an_unusual_message_id_is_used_once_its_own_record_is_committed(bridge: Any) -> None:
-    """Units of work that were given before it do not count."""
+async def test_an_unusual_message_id_is_used_after_its_own_record_is_committed(bridge: Any) -> None:
+    """Earlier units of work do not count."""
     async with bridge() as running:
         client = await running.connect(clean_session=False)
         running.backend.deliver(running.backend.publication(5, 2))
@@ -345,7 +347,7 @@ async def test_an_unusual_message_id_is_used_once_its_own_record_is_committed(br
 
 
 async def test_publishers_wait_while_the_bridge_is_behind_on_a_nearly_full_transmission_queue(bridge: Any) -> None:
-    """They do not wait for a queue that is full of messages which the bridge has read: clients have to receive these."""
+    """They do not wait for a queue full of messages that the bridge has read, because clients must receive these."""
     async with bridge({"pending_publication_bytes": 1}) as running:
         backend, limits = running.backend, running.service.delivery.backlog_limits
         limits.max_depth = 100

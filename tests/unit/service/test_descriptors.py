@@ -1,4 +1,4 @@
-"""The limit of open files: raised as far as may be, and no connection is cut off without a word."""
+"""The limit of open files: raised as far as possible, and rejected connections are reported."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from bridge.transport.channel import Room
         (resource.RLIM_INFINITY, resource.RLIM_INFINITY, 10_000, None, 10_000),
     ],
 )
-def test_the_limit_is_raised_to_what_the_clients_need(
+def test_the_limit_is_raised_for_the_configured_clients(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
     soft: int,
@@ -41,7 +41,7 @@ def test_the_limit_is_raised_to_what_the_clients_need(
     assert ("enough for" in caplog.text) is (room < clients)
 
 
-async def test_who_comes_when_the_descriptors_are_used_up_is_told(bridge: Any, caplog: Any) -> None:
+async def test_connections_without_a_descriptor_are_reported(bridge: Any, caplog: Any) -> None:
     async with bridge() as running:
         running.channel.room = Room(2)
         clients = [await running.connect("a"), await running.connect("b")]

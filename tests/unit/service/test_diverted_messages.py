@@ -1,4 +1,4 @@
-"""How many messages the queue manager or applications put to the dead-letter queue."""
+"""The number of messages that the queue manager or applications put to the dead-letter queue."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from bridge.wire.mq import MQMD
 
 
 class Inspections:
-    """Inspections of a dead-letter queue, a second apart."""
+    """Inspections of a dead-letter queue, one per second."""
 
     def __init__(self) -> None:
         self._diverted = DivertedMessages()

@@ -1,4 +1,4 @@
-"""Events: what the service publishes in the life of a client, and handlers that fail."""
+"""Events that the service publishes during the life of a client, and failing handlers."""
 
 from __future__ import annotations
 
@@ -63,12 +63,12 @@ async def test_each_event_is_published(bridge: Any) -> None:
         assert await rejected.rest() == []
         unnamed = await running.open()
         unnamed.send(Connect("", clean_session=False))
-        assert [type(one) for one in await unnamed.rest()] == [Connack]
+        assert [type(packet) for packet in await unnamed.rest()] == [Connack]
         running.backend.deliver(running.backend.publication(9, 1, client_id="gone"))
         running.backend.deliver(running.backend.direct(10, client_id="nobody"))
         await running.until(lambda: "c" not in running.service.sessions and not running.service.sessions)
     assert published[:1] == ["Recovered"]
-    life = [one.__name__ for one in (ClientConnected, ClientDisconnected, SessionEnded)]
+    life = [event.__name__ for event in (ClientConnected, ClientDisconnected, SessionEnded)]
     assert [name for name in published if name in life] == life * 2
     # Clients do not authenticate here: tests/acceptance/test_authentication.py and test_ownership.py cover that.
     # test_client_history.py covers messages that are dropped.
@@ -76,7 +76,7 @@ async def test_each_event_is_published(bridge: Any) -> None:
     assert set(published) == {event.__name__ for event in Event.__subclasses__()} - missing
 
 
-async def test_a_handler_that_fails_affects_nothing_and_is_logged_each_time(
+async def test_a_failing_handler_affects_nothing_and_is_logged_each_time(
     bridge: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     published: list[str] = []
@@ -89,7 +89,7 @@ async def test_a_handler_that_fails_affects_nothing_and_is_logged_each_time(
     assert all(record.exc_info for record in logged)
 
 
-def test_a_subscriber_that_unsubscribes_gets_no_more_events() -> None:
+def test_an_unsubscribed_handler_gets_no_events() -> None:
     class Subscriber:
         channels: list[str]
 

@@ -62,7 +62,7 @@ def test_a_client_has_few_shared_subscriptions_if_other_bridges_serve_members() 
         assert [None if rejection is None else rejection.code for rejection in rejections] == codes
 
 
-def test_a_session_that_ends_gets_no_subscriptions() -> None:
+def test_an_ending_session_gets_no_subscriptions() -> None:
     session = Session(ClientIdentity("c", b"user"), durable=True, window=10)
     session.ending = True
     rejection = FilterRules(session, LimitsConfig(), Quotas(LimitsConfig())).rejection("a")

@@ -1,4 +1,4 @@
-"""Lines of the log that are repeated are gathered; how often they came is told, and nothing is lost."""
+"""Repeated log lines are combined: their number is logged, and nothing is lost."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ LINE = "MQB2301W client %s: refused"
 def record(
     text: str, *arguments: object, created: float = 100.0, error: BaseException | None = None
 ) -> logging.LogRecord:
-    made = logging.LogRecord(
+    log_record = logging.LogRecord(
         "test", logging.WARNING, "here.py", 7, text, arguments, None if error is None else (type(error), error, None)
     )
-    made.created = created
-    return made
+    log_record.created = created
+    return log_record
 
 
 def told(flood: Flood, now: float = 100.0 + KIND_INTERVAL) -> list[str]:
-    return [one.getMessage() for one in flood.due(now)]
+    return [record_due.getMessage() for record_due in flood.due(now)]
 
 
-def test_a_line_that_is_repeated_is_told_a_few_times_and_then_how_often_it_came() -> None:
+def test_a_repeated_line_is_logged_a_few_times_and_then_with_its_number() -> None:
     flood = Flood()
     assert all(flood.filter(record(LINE, "a")) for _ in range(EQUAL_LINES))
     assert not any(flood.filter(record(LINE, "a")) for _ in range(37))
@@ -53,15 +53,15 @@ def test_a_line_that_is_repeated_is_told_a_few_times_and_then_how_often_it_came(
     assert flood.filter(record(LINE, "a", created=200.0))
 
 
-def test_lines_that_come_in_turns_keep_their_order() -> None:
-    """What is lost and back, and lost and back once more, is not told as lost at the end."""
+def test_alternating_lines_keep_their_order() -> None:
+    """An object that is lost and back, twice, is not reported as lost at the end."""
     flood = Flood()
     assert all(flood.filter(record(text)) for _ in range(2) for text in ("MQB4001W lost", "MQB4004W back"))
     assert told(flood) == []
 
 
-def test_other_lines_of_the_kind_go_on() -> None:
-    """As many as there are in an interval, however often one was repeated; those that were written are gathered, too."""
+def test_other_lines_with_the_same_identifier_are_logged() -> None:
+    """A limited number per interval, independent of repetitions. Lines that were written are also combined."""
     flood = Flood()
     for _ in range(1_000):
         flood.filter(record(LINE, "a"))
@@ -75,15 +75,15 @@ def test_other_lines_of_the_kind_go_on() -> None:
     ]
 
 
-def test_the_kind_is_the_identifier_wherever_the_line_comes_from() -> None:
-    """The archive's process has its lines written by one call of the service."""
+def test_lines_are_combined_by_identifier_wherever_they_come_from() -> None:
+    """The service writes the lines of the archive process with one call."""
     flood = Flood()
     assert all(flood.filter(record("%s", f"MQB7009I day {day}")) for day in range(KIND_LINES))
     assert not flood.filter(record("%s", "MQB7009I day 50"))
     assert flood.filter(record("%s", "MQB7010E another"))
 
 
-def test_lines_without_an_identifier_are_not_gathered() -> None:
+def test_lines_without_an_identifier_are_not_combined() -> None:
     flood = Flood()
     assert all(flood.filter(record("of another package")) for _ in range(KIND_LINES))
 
@@ -110,14 +110,14 @@ def test_the_count_has_the_fields_of_the_line() -> None:
     flood = Flood()
     for _ in range(EQUAL_LINES + 2):
         flood.filter(record(LINE, Peer("10.0.0.7:5", "dev-1")))
-    (one,) = flood.due(float("inf"))
-    entry = json.loads(JsonFormatter().format(one))
+    (summary,) = flood.due(float("inf"))
+    entry = json.loads(JsonFormatter().format(summary))
     assert (entry["id"], entry["client"], entry["address"]) == ("MQB2301W", "dev-1", "10.0.0.7:5")
     assert entry["message"] == "client 'dev-1' at 10.0.0.7:5: refused (repeated 2 more times in 10 s)"
 
 
-def test_memory_is_bounded() -> None:
-    """Whatever clients choose as names: of a kind so many lines are known, each of a bounded length."""
+def test_memory_is_limited() -> None:
+    """Clients choose their names: a limited number of lines per identifier is remembered, each with a limited length."""
     flood = Flood()
     for number in range(10_000):
         flood.filter(record(LINE, f"{number}{'x' * 5_000}"))
@@ -145,7 +145,7 @@ def test_many_threads_lose_no_line() -> None:
 
 
 def test_the_level_changes_while_the_bridge_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """At `debug` each line is written, however often it comes; what was gathered before is told."""
+    """At `debug`, each line is written. Combined lines from before are logged."""
     root, written = logging.getLogger(), io.StringIO()
     monkeypatch.setattr(root, "handlers", [])
     monkeypatch.setattr(root, "level", root.level)
@@ -175,8 +175,8 @@ def test_the_level_changes_while_the_bridge_runs(monkeypatch: pytest.MonkeyPatch
     assert lines()[13:] == ["MQB2103E once (repeated once more in 10 s)"]
 
 
-def test_a_log_that_is_configured_anew_has_lost_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As a reload does it: what was gathered is told in the form of before, and what comes next in the new one."""
+def test_a_reconfigured_log_loses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a reload, combined lines are logged in the old format, and later lines in the new one."""
     root, written = logging.getLogger(), io.StringIO()
     monkeypatch.setattr(root, "handlers", [])
     monkeypatch.setattr(root, "level", root.level)
@@ -194,10 +194,10 @@ def test_a_log_that_is_configured_anew_has_lost_nothing(monkeypatch: pytest.Monk
     handler.close()
 
 
-def test_text_begins_with_the_identifier_and_json_has_it_as_a_field() -> None:
-    one = record("MQB2103E the will of client %r is refused: MQRC_Q_FULL (2053)", "dev-1")
-    assert " WARNING MQB2103E the will of client 'dev-1'" in TextFormatter().format(one)
-    entry = json.loads(JsonFormatter().format(one))
+def test_text_starts_with_the_identifier_and_json_has_it_as_a_field() -> None:
+    log_record = record("MQB2103E the will of client %r is refused: MQRC_Q_FULL (2053)", "dev-1")
+    assert " WARNING MQB2103E the will of client 'dev-1'" in TextFormatter().format(log_record)
+    entry = json.loads(JsonFormatter().format(log_record))
     assert entry["id"] == "MQB2103E"
     assert entry["message"] == "the will of client 'dev-1' is refused: MQRC_Q_FULL (2053)"
     assert "id" not in json.loads(JsonFormatter().format(record("of another package")))

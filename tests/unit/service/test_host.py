@@ -1,4 +1,4 @@
-"""The embedded queue manager as the service gets it."""
+"""The embedded queue manager as host of the service."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def put_and_get(host: Host) -> bytes:
     return data
 
 
-async def test_threads_have_connections_of_their_own_while_the_loop_goes_on(tmp_path: Path) -> None:
+async def test_threads_have_separate_connections_while_the_loop_runs(tmp_path: Path) -> None:
     configuration = Configuration(queue_manager=EmbeddedQueueManagerConfig(data_directory=tmp_path))
     host = host_of(configuration, asyncio.get_running_loop())
     try:
@@ -41,7 +41,7 @@ def sockets_in(directory: Path) -> set[str]:
     return {path.name for path in directory.iterdir() if path.is_socket()}
 
 
-async def test_where_applications_connect(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_the_address_for_applications(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     settings = EmbeddedQueueManagerConfig(data_directory=tmp_path, listener=ListenerConfig(port=0))
     host = host_of(Configuration(queue_manager=settings), asyncio.get_running_loop())
     try:

@@ -41,7 +41,7 @@ from tests.helpers.raw_client import ConnectionClosed, RawClient
 
 @pytest.fixture
 def configuration(tmp_path: Path) -> Configuration:
-    """A bridge with every part: admin port, control socket, archive, traces, audit log, channels and a mapping."""
+    """Start a bridge with all parts: admin port, control socket, archive, traces, audit log, channels and a mapping."""
     (tmp_path / "data").mkdir()
     return Configuration(
         queue_manager={"data_directory": tmp_path / "data"},
@@ -55,12 +55,14 @@ def configuration(tmp_path: Path) -> Configuration:
 
 
 def left_threads(before: Sequence[threading.Thread]) -> list[str]:
-    """The names of the threads that run since a point in time, except those that the process keeps."""
+    """Return the names of the threads that were started since, except those that the process keeps."""
     kept = ("asyncio_", "uvloop_", "parked threads")
-    return [one.name for one in threading.enumerate() if one not in before and not one.name.startswith(kept)]
+    return [
+        thread.name for thread in threading.enumerate() if thread not in before and not thread.name.startswith(kept)
+    ]
 
 
-#: Where a start can fail: the object, its attribute, and the error.
+#: Places where a start can fail: the object, its attribute, and the error.
 FAILURES: list[tuple[object, str, BaseException]] = [
     (AdminPort, "start", OSError(98, "planned")),
     (lifecycle, "host_of", HostError("planned")),
@@ -78,7 +80,7 @@ FAILURES: list[tuple[object, str, BaseException]] = [
 
 
 @pytest.mark.parametrize(("place", "attribute", "error"), FAILURES, ids=[attribute for _, attribute, _ in FAILURES])
-async def test_a_start_that_fails_leaves_nothing_running(
+async def test_a_failed_start_leaves_nothing_running(
     configuration: Configuration, monkeypatch: pytest.MonkeyPatch, place: object, attribute: str, error: BaseException
 ) -> None:
     def fail(*_arguments: object, **_options: object) -> None:
@@ -108,7 +110,7 @@ async def test_a_channel_that_cannot_listen_leaves_nothing_running(configuration
 @pytest.mark.parametrize(
     ("place", "attribute"), [(EmbeddedBackend, "open"), (EmbeddedHost, "start"), (Channels, "begin")]
 )
-async def test_a_start_that_is_cancelled_leaves_nothing_running(
+async def test_a_cancelled_start_leaves_nothing_running(
     configuration: Configuration, monkeypatch: pytest.MonkeyPatch, place: type, attribute: str
 ) -> None:
     reached = asyncio.Event()
@@ -128,7 +130,7 @@ async def test_a_start_that_is_cancelled_leaves_nothing_running(
     await assert_nothing_runs(configuration, before)
 
 
-async def test_a_start_that_is_cancelled_while_the_queue_manager_opens_closes_it(
+async def test_a_start_cancelled_while_the_queue_manager_opens_closes_it(
     configuration: Configuration, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reached, may_open, host_of = threading.Event(), threading.Event(), bridge.mq.host_of
@@ -151,7 +153,7 @@ async def test_a_start_that_is_cancelled_while_the_queue_manager_opens_closes_it
 
 
 class Running:
-    """The threads, tasks and processes before a test: other tests of this process may have left some."""
+    """The threads, tasks and processes before a test. Other tests of this process may have left some."""
 
     def __init__(self) -> None:
         self.threads = threading.enumerate()
@@ -165,7 +167,7 @@ async def assert_nothing_runs(configuration: Configuration, before: Running) -> 
     await happens(lambda: not left_threads(before.threads) and asyncio.all_tasks(loop) <= before.tasks)
     assert set(multiprocessing.active_children()) <= before.processes
     assert configuration.control_socket_path is not None and not configuration.control_socket_path.exists()
-    assert not [one for one in audit_log._entries.handlers if isinstance(one, RotatingFileHandler)]
+    assert not [handler for handler in audit_log._entries.handlers if isinstance(handler, RotatingFileHandler)]
     running = Bridge(configuration, lambda _: None)
     await running.start()
     await running.stop()
@@ -215,7 +217,7 @@ async def test_the_order_of_stopping(configuration: Configuration, calls: list[s
     ]
 
 
-async def test_a_part_that_fails_to_end_does_not_keep_others_from_ending(
+async def test_a_part_that_fails_to_end_does_not_prevent_others_from_ending(
     configuration: Configuration, calls: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def fail(_channels: Channels) -> None:
@@ -232,7 +234,7 @@ async def test_a_part_that_fails_to_end_does_not_keep_others_from_ending(
     await assert_nothing_runs(configuration, before)
 
 
-async def test_a_bridge_that_stands_down_commits_nothing(configuration: Configuration, calls: list[str]) -> None:
+async def test_a_bridge_that_loses_its_role_commits_nothing(configuration: Configuration, calls: list[str]) -> None:
     """The queue manager belongs to another bridge: the will of a client is neither published nor recorded."""
     before = Running()
     running = Bridge(configuration, lambda _: None, admin_port=AdminPort)
@@ -252,10 +254,10 @@ async def test_a_bridge_that_stands_down_commits_nothing(configuration: Configur
 
 
 @pytest.mark.parametrize(("signals", "status"), [([], STAND_BY), ([signal.SIGTERM], 0), ([signal.SIGINT] * 2, 0)])
-async def test_a_signal_ends_a_bridge_that_stands_down(
+async def test_a_signal_ends_a_bridge_that_loses_its_role(
     configuration: Configuration, signals: list[signal.Signals], status: int
 ) -> None:
-    """Otherwise the signal would be lost: the process would stand by until the next one."""
+    """Otherwise the signal would be lost, and the process would stand by until the next one."""
     before = Running()
     running = Bridge(configuration, lambda _: None, admin_port=AdminPort)
     foreground = asyncio.create_task(Foreground(running, Supervisor()).run())

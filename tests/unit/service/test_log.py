@@ -1,4 +1,4 @@
-"""The log is bounded, whatever clients choose as names and however many errors they make."""
+"""The size of the log is limited, whatever names clients choose and however many errors they cause."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ def test_control_characters_of_names_do_not_reach_the_terminal(lines: Any) -> No
     assert "evil\\x0a2026-01-01" in written
 
 
-def test_long_names_are_cut(lines: Any) -> None:
+def test_long_names_are_truncated(lines: Any) -> None:
     logger, sink, _ = lines
     logger.warning("topic %s", "t" * 65_535)
     assert len(sink.getvalue()) < 1_200
     assert "(65541 characters)" in sink.getvalue()
 
 
-def test_json_is_bounded_too(lines: Any) -> None:
+def test_json_is_limited_too(lines: Any) -> None:
     logger, sink, handler = lines
     handler.setFormatter(JsonFormatter())
     logger.error("topic %s", "t\n" * 65_535)
@@ -62,30 +62,30 @@ def test_json_has_fields_for_client_address_and_reason(lines: Any) -> None:
     assert not {"client", "address", "reason"} & set(second)
 
 
-def test_what_was_left_out_is_told_when_the_interval_is_over() -> None:
-    """Also where no further line of the kind comes; the count is a line of its own."""
+def test_the_number_of_combined_lines_is_logged_after_the_interval() -> None:
+    """Even if no further line with the identifier follows. The number is a separate line."""
     flood = Flood()
     for number in range(3_000):
         record = logging.LogRecord("test", logging.WARNING, "here.py", 7, "number %d", (number,), None)
         record.created = 100.0
         assert flood.filter(record) is (number < KIND_LINES)
     assert flood.due(100.0 + KIND_INTERVAL - 0.1) == []
-    (told,) = flood.due(100.0 + KIND_INTERVAL)
-    assert told.getMessage() == f"{3_000 - KIND_LINES} more lines like this were left out, the last: number 2999"
-    assert flood.filter(told)
+    (summary,) = flood.due(100.0 + KIND_INTERVAL)
+    assert summary.getMessage() == f"{3_000 - KIND_LINES} more lines like this were left out, the last: number 2999"
+    assert flood.filter(summary)
     assert flood.due(1e9) == []
     record.created = 200.0
     assert flood.filter(record)
 
 
-def test_times_have_their_zone(lines: Any) -> None:
+def test_times_have_a_time_zone(lines: Any) -> None:
     logger, sink, _ = lines
     logger.warning("now")
     assert re.match(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3}[+-]\d\d:\d\d WARNING now$", sink.getvalue())
 
 
-def test_the_journal_is_told_priorities(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On every line of a traceback, too (sd-daemon(3))."""
+def test_lines_for_the_journal_have_priorities(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each line of a traceback, too (sd-daemon(3))."""
     monkeypatch.setattr(log_module, "is_journal", lambda: True)
     formatter = TextFormatter()
     for level, priority in ((logging.INFO, 6), (logging.WARNING, 4), (logging.ERROR, 3), (logging.CRITICAL, 2)):

@@ -1,4 +1,4 @@
-"""Who may resume or discard a session: the principal that owns it, whatever protocol and channel the newcomer uses."""
+"""Ownership of sessions: the principal that can resume or discard one, with any protocol and channel."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ OPEN, PASSWORD, TOKEN = "OPEN", "PASSWORD", "TOKEN"
 
 
 class Passwords:
-    """The password is the user name, backwards."""
+    """Accept the reversed user name as the password."""
 
     def applies_to(self, presented: Presented) -> bool:
         return presented.password is not None
@@ -48,7 +48,7 @@ class Passwords:
 
 
 class Tokens:
-    """The password names the user; what the client claims as its user name counts for nothing."""
+    """The password determines the user. The claimed user name is ignored."""
 
     def applies_to(self, presented: Presented) -> bool:
         return presented.password is not None
@@ -83,7 +83,9 @@ class Site:
         durable: bool = True,
         will: Will | None = None,
     ) -> tuple[Client, Connack]:
-        """Send CONNECT; a session is durable by Session Expiry Interval in MQTT 5, before by Clean Session."""
+        """Send CONNECT. Session Expiry Interval in MQTT 5, and Clean Session before it, determine whether the session is
+        durable.
+        """
         device = Client(*await asyncio.open_connection(*(self.channels[channel].endpoint or ())))
         self.devices.append(device)
         properties = ConnectProperties(session_expiry_interval=3600) if level == 5 and durable else None
@@ -103,7 +105,7 @@ class Site:
         return device
 
     async def leave(self, device: Client, client_id: str) -> None:
-        """Disconnect, leaving the session as it is."""
+        """Disconnect, and keep the session."""
         device.send(Disconnect())
         await device.rest()
         await self.running.until(lambda: client_id not in self.service.clients)
@@ -118,17 +120,19 @@ def site(bridge: Any) -> Callable[..., Any]:
     async def begin(backend: Any = None, listeners: Any = (), **options: dict[str, Any]) -> AsyncIterator[Site]:
         async with bridge(backend=backend, listeners=listeners) as running:
             authentication, channels = {}, {}
-            for name, one in AUTHENTICATION.items():
+            for name, authentication_of in AUTHENTICATION.items():
                 config = ChannelConfig(name=name, port=0, **options.get(name, {}))
-                authentication[name] = msgspec.structs.replace(one, shared_client_ids=config.shared_client_ids)
+                authentication[name] = msgspec.structs.replace(
+                    authentication_of, shared_client_ids=config.shared_client_ids
+                )
                 channels[name] = Channel(config, running.make_owner, pending_bytes=running.limits.pending_bytes)
                 await channels[name].listen()
             running.service.authentication = authentication
-            found = Site(running, channels)
+            new_site = Site(running, channels)
             try:
-                yield found
+                yield new_site
             finally:
-                for device in found.devices:
+                for device in new_site.devices:
                     device.vanish()
                 for channel in channels.values():
                     channel.stop_listening()
@@ -142,7 +146,7 @@ def site(bridge: Any) -> Callable[..., Any]:
 
 # Every combination ----------------------------------------------------------------------------------------------------
 
-#: (channel of the owner, channel of the newcomer) -> outcome for the same user name, and for another one
+#: (channel of the owner, channel of the other client) -> result for the same user name, and for another one
 OUTCOMES = {
     (OPEN, OPEN): ("allowed", "allowed"),  # names on a channel without authentication are claims
     (OPEN, PASSWORD): ("rejected", "rejected"),
@@ -155,13 +159,13 @@ OUTCOMES = {
     (TOKEN, TOKEN): ("allowed", "rejected"),
 }
 
-#: (owner's session is durable, owner is connected): without both there is no session
+#: (owner's session is durable, owner is connected): there is no session if both are false
 STATES = [(True, True), (True, False), (False, True)]
 
 
 @pytest.mark.parametrize("newcomer_level", [3, 4, 5])
 @pytest.mark.parametrize(("owner", "newcomer"), OUTCOMES)
-async def test_only_the_owner_of_a_session_resumes_or_ends_it(
+async def test_only_the_owner_of_a_session_can_resume_or_end_it(
     site: Any, owner: str, newcomer: str, newcomer_level: int
 ) -> None:
     async with site() as running:
@@ -239,7 +243,7 @@ async def test_a_rejected_client_does_not_stop_a_delayed_will(site: Any) -> None
         assert publication[0].topic == "gone" and publication[0].md.UserIdentifier == b"alice"
 
 
-async def test_a_rejected_client_is_logged_counted_and_told_how_to_proceed(
+async def test_a_rejected_client_is_logged_counted_and_told_the_remedy(
     site: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     counted: list[str] = []
@@ -250,7 +254,7 @@ async def test_a_rejected_client_is_logged_counted_and_told_how_to_proceed(
     async with site(listeners=[listen]) as running:
         await running.accepted(PASSWORD, "pump-7", "alice")
         await running.connect(OPEN, "pump-7", "mallory")
-    (line,) = [one.getMessage() for one in caplog.records if one.getMessage().startswith("MQB1212W")]
+    (line,) = [record.getMessage() for record in caplog.records if record.getMessage().startswith("MQB1212W")]
     for part in (
         "OPEN",
         "pump-7",
@@ -261,12 +265,14 @@ async def test_a_rejected_client_is_logged_counted_and_told_how_to_proceed(
         "client purge",
     ):
         assert part in line
-    assert not [one for one in caplog.records if one.getMessage().startswith("MQB1201W")]
+    assert not [record for record in caplog.records if record.getMessage().startswith("MQB1201W")]
     assert counted == [OPEN]
 
 
 async def test_an_anonymous_client_of_a_channel_with_authentication_is_not_authenticated(site: Any) -> None:
-    """`anonymous` lets in who presents nothing: such a session is not one of an authenticated user without a name."""
+    """`anonymous` accepts clients without credentials. Their sessions do not belong to an authenticated user
+    without a name.
+    """
     async with site() as running:
         running.service.authentication |= {PASSWORD: ChannelAuthentication(True, [Passwords()], anonymous=True)}
         device = Client(*await asyncio.open_connection(*running.channels[PASSWORD].endpoint))
@@ -277,7 +283,7 @@ async def test_an_anonymous_client_of_a_channel_with_authentication_is_not_authe
 
 
 class Vouching:
-    """A method of enhanced authentication that is told whom to vouch for."""
+    """A method of enhanced authentication whose user the test chooses."""
 
     def begin(self, presented: Presented) -> Vouching:
         return self
@@ -308,7 +314,7 @@ async def test_a_user_of_enhanced_authentication_is_the_same_principal_as_one_wi
 
 
 @pytest.mark.parametrize("user", ["alice ", " alice", "al\u200bice"])
-async def test_a_method_cannot_vouch_for_a_user_name_that_reads_like_another(site: Any, user: str) -> None:
+async def test_a_method_cannot_authenticate_a_user_name_that_looks_like_another(site: Any, user: str) -> None:
     async with site() as running:
         running.service.authentication |= {OPEN: ChannelAuthentication(methods={"VOUCH": Vouching()})}
         assert (await by_method(running, "c", user)).return_code == 0x87
@@ -334,10 +340,10 @@ async def test_a_session_of_an_older_record_belongs_to_the_first_user_who_resume
         assert answer == Connack(0, True)
         assert (await running.connect(PASSWORD, "c", "bob"))[1] == Connack(5)
         assert running.record("c").principal == Principal(True, "alice")
-    assert any(one.getMessage().startswith("MQB2004I") for one in caplog.records)
+    assert any(record.getMessage().startswith("MQB2004I") for record in caplog.records)
 
 
-async def test_the_owner_is_known_after_a_restart(site: Any, restart: Any) -> None:
+async def test_the_owner_survives_a_restart(site: Any, restart: Any) -> None:
     async with site() as running:
         await running.accepted(PASSWORD, "c", "alice")
         backend = restart(running.backend)
@@ -348,7 +354,7 @@ async def test_the_owner_is_known_after_a_restart(site: Any, restart: Any) -> No
 
 
 async def test_clients_keep_their_sessions_when_their_channel_gets_authentication(site: Any) -> None:
-    """The session of an unauthenticated client is taken over only if its own channel has authentication now."""
+    """The session of an unauthenticated client is taken over only if its own channel now has authentication."""
     async with site() as running:
         await running.leave(await running.accepted(OPEN, "c", "alice"), "c")
         assert (await running.connect(PASSWORD, "c", "alice"))[1] == Connack(5)
@@ -377,7 +383,7 @@ async def test_users_share_a_session_only_if_both_channels_allow_it(
         assert running.record("c").principal == Principal(True, owner)
 
 
-async def test_a_session_of_a_channel_that_is_gone_is_not_shared(site: Any) -> None:
+async def test_a_session_of_a_removed_channel_is_not_shared(site: Any) -> None:
     async with site(PASSWORD={"shared_client_ids": True}, TOKEN={"shared_client_ids": True}) as running:
         await running.leave(await running.accepted(PASSWORD, "c", "alice"), "c")
         running.service.authentication = {TOKEN: running.service.authentication[TOKEN]}
@@ -391,18 +397,23 @@ SHARING = {"shared_client_ids": True}
 
 
 def waiting(running: Site) -> list[int]:
-    """Numbers of the messages that wait for client c."""
-    return [one.msg_number for one in running.service.sessions["c"].outbox.pending()]
+    """Return the numbers of the messages that wait for client c."""
+    return [transmission.msg_number for transmission in running.service.sessions["c"].outbox.pending()]
 
 
-async def test_a_resumed_session_loses_what_its_new_user_may_not_receive(
+async def test_a_resumed_session_loses_messages_that_its_new_user_may_not_receive(
     site: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Alice has one message in flight and others waiting; bob gets only what a filter of the session still covers."""
+    """Alice has one message in flight and others waiting. Bob gets only messages that a filter of the session still
+    covers.
+    """
     finished: list[tuple[int, str | None]] = []
 
     def note(event: Finished) -> None:
-        finished.extend((one.msg_number, event.discarded.get(one.msg_number)) for one in event.transmissions)
+        finished.extend(
+            (transmission.msg_number, event.discarded.get(transmission.msg_number))
+            for transmission in event.transmissions
+        )
 
     async with site(listeners=[lambda events: events.subscribe(Finished, note)], PASSWORD=RULES | SHARING) as running:
         backend = running.backend
@@ -420,13 +431,13 @@ async def test_a_resumed_session_loses_what_its_new_user_may_not_receive(
         bob, answer = await running.connect(PASSWORD, "c", "bob")
         assert answer == Connack(0, True)
         came = [await bob.receive() for _ in range(3)]
-        assert [one.payload for one in came if isinstance(one, Publish)] == [b"3", b"", b"5"]
-        assert [one.msg_number for one in backend.removed] == [1, 2]
+        assert [packet.payload for packet in came if isinstance(packet, Publish)] == [b"3", b"", b"5"]
+        assert [transmission.msg_number for transmission in backend.removed] == [1, 2]
         assert backend.unsubscribed == [("c", "devices/alice/#")]
         assert list(running.service.sessions["c"].filters) == ["news"]
         assert [number for number, why in finished if why == NOT_ALLOWED] == [1, 2]
         await bob.publish("devices/bob/alive")
-    (line,) = [one.getMessage() for one in caplog.records if one.getMessage().startswith("MQB2203W")]
+    (line,) = [record.getMessage() for record in caplog.records if record.getMessage().startswith("MQB2203W")]
     assert "'devices/alice/#'" in line and "subscribe_topics" in line
 
 
@@ -446,8 +457,8 @@ async def test_a_resumption_is_rejected_while_a_forbidden_subscription_cannot_be
         assert list(running.service.sessions["c"].filters) == ["news"]
 
 
-async def test_a_client_is_answered_only_after_it_is_unsubscribed(site: Any) -> None:
-    """What arrives until the queue manager has unsubscribed it is discarded as well."""
+async def test_a_client_is_answered_after_it_is_unsubscribed(site: Any) -> None:
+    """Messages that arrive before the queue manager has unsubscribed it are discarded, too."""
     async with site(PASSWORD=RULES | SHARING) as running:
         backend = running.backend
         alice = await running.accepted(PASSWORD, "c", "alice")
@@ -463,7 +474,7 @@ async def test_a_client_is_answered_only_after_it_is_unsubscribed(site: Any) -> 
         backend.automatic = True
         backend.complete_all()
         device, answer = await bob
-        assert answer == Connack(0, True) and [one.msg_number for one in backend.removed] == [1]
+        assert answer == Connack(0, True) and [transmission.msg_number for transmission in backend.removed] == [1]
         await device.publish("devices/bob/alive")
 
 
@@ -510,7 +521,9 @@ async def test_a_changed_rule_applies_when_a_session_is_resumed(
         device = await running.accepted(PASSWORD, "c", "alice")
         came = await device.receive()
         assert isinstance(came, Publish) and came.payload == b"2"
-        assert backend.unsubscribed == [("c", "plant/#")] and [one.msg_number for one in backend.removed] == [1]
+        assert backend.unsubscribed == [("c", "plant/#")] and [
+            transmission.msg_number for transmission in backend.removed
+        ] == [1]
 
 
 @pytest.mark.parametrize("by", ["rules", "the queue manager"])
@@ -550,8 +563,8 @@ async def test_subscriptions_are_authorized_by_the_queue_manager_for_another_mq_
         assert backend.authorized == [("c", "b", "bob", False)]
 
 
-async def test_a_client_is_refused_for_now_if_its_subscriptions_cannot_be_authorized(site: Any) -> None:
-    """The session stays as it was."""
+async def test_a_client_is_rejected_temporarily_if_its_subscriptions_cannot_be_authorized(site: Any) -> None:
+    """The session does not change."""
     async with site(PASSWORD=SHARING) as running:
         backend = running.backend
         alice = await running.accepted(PASSWORD, "c", "alice")
@@ -577,7 +590,7 @@ async def test_messages_stay_if_they_cannot_be_discarded(site: Any) -> None:
         backend.failure = 0
         bob = await running.accepted(PASSWORD, "c", "bob")
         await bob.publish("devices/bob/alive")
-        assert [one.msg_number for one in backend.removed] == [1]
+        assert [transmission.msg_number for transmission in backend.removed] == [1]
 
 
 # Wills ----------------------------------------------------------------------------------------------------------------
@@ -585,8 +598,8 @@ async def test_messages_stay_if_they_cannot_be_discarded(site: Any) -> None:
 
 @pytest.mark.parametrize(("topic", "refused"), [("devices/alice/gone", True), ("devices/bob/gone", False)])
 @pytest.mark.parametrize("delay", [0, 3600])
-async def test_a_will_is_authorized_for_the_user_who_left_it(site: Any, topic: str, refused: bool, delay: int) -> None:
-    """Also a will that waits for its delay, and after the session was alice's before."""
+async def test_a_will_is_authorized_for_its_own_user(site: Any, topic: str, refused: bool, delay: int) -> None:
+    """Also a delayed will, and after the session belonged to alice before."""
     async with site(PASSWORD=RULES | SHARING) as running:
         await running.leave(await running.accepted(PASSWORD, "c", "alice", level=5), "c")
         will = Will(topic, b"", properties=WillProperties(will_delay_interval=delay))
@@ -600,7 +613,7 @@ async def test_a_will_is_authorized_for_the_user_who_left_it(site: Any, topic: s
         assert unit.publications[0][0].md.UserIdentifier == b"bob"
 
 
-async def test_a_will_of_a_client_whose_rules_have_changed_is_refused(site: Any) -> None:
+async def test_a_will_of_a_client_with_changed_rules_is_rejected(site: Any) -> None:
     async with site() as running:
         will = Will("plant/gone", b"")
         first = await running.accepted(PASSWORD, "c", "alice", will=will)

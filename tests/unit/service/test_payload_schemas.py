@@ -1,4 +1,4 @@
-"""The schemas of channels: which publications violate them, and what is counted."""
+"""The schemas of channels: publications that violate them, and what is counted."""
 
 from __future__ import annotations
 
@@ -48,7 +48,9 @@ def session_of(channel: str = "PLAIN.MQTT", level: int = 4) -> Session:
 
 def unit_of(*payloads: bytes, topic: str = "n/1", qos: int = 1, retain: bool = False) -> UnitOfWork:
     identity = ClientIdentity("c", b"")
-    return UnitOfWork([(to_mq(Publish(topic, one, qos, retain, False, 1), identity), retain) for one in payloads])
+    return UnitOfWork(
+        [(to_mq(Publish(topic, payload, qos, retain, False, 1), identity), retain) for payload in payloads]
+    )
 
 
 def test_a_bridge_without_schemas_has_none() -> None:
@@ -58,7 +60,7 @@ def test_a_bridge_without_schemas_has_none() -> None:
     assert schemas.refuse(unit, session_of()) == {} and unit.forbidden == {}
 
 
-def test_invalid_publications_are_refused(schemas: PayloadSchemas) -> None:
+def test_invalid_publications_are_rejected(schemas: PayloadSchemas) -> None:
     session, unit = session_of(level=5), unit_of(VALID, INVALID, b"", b"1e999")
     violations = schemas.refuse(unit, session)
     assert list(violations) == [1, 2, 3]
@@ -80,7 +82,7 @@ def test_invalid_publications_are_refused(schemas: PayloadSchemas) -> None:
         (3, 2, False, True),
     ],
 )
-def test_a_client_that_cannot_be_told(
+def test_a_client_that_cannot_get_a_reason(
     schemas: PayloadSchemas, level: int, qos: int, will: bool, unreportable: bool
 ) -> None:
     unit = unit_of(INVALID, qos=qos)
@@ -99,7 +101,7 @@ def test_other_topics(schemas: PayloadSchemas, topic: str) -> None:
     assert schemas.refuse(unit_of(INVALID, topic=topic), session_of()) == {}
 
 
-def test_other_channels_and_refused_publications(schemas: PayloadSchemas) -> None:
+def test_other_channels_and_rejected_publications(schemas: PayloadSchemas) -> None:
     assert schemas.refuse(unit_of(INVALID), session_of("OTHER")) == {}
     unit = unit_of(INVALID)
     unit.forbidden = {0: cmqc.MQRC_NOT_AUTHORIZED}

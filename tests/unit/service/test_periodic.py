@@ -1,4 +1,4 @@
-"""Work that the bridge repeats: it goes on after failures, which are logged once, and ends with its context."""
+"""Periodic work of the bridge: it continues after failures, which are logged once, and ends with its context."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from bridge.service.periodic import repeated
 
 
 class Steps:
-    """Counts its calls. The calls with these numbers fail."""
+    """Count calls. The calls with these numbers fail."""
 
     def __init__(self, *failures: int) -> None:
         self.failures = failures
@@ -29,7 +29,7 @@ class Steps:
             await self._called.wait_for(lambda: self.calls >= calls)
 
 
-async def test_a_step_that_fails_is_repeated(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_failed_step_is_repeated(caplog: pytest.LogCaptureFixture) -> None:
     steps = Steps(1, 2, 4)
     with repeated(steps, 0.001, "counting"):
         await steps.until(5)

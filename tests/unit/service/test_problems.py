@@ -58,7 +58,7 @@ async def mqsc(bridge: Bridge, tmp_path: Path, *commands: str) -> None:
     def run() -> None:
         connection = RemoteConnection(tmp_path / "data", application="test")
         for command in commands:
-            assert all(one.ok for one in connection.command(command))
+            assert all(response.ok for response in connection.command(command))
         connection.disconnect()
 
     await asyncio.to_thread(run)
@@ -84,7 +84,7 @@ async def test_problems_of_queues_come_and_go(tmp_path: Path, monkeypatch: pytes
         await mqsc(bridge, tmp_path, "DEFINE QLOCAL(Q)", "DEFINE QLOCAL(SOURCE)")
         for _ in range(20):
             await put(tmp_path, "Q")
-        # A queue counts as full until it has room for a tenth.
+        # A queue counts as full until a tenth of it is free.
         for attributes, expected in (
             ("MAXDEPTH(21)", ""), ("MAXDEPTH(20)", "queue Q accepts no messages: it is full, MAXDEPTH(20)"),
             ("MAXDEPTH(22)", "it is full"), ("MAXDEPTH(23)", ""), ("MAXDEPTH(22)", ""), ("PUT(DISABLED)", "PUT(DISABLED)"),
@@ -92,10 +92,10 @@ async def test_problems_of_queues_come_and_go(tmp_path: Path, monkeypatch: pytes
         ):  # fmt: skip
             await mqsc(bridge, tmp_path, f"ALTER QLOCAL(Q) {attributes}")
             problems = await found(bridge)
-            assert [(one.kind, one.severity) for one in problems] == ([("queue", "error")] if expected else []), (
-                attributes
-            )
-            assert all(expected in one.what for one in problems)
+            assert [(problem.kind, problem.severity) for problem in problems] == (
+                [("queue", "error")] if expected else []
+            ), attributes
+            assert all(expected in problem.what for problem in problems)
         await put(tmp_path, "SOURCE")
         hour = 3600
         monkeypatch.setattr(inquiry, "time", SimpleNamespace(time=lambda: time.time() + 23 * hour))
@@ -145,7 +145,7 @@ async def test_a_session_that_is_unfinished_for_a_day_is_a_problem(
             )
 
 
-#: What happens to the status of a pipeline, and the severity and the words of its problem.
+#: A change of the status of a pipeline, and severity and words of the problem.
 PIPELINES = {
     "never run": ((), None),
     "runs": (("running",), None),
@@ -184,8 +184,8 @@ async def test_a_pipeline_that_processes_nothing_is_a_problem(name: str, tmp_pat
         held.close()
     async with running(configuration(tmp_path, pipelines={"p": pipeline})) as bridge:
         problems = await found(bridge)
-        assert [(one.severity, one.what) for one in problems] == ([] if expected is None else [expected])
-        assert all(one.kind == "pipeline" and one.command == "mqbridge pipeline show p" for one in problems)
+        assert [(problem.severity, problem.what) for problem in problems] == ([] if expected is None else [expected])
+        assert all(problem.kind == "pipeline" and problem.command == "mqbridge pipeline show p" for problem in problems)
         status = read_status(tmp_path / "p")
         if expected is not None and status is not None and status.last_error is not None and "killed" not in steps:
             assert problems[0].since == status.last_error.at
@@ -253,7 +253,7 @@ async def test_problems_of_channels_and_resources_come_and_go(
     async with running(configuration(tmp_path, mappings=mappings)) as bridge:
         await mqsc(bridge, tmp_path, "DEFINE QLOCAL(SOURCE)")
         assert (await bridge.answer(PauseMapping(name="m"), "user")).ok
-        (problem,) = [one for one in await found(bridge) if one.kind == "mapping"]
+        (problem,) = [problem for problem in await found(bridge) if problem.kind == "mapping"]
         assert (problem.severity, problem.subject, problem.command) == ("warning", "m", "mqbridge mapping resume m")
         await bridge.parts.mappings.resume("m")
         await happens(lambda: bridge.parts.mappings.statuses()[0].state == "running")
@@ -314,9 +314,7 @@ async def test_a_witness_that_cannot_be_written_is_a_problem_until_it_can(
         await asyncio.to_thread(application.disconnect)
 
 
-async def test_a_client_that_acknowledges_nothing_is_a_problem_until_it_does(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_client_that_acknowledges_nothing_is_a_problem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def publish() -> tuple[RawClient, Publish]:
         client = RawClient.connected(port, "silent")
         client.subscribe(("t", 1))
@@ -381,7 +379,7 @@ async def test_a_rejected_login_at_the_queue_manager_is_one_problem(
         assert bridge.host is not None
         monkeypatch.setattr(type(bridge.host), "login_problem", text)
         monkeypatch.setattr(type(bridge.host.backend), "available", available)
-        (problem,) = [one for one in await found(bridge) if one.kind in ("login", "queue_manager", "disk")]
+        (problem,) = [problem for problem in await found(bridge) if problem.kind in ("login", "queue_manager", "disk")]
         assert (problem.kind, problem.severity, problem.subject) == ("login", severity, "MQB1")
         assert problem.what == f"queue manager MQB1 {text}"
         monkeypatch.undo()
@@ -416,19 +414,19 @@ async def test_a_blocked_queue_of_a_mapping_is_one_problem(tmp_path: Path, monke
 @pytest.mark.parametrize(
     ("error", "kind"), [("MQRC_RESOURCE_PROBLEM (2102)", "disk"), ("MQRC_STORAGE_NOT_AVAILABLE (2071)", "memory")]
 )
-async def test_a_mapping_that_waits_for_disk_or_memory_is_no_problem_of_its_own(
+async def test_a_mapping_that_waits_for_disk_or_memory_is_not_an_additional_problem(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: str, kind: str
 ) -> None:
     async with running(configuration(tmp_path)) as bridge:
         status = MappingStatus(name="m", state=RunnerState.RETRYING, last_error=f"queue Q: {error}")
         monkeypatch.setattr(bridge.parts.mappings, "statuses", lambda: [status])
-        assert [one.kind for one in await found(bridge)] == ["mapping"]
+        assert [problem.kind for problem in await found(bridge)] == ["mapping"]
         assert bridge.host is not None
         if kind == "disk":
             monkeypatch.setattr(type(bridge.host.backend), "available", False)
         else:
             bridge.host.memory.use(1)
-        assert [one.kind for one in await found(bridge)] == [kind]
+        assert [problem.kind for problem in await found(bridge)] == [kind]
 
 
 @pytest.mark.parametrize(("days", "severity"), [(-1, "error"), (10, "warning")])
@@ -604,7 +602,7 @@ async def test_rejected_clients_are_a_problem_of_their_channel(tmp_path: Path) -
 
 
 async def test_problems_keep_only_the_beginning_of_a_long_identifier(tmp_path: Path) -> None:
-    """Anyone can send one of 65,535 bytes, and the texts of the last 1,000 rejections of each channel are in memory."""
+    """Anyone can send 65,535 bytes, and the texts of the last 1,000 rejections of each channel are in memory."""
     async with running(configuration(tmp_path)) as bridge:
         channel = bridge.parts.channels.get("A")
         assert channel is not None and channel.endpoint is not None
@@ -622,7 +620,7 @@ async def test_problems_keep_only_the_beginning_of_a_long_identifier(tmp_path: P
 
 
 async def test_many_rejections_are_reported_with_their_most_common_cause(tmp_path: Path) -> None:
-    """After a storm of wrong passwords, one client with another mistake is not taken for its cause."""
+    """After a storm of wrong passwords, a different mistake of one client is not reported as its cause."""
     async with running(settings_with_a_password(tmp_path)) as bridge:
         port = await reject_many(bridge)
 
@@ -638,7 +636,7 @@ async def test_many_rejections_are_reported_with_their_most_common_cause(tmp_pat
         assert "the password of user 'pump-7' is wrong" in problem.what
 
 
-async def test_a_client_identifier_of_two_programs(tmp_path: Path) -> None:
+async def test_a_client_identifier_used_by_two_programs(tmp_path: Path) -> None:
     settings = Configuration(queue_manager={"data_directory": tmp_path / "data"}, channels=[{"name": "A", "port": 0}])
     async with running(settings) as bridge:
         channel = bridge.parts.channels.get("A")
@@ -651,7 +649,7 @@ async def test_a_client_identifier_of_two_programs(tmp_path: Path) -> None:
                 client.expect_closed()
             clients[-1].disconnect()
 
-        await asyncio.to_thread(connect, MANY_TAKEOVERS)  # one less takeover than that
+        await asyncio.to_thread(connect, MANY_TAKEOVERS)  # one takeover less
         assert await found(bridge) == []
         await asyncio.to_thread(connect, 2)
         (problem,) = await found(bridge)
@@ -660,7 +658,7 @@ async def test_a_client_identifier_of_two_programs(tmp_path: Path) -> None:
         assert problem.command == "mqbridge client show pump-7"
 
 
-def test_a_client_that_publishes_more_than_all_others_floods() -> None:
+def test_a_client_that_publishes_more_than_all_others_together_is_a_problem() -> None:
     """If that lasts for two intervals, and its rate is high."""
     publishers = Publishers()
     publishers.count({"a": 0, "b": 0}, 100.0)
@@ -693,7 +691,7 @@ async def test_the_certificate_of_a_broker_is_one_problem_for_all_mappings_of_it
         assert problem.remedy == "The operator of the broker must renew its certificate."
         assert caplog.text.count("problem began: the certificate of the broker of link cloud expires") == 1
         link.up, link.last_error = False, ("connection refused", 0.0)
-        assert {one.kind for one in await found(bridge)} == {"certificate", "link"}
+        assert {problem.kind for problem in await found(bridge)} == {"certificate", "link"}
         link.certificate_expiry -= 2 * 86_400
         (problem,) = await found(bridge)
         assert (problem.kind, problem.severity) == ("certificate", "error")

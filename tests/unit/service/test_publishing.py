@@ -1,4 +1,4 @@
-"""PUBLISH from a client: acknowledged when MQ has it, never before, and with QoS 2 taken once."""
+"""PUBLISH from a client: acknowledged after MQ has committed it, and accepted once with QoS 2."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ async def test_acknowledged_after_the_commit(bridge: Any, qos: int, clean_sessio
 
 
 @pytest.mark.parametrize("qos", [0, 1, 2])
-async def test_retain_reaches_mq(bridge: Any, qos: int) -> None:
+async def test_retain_is_passed_to_mq(bridge: Any, qos: int) -> None:
     async with bridge() as running:
         client = await running.connect()
         client.send(Publish("t", b"", qos, True, False, 1 if qos else 0), publish(qos, 2))
@@ -55,7 +55,7 @@ async def test_order_of_publications_and_answers_is_kept(bridge: Any) -> None:
 
 
 @pytest.mark.parametrize("qos", [1, 2])
-async def test_a_refused_publication_closes_the_connection_without_an_answer(bridge: Any, qos: int) -> None:
+async def test_a_rejected_publication_closes_the_connection_without_an_answer(bridge: Any, qos: int) -> None:
     """MQTT 3.1.1 has no negative PUBACK. Others in the same segment are answered."""
     async with bridge() as running:
         running.backend.refused["denied"] = 2035
@@ -65,7 +65,7 @@ async def test_a_refused_publication_closes_the_connection_without_an_answer(bri
         assert running.backend.payloads() == [b"1", b"3"]
 
 
-async def test_a_refused_publication_with_qos_0_is_gone_and_nothing_else(bridge: Any) -> None:
+async def test_a_rejected_publication_with_qos_0_has_no_other_effect(bridge: Any) -> None:
     async with bridge() as running:
         running.backend.refused["denied"] = 2051
         client = await running.connect()
@@ -76,10 +76,10 @@ async def test_a_refused_publication_with_qos_0_is_gone_and_nothing_else(bridge:
 
 
 @pytest.mark.parametrize("moment", ["before", "after"])
-async def test_a_refused_publication_with_qos_2_is_new_when_it_comes_again(
+async def test_a_rejected_publication_with_qos_2_is_new_when_it_is_repeated(
     bridge: Any, moment: str, received_key: Any
 ) -> None:
-    """Whether its client is there when that turns out or not."""
+    """Whether its client is connected when the result is known, or not."""
     async with bridge() as running:
         running.backend.refused["t"] = 2053
         client = await running.connect(clean_session=False)
@@ -101,8 +101,8 @@ async def test_a_refused_publication_with_qos_2_is_new_when_it_comes_again(
         assert running.backend.payloads() == [b"p"]
 
 
-async def test_a_refused_publication_is_never_on_record_as_received(bridge: Any, received_key: Any) -> None:
-    """The record is committed together with what is refused; a crash right behind it must not lose the publication."""
+async def test_a_rejected_publication_is_never_recorded_as_received(bridge: Any, received_key: Any) -> None:
+    """The record is committed together with the rejection. A crash after it must not lose the publication."""
     async with bridge() as running:
         running.backend.refused["denied"] = 2053
         client = await running.connect(clean_session=False)
@@ -157,7 +157,7 @@ async def test_a_repeated_publication_is_not_acknowledged_before_the_first_is_co
 
 
 async def test_a_repeated_pubrel_is_not_answered_before_the_first_is_committed(bridge: Any) -> None:
-    """PUBCOMP lets the client use the message id again: after a crash it must not be on record any more."""
+    """PUBCOMP allows the client to reuse the message id, so the record must be deleted before."""
     async with bridge() as running:
         client = await running.connect(clean_session=False)
         client.send(publish(2, 3))
@@ -191,8 +191,8 @@ async def test_qos_2_across_a_crash(bridge: Any, restart: Any, released: bool) -
         assert await client.receive() == Pubcomp(3)
 
 
-async def test_answers_go_to_the_connection_that_asked(bridge: Any) -> None:
-    """A PUBACK for the old connection would be taken for the answer to a new publication with that message id."""
+async def test_answers_go_to_the_connection_of_the_request(bridge: Any) -> None:
+    """A PUBACK for the old connection would count as the answer to a new publication with the same message id."""
     async with bridge() as running:
         client = await running.connect(clean_session=False)
         running.backend.automatic = False
@@ -215,7 +215,7 @@ async def test_answers_go_to_the_connection_that_asked(bridge: Any) -> None:
 # Flow control ---------------------------------------------------------------------------------------------------------
 
 
-async def test_a_client_with_too_much_uncommitted_is_not_read(bridge: Any) -> None:
+async def test_the_bridge_stops_reading_from_a_client_with_too_much_uncommitted_work(bridge: Any) -> None:
     async with bridge({"pending_publication_bytes": 10_500}) as running:
         client = await running.connect()
         other = await running.connect("other")
@@ -239,7 +239,7 @@ async def test_a_client_with_too_much_uncommitted_is_not_read(bridge: Any) -> No
         assert [(await client.receive()).packet_id for _ in range(12)] == list(range(1, 13))
 
 
-async def test_a_client_with_too_much_before_connack_is_not_read(bridge: Any) -> None:
+async def test_the_bridge_stops_reading_from_a_client_with_too_many_bytes_before_connack(bridge: Any) -> None:
     async with bridge() as running:
         running.backend.automatic = False
         client = await running.open()
@@ -253,7 +253,7 @@ async def test_a_client_with_too_much_before_connack_is_not_read(bridge: Any) ->
         assert [(await client.receive()).packet_id for _ in range(20)] == list(range(1, 21))
 
 
-async def test_a_stopping_channel_finishes_what_it_has_and_takes_no_more(bridge: Any) -> None:
+async def test_a_stopping_channel_finishes_its_work_and_accepts_no_more(bridge: Any) -> None:
     async with bridge() as running:
         client = await running.connect()
         running.backend.automatic = False
@@ -272,7 +272,7 @@ async def test_a_stopping_channel_finishes_what_it_has_and_takes_no_more(bridge:
             await running.open()
 
 
-async def test_publications_of_a_client_that_left_are_committed(bridge: Any) -> None:
+async def test_publications_of_a_disconnected_client_are_committed(bridge: Any) -> None:
     async with bridge() as running:
         client = await running.connect()
         running.backend.automatic = False

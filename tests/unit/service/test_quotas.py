@@ -1,4 +1,4 @@
-"""Quotas: limits for the sessions and subscriptions of one user, of one network, and of all clients together."""
+"""Quotas: limits for sessions and subscriptions of a user, of a network, and of all clients together."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from bridge.transport.channel import Channel
 
 
 class Names:
-    """Authenticates each client that has a password as the user that it claims to be."""
+    """Authenticate each client with a password as the user that it claims to be."""
 
     def applies_to(self, presented: Presented) -> bool:
         return True
@@ -54,7 +54,7 @@ async def connect(
     clean: bool = False,
     expiry: int = 3600,
 ) -> tuple[Any, int]:
-    """Connect from an address of this machine; return the client and the code of CONNACK."""
+    """Connect from an address of this machine. Return the client and the code of CONNACK."""
     client = await running.open()
     client.writer.close()
     client.reader, client.writer = await asyncio.open_connection(*running.address, local_addr=(network, 0))
@@ -67,7 +67,7 @@ async def connect(
 
 
 def check_counts(running: Any) -> None:
-    """The counts are those of the sessions that exist, counted from the start."""
+    """Check that the counts equal the existing sessions, counted again."""
     quotas: Quotas = running.service.quotas
     users: Counter[str] = Counter()
     networks: Counter[str] = Counter()
@@ -88,7 +88,7 @@ def check_counts(running: Any) -> None:
 
 # Sessions -------------------------------------------------------------------------------------------------------------
 
-#: limit, (user, network) of the client that it rejects, of one that it does not, and the reason in the log
+#: limit, (user, network) of a rejected client, of an accepted one, and the reason in the log
 SESSION_LIMITS: dict[str, tuple[tuple[str | None, str], tuple[str | None, str] | None, str]] = {
     "sessions": ((None, "127.0.0.9"), None, "there are 2 sessions already (limits.sessions)"),
     "sessions_per_user": (
@@ -109,7 +109,7 @@ SESSION_LIMITS: dict[str, tuple[tuple[str | None, str], tuple[str | None, str] |
 async def test_one_more_session_than_a_limit_is_rejected(
     bridge: Any, caplog: pytest.LogCaptureFixture, limit: str, level: int
 ) -> None:
-    """Sessions of clients that are away count. Clients that have a session come back in any way."""
+    """Sessions of disconnected clients count. Clients with a session are always accepted."""
     rejected, accepted, why = SESSION_LIMITS[limit]
     async with bridge({limit: 2}) as running:
         asks(running)
@@ -121,7 +121,7 @@ async def test_one_more_session_than_a_limit_is_rejected(
             level == 5
         ]
         assert "new" not in running.service.sessions
-        (line,) = [one.getMessage() for one in caplog.records if one.getMessage().startswith("MQB1201W")]
+        (line,) = [record.getMessage() for record in caplog.records if record.getMessage().startswith("MQB1201W")]
         assert why in line
         for client_id, clean in (("away", False), ("connected", False), ("connected", True), ("away", True)):
             assert (await connect(running, client_id, "alice", level=level, clean=clean))[1] == 0
@@ -131,8 +131,8 @@ async def test_one_more_session_than_a_limit_is_rejected(
         check_counts(running)
 
 
-async def test_claimed_users_have_no_quota(bridge: Any) -> None:
-    """A channel without authentication believes any name, so that a name says nothing about who holds a session."""
+async def test_quotas_do_not_apply_to_claimed_users(bridge: Any) -> None:
+    """A channel without authentication accepts any name, so the name does not identify the owner of a session."""
     async with bridge({"sessions_per_user": 1, "subscriptions_per_user": 1}) as running:
         for number in range(3):
             client, code = await connect(running, f"c{number}", "alice")
@@ -157,8 +157,8 @@ async def test_clients_of_a_unix_socket_do_not_count_for_a_network(bridge: Any, 
         await channel.close()
 
 
-async def test_a_session_that_is_begun_again_keeps_its_place(bridge: Any) -> None:
-    """Messages of the old session are still being removed. Nobody else begins a session in its place meanwhile."""
+async def test_a_restarted_session_keeps_its_place(bridge: Any) -> None:
+    """Messages of the old session are still being removed. Meanwhile, no other session can take its place."""
     async with bridge({"sessions": 1}) as running:
         first = await running.connect("c", clean_session=True)
         held: list[Callable[[], None]] = []
@@ -179,7 +179,7 @@ async def test_a_session_that_is_begun_again_keeps_its_place(bridge: Any) -> Non
 
 
 @pytest.mark.parametrize("how", ["disconnect", "purge"])
-async def test_a_session_that_has_ended_makes_room(bridge: Any, how: str) -> None:
+async def test_an_ended_session_frees_its_place(bridge: Any, how: str) -> None:
     async with bridge({"sessions_per_network": 1}) as running:
         client, _ = await connect(running, "c", clean=how == "disconnect")
         if how == "disconnect":
@@ -210,7 +210,7 @@ async def test_a_session_counts_for_its_new_owner(bridge: Any) -> None:
 
 # Subscriptions --------------------------------------------------------------------------------------------------------
 
-#: limit of 3, user whose second client is rejected, user whose second client is not, and the reason in the log
+#: limit of 3, user whose second client is rejected, user whose second client is accepted, and the reason in the log
 SUBSCRIPTION_LIMITS: dict[str, tuple[str, str | None, str]] = {
     "subscriptions_per_user": (
         "alice",
@@ -226,7 +226,7 @@ SUBSCRIPTION_LIMITS: dict[str, tuple[str, str | None, str]] = {
 async def test_more_subscriptions_than_a_limit_are_rejected(
     bridge: Any, caplog: pytest.LogCaptureFixture, limit: str, level: int
 ) -> None:
-    """A topic filter that the client has already is accepted, and each member of a shared subscription counts."""
+    """An existing topic filter is accepted, and each member of a shared subscription counts."""
     rejected, accepted, why = SUBSCRIPTION_LIMITS[limit]
     refusal = (0x80, 0x97)[level == 5]
     async with bridge({limit: 3}) as running:
@@ -237,14 +237,17 @@ async def test_more_subscriptions_than_a_limit_are_rejected(
         assert await second.subscribe("a", "b", "$share/s/a") == (1, refusal, refusal)
         assert await second.subscribe("a") == (1,)
         assert await first.subscribe("a", "$share/s/a") == (1, 1)
-        assert sum(why in one.getMessage() for one in caplog.records if one.getMessage().startswith("MQB2201W")) == 2
+        assert (
+            sum(why in record.getMessage() for record in caplog.records if record.getMessage().startswith("MQB2201W"))
+            == 2
+        )
         if accepted is not None:
             third, _ = await connect(running, "third", accepted, level=level)
             assert await third.subscribe("a", "b") == (1, 1)
         check_counts(running)
 
 
-async def test_subscriptions_that_are_refused_or_have_ended_do_not_count(bridge: Any) -> None:
+async def test_rejected_and_ended_subscriptions_do_not_count(bridge: Any) -> None:
     async with bridge({"subscriptions_total": 3}) as running:
         asks(running)
         running.backend.refused = {"denied": 2035, "a": 0}
@@ -263,7 +266,7 @@ async def test_subscriptions_that_are_refused_or_have_ended_do_not_count(bridge:
         check_counts(running)
 
 
-async def test_subscriptions_that_a_resumed_session_may_not_keep_do_not_count(bridge: Any) -> None:
+async def test_subscriptions_that_a_resumed_session_loses_do_not_count(bridge: Any) -> None:
     async with bridge() as running:
         asks(running)
         client, _ = await connect(running, "c", "alice")
@@ -293,7 +296,7 @@ async def test_the_counts_are_the_same_after_a_restart(bridge: Any, restart: Any
         await connect(running, "d", "carol", clean=True)  # ends with the bridge
         old = running.backend.states[StateKey(Side.SENT, "c")]
         assert isinstance(old, SentRecord) and old.network == "127.0.0.1"
-        backend = restart(running.backend, *(durable_subscription(one, "t", "1", True) for one in "abc"))
+        backend = restart(running.backend, *(durable_subscription(client_id, "t", "1", True) for client_id in "abc"))
     # As an older bridge wrote it.
     older = msgspec.structs.replace(old, clientIdentifier="older", principal=None, network="")
     backend.recovered.records.append(older)
@@ -310,7 +313,7 @@ async def test_the_counts_are_the_same_after_a_restart(bridge: Any, restart: Any
         check_counts(running)
 
 
-async def test_reloaded_limits_apply_to_what_begins_from_now_on(bridge: Any) -> None:
+async def test_reloaded_limits_apply_to_new_sessions_and_subscriptions(bridge: Any) -> None:
     async with bridge() as running:
         asks(running)
         for client_id in "ab":
@@ -326,7 +329,7 @@ async def test_reloaded_limits_apply_to_what_begins_from_now_on(bridge: Any) -> 
 
 
 async def test_filters_have_ten_levels_on_average_at_most(bridge: Any, caplog: pytest.LogCaptureFixture) -> None:
-    """Deep filters cost as much as many: every publication may be compared with each of their levels."""
+    """Deep filters cost as much as many filters, because a publication may be compared with each of their levels."""
     async with bridge({"subscriptions": 3}) as running:
         client = await running.connect()
         twenty, eleven, ten = "/".join("+" * 20), "/".join("+" * 11), "/".join("+" * 10)

@@ -1,4 +1,4 @@
-"""The rates of queues, mappings and links, and the rings that keep them."""
+"""The rates of queues, mappings and links, and the ring buffers that contain them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from bridge.administration.health import RateSeries, last, mean
 from bridge.service.rate_history import COARSE_INTERVAL, FINE, INTERVAL, MOST, Key, RateHistory, Reading
 
 ORDERS: Key = ("queue", "ORDERS")
-#: A time at which all tests begin.
+#: Start time of all tests.
 BEGIN = 1_000_000.0
 
 
@@ -23,7 +23,7 @@ def series_of(rates: RateHistory, seconds: float, now: float, rows: int = 10, se
 
 
 def test_rates_are_increases_per_second() -> None:
-    """The first one is unknown. A counter that was reset has the rate 0."""
+    """The first one is unknown. A counter that was reset has rate 0."""
     rates = history()
     for step, (put, got) in enumerate([(0, 0), (30, 15), (60, 60), (15, 60)]):
         rates.add(BEGIN + step * 15, {ORDERS: Reading(put, got, put - got)})
@@ -34,7 +34,7 @@ def test_rates_are_increases_per_second() -> None:
     assert (last(orders.incoming), mean(orders.outgoing)) == (0.0, 4 / 3)
 
 
-def test_objects_come_and_go() -> None:
+def test_objects_appear_and_disappear() -> None:
     rates = history()
     rates.add(BEGIN, {ORDERS: Reading(0, 0)})
     rates.add(BEGIN + 15, {("link", "plant"): Reading(0, 0)})
@@ -68,7 +68,7 @@ def test_a_day_is_kept(seconds: float) -> None:
     assert set(orders.incoming[1:]) == {1.0}
 
 
-def test_an_object_that_is_gone_is_forgotten() -> None:
+def test_a_removed_object_is_forgotten() -> None:
     rates = history()
     rates.add(BEGIN, {ORDERS: Reading(1, 0)})
     for step in range(1, FINE + 1):
@@ -77,16 +77,16 @@ def test_an_object_that_is_gone_is_forgotten() -> None:
     assert rates._fine._samples == {}
 
 
-def test_the_busiest_come_first_and_the_others_are_counted() -> None:
+def test_the_busiest_objects_come_first_and_the_others_are_counted() -> None:
     rates = history()
     for step in (0, 1):
         rates.add(BEGIN + step * 15, {("queue", f"Q{number}"): Reading(step * number, 0, 0) for number in range(9)})
     page = rates.rates(600, 2, BEGIN + 15, lambda name: name != "Q8")
-    assert [one.name for one in page.series] == ["Q7", "Q6"]
+    assert [series.name for series in page.series] == ["Q7", "Q6"]
     assert page.left_out == 6
     idle = history()
     idle.add(BEGIN, {("queue", name): Reading(0, 0, 0) for name in ("C", "A", "B")})
-    assert [one.name for one in series_of(idle, 600, BEGIN)] == ["A", "B", "C"]
+    assert [series.name for series in series_of(idle, 600, BEGIN)] == ["A", "B", "C"]
 
 
 def test_the_number_of_objects_is_limited() -> None:

@@ -1,4 +1,4 @@
-"""Reading the configuration file again: what is handed on to be taken over, what is refused, what takes a restart."""
+"""Reloads of the configuration file: applied settings, rejected files, and settings that require a restart."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ WRONG = {
     "a channel twice": (FILE.replace("port: 0}", "port: 0}, {name: A, port: 0}"), "bridge.yaml:1:"),
     "a section": (FILE + "lmits: {}\n", "bridge.yaml:4:"),
 }
-#: Sections that a running bridge does not take over, each with a change.
+#: Sections that a running bridge does not apply, each with a change.
 RESTART = {
     "queue_manager": "queue_manager: {listener: {port: 1414}}\n",
     "transmission_queue": "transmission_queue: OTHER\n",
@@ -37,12 +37,12 @@ RESTART = {
 
 
 class Taken:
-    """What a bridge does that takes each configuration over, or refuses it; it notes them."""
+    """A bridge that applies or rejects each configuration, and records it."""
 
     def __init__(self) -> None:
         self.pairs: list[tuple[Configuration, Configuration]] = []
         self.refusal = ""
-        #: how many are being taken over now, and have been at a time, at most
+        #: number of concurrent calls, now and at most
         self.under_way = self.most = 0
 
     async def __call__(self, before: Configuration, after: Configuration) -> list[str]:
@@ -75,7 +75,7 @@ def source_of(path: Path) -> ConfigurationSource:
 
 
 @pytest.mark.parametrize("wrong", WRONG)
-async def test_a_bad_file_changes_nothing_and_says_why(path: Path, wrong: str) -> None:
+async def test_an_invalid_file_changes_nothing_and_is_reported(path: Path, wrong: str) -> None:
     taken = Taken()
     reload = ConfigurationReload(source_of(path), taken)
     text, place = WRONG[wrong]
@@ -89,7 +89,7 @@ async def test_a_bad_file_changes_nothing_and_says_why(path: Path, wrong: str) -
 
 @pytest.mark.parametrize("text", ["", "# all of it\n", "---\n"])
 async def test_an_empty_file_changes_nothing(path: Path, text: str) -> None:
-    """It is one that is being written, rather than one that asks for the defaults."""
+    """It is probably being written."""
     taken = Taken()
     reload = ConfigurationReload(source_of(path), taken)
     write(path, text)
@@ -99,7 +99,7 @@ async def test_an_empty_file_changes_nothing(path: Path, text: str) -> None:
     assert not taken.pairs
 
 
-async def test_what_cannot_be_taken_over_is_compared_with_what_was_taken_last(path: Path) -> None:
+async def test_sections_that_cannot_be_applied_are_compared_with_the_last_applied_ones(path: Path) -> None:
     taken = Taken()
     reload = ConfigurationReload(source_of(path), taken)
     taken.refusal = "no such certificate"
@@ -115,7 +115,7 @@ async def test_what_cannot_be_taken_over_is_compared_with_what_was_taken_last(pa
 
 
 @pytest.mark.parametrize("section", RESTART)
-async def test_what_takes_a_restart_is_told_until_the_file_is_as_at_the_start(path: Path, section: str) -> None:
+async def test_a_required_restart_is_reported_until_the_file_is_as_at_the_start(path: Path, section: str) -> None:
     reload = ConfigurationReload(source_of(path), Taken())
     write(path, FILE + RESTART[section])
     restart = f"{section} in {path} has changed, too: this needs a restart"

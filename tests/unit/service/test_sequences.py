@@ -1,4 +1,4 @@
-"""Sequences: they begin at once, go on as tasks, and a fault of one is its client's alone."""
+"""Sequences: they start immediately, continue as tasks, and an error affects only its client."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.helpers.service_bridge import ACCEPTED
 CLIENT = cast(Client, SimpleNamespace(peer="?", close=lambda *_arguments: None))
 
 
-async def test_a_sequence_whose_answers_are_there_runs_at_once() -> None:
+async def test_a_sequence_with_immediate_answers_runs_at_once() -> None:
     answer = asyncio.get_running_loop().create_future()
     answer.set_result(1)
     steps: list[int] = []
@@ -27,7 +27,7 @@ async def test_a_sequence_whose_answers_are_there_runs_at_once() -> None:
     assert steps == [1]
 
 
-async def test_a_sequence_that_waits_goes_on_as_a_task() -> None:
+async def test_a_waiting_sequence_continues_as_a_task() -> None:
     answers = [asyncio.get_running_loop().create_future() for _ in range(2)]
     steps: list[object] = []
 
@@ -65,17 +65,17 @@ async def test_a_sequence_is_cancelled() -> None:
 
 
 @pytest.mark.parametrize("automatic", [True, False])
-async def test_a_fault_disconnects_only_its_client(
+async def test_an_error_disconnects_only_its_client(
     bridge: Any, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, automatic: bool
 ) -> None:
-    """Whether it occurs at once, or when the queue manager has answered."""
+    """Whether it occurs immediately, or after an answer of the queue manager."""
     async with bridge() as running:
         faulty, other = await running.connect("faulty"), await running.connect("other")
         with monkeypatch.context() as patch:
             patch.setattr(running.backend, "subscribe", lambda *_asked, **_options: None if automatic else _failing())
             faulty.send(Subscribe(1, (("a", 1),)))
             assert await faulty.rest() == []
-        (line,) = [one for one in caplog.records if "MQB2105E" in one.getMessage()]
+        (line,) = [record for record in caplog.records if "MQB2105E" in record.getMessage()]
         assert line.exc_info is not None
         other.send(Subscribe(1, (("a", 1),)))
         assert await other.receive() == Suback(1, (1,))
@@ -86,7 +86,7 @@ async def _failing() -> list[int]:
     raise KeyError("fault")
 
 
-async def test_a_fault_in_connect_leaves_no_client_behind(
+async def test_an_error_in_connect_leaves_no_client_behind(
     bridge: Any, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(unit: Any) -> None:

@@ -1,4 +1,4 @@
-"""Sessions that end because their backlog exceeds the limits, before a queue manager that does what a test tells it."""
+"""Sessions that end because their backlog exceeds the limits, with a queue manager that the test controls."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from bridge.telemetry.subscription import shared_subscription
 
 SHARE = "$share/g/t"
 NAME = shared_subscription(SHARE).remote_queue_manager
-#: Room for two waiting messages.
+#: Enough for two waiting messages.
 LIMITS = {"waiting_bytes": 1300, "waiting_full": "end-session", "in_flight": 1}
 
 
@@ -40,7 +40,7 @@ async def subscriber(
 
 
 async def receive(client: Any, *numbers: int) -> None:
-    """Receive and acknowledge messages, and no others before them."""
+    """Receive and acknowledge these messages, and no others before them."""
     for number in numbers:
         packet = await client.receive()
         assert isinstance(packet, Publish) and packet.payload == b"%d" % number
@@ -48,7 +48,7 @@ async def receive(client: Any, *numbers: int) -> None:
 
 
 def ends(unit: UnitOfWork) -> bool:
-    """Whether a unit of work records that a session ends."""
+    """Return whether a unit of work records the end of a session."""
     return any(isinstance(record, SentRecord) and record.ending for record in unit.records.values())
 
 
@@ -58,26 +58,28 @@ async def unsubscribed(running: Any, *subscriptions: tuple[str, str]) -> None:
 
 @pytest.mark.parametrize("level", [4, 5])
 @pytest.mark.parametrize("durable", [True, False])
-async def test_a_client_receives_what_waits_and_is_disconnected(bridge: Any, level: int, durable: bool) -> None:
+async def test_a_client_receives_waiting_messages_and_is_disconnected(bridge: Any, level: int, durable: bool) -> None:
     async with bridge(LIMITS) as running:
         client = await subscriber(running, "c", level=level, durable=durable)
         running.backend.deliver(*(running.backend.publication(number, 1) for number in (1, 2, 3, 4)))
         running.backend.deliver(running.backend.publication(5, 1), running.backend.publication(6, 0, persistent=False))
         await unsubscribed(running, ("c", "t"))
-        running.backend.deliver(running.backend.publication(7, 1))  # was on its way
+        running.backend.deliver(running.backend.publication(7, 1))  # was in flight
         (hit,) = running.service.limit_hits.current().items()
         assert hit[0] == "waiting_bytes" and [*hit[1].subjects] == ["c"] and hit[1].number == 4
-        assert [one.msg_number for one in running.backend.removed] == [6], "a message of QoS 0 is discarded"
+        assert [transmission.msg_number for transmission in running.backend.removed] == [6], (
+            "a message of QoS 0 is discarded"
+        )
         code = 0x97 if level == 5 else 0x80
         client.send(Subscribe(2, (("other", 1),)))
         packets = [await client.receive(), await client.receive()]
-        (first,) = [one for one in packets if isinstance(one, Publish)]
-        (answer,) = [one for one in packets if isinstance(one, Suback)]
+        (first,) = [packet for packet in packets if isinstance(packet, Publish)]
+        (answer,) = [packet for packet in packets if isinstance(packet, Suback)]
         assert answer.return_codes == (code,) and first.payload == b"1"
         client.send(Puback(first.packet_id))
         await receive(client, 2, 3, 4, 5, 7)
         rest = await client.rest()
-        assert rest == [] if level == 4 else [one.reason_code for one in rest] == [0x97]
+        assert rest == [] if level == 4 else [packet.reason_code for packet in rest] == [0x97]
         await running.until(lambda: "c" not in running.service.sessions)
         assert not running.backend.dead
         again = await running.open()
@@ -86,7 +88,7 @@ async def test_a_client_receives_what_waits_and_is_disconnected(bridge: Any, lev
         assert await again.subscribe("t") == (1,)
 
 
-async def test_a_client_that_was_away(bridge: Any, restart: Any) -> None:
+async def test_a_client_that_was_disconnected(bridge: Any, restart: Any) -> None:
     """Session Present is 1 as long as messages wait. The end survives restarts, at every step."""
     async with bridge(LIMITS) as running:
         client = await subscriber(running, "c")
@@ -118,7 +120,7 @@ async def test_a_client_that_was_away(bridge: Any, restart: Any) -> None:
         assert not running.service.sessions
 
 
-async def test_an_ending_session_whose_messages_are_gone_ends_at_the_start(bridge: Any, restart: Any) -> None:
+async def test_an_ending_session_without_messages_ends_at_the_start(bridge: Any, restart: Any) -> None:
     async with bridge(LIMITS) as running:
         client = await subscriber(running, "c")
         client.send(Disconnect())
@@ -130,7 +132,7 @@ async def test_an_ending_session_whose_messages_are_gone_ends_at_the_start(bridg
         await running.until(lambda: not running.service.sessions)
 
 
-async def test_an_ending_session_that_its_client_cleans(bridge: Any) -> None:
+async def test_an_ending_session_that_its_client_discards(bridge: Any) -> None:
     async with bridge(LIMITS) as running:
         client = await subscriber(running, "c")
         running.backend.deliver(*(running.backend.publication(number, 1) for number in (1, 2, 3, 4)))
@@ -143,9 +145,7 @@ async def test_an_ending_session_that_its_client_cleans(bridge: Any) -> None:
         await again.silent()
 
 
-async def test_subscriptions_that_cannot_be_removed_are_tried_again(
-    bridge: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_removal_of_subscriptions_is_retried(bridge: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(session_endings, "RETRY_INTERVAL", 0.001)
     async with bridge(LIMITS) as running:
         running.backend.not_removable["t"] = 2035
@@ -160,19 +160,19 @@ async def test_subscriptions_that_cannot_be_removed_are_tried_again(
 
 
 async def test_members_of_a_shared_subscription(bridge: Any, restart: Any) -> None:
-    """All of them end when its backlog has been received, also one that is away."""
+    """All of them end when its backlog has been received, including a disconnected one."""
 
     def shared(backend: Any, *numbers: int) -> list[Any]:
         return [backend.publication(number, 1, client_id=NAME, user_data="1 RAP") for number in numbers]
 
     async with bridge(LIMITS) as running:
-        one = await subscriber(running, "one", SHARE)
+        member = await subscriber(running, "one", SHARE)
         two = await subscriber(running, "two", SHARE)
         two.send(Disconnect())
         await running.until(lambda: "two" not in running.service.clients)
         running.backend.deliver(*shared(running.backend, 1, 2, 3, 4))
         await unsubscribed(running, (NAME, SHARE))
-        one.vanish()
+        member.vanish()
         await running.until(lambda: "one" not in running.service.clients)
         backend = restart(running.backend)
         backend.lying = shared(backend, 1, 2, 3, 4)
@@ -209,8 +209,8 @@ async def test_a_new_member_takes_over_a_shared_subscription_that_ends(bridge: A
 
 
 @pytest.mark.parametrize("owner", ["c", NAME])
-async def test_a_message_that_the_dead_letter_queue_does_not_take_waits(bridge: Any, owner: str) -> None:
-    """It keeps its place, and the session ends: nothing that was accepted is lost."""
+async def test_a_message_that_the_dead_letter_queue_rejects_waits(bridge: Any, owner: str) -> None:
+    """It keeps its place, and the session ends: no accepted message is lost."""
     letters: list[DeadLettered] = []
 
     def listen(events: EventBus) -> None:
@@ -225,8 +225,8 @@ async def test_a_message_that_the_dead_letter_queue_does_not_take_waits(bridge: 
             )
 
         deliver(1, 2, 3, 4)
-        assert [(one.msg_number, reason) for one, reason in running.backend.dead] == [(4, 2056)]
-        assert [(one.transmission.msg_number, one.reason) for one in letters] == [(4, 2056)]
+        assert [(transmission.msg_number, reason) for transmission, reason in running.backend.dead] == [(4, 2056)]
+        assert [(letter.transmission.msg_number, letter.reason) for letter in letters] == [(4, 2056)]
         running.backend.takes_dead_letters = False
         deliver(5, 6)
         await unsubscribed(running, ("c", "t") if owner == "c" else (NAME, SHARE))
@@ -235,8 +235,8 @@ async def test_a_message_that_the_dead_letter_queue_does_not_take_waits(bridge: 
         assert len(letters) == 1
 
 
-async def test_limits_apply_from_the_reload_on(bridge: Any) -> None:
-    """A lower limit moves nothing that waits, and a switch from `refuse` accepts publications again."""
+async def test_limits_apply_after_a_reload(bridge: Any) -> None:
+    """A lower limit does not move waiting messages, and a change from `refuse` accepts publications again."""
     async with bridge(LIMITS | {"waiting_full": "refuse"}) as running:
         client = await subscriber(running, "c")
         client.send(Disconnect())
@@ -247,7 +247,7 @@ async def test_limits_apply_from_the_reload_on(bridge: Any) -> None:
         running.service.use_limits(limits)
         assert running.backend.full == [("c", True), ("c", False)]
         running.backend.deliver(running.backend.publication(4, 1))
-        assert [one.msg_number for one, _ in running.backend.dead] == [4]
+        assert [transmission.msg_number for transmission, _ in running.backend.dead] == [4]
         again = await running.open()
         again.send(Connect("c", clean_session=False))
         assert await again.receive() == Connack(0, True)

@@ -1,4 +1,4 @@
-"""How many messages of a shared subscription a bridge requests if other bridges serve members, too."""
+"""The number of messages of a shared subscription that a bridge requests if other bridges serve members, too."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ WINDOW = 5
 
 
 class QueueManager:
-    """Records what a bridge requests and returns."""
+    """Record requests and returned messages of a bridge."""
 
     def __init__(self) -> None:
         self.share_limit = ShareLimit(0, False)
@@ -64,7 +64,7 @@ class Bridge:
             self.share.waiting.append(Queued(name, number, message, topic="t", user_data="1 RAP"))
 
 
-def test_as_many_messages_are_requested_as_members_can_take() -> None:
+def test_as_many_messages_are_requested_as_members_can_receive() -> None:
     bridge = Bridge()
     bridge.requests.review(bridge.share)
     first = bridge.join("a")
@@ -95,7 +95,7 @@ def test_the_next_messages_are_requested_after_the_arrival_of_the_previous_ones(
 
 
 @pytest.mark.parametrize("reason", [cmqc.MQRC_NONE, cmqc.MQRC_Q_FULL])
-async def test_messages_that_no_member_takes_return(reason: int) -> None:
+async def test_messages_that_no_member_receives_return(reason: int) -> None:
     bridge = Bridge()
     bridge.manager.reason = reason
     session = bridge.join("a")

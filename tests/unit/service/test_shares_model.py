@@ -1,4 +1,6 @@
-"""A share as a machine: every message is with one member or waits, none is lost, and a member gets what is new in order."""
+"""A share as a state machine: each message is at one member or waits, none is lost, and each member gets new messages in
+order.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ WINDOW = 3
 
 
 class Connection:
-    """A connection of a member, and what came over it."""
+    """A connection of a member, and the data received over it."""
 
     def __init__(self) -> None:
         self.protocol = connected()
@@ -32,7 +34,7 @@ class Connection:
         self.payloads: list[bytes] = []
 
     def look(self) -> None:
-        """Take what was sent."""
+        """Receive the sent data."""
         for packet in self._decoder.feed(self.protocol.data_to_send()):
             assert isinstance(packet, Publish) and packet.qos == 1 and not packet.retain
             self.came.append((packet.payload, packet.dup, packet.packet_id))
@@ -44,13 +46,13 @@ class SharedMachine(RuleBasedStateMachine):
         super().__init__()
         self.shares = Shares()
         self.share: Share = self.shares.share(FILTER)
-        self.share.joining = 1  # it stays, whoever leaves
+        self.share.joining = 1  # it stays whoever leaves
         self.name = self.share.subscription.remote_queue_manager
         self.sessions: dict[str, Session] = {}
         self.connections: dict[Session, Connection] = {}
         self.number = 0
         self.there: dict[int, Queued] = {}
-        #: numbers that another member had before; and by member, those it had
+        #: numbers that another member received before, and by member, those that it received
         self.moved: set[int] = set()
         self.had: dict[str, set[int]] = {}
         self.acknowledged: set[int] = set()
@@ -82,7 +84,7 @@ class SharedMachine(RuleBasedStateMachine):
         before = len(self.share.waiting)
         self.shares.take_back(session, sent=sent)
         assert len(self.share.waiting) >= before
-        self.moved |= {one.msg_number for one in self.share.waiting}
+        self.moved |= {message.msg_number for message in self.share.waiting}
         self.give_out()
 
     # What happens ---------------------------------------------------------------------------------------------------
@@ -142,7 +144,7 @@ class SharedMachine(RuleBasedStateMachine):
             self.take_back(session, sent=True)
 
     def forget(self, session: Session) -> None:
-        """It is nobody's business any more what a client had that is no member, but for what it is to acknowledge yet."""
+        """Only unacknowledged messages of a former member matter."""
         self.had[session.client_id] = {int(payload) for payload, _, _ in self.connections[session].came}
 
     @rule(name=st.sampled_from("abcd"))
@@ -178,22 +180,22 @@ class SharedMachine(RuleBasedStateMachine):
 
     @invariant()
     def each_message_is_in_one_place(self) -> None:
-        places = [one.msg_number for one in self.share.waiting]
+        places = [message.msg_number for message in self.share.waiting]
         for session in self.sessions.values():
-            places += [one.msg_number for one in session.outbox.pending()]
+            places += [message.msg_number for message in session.outbox.pending()]
             assert session.outbox.in_flight.unacknowledged == len(session.outbox.in_flight.deliveries) <= WINDOW
         assert sorted(places) == sorted(self.there)
         assert self.acknowledged | set(self.there) == set(range(1, self.number + 1))
 
     @invariant()
     def what_waits_is_in_order(self) -> None:
-        waiting = [one.msg_number for one in self.share.waiting]
+        waiting = [message.msg_number for message in self.share.waiting]
         assert waiting == sorted(waiting)
 
     @invariant()
     def new_messages_are_in_order_for_a_member(self) -> None:
         for connection in self.connections.values():
-            new = [int(one) for one in connection.payloads if int(one) not in self.moved]
+            new = [int(payload) for payload in connection.payloads if int(payload) not in self.moved]
             assert new == sorted(new)
 
     @invariant()

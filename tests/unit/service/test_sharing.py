@@ -1,4 +1,4 @@
-"""Joining and leaving shares, before a queue manager that does what a test tells it."""
+"""Joining and leaving shares, with a queue manager that a test controls."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ async def numbers(client: Any, count: int) -> list[int]:
 
 
 async def test_one_subscription_for_all_members(bridge: Any) -> None:
-    """It is made with each that joins, for its authority, and ends with the last."""
+    """It is made for each new member, to check its authority, and ends with the last one."""
     async with bridge() as running:
-        one, two = await member(running, "one", 2), await member(running, "two", clean_session=False)
+        first, second = await member(running, "one", 2), await member(running, "two", clean_session=False)
         assert running.backend.subscribed == [(NAME, SHARE, 1, True)] * 2
         assert [request.retained for request in running.backend.requests] == [False] * 2
-        two.send(Unsubscribe(2, (SHARE,)))
-        assert await two.receive() == Unsuback(2)
+        second.send(Unsubscribe(2, (SHARE,)))
+        assert await second.receive() == Unsuback(2)
         assert running.backend.unsubscribed == [("two", SHARE)]
-        one.send(Disconnect())
+        first.send(Disconnect())
         await running.backend.until(lambda: (NAME, SHARE) in running.backend.unsubscribed)
         assert not running.service.delivery.shares
 
@@ -90,7 +90,7 @@ async def test_a_record_that_cannot_be_committed(bridge: Any) -> None:
         assert not running.service.sessions["c"].shares
 
 
-async def test_a_share_that_nobody_is_known_to_be_a_member_of_ends_at_the_start(bridge: Any, restart: Any) -> None:
+async def test_a_share_without_known_members_ends_at_the_start(bridge: Any, restart: Any) -> None:
     async with bridge() as running:
         await member(running, "c")
         backend = restart(running.backend, ClientSubscription(NAME, SHARE, "1 RAP", True))
@@ -100,8 +100,8 @@ async def test_a_share_that_nobody_is_known_to_be_a_member_of_ends_at_the_start(
         assert backend.unsubscribed == [(NAME, SHARE)] and not running.service.sessions
 
 
-async def test_a_share_whose_subscription_is_gone(bridge: Any, restart: Any) -> None:
-    """An administrator has deleted it: the session goes on without."""
+async def test_a_share_whose_subscription_was_deleted(bridge: Any, restart: Any) -> None:
+    """An administrator has deleted it. The session continues without it."""
     async with bridge() as running:
         await member(running, "c", clean_session=False)
         backend = restart(running.backend)
@@ -109,20 +109,20 @@ async def test_a_share_whose_subscription_is_gone(bridge: Any, restart: Any) -> 
         assert not running.service.sessions["c"].shares and not running.service.delivery.shares
 
 
-async def test_a_member_that_is_refused(bridge: Any) -> None:
+async def test_a_rejected_member(bridge: Any) -> None:
     async with bridge() as running:
-        one, two = await member(running, "one"), await running.connect("two")
+        first, second = await member(running, "one"), await running.connect("two")
         running.backend.refused[SHARE] = 2035
-        two.send(Subscribe(1, ((SHARE, 1),)))
-        assert await two.receive() == Suback(1, (0x80,))
+        second.send(Subscribe(1, ((SHARE, 1),)))
+        assert await second.receive() == Suback(1, (0x80,))
         running.backend.deliver(shared(running, 1), shared(running, 2))
-        assert await numbers(one, 2) == [1, 2]
-        one.send(Disconnect())
+        assert await numbers(first, 2) == [1, 2]
+        first.send(Disconnect())
         await running.backend.until(lambda: (NAME, SHARE) in running.backend.unsubscribed)
 
 
 async def test_subscribe_and_unsubscribe_in_one_segment(bridge: Any) -> None:
-    """Packets take effect in the order sent."""
+    """Packets take effect in the order in which they were sent."""
     async with bridge() as running:
         client = await running.connect("c")
         client.send(Subscribe(1, ((SHARE, 1),)), Unsubscribe(2, (SHARE,)))
@@ -138,7 +138,7 @@ async def test_subscribe_and_unsubscribe_in_one_segment(bridge: Any) -> None:
         assert running.service.sessions["c"].shares[NAME] == (SHARE, "0")
 
 
-async def test_a_client_that_is_gone_before_it_is_answered(bridge: Any) -> None:
+async def test_a_client_that_disconnects_before_it_is_answered(bridge: Any) -> None:
     async with bridge() as running:
         client = await running.connect("c")
         running.backend.automatic = False
@@ -154,36 +154,36 @@ async def test_a_client_that_is_gone_before_it_is_answered(bridge: Any) -> None:
 
 
 async def test_an_acknowledgement_that_cannot_be_committed(bridge: Any) -> None:
-    """The message goes to another member, though the client and its session are gone when that is known."""
+    """The message goes to another member, even if the client and its session no longer exist."""
     async with bridge() as running:
-        one, two = await member(running, "one"), await member(running, "two")
+        first, second = await member(running, "one"), await member(running, "two")
         running.backend.deliver(shared(running, 1))
-        assert await numbers(one, 1) == [1]
+        assert await numbers(first, 1) == [1]
         running.backend.automatic = False
-        one.send(Puback(1))
+        first.send(Puback(1))
         await running.backend.until(lambda: bool(running.backend.waiting))
-        one.vanish()
+        first.vanish()
         await running.until(lambda: "one" not in running.service.sessions)
         running.backend.failure = 2102
         running.backend.complete_all()
-        assert await numbers(two, 1) == [1]
+        assert await numbers(second, 1) == [1]
         running.backend.failure = 0
 
 
 async def test_qos_0_is_not_dropped_while_another_member_reads(bridge: Any) -> None:
     async with bridge() as running:
-        one, two = await member(running, "one", 0), await member(running, "two", 0)
+        first, second = await member(running, "one", 0), await member(running, "two", 0)
         running.service.clients["one"].transport.owner.pause_writing()
         running.backend.deliver(*(shared(running, number) for number in (1, 2, 3)))
-        assert await numbers(two, 3) == [1, 2, 3]
+        assert await numbers(second, 3) == [1, 2, 3]
         running.service.clients["two"].transport.owner.pause_writing()
         running.backend.deliver(shared(running, 4))
         await running.backend.until(lambda: len(running.backend.removed) == 4)
         assert sum(running.service.sessions[name].outbox.dropped for name in ("one", "two")) == 1
-        await one.silent()
+        await first.silent()
 
 
-async def test_what_each_member_asked_for(bridge: Any) -> None:
+async def test_options_of_each_member(bridge: Any) -> None:
     """QoS and Retain As Published are those of the member that gets a message."""
     async with bridge() as running:
         client = await running.connect("c")
@@ -197,8 +197,8 @@ async def test_what_each_member_asked_for(bridge: Any) -> None:
         assert await client.receive() == Publish("t", b"2", 1, True, False, 2)
 
 
-async def test_a_message_put_straight_to_a_share(bridge: Any) -> None:
-    """Nobody is meant by it."""
+async def test_a_direct_message_to_a_share(bridge: Any) -> None:
+    """It is meant for no client."""
     async with bridge() as running:
         await member(running, "c")
         message = running.backend.direct(1, client_id=NAME)
@@ -207,21 +207,21 @@ async def test_a_message_put_straight_to_a_share(bridge: Any) -> None:
 
 
 async def test_events_contain_the_topic_filters_of_the_client(bridge: Any) -> None:
-    told: list[Any] = []
+    filters: list[Any] = []
 
     def listen(events: EventBus) -> None:
-        events.subscribe(Subscribed, lambda event: told.append(list(event.granted)))
-        events.subscribe(Unsubscribed, lambda event: told.append(list(event.filters)))
+        events.subscribe(Subscribed, lambda event: filters.append(list(event.granted)))
+        events.subscribe(Unsubscribed, lambda event: filters.append(list(event.filters)))
 
     async with bridge(listeners=[listen]) as running:
         client = await member(running, "c", 2)
         client.send(Unsubscribe(2, (SHARE,)))
         await client.receive()
-        assert told == [[(SHARE, 1)], [SHARE]]
+        assert filters == [[(SHARE, 1)], [SHARE]]
 
 
 @pytest.mark.parametrize("limit", [1, 2])
-async def test_shares_count_among_the_subscriptions_of_a_client(bridge: Any, limit: int) -> None:
+async def test_shares_count_towards_the_subscriptions_of_a_client(bridge: Any, limit: int) -> None:
     async with bridge({"subscriptions": limit}) as running:
         client = await member(running, "c")
         client.send(Subscribe(2, (("t", 1), (SHARE, 1))))

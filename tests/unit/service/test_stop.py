@@ -19,7 +19,7 @@ from tests.helpers.raw_client import LEVELS, ConnectionClosed, RawClient
 async def test_a_publication_after_a_subscribe_is_acknowledged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, level: int, qos: int, acknowledgement: type[Puback] | type[Pubrec]
 ) -> None:
-    """The stop begins after the commit and before the completion is reported, which is held until SUBACK is sent."""
+    """The stop begins after the commit and before the completion is reported, which waits until SUBACK is sent."""
     configuration = Configuration(
         queue_manager={"data_directory": tmp_path / "data"}, channels=[{"name": "A", "port": 0}]
     )
@@ -37,7 +37,7 @@ async def test_a_publication_after_a_subscribe_is_acknowledged(
             await bridge.parts.channels.end()
 
         def subscribe(*arguments: Any, **options: Any) -> Any:
-            # Runs between this turn, in which the publication is committed, and the report of its completion.
+            # Runs between this iteration, in which the publication is committed, and the report of its completion.
             stopping.append(loop.create_task(stop()))
             return subscribed(*arguments, **options)
 

@@ -1,4 +1,4 @@
-"""SUBSCRIBE and UNSUBSCRIBE: several topics, refusals by the rules and by MQ, DEFAULT.QoS, and the end of a session."""
+"""SUBSCRIBE and UNSUBSCRIBE: several filters, rejections by the bridge and by MQ, DEFAULT.QoS, and the end of a session."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from bridge.wire import cmqc
 REFUSED = 0x80
 
 
-async def test_each_topic_of_a_subscribe_has_its_answer(bridge: Any) -> None:
+async def test_each_filter_of_a_subscribe_has_its_answer(bridge: Any) -> None:
     """SUBACK has 0x80 for filters that the bridge or MQ rejects. The others are subscribed to."""
     async with bridge() as running:
         running.backend.refused["denied"] = 2035
@@ -45,7 +45,7 @@ async def test_a_subscription_that_cannot_be_committed(bridge: Any) -> None:
         assert await client.receive() == Suback(1, (REFUSED, REFUSED))
 
 
-async def test_publications_before_a_subscribe_go_first(bridge: Any) -> None:
+async def test_publications_before_a_subscribe_are_put_first(bridge: Any) -> None:
     async with bridge() as running:
         client = await running.connect()
         running.backend.automatic = False
@@ -63,7 +63,7 @@ async def test_publications_before_a_subscribe_go_first(bridge: Any) -> None:
         assert await client.receive() == Puback(3)
 
 
-async def test_unsubscribing_a_root_leaves_its_subtree(bridge: Any) -> None:
+async def test_unsubscribing_from_a_root_keeps_its_subtree(bridge: Any) -> None:
     async with bridge() as running:
         client = await running.connect()
         client.send(Subscribe(1, (("a", 1), ("a/#", 1))), Unsubscribe(2, ("a",)))
@@ -100,7 +100,7 @@ async def test_subscriptions_of_a_clean_session_end_with_it(bridge: Any, how: st
         assert sorted(running.backend.unsubscribed) == [("c", "a"), ("c", "b")]
 
 
-async def test_a_subscription_under_way_ends_with_its_clean_session_too(bridge: Any) -> None:
+async def test_a_subscription_in_progress_ends_with_its_clean_session(bridge: Any) -> None:
     async with bridge() as running:
         client = await running.connect()
         running.backend.automatic = False
@@ -126,7 +126,7 @@ async def test_subscriptions_of_a_durable_session_stay(bridge: Any) -> None:
 
 
 async def test_default_qos(bridge: Any) -> None:
-    """Seed 004, table 4: a client alters the QoS of direct messages by subscribing to DEFAULT.QoS."""
+    """Integration table 4: a client changes the QoS of direct messages by subscribing to DEFAULT.QoS."""
     async with bridge() as running:
         client = await running.connect()
 
@@ -146,7 +146,7 @@ async def test_default_qos(bridge: Any) -> None:
         assert await qos_of_a_direct_message(9) == 2
 
 
-async def test_default_qos_of_a_durable_session_outlives_the_bridge(
+async def test_default_qos_of_a_durable_session_survives_a_restart(
     bridge: Any, restart: Any, durable_subscription: Any
 ) -> None:
     async with bridge() as running:
@@ -175,7 +175,7 @@ async def test_a_client_stays_subscribed_if_the_queue_manager_does_not_remove_th
         assert list(running.service.sessions["c"].filters) == ["a"]
 
 
-async def test_unsuback_has_the_reason_for_which_a_subscription_is_not_removed(bridge: Any) -> None:
+async def test_unsuback_has_the_reason_why_a_subscription_is_not_removed(bridge: Any) -> None:
     async with bridge() as running:
         running.backend.not_removable["a"] = cmqc.MQRC_NOT_AUTHORIZED
         client = await running.connect("c", protocol_level=5)

@@ -1,4 +1,4 @@
-"""Under systemd the log's records are entries of its journal, with their fields; none is lost where it cannot be reached."""
+"""Under systemd, log records are entries of the journal with their fields. None is lost if the journal is unreachable."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.helpers.patience import PATIENCE
 
 
 class Journal:
-    """The socket of systemd's journal, and what it reads of a datagram."""
+    """The socket of systemd's journal, and the contents of a datagram."""
 
     def __init__(self, path: Path) -> None:
         self.path = str(path)
@@ -38,7 +38,7 @@ class Journal:
         self.sealed = bool(rights)
         if rights:
             descriptor = array.array("i", rights[0][2])[0]
-            # journald takes no file that somebody may still change.
+            # journald does not accept a file that can still be changed.
             assert fcntl.fcntl(descriptor, fcntl.F_GET_SEALS) == log_module._SEALS
             with open(descriptor, "rb") as file:
                 file.seek(0)
@@ -47,7 +47,7 @@ class Journal:
 
 
 def parsed(data: bytes) -> dict[str, str]:
-    """The fields of an entry, as the Native Journal Protocol has them."""
+    """Return the fields of an entry, in the Native Journal Protocol."""
     fields = {}
     while data:
         head, data = data.split(b"\n", 1)
@@ -63,9 +63,9 @@ def parsed(data: bytes) -> dict[str, str]:
 
 @pytest.fixture
 def journal(tmp_path: Path) -> Iterator[Journal]:
-    one = Journal(tmp_path / "socket")
-    yield one
-    one.socket.close()
+    socket_of_journal = Journal(tmp_path / "socket")
+    yield socket_of_journal
+    socket_of_journal.socket.close()
 
 
 @pytest.fixture
@@ -111,7 +111,7 @@ def test_the_priority_is_the_level(log: logging.Logger, journal: Journal, level:
 
 
 def test_a_traceback_is_part_of_the_message(log: logging.Logger, journal: Journal) -> None:
-    """A value of several lines has its length before it."""
+    """A value with several lines has its length before it."""
     try:
         raise ValueError("no = sign\nfield")
     except ValueError:
@@ -121,19 +121,19 @@ def test_a_traceback_is_part_of_the_message(log: logging.Logger, journal: Journa
     assert lines[0].startswith("Traceback") and lines[-2:] == ["ValueError: no = sign", "field"]
 
 
-def test_names_of_clients_make_no_fields(log: logging.Logger, journal: Journal) -> None:
+def test_client_names_create_no_fields(log: logging.Logger, journal: Journal) -> None:
     log.warning("MQB2001I client %s", Peer("at\nPRIORITY=0\n", "x\nPRIORITY=0"))
     entry = journal.entry()
     assert entry["PRIORITY"] == "4"
     assert entry["MQBRIDGE_CLIENT"] == "x\\x0aPRIORITY=0"
 
 
-def test_what_is_no_unicode_is_escaped(log: logging.Logger, journal: Journal) -> None:
+def test_invalid_unicode_is_escaped(log: logging.Logger, journal: Journal) -> None:
     log.warning("file %s", os.fsdecode(b"\xff"))
     assert journal.entry()["MESSAGE"] == "file \\udcff"
 
 
-def test_a_long_entry_goes_as_a_sealed_file(log: logging.Logger, journal: Journal, otherwise: io.StringIO) -> None:
+def test_a_long_entry_is_sent_as_a_sealed_file(log: logging.Logger, journal: Journal, otherwise: io.StringIO) -> None:
     try:
         raise ValueError("x" * 2_000_000)
     except ValueError:
@@ -146,7 +146,7 @@ def test_a_long_entry_goes_as_a_sealed_file(log: logging.Logger, journal: Journa
     assert not journal.sealed
 
 
-def test_a_line_goes_to_standard_error_while_the_journal_is_away(
+def test_lines_go_to_standard_error_while_the_journal_is_unreachable(
     log: logging.Logger, journal: Journal, otherwise: io.StringIO
 ) -> None:
     os.rename(journal.path, journal.path + ".away")
@@ -157,7 +157,7 @@ def test_a_line_goes_to_standard_error_while_the_journal_is_away(
     assert journal.entry()["MESSAGE"] == "MQB2301W two"
 
 
-def test_a_long_line_is_not_lost_where_there_is_no_file_in_memory(
+def test_a_long_line_is_not_lost_without_files_in_memory(
     log: logging.Logger, otherwise: io.StringIO, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refused(*_: object) -> int:
@@ -204,7 +204,7 @@ def test_json_lines_go_to_standard_error_there_too(journal: Journal) -> None:
     assert '"id":"MQB2103E"' in run(journal, "json")
 
 
-def test_a_process_whose_journal_is_away_begins_lines_with_their_priority(journal: Journal) -> None:
+def test_without_the_journal_lines_start_with_their_priority(journal: Journal) -> None:
     os.unlink(journal.path)
     first, *_, last = run(journal, "text").splitlines()
     assert first.startswith("<3>") and first.endswith("MQB2103E said")

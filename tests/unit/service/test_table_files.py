@@ -1,4 +1,4 @@
-"""Files of tables: noticed when they change, and the former rows stay in use if they are invalid."""
+"""Files of tables: changes are noticed, and the previous rows stay in use if the file is invalid."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.helpers.patience import happens
 
 
 class Devices:
-    """A table, its file, and who keeps it up to date."""
+    """A table, its file, and the part that updates it."""
 
     def __init__(self, directory: Path) -> None:
         self.file = directory / "devices.csv"
@@ -80,8 +80,8 @@ async def test_an_invalid_file_is_a_problem_until_it_is_corrected(
     await devices.until(["b"])
 
 
-async def test_the_former_content_may_come_back(devices: Devices) -> None:
-    """Also with the same times, such as from a backup: the rows in use are those."""
+async def test_the_previous_content_may_return(devices: Devices) -> None:
+    """Also with the same times, for example from a backup."""
     former = devices.file.with_name("former")
     os.link(devices.file, former)
     devices.write("id,site\n1\n")
@@ -100,7 +100,7 @@ async def test_a_missing_file_is_a_problem(devices: Devices) -> None:
 
 
 async def test_a_file_that_is_being_written_is_not_read(tmp_path: Path) -> None:
-    """Its size changes from look to look."""
+    """Its size differs between two inspections."""
     devices = Devices(tmp_path)
     with devices.file.open("a") as file:
         for number in range(2, 10):
@@ -128,7 +128,7 @@ async def test_files_that_changed_while_a_bridge_stood_by_are_read_at_its_start(
 
 
 async def test_reloaded_tables(devices: Devices, tmp_path: Path) -> None:
-    """The failures of a table are still counted, and the files of removed tables are no longer looked at."""
+    """The failures of a table are still counted, and files of removed tables are no longer inspected."""
     devices.write("id,site\n1\n")
     await devices.until(["a"], "expected 2 columns")
     (tmp_path / "more.csv").write_text("id,site\n1,x\n")

@@ -1,4 +1,4 @@
-"""One client's fault stays its own: turns on the event loop, bounds of what a client asks, publications refused for good."""
+"""Isolation of clients: iterations of the event loop, limits for requests, and finally rejected publications."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from tests.helpers.fake_backend import FakeBackend
 
 @pytest.fixture
 def turns(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
-    """The turns of clients, with the numbers of their message packets."""
+    """Return the clients of the iterations, with the numbers of their message packets."""
     noted: list[tuple[str, int]] = []
     received = client_handler.ClientHandler.received
 
@@ -48,8 +48,10 @@ def turns(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
     return noted
 
 
-async def test_a_turn_ends_and_others_have_theirs(bridge: Any, monkeypatch: pytest.MonkeyPatch, turns: Any) -> None:
-    """However much one client has sent in a segment, what others sent is worked on in between, and its order is kept."""
+async def test_an_iteration_ends_and_other_clients_are_served(
+    bridge: Any, monkeypatch: pytest.MonkeyPatch, turns: Any
+) -> None:
+    """However much one client has sent in a segment, packets of others are processed in between, in order."""
     monkeypatch.setattr(protocol_module, "PACKETS_AT_A_TURN", 10)
     async with bridge() as running:
         greedy, modest = await running.connect("greedy"), await running.connect("modest")
@@ -62,11 +64,14 @@ async def test_a_turn_ends_and_others_have_theirs(bridge: Any, monkeypatch: pyte
         assert len([turn for turn in turns if turn[0] == "greedy"]) >= 10
 
 
-async def test_a_subscribe_takes_many_of_a_turn(bridge: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_subscribe_uses_much_of_an_iteration(bridge: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(protocol_module, "PACKETS_AT_A_TURN", 40)
     async with bridge() as running:
         client, other = await running.connect("c"), await running.connect("o")
-        many = [Subscribe(number, tuple((f"{number}/{one}", 0) for one in range(50))) for number in range(1, 20)]
+        many = [
+            Subscribe(number, tuple((f"{number}/{number_in_packet}", 0) for number_in_packet in range(50)))
+            for number in range(1, 20)
+        ]
         client.send(b"".join(map(encode, many)))
         other.send(Pingreq())
         assert await other.receive() == Pingresp()
@@ -84,7 +89,7 @@ async def test_filters_of_one_subscribe(bridge: Any) -> None:
 
 
 async def test_subscriptions_of_one_client(bridge: Any) -> None:
-    """What is subscribed to already is renewed; what was unsubscribed makes room."""
+    """An existing subscription is renewed. An ended one does not count."""
     from bridge.mqtt.packets import Unsuback, Unsubscribe
 
     async with bridge({"subscriptions": 2}) as running:
@@ -97,8 +102,8 @@ async def test_subscriptions_of_one_client(bridge: Any) -> None:
         assert await client.receive() == Suback(4, (0,))
 
 
-async def test_silent_connections_make_room(bridge: Any) -> None:
-    """Whoever opens connections and says nothing keeps nobody out; who is connected stays."""
+async def test_silent_connections_are_closed_for_new_ones(bridge: Any) -> None:
+    """Connections that send nothing do not keep others out, and connected clients stay."""
     async with bridge(max_clients=3) as running:
         first = await running.connect("first")
         silent = [await running.open(), await running.open()]
@@ -119,7 +124,7 @@ async def test_silent_connections_make_room(bridge: Any) -> None:
 
 
 @pytest.mark.parametrize("qos", [1, 2])
-async def test_a_client_that_comes_back_again_and_again_is_named_once(
+async def test_a_client_that_reconnects_repeatedly_is_logged_once(
     bridge: Any, caplog: pytest.LogCaptureFixture, qos: int
 ) -> None:
     async with bridge() as running:
@@ -128,13 +133,13 @@ async def test_a_client_that_comes_back_again_and_again_is_named_once(
             client = await running.connect(clean_session=False)
             client.send(Publish("bad", b"", qos, False, False, 1))
             assert await client.rest() == []
-        told = [record for record in caplog.records if "is locked out" in record.getMessage()]
-        assert len(told) == 1
-        assert "'c'" in told[0].getMessage() and "MQRC_PUT_INHIBITED" in told[0].getMessage()
+        records = [record for record in caplog.records if "is locked out" in record.getMessage()]
+        assert len(records) == 1
+        assert "'c'" in records[0].getMessage() and "MQRC_PUT_INHIBITED" in records[0].getMessage()
 
 
-def test_a_client_of_mqtt_5_is_never_called_locked_out(caplog: pytest.LogCaptureFixture) -> None:
-    """It gets the reason in its PUBACK, and stays connected."""
+def test_an_mqtt_5_client_is_never_reported_as_locked_out(caplog: pytest.LogCaptureFixture) -> None:
+    """It gets the reason in PUBACK, and stays connected."""
     events = EventBus()
     events.attach(LockedOut())
     session, message = SimpleNamespace(client_id="c", level=5), SimpleNamespace(topic="bad")
@@ -143,8 +148,8 @@ def test_a_client_of_mqtt_5_is_never_called_locked_out(caplog: pytest.LogCapture
     assert "is locked out" not in caplog.text
 
 
-async def test_refused_publications_of_qos_0_lock_nobody_out(bridge: Any, caplog: pytest.LogCaptureFixture) -> None:
-    """They are gone, and the client stays connected."""
+async def test_rejected_publications_of_qos_0_do_not_disconnect(bridge: Any, caplog: pytest.LogCaptureFixture) -> None:
+    """They are dropped, and the client stays connected."""
     async with bridge() as running:
         running.backend.refused = {"bad": cmqc.MQRC_PUT_INHIBITED}
         client = await running.connect()
@@ -155,12 +160,12 @@ async def test_refused_publications_of_qos_0_lock_nobody_out(bridge: Any, caplog
         assert "is locked out" not in caplog.text
 
 
-async def test_the_reasons_of_a_channel_reach_the_queue_manager(bridge: Any) -> None:
+async def test_dead_letter_reasons_of_a_channel_reach_the_queue_manager(bridge: Any) -> None:
     async with bridge(refused_to_dead_letters=["MQRC_PUT_INHIBITED", "MQRC_Q_FULL"]) as running:
         client = await running.connect()
         client.send(Publish("t", b"", 1, False, False, 1))
         assert await client.receive() == Puback(1)
-        (unit,) = [one for one in running.backend.units if one.publications]
+        (unit,) = [unit for unit in running.backend.units if unit.publications]
         assert isinstance(unit, UnitOfWork)
         assert unit.dead_letters == {cmqc.MQRC_PUT_INHIBITED, cmqc.MQRC_Q_FULL}
 
@@ -172,8 +177,8 @@ def wide_backend() -> FakeBackend:
     return backend
 
 
-async def test_a_turn_is_bounded_by_the_deliveries_that_it_causes(bridge: Any, turns: Any) -> None:
-    """Each publication has thousands of subscribers: a turn has one of them, and others have their turns in between."""
+async def test_an_iteration_is_limited_by_the_deliveries_that_it_causes(bridge: Any, turns: Any) -> None:
+    """Each publication has thousands of subscribers. An iteration contains one of them, and others are served in between."""
     async with bridge(backend=wide_backend()) as running:
         greedy, modest = await running.connect("greedy"), await running.connect("modest")
         running.backend.weight_of_all = DELIVERIES_AT_A_TURN
@@ -184,8 +189,8 @@ async def test_a_turn_is_bounded_by_the_deliveries_that_it_causes(bridge: Any, t
     assert max(count for client_id, count in turns if client_id == "greedy") == 1
 
 
-async def test_packets_wait_while_the_deliveries_before_them_are_not_committed(bridge: Any) -> None:
-    """A turn with more deliveries than limits.pending_publication_bytes allows for is the last one until it is committed."""
+async def test_packets_wait_while_the_deliveries_of_earlier_ones_are_not_committed(bridge: Any) -> None:
+    """An iteration with more deliveries than limits.pending_publication_bytes is the last one until it is committed."""
     async with bridge(backend=wide_backend()) as running:
         client, other = await running.connect(), await running.connect("other")
         running.backend.weight_of_all = DELIVERIES_AT_A_TURN
@@ -203,15 +208,15 @@ async def test_packets_wait_while_the_deliveries_before_them_are_not_committed(b
 
 @pytest.fixture
 def short_turns(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each turn of the event loop has time for one job."""
+    """Let each iteration of the event loop have time for one job."""
     monkeypatch.setattr(turns_module, "SECONDS_PER_TURN", 1e-12)
 
 
 @pytest.mark.usefixtures("short_turns")
-async def test_messages_for_many_sessions_are_sent_in_several_turns(
+async def test_messages_for_many_sessions_are_sent_in_several_iterations(
     bridge: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In order, also for a session whose earlier messages still wait for their turn."""
+    """In order, also for a session whose earlier messages still wait."""
     monkeypatch.setattr(delivery_module, "SENT_AT_ONCE", 1)
     async with bridge() as running:
         clients = {name: await running.connect(name) for name in "abc"}
@@ -224,9 +229,7 @@ async def test_messages_for_many_sessions_are_sent_in_several_turns(
 
 
 @pytest.mark.usefixtures("short_turns")
-async def test_messages_that_wait_for_their_turn_are_removed_with_their_session(
-    bridge: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_waiting_messages_are_removed_with_their_session(bridge: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(delivery_module, "SENT_AT_ONCE", 1)
     async with bridge() as running:
         await running.connect("a")
@@ -235,14 +238,14 @@ async def test_messages_that_wait_for_their_turn_are_removed_with_their_session(
         running.backend.deliver(*messages)
         running.service.purge(running.service.sessions["b"])
         await running.until(lambda: len(running.backend.removed) == 2)
-        assert {one.msg_number for one in running.backend.removed} == {1, 3}
+        assert {transmission.msg_number for transmission in running.backend.removed} == {1, 3}
 
 
 @pytest.mark.usefixtures("short_turns")
-async def test_a_session_with_many_messages_ends_in_slices_before_its_successor_begins(
+async def test_a_session_with_many_messages_ends_in_slices_before_its_successor_starts(
     bridge: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """CONNACK of the new session comes when no message of the old one is left: none can be taken for one of the new."""
+    """CONNACK of the new session is sent after all messages of the old one are removed, so that they are not confused."""
     monkeypatch.setattr(telemetry_module, "REMOVED_AT_ONCE", 10)
     async with bridge() as running:
         (await running.connect("c", clean_session=False)).send(Disconnect())
@@ -255,13 +258,13 @@ async def test_a_session_with_many_messages_ends_in_slices_before_its_successor_
         other.send(Pingreq())
         assert await other.receive() == Pingresp()
         assert (await again.receive()).return_code == 0
-        assert {one.msg_number for one in running.backend.removed} == set(range(1, 96))
+        assert {transmission.msg_number for transmission in running.backend.removed} == set(range(1, 96))
         slices = [len(unit.removals) for unit in running.backend.units[before:] if unit.removals]
         assert slices == [10] * 9 + [5]
 
 
 @pytest.mark.usefixtures("short_turns")
-async def test_clients_that_leave_at_once_are_handled_in_several_turns(bridge: Any) -> None:
+async def test_clients_that_disconnect_at_once_are_handled_in_several_iterations(bridge: Any) -> None:
     async with bridge() as running:
         other = await running.connect("other")
         leaving = [await running.connect(f"leaving{number}") for number in range(20)]
@@ -274,7 +277,7 @@ async def test_clients_that_leave_at_once_are_handled_in_several_turns(bridge: A
 
 
 @pytest.mark.usefixtures("short_turns")
-async def test_a_job_that_fails_does_not_stop_the_others(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_failing_job_does_not_stop_the_others(caplog: pytest.LogCaptureFixture) -> None:
     turns = turns_module.Turns()
     ran: list[int] = []
     turns.run(lambda: 1 // 0)

@@ -1,4 +1,4 @@
-"""The will (MQTT 3.1.1 section 3.1.2.5): when it is published, and as which MQ message."""
+"""The will (MQTT 3.1.1 section 3.1.2.5): when it is published, and with which MQ message."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ async def test_a_will_is_published_once(bridge: Any) -> None:
         assert running.backend.payloads() == [b"w", b"later"]
 
 
-async def test_what_was_published_before_comes_before_the_will(bridge: Any) -> None:
+async def test_earlier_publications_precede_the_will(bridge: Any) -> None:
     async with bridge() as running:
         client = await running.connect(will=Will("will", b"will"))
         client.send(*(Publish("t", b"%d" % number, 1, False, False, number) for number in range(1, 20)), b"\x00\x00")
@@ -62,7 +62,7 @@ async def test_what_was_published_before_comes_before_the_will(bridge: Any) -> N
         assert running.backend.payloads() == [b"%d" % number for number in range(1, 20)] + [b"will"]
 
 
-async def test_a_will_that_mq_refuses_harms_nobody(bridge: Any) -> None:
+async def test_a_will_rejected_by_mq_has_no_other_effect(bridge: Any) -> None:
     async with bridge() as running:
         running.backend.refused["will"] = 2051
         client = await running.connect(will=Will("will", b"", 2))

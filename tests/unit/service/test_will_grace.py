@@ -20,7 +20,7 @@ def port_of(bridge: Bridge) -> int:
 
 
 async def wills_after_a_restart(tmp_path: Path, grace: str, *, returns: bool, starts: int = 1) -> list[bytes]:
-    """The wills that a subscriber receives after the bridge was stopped with a connected client and started again."""
+    """Return the wills that a subscriber receives after the bridge was stopped with a connected client and restarted."""
 
     def before(port: int) -> RawClient:
         with RawClient.connected(port, "watch", clean=False) as watch:

@@ -49,13 +49,13 @@ class ChannelCommands:
         """Run DEFINE CHANNEL. Raises MQSCSyntaxError or CommandRefused."""
         name = _name(command)
         replace, model = replace_and_like(command)
-        given = _given(command, *MANNERS)
+        parameters = _given(command, *MANNERS)
         base = defaults(KIND) if model is None else dict(self._own(model).attributes)
         self._refuse_of_file(name)
         old = self._register.defined.get(name)
         if old is not None and not replace:
             raise CommandRefused("AMQ8150E", kind="Channel", name=name)
-        definition = _definition(command, name, base | given)
+        definition = _definition(command, name, base | parameters)
         if old is not None:
             return message("AMQ8016I", name=name), self._kept(name, definition)
         blank = not definition.attributes["LOCLADDR"] and definition.config.authentication == []
@@ -65,9 +65,9 @@ class ChannelCommands:
     def alter(self, command: Command) -> Answer:
         """Run ALTER CHANNEL. Raises MQSCSyntaxError or CommandRefused."""
         name = _name(command)
-        given = _given(command)
+        parameters = _given(command)
         old = self._own(name)
-        definition = _definition(command, name, dict(old.attributes) | given)
+        definition = _definition(command, name, dict(old.attributes) | parameters)
         answer = message("AMQ8016I", name=name)
         return answer, None if definition == old else self._kept(name, definition)
 
@@ -99,8 +99,8 @@ class ChannelCommands:
         """Run STOP CHANNEL. With CLIENTID, disconnect one client only. Raises MQSCSyntaxError or CommandRefused."""
         running, name, client_id = self._reached(command)
         if client_id is not None:
-            found = running.client(client_id)
-            if found is None or not found.status.connected or found.status.channel != name:
+            client = running.client(client_id)
+            if client is None or not client.status.connected or client.status.channel != name:
                 raise CommandRefused("AMQ9533W", name=name, detail=f"client {client_id!r} is not connected by it")
         elif self._state(name) not in ("running", "starting"):
             raise CommandRefused("AMQ9533W", name=name, detail="it is stopped already")
@@ -114,8 +114,8 @@ class ChannelCommands:
         """
         running, name, client_id = self._reached(command)
         if client_id is not None:
-            found = running.client(client_id)
-            if found is None or found.status.channel != name:
+            client = running.client(client_id)
+            if client is None or client.status.channel != name:
                 raise CommandRefused("AMQ9533W", name=name, detail=f"client {client_id!r} has no session by it")
         running.purge(name, client_id)
         return message("AMQ8019I", verb="Purge", name=name), None
@@ -247,25 +247,25 @@ class ChannelAuthenticationCommands:
         return self._add(record, hint, replace=action == "REPLACE")
 
     def _add(self, record: ChannelAuthenticationConfig, hint: str, *, replace: bool) -> Answer:
-        known = self._register.known(record.key)
-        if known is not None and not replace:
+        former = self._register.known(record.key)
+        if former is not None and not replace:
             if not record.type.startswith("BLOCK"):
                 raise CommandRefused("AMQ8883E", name=record.channel, kind=record.type)
-            lists = {key: [*getattr(known, key), *getattr(record, key)] for key in ("user_list", "address_list")}
+            lists = {key: [*getattr(former, key), *getattr(record, key)] for key in ("user_list", "address_list")}
             record = record.model_copy(update={key: list(dict.fromkeys(values)) for key, values in lists.items()})
         return message("AMQ8877I", hint=hint), self._kept(record)
 
     def _remove(self, record: ChannelAuthenticationConfig) -> Answer:
-        known = self._register.known(record.key)
-        if known is None:
+        former = self._register.known(record.key)
+        if former is None:
             raise CommandRefused("AMQ8884E", name=record.channel)
-        left = {
-            key: [one for one in getattr(known, key) if one not in getattr(record, key)]
+        remaining = {
+            key: [entry for entry in getattr(former, key) if entry not in getattr(record, key)]
             for key in ("user_list", "address_list")
         }
-        if any(left.values()):
-            return message("AMQ8877I", hint=""), self._kept(known.model_copy(update=left))
-        return self._dropped([known])
+        if any(remaining.values()):
+            return message("AMQ8877I", hint=""), self._kept(former.model_copy(update=remaining))
+        return self._dropped([former])
 
     def _remove_all(self, command: Command, values: dict[str, Any]) -> Answer:
         records = [
@@ -302,24 +302,24 @@ class ChannelAuthenticationCommands:
         profile = command.name or "*"
         match = command.choice("MATCH", ("EXACT", "GENERIC", "ALL", "RUNCHECK"), "EXACT")
         if match == "RUNCHECK":
-            found = self._run_check(command, profile)
+            records = self._run_check(command, profile)
         else:
             kind = command.value("TYPE")
-            wanted = None if kind == "ALL" else kind
+            record_type = None if kind == "ALL" else kind
             every = match != "EXACT" or profile.endswith("*")
-            found = [
+            records = [
                 record
                 for record in self._register.records
-                if wanted in (None, record.type)
+                if record_type in (None, record.type)
                 and (
                     record.channel == profile
                     or (every and matches_channel(profile, record.channel))
                     or (match == "GENERIC" and matches_channel(record.channel, profile))
                 )
             ]
-        if not found:
+        if not records:
             raise CommandRefused("AMQ8884E", name=profile)
-        return message("AMQ8878I"), [_shown(one) for one in found]
+        return message("AMQ8878I"), [_shown(record) for record in records]
 
     def _run_check(self, command: Command, channel: str) -> list[ChannelAuthenticationConfig]:
         """Return the record that applies to a client with these properties, or an empty list.
@@ -345,20 +345,20 @@ def _row(record: ChannelAuthenticationConfig) -> dict[str, Any]:
 
 
 def _shown(record: ChannelAuthenticationConfig) -> dict[str, Value]:
-    shown: dict[str, Value] = {"CHLAUTH": record.channel, "TYPE": record.type, "DESCR": record.description}
+    attributes: dict[str, Value] = {"CHLAUTH": record.channel, "TYPE": record.type, "DESCR": record.description}
     for keyword, key in _KEYS.items():
         value = getattr(record, key)
         if keyword in _LISTS:
             if value:
-                shown[keyword] = ",".join(value)
+                attributes[keyword] = ",".join(value)
         elif keyword == "WARN":
-            shown[keyword] = "YES" if value else "NO"
+            attributes[keyword] = "YES" if value else "NO"
         elif keyword == "USERSRC":
             if not record.type.startswith("BLOCK"):
-                shown[keyword] = value
+                attributes[keyword] = value
         elif value is not None:
-            shown[keyword] = value
-    return shown
+            attributes[keyword] = value
+    return attributes
 
 
 def _value(command: Command, parameter: Parameter) -> Any:
@@ -397,7 +397,7 @@ class ConnectionAuthenticationCommands:
 
     def show(self, command: Command) -> tuple[str, list[Shown]]:
         """Run DISPLAY AUTHINFO. Return the AMQ message and the object. Raises CommandRefused or MQSCSyntaxError."""
-        shown: dict[str, Value] = {
+        attributes: dict[str, Value] = {
             "AUTHINFO": NAME,
             "AUTHTYPE": _TYPE,
             "DESCR": self._object.description,
@@ -405,7 +405,7 @@ class ConnectionAuthenticationCommands:
             "CHCKLOCL": "NONE",
             "ADOPTCTX": "YES",
         }
-        command.check_keywords(*shown, "ALL")
+        command.check_keywords(*attributes, "ALL")
         if not is_named(NAME, command.name or "*"):
             raise CommandRefused("AMQ8147E", kind="Authentication information object", name=command.name)
-        return message("AMQ8566I"), [shown]
+        return message("AMQ8566I"), [attributes]

@@ -60,24 +60,24 @@ class AuthorityRecordCommands:
         name = self._queue_manager.name if object_type == cmqc.MQOT_Q_MGR else command.value("PROFILE")
         if not name:
             raise command.wrong("PROFILE takes one name, that of an object or a generic one", "PROFILE")
-        found = [
+        identities = [
             Identity(object_type, name, number, entity)
             for word, number in ENTITY_TYPES.items()
             for entity in _words(command, word)
         ]
-        if not found:
+        if not identities:
             raise MQSCSyntaxError("PRINCIPAL or GROUP says whose authorities they are", command.where, "AUTHREC")
-        return found
+        return identities
 
     def set(self, command: Command) -> Answer:
         """Run SET AUTHREC."""
         command.check_keywords(*_WHOSE, "AUTHADD", "AUTHRMV")
         if command.parameter("AUTHADD") is None and command.parameter("AUTHRMV") is None:
             raise MQSCSyntaxError("AUTHADD or AUTHRMV lists authorities", command.where, "AUTHREC")
-        added, removed = _authorities(command, "AUTHADD"), _authorities(command, "AUTHRMV")
+        granted, revoked = _authorities(command, "AUTHADD"), _authorities(command, "AUTHRMV")
         unit = Unit()
         for identity in self.identities(command):
-            self._records.altered(unit, identity, added, removed)
+            self._records.altered(unit, identity, granted, revoked)
         return message("AMQ8862I", hint=self._hint), unit
 
     @property
@@ -99,17 +99,17 @@ class AuthorityRecordCommands:
     def show(self, command: Command) -> tuple[str, list[Shown]]:
         """Run DISPLAY AUTHREC. Return the AMQ message and the records. Raises CommandRefused or MQSCSyntaxError."""
         command.check_keywords(*_WHOSE, "MATCH", "ALL", *_SHOWN)
-        wanted = self._wanted(command)
-        asked = [parameter.keyword for parameter in command.parameters if parameter.values is None]
-        whole = not asked or "ALL" in asked
-        shown = [
-            {keyword: value for keyword, value in _shown(identity, granted).items() if whole or keyword in asked}
+        is_selected = self._wanted(command)
+        keywords = [parameter.keyword for parameter in command.parameters if parameter.values is None]
+        whole = not keywords or "ALL" in keywords
+        rows = [
+            {keyword: value for keyword, value in _shown(identity, granted).items() if whole or keyword in keywords}
             for identity, granted in sorted(self._records.granted.items())
-            if wanted(identity)
+            if is_selected(identity)
         ]
-        if not shown:
+        if not rows:
             raise CommandRefused("AMQ8147E", kind="Authority record", name=command.value("PROFILE") or "*")
-        return message("AMQ8864I"), shown
+        return message("AMQ8864I"), rows
 
     def _wanted(self, command: Command) -> Callable[[Identity], bool]:
         """Return a predicate for the records that a DISPLAY requests.
@@ -123,12 +123,12 @@ class AuthorityRecordCommands:
         if object_type == cmqc.MQOT_Q_MGR:
             profile = None
         match = command.choice("MATCH", ("PROFILE", "EXACT", "MEMBERSHIP"))
-        given = [word for word in ENTITY_TYPES if command.parameter(word) is not None]
-        if len(given) > 1:
-            raise command.wrong("PRINCIPAL or GROUP, not both", given[1])
-        entities = {(ENTITY_TYPES[word], name) for word in given for name in _words(command, word)}
+        entity_keywords = [word for word in ENTITY_TYPES if command.parameter(word) is not None]
+        if len(entity_keywords) > 1:
+            raise command.wrong("PRINCIPAL or GROUP, not both", entity_keywords[1])
+        entities = {(ENTITY_TYPES[word], name) for word in entity_keywords for name in _words(command, word)}
         if match == "MEMBERSHIP":
-            if given != ["PRINCIPAL"]:
+            if entity_keywords != ["PRINCIPAL"]:
                 raise MQSCSyntaxError("MATCH(MEMBERSHIP) is for a PRINCIPAL", command.where, "MATCH")
             entities |= {(ENTITY_TYPES["GROUP"], group) for _, name in entities.copy() for group in groups_of(name)}
 
@@ -168,15 +168,15 @@ def _words(command: Command, keyword: str) -> list[str]:
 
 def _authorities(command: Command, keyword: str) -> frozenset[int]:
     """Return the authorities in AUTHADD or AUTHRMV, with collective keywords expanded. Raises MQSCSyntaxError."""
-    found: frozenset[int] = frozenset()
+    authorities: frozenset[int] = frozenset()
     for word in _words(command, keyword):
         if word in COLLECTIVE:
-            found |= COLLECTIVE[word]
+            authorities |= COLLECTIVE[word]
         elif word in WORDS:
-            found |= {WORDS[word]}
+            authorities |= {WORDS[word]}
         else:
             raise command.wrong(f"authorities are {', '.join((*COLLECTIVE, *WORDS))}, not {word}", keyword)
-    return found
+    return authorities
 
 
 class Commands:
@@ -226,9 +226,9 @@ class Commands:
 
     def known(self) -> Iterator[tuple[str, str]]:
         """Yield verb and noun of each supported command."""
-        shown = [("DISPLAY", noun) for noun in self._shows]
+        displays = [("DISPLAY", noun) for noun in self._shows]
         # DEFINE CHANNEL(…) CHLTYPE(SVRCONN) is a command about a CHANNEL.
-        yield from (command for command in (*self._runs, *shown) if command[1] != "SVRCONN")
+        yield from (command for command in (*self._runs, *displays) if command[1] != "SVRCONN")
 
     def read(self, text: str) -> list[Command]:
         """Return the commands of a script. Running a command with a syntax error reports the error."""
@@ -325,25 +325,25 @@ class Commands:
         command.choice("SCOPE", ("LOCAL",))
         queue_manager = self._queue_manager
         answer = message("AMQ8022I", what=f"Retained publication of {topic!r}")
-        found = [name for name in queue_manager.retained.matching(topic) if name is not None]
-        if not found:
+        topic_names = [name for name in queue_manager.retained.matching(topic) if name is not None]
+        if not topic_names:
             return answer, None
         unit = Unit()
-        unit.changes.latest += [(queue_manager.retained, one, None) for one in found]
-        what = f"Retained publications of {len(found)} topic strings" if is_wildcard(topic) else None
+        unit.changes.latest += [(queue_manager.retained, topic_name, None) for topic_name in topic_names]
+        what = f"Retained publications of {len(topic_names)} topic strings" if is_wildcard(topic) else None
         return message("AMQ8022I", what=what) if what else answer, unit
 
 
 def _with_effect(command: Command) -> tuple[Command, list[str]]:
     """Return a command without the attributes that have no effect here, and these attributes."""
     kinds = ("QLOCAL", "QALIAS", "QREMOTE") if command.noun == "QUEUE" else (command.noun,)
-    kept: list[Parameter] = []
+    parameters: list[Parameter] = []
     ignored: list[Parameter] = []
     for parameter in command.parameters:
         keyword = FLAGS.get(parameter.keyword, (parameter.keyword,))[0]
         has_none = kinds[0] in ATTRIBUTES and all(without_effect(kind, keyword) for kind in kinds)
-        (ignored if has_none else kept).append(parameter)
-    return dataclasses.replace(command, parameters=tuple(kept)), [parameter.keyword for parameter in ignored]
+        (ignored if has_none else parameters).append(parameter)
+    return dataclasses.replace(command, parameters=tuple(parameters)), [parameter.keyword for parameter in ignored]
 
 
 _NAME = "deploy/mq/bridge.mqsc"

@@ -56,7 +56,7 @@ Answer = tuple[str, Unit | None]
 
 def settings(kind: str, command: Command, *others: str) -> dict[str, Value]:
     """Return the attributes that the parameters of a command set, except `others`. Raises MQSCSyntaxError."""
-    found: dict[str, Value] = {}
+    attributes: dict[str, Value] = {}
     for parameter in command.parameters:
         if parameter.keyword in others:
             continue
@@ -65,10 +65,10 @@ def settings(kind: str, command: Command, *others: str) -> dict[str, Value]:
             value = read(kind, keyword, text)
         except AttributeRefused as error:
             raise MQSCSyntaxError(str(error), parameter.where, parameter.keyword) from error
-        if keyword in found:
+        if keyword in attributes:
             raise MQSCSyntaxError(f"{keyword} is there twice", parameter.where, parameter.keyword)
-        found[keyword] = value
-    return found
+        attributes[keyword] = value
+    return attributes
 
 
 def _setting(kind: str, parameter: Parameter) -> tuple[str, str]:
@@ -120,18 +120,18 @@ class Definitions:
         """Run DEFINE QLOCAL, QALIAS, QREMOTE or TOPIC."""
         kind, name = command.noun, object_name(command)
         replace, model = replace_and_like(command)
-        given = settings(kind, command, *MANNERS)
+        parameters = settings(kind, command, *MANNERS)
         base = defaults(kind) if model is None else dict(self._existing(kind, model))
         if model is not None and kind == "TOPIC":
             base["TOPICSTR"] = ""
-        attributes = base | given
+        attributes = base | parameters
         for other in QUEUE_KINDS if kind in QUEUE_KINDS else ():
             if other != kind and name in self._objects.of_kind(other):
                 raise CommandRefused("AMQ8150E", kind=f"Queue of type {other}", name=name)
         old = self._objects.of_kind(kind).get(name)
         if old is not None and not replace:
             raise CommandRefused("AMQ8150E", kind=_word(kind), name=name)
-        if old is not None and kind == "TOPIC" and "TOPICSTR" not in given:
+        if old is not None and kind == "TOPIC" and "TOPICSTR" not in parameters:
             attributes["TOPICSTR"] = old["TOPICSTR"]
         return self._change(kind, name, old, attributes)
 
@@ -140,9 +140,9 @@ class Definitions:
         kind, name = command.noun, object_name(command)
         manner = _FORCE if kind in QUEUE_KINDS else ()
         forced = command.flag(*manner) if manner else False
-        given = settings(kind, command, *manner)
+        parameters = settings(kind, command, *manner)
         old = self._existing(kind, name)
-        return self._change(kind, name, old, old | given, forced=forced)
+        return self._change(kind, name, old, old | parameters, forced=forced)
 
     def _change(
         self, kind: str, name: str, old: dict[str, Value] | None, attributes: dict[str, Value], *, forced: bool = False
@@ -156,13 +156,13 @@ class Definitions:
         if handles and not forced:
             raise _open("Queue", name)
         answer = message(_NUMBERS[kind][old is not None], name=name, hint="")
-        made = stamps(time.time())
+        timestamps = stamps(time.time())
         if old is not None:
-            made |= {keyword: old[keyword] for keyword in ("CRDATE", "CRTIME") if keyword in old}
+            timestamps |= {keyword: old[keyword] for keyword in ("CRDATE", "CRTIME") if keyword in old}
             # Do not change only the time of the last change.
             if all(old.get(keyword) == value for keyword, value in attributes.items() if keyword not in STAMPS):
                 return answer, None
-        attributes |= made
+        attributes |= timestamps
         unit = Unit().define(kind, name, attributes, lambda: self.install(kind, name, attributes))
         if forced:
             handles += open_for(self._queue_manager, kind, name)
@@ -252,11 +252,11 @@ class Definitions:
         own = ("", queue_manager.name)
         # A durable subscription that is not open does not prevent the deletion: its publications are lost meanwhile.
         for subscription in queue_manager.objects.topics.subscriptions.values():
-            named = subscription.destination == name and subscription.destination_manager in own
-            if named and kind == "QLOCAL" and subscription.owner is None and not subscription.managed:
+            is_destination = subscription.destination == name and subscription.destination_manager in own
+            if is_destination and kind == "QLOCAL" and subscription.owner is None and not subscription.managed:
                 continue
             way = subscription.destination_manager == name and kind == "QREMOTE"
-            if named or way or subscription.queue.name == name:
+            if is_destination or way or subscription.queue.name == name:
                 detail = f"subscription {subscription.name} puts to it"
                 raise CommandRefused("AMQ8148E", kind="Queue", name=name, detail=detail)
 
@@ -306,9 +306,9 @@ class Definitions:
         to, kind = command.value("TOQLOCAL"), command.choice("TYPE", ("MOVE", "ADD"), "MOVE")
         if not to:
             raise command.wrong("TOQLOCAL takes the name of the target queue", "TOQLOCAL")
-        for one in (name, to):
-            self._existing("QLOCAL", one)
-            self.check_unused(one, self._objects.queues[one])
+        for queue_name in (name, to):
+            self._existing("QLOCAL", queue_name)
+            self.check_unused(queue_name, self._objects.queues[queue_name])
         source, target = self._objects.queues[name], self._objects.queues[to]
         if target.depth and kind == "MOVE":
             detail = f"{target.depth} messages are on it; TYPE(ADD) adds messages to them"
@@ -329,20 +329,20 @@ class Definitions:
         """Run ALTER QMGR. Attributes that were never altered are not stored: defaults and the configuration apply."""
         queue_manager = self._queue_manager
         forced = command.flag(*_FORCE)
-        given = settings("QMGR", command, *_FORCE)
+        parameters = settings("QMGR", command, *_FORCE)
         handles: list[Handle] = []
-        if "DEFXMITQ" in given:
-            handles = rerouted(queue_manager, queue_manager.objects.attributes, "DEFXMITQ", given["DEFXMITQ"])
+        if "DEFXMITQ" in parameters:
+            handles = rerouted(queue_manager, queue_manager.objects.attributes, "DEFXMITQ", parameters["DEFXMITQ"])
         if handles and not forced:
             raise _open("Queue manager", queue_manager.name)
-        altered = queue_manager.altered | given
+        altered = queue_manager.altered | parameters
         answer = message("AMQ8005I", name=queue_manager.name)
         if altered == queue_manager.altered:
             return answer, None
 
         def effect() -> None:
-            queue_manager.altered.update(given)
-            queue_manager.objects.attributes.update(given)
+            queue_manager.altered.update(parameters)
+            queue_manager.objects.attributes.update(parameters)
             self.resolve_again()
             invalidate(handles)
 
@@ -361,14 +361,14 @@ class Definitions:
 
     def _resolve(self, subscription: Subscription) -> None:
         try:
-            found = self._queue_manager.objects.resolve(subscription.destination, subscription.destination_manager)
+            target = self._queue_manager.objects.resolve(subscription.destination, subscription.destination_manager)
         except MQError as error:
             log.error("MQB3102E the destination of subscription %s cannot be resolved: %s", subscription.name, error)
             return
-        if found.queue is not None:
-            subscription.queue = found.queue
-            subscription.remote_queue = found.remote_queue
-            subscription.client_id = found.client_id
+        if target.queue is not None:
+            subscription.queue = target.queue
+            subscription.remote_queue = target.remote_queue
+            subscription.client_id = target.client_id
 
 
 def _refresh(queue: Queue, attributes: dict[str, Value]) -> None:
@@ -384,7 +384,7 @@ def _refresh(queue: Queue, attributes: dict[str, Value]) -> None:
         queue.take(stored)
     queue.attributes = attributes
     queue.refresh()
-    for stored in sorted(messages, key=lambda one: one.msg_number):
+    for stored in sorted(messages, key=lambda stored: stored.msg_number):
         queue.append(stored)
     queue.enqueued -= len(messages)
 
@@ -438,16 +438,16 @@ class Subscriptions:
         name = subscription_name(command)
         replace, model = replace_and_like(command)
         managed = command.choice("DESTCLAS", ("PROVIDED", "MANAGED")) == "MANAGED"
-        given = settings("SUB", command, *MANNERS, "DESTCLAS")
+        parameters = settings("SUB", command, *MANNERS, "DESTCLAS")
         base = defaults("SUB") if model is None else _attributes(self._existing(model))
         if model is not None and self._existing(model).managed:
             base |= {"DEST": "", "DESTQMGR": ""}
-        attributes = base | given
+        attributes = base | parameters
         _check(attributes, command)
         old = self._queue_manager.objects.topics.subscriptions.get(name)
         if old is not None and not replace:
             raise CommandRefused("AMQ8150E", kind="Subscription", name=name, reason=cmqcfc.MQRCCF_SUB_ALREADY_EXISTS)
-        if managed and "DEST" in given:
+        if managed and "DEST" in parameters:
             raise MQSCSyntaxError("DESTCLAS(MANAGED) chooses its own queue: leave DEST out", command.where)
         if not managed and not attributes["DEST"]:
             raise MQSCSyntaxError("DEFINE SUB needs DEST, the queue for its publications", command.where)
@@ -490,13 +490,13 @@ class Subscriptions:
         queue_manager = self._queue_manager
         if managed is None:
             return queue_manager.objects.make_subscription(name, attributes | {"EXPIRES": expires})
-        known = managed.name in queue_manager.objects.queues
+        exists = managed.name in queue_manager.objects.queues
         queue_manager.objects.queues[managed.name] = managed
         try:
             own = {"DEST": managed.name, "DESTQMGR": "", "EXPIRES": expires, "MANAGED": True}
             return queue_manager.objects.make_subscription(name, attributes | own)
         finally:
-            if not known:
+            if not exists:
                 del queue_manager.objects.queues[managed.name]
 
     def alter(self, command: Command) -> Answer:
@@ -505,14 +505,14 @@ class Subscriptions:
         for keyword in UNALTERABLE:
             if command.parameter(keyword) is not None:
                 raise command.wrong(f"{keyword} of a subscription cannot be altered", keyword)
-        given = settings("SUB", command)
-        attributes = _attributes(old) | given
+        parameters = settings("SUB", command)
+        attributes = _attributes(old) | parameters
         _check(attributes, command)
-        if old.managed and ("DEST" in given or "DESTQMGR" in given):
+        if old.managed and ("DEST" in parameters or "DESTQMGR" in parameters):
             raise CommandRefused("AMQ8469E", name=old.name, detail="its destination is managed")
-        made = self._make(old.name, attributes | {"SUBTYPE": old.kind}, old.queue if old.managed else None)
+        replacement = self._make(old.name, attributes | {"SUBTYPE": old.kind}, old.queue if old.managed else None)
         altered = msgspec.structs.replace(
-            made,
+            replacement,
             durable=old.durable,
             topic_object=old.topic_object,
             selector=old.selector,
@@ -524,9 +524,9 @@ class Subscriptions:
             identity=old.identity,
             retain_as_published=old.retain_as_published,
             owner=old.owner,
-            ephemeral=made.queue.temporary,
-            expires_at=made.expires_at if "EXPIRY" in given else old.expires_at,
-            correl_id=made.correl_id if "DESTCORL" in given else old.correl_id,
+            ephemeral=replacement.queue.temporary,
+            expires_at=replacement.expires_at if "EXPIRY" in parameters else old.expires_at,
+            correl_id=replacement.correl_id if "DESTCORL" in parameters else old.correl_id,
         )
         unit = Unit()
         self._queue_manager.add_subscription(unit, altered)

@@ -198,8 +198,8 @@ class Store:
             if attributes is not None
         }
         batch.rows = self._rows + 1 - len(dead_rows)
-        gone = sum(digest_of(row.id) for row in dead_rows)
-        batch.digest = (self._digest + digest_of(row_id) - gone) & DIGEST_MASK
+        digest = sum(digest_of(row.id) for row in dead_rows)
+        batch.digest = (self._digest + digest_of(row_id) - digest) & DIGEST_MASK
         changed = sum(map(digest_of, checksums.values())) - sum(map(digest_of, self._checksums(latest)))
         batch.definitions = (self._definitions + changed) & DIGEST_MASK
         batch.committed = time.time()
@@ -257,16 +257,16 @@ class Store:
         although a backout was reported. So the log is truncated after the last committed transaction, before the outcome is
         reported.
         """
-        told = False
+        is_reported = False
         while True:
             try:
                 if self._database.in_transaction:
                     self._database.execute("ROLLBACK")
                 self._open_log.cut()
             except (sqlite3.Error, OSError) as error:
-                if not told:
+                if not is_reported:
                     log.critical("MQB3001S %s: a commit and its rollback failed: %s; retrying", self.path, error)
-                    told = True
+                    is_reported = True
                 time.sleep(RETRY_INTERVAL)
                 continue
             return

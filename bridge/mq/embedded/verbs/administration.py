@@ -15,7 +15,7 @@ def clear_retained(hconn: Hconn, topic: str) -> Unit | None:
     """
     queue_manager = hconn.queue_manager
     if queue_manager.authorization is not None:
-        queue_manager.authorization.check_topic(hconn.asked, topic, "CLR")
+        queue_manager.authorization.check_topic(hconn.principal, topic, "CLR")
     if topic not in queue_manager.retained:
         return None
     unit = Unit()
@@ -27,8 +27,10 @@ def subscriptions(hconn: Hconn, name: str) -> list[SubscriptionEntry]:
     """Return the subscriptions with a name, which may end in `*`. The user needs DSP for all topics. Raises MQError."""
     queue_manager = hconn.queue_manager
     if queue_manager.authorization is not None:
-        queue_manager.authorization.check_topic(hconn.asked, "", "DSP")
+        queue_manager.authorization.check_topic(hconn.principal, "", "DSP")
     return [
-        SubscriptionEntry(str(row["SUB"]), str(row["TOPICSTR"]), str(row["USERDATA"]), row["DURABLE"] == "YES")
+        SubscriptionEntry(
+            str(row["SUB"]), str(row["TOPICSTR"]), str(row["USERDATA"]), row["DURABLE"] == "YES", str(row["DEST"])
+        )
         for row in objects(queue_manager, "SUB", name)
     ]

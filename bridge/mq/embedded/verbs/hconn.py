@@ -112,13 +112,13 @@ class Hconn:
     #: class of the handles of queues
     QUEUE_HANDLE: ClassVar[type[QueueHandle]] = QueueHandle
 
-    def __init__(self, queue_manager: QueueManager, name: str, user: str, asked: str | None) -> None:
+    def __init__(self, queue_manager: QueueManager, name: str, user: str, principal: str | None) -> None:
         self.queue_manager = queue_manager
         #: name of the application
         self.name = name
         self.user = user.encode()[:12]
         #: the user whose authorities are checked; None for the bridge itself
-        self.asked = asked
+        self.principal = principal
         #: IP address of the application; "" if it did not connect over TCP
         self.address = ""
         #: its server-connection channel; "" if it has none
@@ -195,13 +195,13 @@ class Hconn:
     def check_administrator(self, command: str) -> None:
         """Check that the connected user may run commands. Raises MQError."""
         if self.queue_manager.authorization is not None:
-            self.queue_manager.authorization.administering(self.asked, command)
+            self.queue_manager.authorization.administering(self.principal, command)
 
     def ask_object(self, od: MQOD, options: int, type: int, name: str, *more: str) -> None:
         """Check the authorities for opening an object. Raises MQError."""
         if self.queue_manager.authorization is not None:
             alternate = alternate_user(od, options)
-            self.queue_manager.authorization.opening(self.asked, alternate, type, name, options, *more)
+            self.queue_manager.authorization.opening(self.principal, alternate, type, name, options, *more)
 
     def ask_queue(self, od: MQOD, options: int, name: str, destination: ResolvedDestination | None = None) -> str:
         """Check the authorities for opening a queue. Return the name of the checked object. Raises MQError.
@@ -217,7 +217,7 @@ class Hconn:
     def ask_topic(self, od: MQOD, options: int, topic: str) -> None:
         """Check the authorities for opening a topic. Raises MQError."""
         if self.queue_manager.authorization is not None:
-            self.queue_manager.authorization.opening_topic(self.asked, alternate_user(od, options), topic, options)
+            self.queue_manager.authorization.opening_topic(self.principal, alternate_user(od, options), topic, options)
 
     # Generated values ------------------------------------------------------------------------------------------------
 

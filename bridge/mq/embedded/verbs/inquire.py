@@ -31,26 +31,26 @@ def mqinq(hconn: Hconn, hobj: int, selectors: Sequence[int]) -> tuple[list[int],
         raise MQError(cmqc.MQRC_NOT_OPEN_FOR_INQUIRE, "open it with MQOO_INQUIRE")
     if len(selectors) > _MAX_SELECTORS:
         raise MQError(cmqc.MQRC_SELECTOR_LIMIT_EXCEEDED, f"{len(selectors)} selectors")
-    shown = _shown(hconn, kind, name)
+    attributes = _shown(hconn, kind, name)
     ints: list[int] = []
     chars: list[str] = []
     for selector in selectors:
         integer = is_integer(selector)
-        one = attribute(kind, selector)
-        value = shown.get(one.keyword, one.fixed) if one is not None else None
-        if one is None or value is None:
+        definition = attribute(kind, selector)
+        value = attributes.get(definition.keyword, definition.fixed) if definition is not None else None
+        if definition is None or value is None:
             detail = f"{kind} has no attribute {selector}"
             raise MQError(cmqc.MQRC_SELECTOR_NOT_FOR_TYPE, detail, cmqc.MQCC_WARNING)
         if integer:
-            ints.append(one.integer(value))
+            ints.append(definition.integer(value))
         else:
-            chars.append(one.characters(value).decode(errors="replace"))
+            chars.append(definition.characters(value).decode(errors="replace"))
     return ints, chars
 
 
 def _shown(hconn: Hconn, kind: str, name: str) -> dict[str, Value]:
     """Return the attributes of an object, by MQSC keyword."""
-    for shown in objects(hconn.queue_manager, kind, name):
-        if shown.get("TYPE", kind) == kind:
-            return shown
+    for attributes in objects(hconn.queue_manager, kind, name):
+        if attributes.get("TYPE", kind) == kind:
+            return attributes
     raise MQError(cmqc.MQRC_OBJECT_CHANGED, f"{kind} {name} is not there any more")

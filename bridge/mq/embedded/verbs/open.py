@@ -177,7 +177,7 @@ def _close_subscription(hconn: Hconn, hobj: int, handle: SubscriptionHandle, opt
     creator = subscription.user == hconn.user.decode(errors="replace")
     if authorization is not None and options & cmqc.MQCO_REMOVE_SUB and subscription.durable and not creator:
         # IBM MQ, "Not Authorized (type 3)": its creator and users with SUB authority for the topic may remove a subscription.
-        authorization.check_topic(hconn.asked, subscription.topic_filter, "SUB")
+        authorization.check_topic(hconn.principal, subscription.topic_filter, "SUB")
     del hconn.handles[hobj]
     subscription.owner = None
     if not subscription.durable or options & cmqc.MQCO_REMOVE_SUB:
@@ -203,14 +203,14 @@ def mqback(hconn: Hconn) -> None:
 C = TypeVar("C", bound=Hconn)
 
 
-def mqconn(kind: type[C], queue_manager: QueueManager, name: str, user: str, asked: str | None) -> C:
+def mqconn(kind: type[C], queue_manager: QueueManager, name: str, user: str, principal: str | None) -> C:
     """Connect an application. Raises MQError.
 
-    `asked` is the user whose authorities are checked, None for the bridge itself.
+    `principal` is the user whose authorities are checked, None for the bridge itself.
     """
     if queue_manager.authorization is not None:
-        queue_manager.authorization.connecting(asked, user)
-    hconn = kind(queue_manager, name, user, asked)
+        queue_manager.authorization.connecting(principal, user)
+    hconn = kind(queue_manager, name, user, principal)
     queue_manager.applications.add(hconn)
     return hconn
 

@@ -139,10 +139,10 @@ def opened_target(hconn: Hconn, hobj: int) -> tuple[QueueHandle | TopicHandle, T
     return handle, handle.destination
 
 
-def check_context(allowed: dict[int, tuple[int, int]], opened: int, options: int) -> None:
+def check_context(allowed: dict[int, tuple[int, int]], flags: int, options: int) -> None:
     """Check that the open options allow the context option of a put. Raises MQError."""
     needed, reason = allowed.get(options & sum(allowed), (-1, 0))
-    if not opened & needed:
+    if not flags & needed:
         raise MQError(reason, "open it with the matching MQOO_ context option")
 
 
@@ -238,5 +238,5 @@ def with_properties(md: MQMD, data: bytes, properties: Sequence[Property]) -> Me
     """Return a message with properties in an RFH2."""
     if not properties:
         return Message(md, data)
-    made = leading(md, data) is None
-    return Message(*merge(md, data, properties), made)
+    is_rfh2_new = leading(md, data) is None
+    return Message(*merge(md, data, properties), is_rfh2_new)

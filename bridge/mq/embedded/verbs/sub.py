@@ -187,7 +187,7 @@ def ask(hconn: Hconn, sd: MQSD, topic_filter: str, authority: str, profile: str 
     """Check the authorities for a subscription: for the topic, and for the queue of a `profile`. Raises MQError."""
     if hconn.queue_manager.authorization is not None:
         hconn.queue_manager.authorization.subscribing(
-            hconn.asked, _alternate_user(sd), topic_filter, authority, profile
+            hconn.principal, _alternate_user(sd), topic_filter, authority, profile
         )
 
 

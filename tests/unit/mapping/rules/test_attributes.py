@@ -1,4 +1,4 @@
-"""The table of attributes: each template has a check, is parsed once, and decides what the rule cache takes for alike."""
+"""The table of attributes: each template has a check, is parsed once, and determines the key of the rule cache."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from bridge.wire.mq import MQMD
 TO_MQ: dict[str, Any] = {"from": {"mqtt": "a/{rest...}"}, "to": {"queue": "Q"}}
 TO_MQTT: dict[str, Any] = {"from": {"queue": "Q"}, "to": {"mqtt": "t"}}
 PUBLICATION = Publication(topic="a/b", payload=b"1", qos=1, packet_id=1)
-#: Values of each field of a publication, other than those of this one.
+#: Values of each field of a publication, different from those of this one.
 OTHER_VALUES: dict[str, list[Any]] = {
     "topic": ["a/c"],
     "payload": [b"2", b""],
@@ -48,20 +48,20 @@ OTHER_VALUES: dict[str, list[Any]] = {
 PUBLICATIONS = [
     msgspec.structs.replace(PUBLICATION, **{name: value}) for name, values in OTHER_VALUES.items() for value in values
 ]
-#: Values of fields of an MQMD, other than those of a new one.
+#: Values of fields of an MQMD, different from those of a new one.
 OTHERS: dict[type, Any] = {int: lambda value: value + 1, bytes: lambda value: b"1" * (len(value) or 4)}
 
 
 def templated(direction: Any, config: dict[str, Any], text: str) -> list[dict[str, Any]]:
-    """A mapping for each attribute that may be a template, which is this one."""
-    found = []
+    """Return a mapping for each attribute that may be a template, with this template."""
+    configs = []
     for (section, key), target, is_template in attributes_of(direction):
         if is_template and (section != "payload" or direction is ToMqttMapping):
             by_name = target.part in ("usr", "payload")
             to = {"queue": "Q"} if key == "queue_manager" else {}
             value = {key: {"name": text} if by_name else text} | ({"type": "json"} if section == "payload" else to)
-            found.append(config | {section: value})
-    return found
+            configs.append(config | {section: value})
+    return configs
 
 
 def outcome(map: Any, message: Any) -> Any:
@@ -71,7 +71,7 @@ def outcome(map: Any, message: Any) -> Any:
         return error.reason, str(error)
 
 
-def test_no_template_of_a_publication_is_filled_from_another_one(subtests: pytest.Subtests) -> None:
+def test_no_template_of_a_publication_uses_a_cached_value_of_another_one(subtests: pytest.Subtests) -> None:
     for name in sorted({*WORDS, *PUBLICATION_NAMES, "usr.a", "rest"}):
         with subtests.test(name=name):
             for config in templated(ToMqMapping, TO_MQ, f"{{{name}|default:'x'}}"):
@@ -81,7 +81,7 @@ def test_no_template_of_a_publication_is_filled_from_another_one(subtests: pytes
 
 
 @pytest.mark.parametrize("name", sorted({*WORDS, "usr.a", *(f"md.{field}" for field in MD_FIELDS)}))
-def test_no_template_of_a_message_is_filled_from_another_one(name: str) -> None:
+def test_no_template_of_a_message_uses_a_cached_value_of_another_one(name: str) -> None:
     fields = {field: getattr(MQMD(), field) for field in sorted(MD_FIELDS)}
     mds = [MQMD(**{field: OTHERS[type(value)](value)}) for field, value in fields.items() if field != "Version"]
     messages = [Message(MQMD(), b"1"), Message(MQMD(), b"2"), *(Message(md, b"1") for md in mds)]
@@ -91,24 +91,24 @@ def test_no_template_of_a_message_is_filled_from_another_one(name: str) -> None:
             assert outcome(rule.map, message) == outcome(partial(rule._map, topic=None, request=None), message), config
 
 
-def test_each_field_of_a_publication_is_looked_at() -> None:
+def test_each_field_of_a_publication_is_considered() -> None:
     assert set(OTHER_VALUES) == set(Publication.__struct_fields__)
-    given = {
+    fields = {
         field
         for properties in OTHER_VALUES["properties"]
         for field in PublishProperties.__struct_fields__
         if getattr(properties, field) != getattr(NO_PROPERTIES, field)
     }
-    assert given == {one.field for one in PROPERTIES} | {"user_property"}
+    assert fields == {header_property.field for header_property in PROPERTIES} | {"user_property"}
 
 
 @pytest.mark.parametrize("direction", [ToMqMapping, ToMqttMapping])
-def test_the_table_has_what_rules_need(direction: Any) -> None:
+def test_the_table_contains_everything_that_rules_need(direction: Any) -> None:
     for attribute in attributes_of(direction):
         assert (attribute.target.check in CHECKS) is attribute.is_template
 
 
-def test_a_template_without_a_check_is_refused() -> None:
+def test_a_template_without_a_check_is_rejected() -> None:
     class Destination(MqDestination):
         reply: TemplateText | None = None
 

@@ -1,4 +1,4 @@
-"""What only the meaning of mappings shows: templates, topic filters, filters and loops, told where they stand."""
+"""Semantic checks of mappings: templates, topic filters, filters and loops, reported with their position."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ MISTAKES = [
 
 
 def mistakes_of(directory: Path, text: str) -> list[str]:
-    """The lines about the mistakes of a file, without its name."""
+    """Return the lines about the mistakes of a file, without its name."""
     file = directory / "bridge.yaml"
     file.write_text(text)
     try:
@@ -119,7 +119,7 @@ def test_mistake(text: str, line: str, tmp_path: Path) -> None:
     assert not line or lines[0].startswith(line)
 
 
-def test_all_mistakes_of_all_mappings_are_told_at_once(tmp_path: Path) -> None:
+def test_all_mistakes_of_all_mappings_are_reported(tmp_path: Path) -> None:
     text = """\
 mappings:
   a:
@@ -149,15 +149,15 @@ def configured(mappings: dict[str, tuple[dict[str, str], dict[str, str]]], **lin
     )
 
 
-def test_a_loop_that_is_cut_at_run_time_is_told_and_no_mistake() -> None:
+def test_a_loop_that_is_cut_at_run_time_is_reported_and_not_a_mistake() -> None:
     configuration = configured({"a": ({"mqtt": "a/#"}, {"topic": "b/x"}), "b": ({"mqtt": "b/#"}, {"topic": "a/x"})})
     assert problems(configuration) == []
     (loop,) = loops_of(configuration)
     assert set(loop.names) == {"a", "b"}
 
 
-def test_a_loop_that_nothing_cuts_is_a_mistake() -> None:
-    # Each way round loses the mark at both of its links.
+def test_a_loop_that_is_not_cut_is_a_mistake() -> None:
+    # Each direction loses the mark at both of its links.
     around = {
         "a": ({"mqtt": "a", "link": "l"}, {"queue": "A"}),
         "b": ({"queue": "A"}, {"mqtt": "b", "link": "l"}),

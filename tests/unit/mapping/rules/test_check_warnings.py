@@ -1,4 +1,4 @@
-"""What `mqbridge check` says of a mapping that is right, and does something else than it seems to say."""
+"""Notes of `mqbridge check` about valid mappings that may not do what the user expects."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ WARNINGS = [
 
 
 @pytest.mark.parametrize(("mapping", "warning"), WARNINGS)
-def test_a_mapping_that_may_disappoint(mapping: str, warning: str, tmp_path: Path) -> None:
+def test_a_mapping_with_a_note(mapping: str, warning: str, tmp_path: Path) -> None:
     file = tmp_path / "bridge.yaml"
     file.write_text(f"{LINKS}mappings: {{m: {{{mapping}}}}}\n")
     assert list(warnings_of(load(file))) == ([f"mapping m: {warning}"] if warning else [])

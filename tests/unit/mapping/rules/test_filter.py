@@ -1,4 +1,4 @@
-"""Filters: what they take, and how those that cannot be read are refused."""
+"""Filters: accepted messages, and errors of invalid filters."""
 
 from __future__ import annotations
 
@@ -88,18 +88,18 @@ def test_messages(config: dict[str, Any], body: bytes, expected: bool) -> None:
     assert Filter(FilterConfig.model_validate(config)).takes(scope) is expected
 
 
-def test_a_document_is_parsed_once_and_only_when_it_is_looked_at() -> None:
+def test_a_document_is_parsed_once_and_only_if_it_is_needed() -> None:
     scope = PublicationScope(Publication(topic="t", payload=b'{"a":1}', qos=1), {})
     assert scope.document is scope.document
     assert not takes({"qos": [1], "json": "$.a == 1"}, payload=b"{", qos=0)
 
 
-def test_a_document_too_deep_to_tell_of_is_no_silent_miss() -> None:
+def test_a_document_that_is_too_deep_is_not_silently_rejected() -> None:
     with pytest.raises(Unmappable, match="cannot tell"):
         takes({"json": "$..a"}, payload=b"[" * 500 + b"]" * 500)
 
 
-def test_a_filter_that_cannot_be_read_says_where_and_why(subtests: pytest.Subtests) -> None:
+def test_an_invalid_filter_is_reported_with_position_and_reason(subtests: pytest.Subtests) -> None:
     for config, where, column, part in [
         ({"json": "$.temp >"}, "filter.json", 9, "not a filter expression"),
         ({"json": "temp > 30"}, "filter.json", 1, "values of the payload begin with"),
@@ -119,7 +119,7 @@ def test_a_filter_that_cannot_be_read_says_where_and_why(subtests: pytest.Subtes
 # JSON filters ------------------------------------------------------------------------------------------------------------
 
 
-def test_a_json_filter_tells_of_the_payload(subtests: pytest.Subtests) -> None:
+def test_a_json_filter_needs_a_json_payload(subtests: pytest.Subtests) -> None:
     for text, expected in [
         ("$.temp > 30", True),
         ("@.temp == 31 && $.unit == 'C'", True),
@@ -162,12 +162,12 @@ def test_the_time_for_the_elements_of_a_payload_is_limited(monkeypatch: pytest.M
 
 
 def test_the_clock_of_filters_is_not_a_function_for_users() -> None:
-    # The words are those of the package, and differ between its releases.
+    # The text is that of the package, and differs between its releases.
     with pytest.raises(RuleError, match="function 'mqbridge_clock'"):
         takes({"json": "mqbridge_clock(@)"})
 
 
-def test_a_json_filter_that_would_not_say_what_it_seems_to_is_refused(subtests: pytest.Subtests) -> None:
+def test_a_misleading_json_filter_is_rejected(subtests: pytest.Subtests) -> None:
     for text, column, part in [
         ("$.id == 9007199254740993", 9, "beyond 2^53"),
         ("$.a == 1e400", 8, "too large"),
@@ -181,6 +181,9 @@ def test_a_json_filter_that_would_not_say_what_it_seems_to_is_refused(subtests: 
         ("!" * 3_000 + "@", None, "at most"),
         (" && ".join(["@.a"] * 1_000), None, "at most"),
         ("@" + ".a" * 3_000, None, "at most"),
+        ("$..a..b", 5, "at most one `..`"),
+        ("$.b && @..a[?@.c].d..e..f", 23, "at most one `..`"),
+        ("$" + "[0, 0]" * 7, 1, "64 times at most"),
     ]:
         with subtests.test(text=text, column=column, part=part):
             with pytest.raises(RuleError) as error:
@@ -190,8 +193,22 @@ def test_a_json_filter_that_would_not_say_what_it_seems_to_is_refused(subtests: 
                 assert error.value.column == column
 
 
-def test_what_is_not_public_of_a_library_is_not_imported() -> None:
-    """A release that changes its inside must not end `check` and `run` in a traceback (jsonpath-rfc9535 2.0 did)."""
+@pytest.mark.parametrize(
+    "text",
+    [
+        "$..a || $..b",
+        "$.a == '..' && $..b && $.c == '..'",
+        "$..a[?@..b]",
+        "$" + "[0, 0]" * 6,
+        "$['a', 'b', 'c', 'd', 'e', 'f']",
+    ],
+)
+def test_queries_that_visit_each_element_a_few_times_are_accepted(text: str) -> None:
+    takes({"json": text})
+
+
+def test_private_modules_of_a_library_are_not_imported() -> None:
+    """A release that changes its internals must not break `check` and `run` with a traceback (jsonpath-rfc9535 2.0 did)."""
     from pathlib import Path
 
     import bridge

@@ -1,4 +1,4 @@
-"""Loops between mappings: found in the configuration, cut at run time."""
+"""Loops between mappings: detected in the configuration, and cut at run time."""
 
 from __future__ import annotations
 
@@ -105,16 +105,16 @@ MIRROR = {"out": to_mqtt("{t}", topic="{t...}", link="five"), "in": to_mq("{t...
         pytest.param({"a": to_mqtt("plant/{usr.where|mqname}", topic="plant/+/x")}, [], id="mqname leaves no / in it"),
     ],
 )
-def test_found(mappings: dict[str, Any], expected: list[tuple[tuple[str, ...], bool, bool]]) -> None:
+def test_detected_loops(mappings: dict[str, Any], expected: list[tuple[tuple[str, ...], bool, bool]]) -> None:
     assert [(loop.names, loop.certain, loop.uncut) for loop in loops(mappings, LINKS, "QM1")] == expected
 
 
-def test_a_loop_is_told_in_words() -> None:
+def test_a_loop_is_described() -> None:
     (loop,) = loops(MIRROR, LINKS)
     assert str(loop) == "messages through out → in → out may go in a loop; the bridge then discards them"
 
 
-def test_a_loop_whose_mark_is_lost_once_is_said_to_come_round_first() -> None:
+def test_a_loop_that_loses_its_mark_once_is_described_as_such() -> None:
     (loop,) = loops({"a": to_mqtt("x", topic="x", link="old"), "b": to_mq("x", topic="x", link="old")}, LINKS)
     assert str(loop).endswith(
         "; the bridge discards them after the first round, because a link with MQTT 3.1.1, or without `trusted`, "
@@ -145,13 +145,13 @@ def test_cut(hops: tuple[str, ...], place: str, name: str, expected: str | None)
     assert guard.closes(hops, place, name) == expected
 
 
-def test_a_mapping_that_feeds_itself_delivers_once() -> None:
+def test_a_mapping_that_reads_its_own_messages_delivers_once() -> None:
     guard = LoopGuard({"m": to_mq("a/#", topic="a/copy")}, "QM1")
     assert guard.closes(("QM1/m",), "local", "a/copy") is None
     assert guard.closes(("QM1/m", "QM1/m"), "local", "a/copy") == "m"
 
 
-def test_the_name_of_a_queue_manager_may_have_a_slash() -> None:
+def test_the_name_of_a_queue_manager_may_contain_a_slash() -> None:
     guard = LoopGuard(MIRROR, "QM/1")
     assert guard.closes(("QM/1/out", "QM/1/in"), "local", "a") == "out"
 
@@ -162,7 +162,7 @@ PATTERN = st.lists(st.sampled_from(["a", "b", "$x", "+", "#"]), min_size=1, max_
 
 
 def generalised(pattern: list[str], topic: tuple[str, ...]) -> bool:
-    """Whether a destination pattern, which nothing keeps from making $x, can make a topic."""
+    """Return whether a destination pattern, which may create topics that start with $, can create a topic."""
     if not pattern:
         return not topic
     if pattern[0] == "#":
@@ -171,7 +171,7 @@ def generalised(pattern: list[str], topic: tuple[str, ...]) -> bool:
 
 
 @given(PATTERN.filter(lambda levels: levels[0] != "#"), PATTERN)
-def test_patterns_overlap_when_a_topic_is_of_both(destination: list[str], source: list[str]) -> None:
+def test_patterns_overlap_if_a_topic_matches_both(destination: list[str], source: list[str]) -> None:
     common = [
         topic for topic in TOPICS if generalised(destination, topic) and matches("/".join(source), "/".join(topic))
     ]
@@ -182,7 +182,7 @@ def test_patterns_overlap_when_a_topic_is_of_both(destination: list[str], source
         assert not common
 
 
-def test_topics_that_a_template_makes(subtests: pytest.Subtests) -> None:
+def test_topics_that_a_template_creates(subtests: pytest.Subtests) -> None:
     for template, levels in [
         ("a/b", ("a", "b")),
         ("a/{one}", ("a", "+")),
@@ -199,7 +199,7 @@ def test_topics_that_a_template_makes(subtests: pytest.Subtests) -> None:
 
 
 @given(st.lists(st.sampled_from(["a", "{one}", "{many}", "x{one}"]), min_size=1, max_size=3), st.data())
-def test_what_a_template_makes_is_of_its_pattern(pieces: list[str], data: st.DataObject) -> None:
+def test_a_topic_from_a_template_matches_its_pattern(pieces: list[str], data: st.DataObject) -> None:
     template = Template("/".join(pieces))
     level = st.sampled_from(["a", "b"])
     scope = {"one": data.draw(level), "many": "/".join(data.draw(st.lists(level, min_size=1, max_size=2)))}
@@ -207,10 +207,10 @@ def test_what_a_template_makes_is_of_its_pattern(pieces: list[str], data: st.Dat
 
 
 def test_patterns_of_up_to_three_levels_overlap_as_their_topics_say() -> None:
-    """All of them: `$` counts at the front of the topic, wherever in the patterns that is."""
+    """All patterns. `$` matters only at the beginning of the topic, wherever it is in the patterns."""
     levels = ("a", "$x", "+", "#")
-    patterns = [list(one) for length in (1, 2, 3) for one in itertools.product(levels, repeat=length)]
-    topics = [list(one) for length in (1, 2, 3, 4) for one in itertools.product(("a", "$x"), repeat=length)]
+    patterns = [list(pattern) for length in (1, 2, 3) for pattern in itertools.product(levels, repeat=length)]
+    topics = [list(topic) for length in (1, 2, 3, 4) for topic in itertools.product(("a", "$x"), repeat=length)]
 
     def is_of(topic: list[str], pattern: list[str]) -> bool:
         if not pattern:
@@ -219,17 +219,17 @@ def test_patterns_of_up_to_three_levels_overlap_as_their_topics_say() -> None:
             return any(is_of(topic[at:], pattern[1:]) for at in range(len(topic) + 1))
         return bool(topic) and pattern[0] in ("+", topic[0]) and is_of(topic[1:], pattern[1:])
 
-    made = {tuple(pattern): [tuple(topic) for topic in topics if is_of(topic, pattern)] for pattern in patterns}
+    topics_of = {tuple(pattern): [tuple(topic) for topic in topics if is_of(topic, pattern)] for pattern in patterns}
     for destination in patterns:
         for source in patterns:
             shy = source[0] in ("+", "#")
-            taken = {topic for topic in made[tuple(source)] if not (shy and topic[0].startswith("$"))}
-            expected = not taken.isdisjoint(made[tuple(destination)])
+            taken = {topic for topic in topics_of[tuple(source)] if not (shy and topic[0].startswith("$"))}
+            expected = not taken.isdisjoint(topics_of[tuple(destination)])
             assert overlaps(destination, source) is expected, (destination, source)
 
 
-def test_equal_names_of_two_bridges_are_no_loop() -> None:
-    """Both have a queue manager MQB1 and a mapping of that name: what tells them apart is what their marks begin with."""
+def test_equal_names_of_two_bridges_are_not_a_loop() -> None:
+    """Both have a queue manager MQB1 and a mapping with that name. Their marks start differently."""
     mappings = {"orders": to_mq("a/#", topic="a/copy")}
     here = LoopGuard(mappings, "MQB1", mark="MQB1.00000001")
     assert here.closes(("MQB1.00000002/orders", "MQB1.00000001/orders"), "local", "b") is None

@@ -1,4 +1,4 @@
-"""Fields of the JSON payload in templates, and properties with types of their own, in both directions."""
+"""Fields of the JSON payload in templates, and typed properties, in both directions."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ PAYLOAD = b"""{"device": {"id": "d7", "a name": "x"}, "temp": 21.50, "n": 123456
     ],
 )
 def test_a_field_of_the_payload_as_text(template: str, text: str) -> None:
-    made = mapped(rule({"properties": {"p": template}}), payload=PAYLOAD)
-    assert folders(made)["usr"] == {"p": text}
+    mapped_message = mapped(rule({"properties": {"p": template}}), payload=PAYLOAD)
+    assert folders(mapped_message)["usr"] == {"p": text}
 
 
 @pytest.mark.parametrize(
@@ -73,28 +73,28 @@ def test_a_payload_that_is_not_json_is_an_error_of_the_message() -> None:
         mapped(rule(to={"queue": "{$.device.id}"}), payload=b"<temp/>")
 
 
-def test_fields_choose_queue_property_and_descriptor() -> None:
-    made = mapped(
+def test_fields_determine_queue_property_and_descriptor() -> None:
+    mapped_message = mapped(
         rule(
             {"correl_id": "{$.device.id}", "user_identifier": "{$.device.id}"},
             to={"queue": "PLANT.{$.device.id|upper}"},
         ),
         payload=PAYLOAD,
     )
-    assert made.destination.name == "PLANT.D7"
-    assert made.message.md.CorrelId == b"d7".ljust(24, b"\0")
-    assert made.message.md.UserIdentifier.rstrip() == b"d7"
-    assert made.message.data.endswith(PAYLOAD)
+    assert mapped_message.destination.name == "PLANT.D7"
+    assert mapped_message.message.md.CorrelId == b"d7".ljust(24, b"\0")
+    assert mapped_message.message.md.UserIdentifier.rstrip() == b"d7"
+    assert mapped_message.message.data.endswith(PAYLOAD)
 
 
-def test_publications_that_differ_in_their_payload_have_destinations_of_their_own() -> None:
+def test_publications_with_different_payloads_have_different_destinations() -> None:
     """Results are cached by topic and client, not by payload."""
     to_queue = rule(to={"queue": "{$.id}"})
     names = [mapped(to_queue, payload=b'{"id": "%b"}' % name).destination.name for name in (b"A", b"B", b"A")]
     assert names == ["A", "B", "A"]
 
 
-def test_a_field_does_not_reach_system_queues() -> None:
+def test_a_field_cannot_select_system_queues() -> None:
     with pytest.raises(Unmappable, match="SYSTEM object"):
         mapped(rule(to={"queue": "{$.id}"}), payload=b'{"id": "SYSTEM.ADMIN.COMMAND.QUEUE"}')
 
@@ -102,7 +102,7 @@ def test_a_field_does_not_reach_system_queues() -> None:
 @pytest.mark.parametrize("codepage", [("cp500", 500), ("utf-8", 1208)])
 def test_a_field_of_a_message(codepage: tuple[str, int]) -> None:
     encoding, ccsid = codepage
-    made = rule_of(
+    mapping_rule = rule_of(
         "m",
         ToMqttMapping.model_validate(
             {
@@ -116,10 +116,10 @@ def test_a_field_of_a_message(codepage: tuple[str, int]) -> None:
     )
     for _ in range(2):
         message = Message(MQMD(CodedCharSetId=ccsid, Format=cmqc.MQFMT_STRING), PAYLOAD.decode().encode(encoding))
-        found = made.map(message)
-        assert found is not None
-        assert (found.topic, found.properties.response_topic) == ("plant/d7", "answers/d7")
-        assert found.properties.user_property == (("t", "21.50"),)
+        output = mapping_rule.map(message)
+        assert output is not None
+        assert (output.topic, output.properties.response_topic) == ("plant/d7", "answers/d7")
+        assert output.properties.user_property == (("t", "21.50"),)
 
 
 TYPES: dict[str, tuple[str, Any, int]] = {
@@ -136,19 +136,21 @@ TYPES: dict[str, tuple[str, Any, int]] = {
 
 
 @pytest.mark.parametrize("type_", TYPES)
-def test_a_property_with_a_type(type_: str) -> None:
+def test_a_typed_property(type_: str) -> None:
     template, typed, _ = TYPES[type_]
     attributes = {"properties": {"p": {"value": template, "type": type_}, "text": "x"}}
-    made = mapped(rule(attributes), payload=PAYLOAD)
-    assert folders(made)["usr"] == {"text": "x", "p": typed.value}
-    assert type(folders(made)["usr"]["p"]) is type(typed.value)
+    mapped_message = mapped(rule(attributes), payload=PAYLOAD)
+    assert folders(mapped_message)["usr"] == {"text": "x", "p": typed.value}
+    assert type(folders(mapped_message)["usr"]["p"]) is type(typed.value)
     assert mapped(rule(attributes | {"rfh2": False}), payload=PAYLOAD).properties["usr.p"] == typed
 
 
-def test_a_property_with_a_type_replaces_that_of_the_publication() -> None:
-    given = {"user_property": (("p", "text"), ("other", "y"))}
-    made = mapped(rule({"properties": {"p": {"value": "{$.temp}", "type": "double"}}}), payload=PAYLOAD, **given)
-    assert folders(made)["usr"] == {"p": 21.5, "other": "y"}
+def test_a_typed_property_replaces_that_of_the_publication() -> None:
+    properties = {"user_property": (("p", "text"), ("other", "y"))}
+    mapped_message = mapped(
+        rule({"properties": {"p": {"value": "{$.temp}", "type": "double"}}}), payload=PAYLOAD, **properties
+    )
+    assert folders(mapped_message)["usr"] == {"p": 21.5, "other": "y"}
 
 
 @pytest.mark.parametrize(
@@ -176,7 +178,7 @@ def test_a_value_of_another_type_is_an_error(type_: str, value: str) -> None:
 
 @pytest.mark.parametrize("value", ["{$.v}", {"value": "{$.v}", "type": "string"}])
 @pytest.mark.parametrize("rfh2", [True, False])
-def test_a_text_with_u_0000_is_an_error_of_the_message(rfh2: bool, value: object) -> None:
+def test_text_with_u_0000_is_an_error_of_the_message(rfh2: bool, value: object) -> None:
     with pytest.raises(Unmappable, match=r"U\+0000 cannot be written"):
         mapped(rule({"properties": {"p": value}, "rfh2": rfh2}), payload=b'{"v": "a\\u0000b"}')
 

@@ -1,4 +1,4 @@
-"""`limit` and `changes`: the messages that a mapping leaves out."""
+"""`limit` and `changes`: the messages that a mapping omits."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CHANGES = {"changes": {"per": "{$.id}", "of": "{$.v}"}}
 
 
 class Clock:
-    """The time of the module, which tests set."""
+    """The clock of the module, which tests set."""
 
     def __init__(self) -> None:
         self.now = 1_000.0
@@ -45,7 +45,7 @@ def to_mq(**keys: Any) -> ToMqRule:
 
 
 def passes(rule: ToMqRule, payload: str, **fields: Any) -> bool:
-    """Return whether a message passes. One that does not is left out."""
+    """Return whether a message passes. Otherwise it is omitted."""
     messages = rule.messages(publication(payload=payload.encode(), **fields))
     assert messages is not None
     return not isinstance(messages, LeftOut)
@@ -75,7 +75,7 @@ def test_report_by_exception(deadband: float | None, values: list[str], passed: 
     assert passes(rule, f'{{"id": "b", "v": {values[-1]}}}')
 
 
-def test_a_value_that_limit_leaves_out_has_not_been_reported(clock: Clock) -> None:
+def test_a_value_omitted_by_limit_does_not_count_as_reported(clock: Clock) -> None:
     rule = to_mq(**LIMIT, **CHANGES)
     assert passes(rule, '{"id": "a", "v": 1}')
     assert rule.messages(publication(payload=b'{"id": "a", "v": 2}')) is LeftOut.LIMIT
@@ -84,7 +84,7 @@ def test_a_value_that_limit_leaves_out_has_not_been_reported(clock: Clock) -> No
     assert passes(rule, '{"id": "a", "v": 2}')  # the unchanged message did not use the period
 
 
-def test_a_unit_of_work_that_is_backed_out_has_decided_nothing(clock: Clock) -> None:
+def test_a_backed_out_unit_of_work_does_not_change_the_decision(clock: Clock) -> None:
     rule = to_mq(**LIMIT, **CHANGES)
     assert rule.rates is not None
     assert passes(rule, '{"id": "a", "v": 1}')
@@ -97,7 +97,7 @@ def test_a_unit_of_work_that_is_backed_out_has_decided_nothing(clock: Clock) -> 
     assert not passes(rule, '{"id": "a", "v": 1}')
 
 
-def test_a_message_that_stays_at_the_source_has_decided_nothing(clock: Clock) -> None:
+def test_a_message_that_stays_at_the_source_does_not_change_the_decision(clock: Clock) -> None:
     rule = to_mq(**LIMIT)
     assert rule.rates is not None
     assert passes(rule, '{"id": "a"}') and passes(rule, '{"id": "b"}')
@@ -116,12 +116,12 @@ def test_the_mapping_forgets_the_oldest_of_too_many_keys(clock: Clock) -> None:
     assert rule.rates.commit() == 1
     assert passes(rule, '{"id": "a"}') and not passes(rule, '{"id": "c"}')
     assert rule.rates.commit() == 1
-    clock.now += 20  # keys whose period is over are not forgotten, but of no use
+    clock.now += 20  # keys whose period is over are not forgotten, but unused
     assert all(passes(rule, f'{{"id": "{key}"}}') for key in "de")
     assert rule.rates.commit() == 0
 
 
-def test_a_message_without_parts_has_not_been_reported() -> None:
+def test_a_message_without_parts_does_not_count_as_reported() -> None:
     rule = to_mq(split="$.p", changes={"per": "all", "of": "{$.v}"})
     assert rule.messages(publication(payload=b'{"v": 1, "p": []}')) is LeftOut.NO_PARTS
     assert passes(rule, '{"v": 1, "p": [1]}') and not passes(rule, '{"v": 1, "p": [1]}')

@@ -197,7 +197,7 @@ def test_each_part_becomes_a_record(copybook: str) -> None:
     payload = b'{"stock": [' + DOCUMENT + b"," + DOCUMENT.replace(b"A-1", b"B-2") + b"]}"
     messages = rule.messages(publication(topic="plant/x", payload=payload))
     assert messages is not None and not isinstance(messages, LeftOut)
-    assert [one.message.data for one in messages] == [ZOS, b"\xc2\x60\xf2" + ZOS[3:]]
+    assert [mapped_message.message.data for mapped_message in messages] == [ZOS, b"\xc2\x60\xf2" + ZOS[3:]]
 
 
 def test_each_element_of_a_table_is_published(tmp_path: Path) -> None:
@@ -207,7 +207,7 @@ def test_each_element_of_a_table_is_published(tmp_path: Path) -> None:
     keys = {"to": {"mqtt": "t/{@.a}"}, "split": "$.r"}
     publications = to_mqtt(str(tmp_path / "t.cpy"), keys).publications(message(b"\xc1\xf0\xf1\xc2\xf9\xf9"))
     assert publications is not None and not isinstance(publications, LeftOut)
-    assert [(one.topic, one.payload) for one in publications] == [
+    assert [(element.topic, element.payload) for element in publications] == [
         ("t/A", b'{"a":"A","b":1}'),
         ("t/B", b'{"a":"B","b":99}'),
     ]
@@ -263,7 +263,7 @@ def test_an_empty_retained_publication_clears_the_topic(copybook: str) -> None:
         (b"[" * 100_000, "the payload is not JSON"),
     ],
 )
-def test_publications_that_do_not_fit(copybook: str, payload: bytes, why: str, times: int) -> None:
+def test_publications_that_do_not_fit_the_record(copybook: str, payload: bytes, why: str, times: int) -> None:
     rule = to_mq(copybook, ccsid=37)
     mapped(rule, payload=DOCUMENT)
     for _ in range(times):
@@ -288,7 +288,7 @@ def test_publications_that_do_not_fit(copybook: str, payload: bytes, why: str, t
         (message(ZOS, 37, 0), "Encoding 0 has no format for on_stock", cmqc.MQRC_FORMAT_ERROR),
     ],
 )
-def test_messages_that_do_not_fit(copybook: str, sent: Message, why: str, reason: int) -> None:
+def test_messages_that_do_not_fit_the_record(copybook: str, sent: Message, why: str, reason: int) -> None:
     with pytest.raises(Unmappable) as caught:
         to_mqtt(copybook).map(sent)
     assert why in str(caught.value) and caught.value.reason == reason
@@ -337,11 +337,11 @@ def test_a_rule_is_pickled_with_the_content_of_its_copybook(copybook: str) -> No
 
 def test_a_changed_copybook_is_another_mapping(copybook: str) -> None:
     def config() -> ToMqMapping:
-        made = ToMqMapping.model_validate(
+        config_made = ToMqMapping.model_validate(
             {"from": {"mqtt": "a"}, "to": {"queue": "Q"}, "payload": {"copybook": copybook}}
         )
-        made.resolve({}, made.names)
-        return made
+        config_made.resolve({}, config_made.names)
+        return config_made
 
     before = config()
     assert before == config()
@@ -396,12 +396,12 @@ def test_mistakes_have_a_place_in_the_file(copybook: str, tmp_path: Path, payloa
     "option",
     [{"default": {"price": 1}}, {"round": "down"}, {"signs": "ascii"}, {"truncate": True}, {"unknown": "ignore"}],
 )
-def test_a_mapping_that_reads_has_no_options_of_writing(copybook: str, option: dict[str, Any]) -> None:
+def test_a_mapping_that_reads_records_has_no_options_for_writing(copybook: str, option: dict[str, Any]) -> None:
     with pytest.raises(ValidationError, match=f"expected no {next(iter(option))} in a mapping to MQTT"):
         to_mqtt(copybook, **option)
 
 
-def test_the_words_of_a_copybook_are_those_of_the_rule(copybook: str) -> None:
+def test_option_values_are_those_of_the_rule(copybook: str) -> None:
     with pytest.raises(RuleError, match=r"payload.redefines.price: nothing redefines price"):
         to_mq(copybook, redefines={"price": "x"})
 

@@ -15,7 +15,7 @@ from bridge.wire.mq import RFH2, decode_chain
 from tests.helpers.rules_to_mq import CLIENT_ID, TEXT, TOPIC, folders, mapped, publication, rule
 
 NAME = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=10)
-#: A publication has no other (MQTT-3.3.2-14); the reader leaves out any other.
+#: A publication has no others (MQTT-3.3.2-14). The reader ignores others.
 RESPONSE_TOPIC = TEXT.map(lambda text: text.replace("+", "").replace("#", "")).filter(bool)
 
 
@@ -24,7 +24,7 @@ RESPONSE_TOPIC = TEXT.map(lambda text: text.replace("+", "").replace("#", "")).f
     st.none() | TEXT, st.integers(0, 2), CLIENT_ID,
     st.none() | st.integers(0, 1),
 )  # fmt: skip
-def test_nothing_of_a_publication_is_lost_on_a_queue(
+def test_a_publication_is_preserved_on_a_queue(
     properties: dict[str, str],
     data: bytes | None,
     response_topic: str | None,
@@ -45,28 +45,28 @@ def test_nothing_of_a_publication_is_lost_on_a_queue(
         retain=True,
         payload_format_indicator=payload_format,
     )
-    found = rule().map(sent)
-    assert found is not None
-    assert publication_of(found.message) == msgspec.structs.replace(sent, hops=("QM1/m1",))
+    mapped_message = rule().map(sent)
+    assert mapped_message is not None
+    assert publication_of(mapped_message.message) == msgspec.structs.replace(sent, hops=("QM1/m1",))
 
 
 @given(st.lists(st.tuples(st.sampled_from(["a", "b-c", ""]), TEXT), max_size=6).map(tuple), st.booleans())
 def test_user_properties_in_order_and_with_repeated_names(pairs: tuple[tuple[str, str], ...], rfh2: bool) -> None:
-    """Through a mapping to a queue, and by another one from it again."""
+    """Through a mapping to a queue, and through another one from the queue."""
     last = dict(pairs)
     sent = publication(user_property=pairs)
-    found = rule({} if rfh2 else {"rfh2": False}).map(sent)
-    assert found is not None
+    mapped_message = rule({} if rfh2 else {"rfh2": False}).map(sent)
+    assert mapped_message is not None
     if not rfh2:
         repeated = pairs if len(last) < len(pairs) else ()
-        assert found.properties.get("mqtt.userProperties", "[]") == msgspec.json.encode(repeated).decode()
+        assert mapped_message.properties.get("mqtt.userProperties", "[]") == msgspec.json.encode(repeated).decode()
         return
-    again = publication_of(found.message)
+    again = publication_of(mapped_message.message)
     assert again.user_properties == last
     assert again.properties.user_property == pairs
 
 
-def test_a_publication_for_local_clients_is_what_a_client_publishes() -> None:
+def test_a_publication_for_local_clients_equals_that_of_a_client() -> None:
     sent = publication(
         users={"a": "b"},
         hops=("QM1/m1",),
@@ -76,14 +76,14 @@ def test_a_publication_for_local_clients_is_what_a_client_publishes() -> None:
         correlation_data=b"c",
         payload_format_indicator=1,
     )
-    found = message_of(sent)
-    assert (found.destination, found.retain, found.clear, found.hops) == (
+    mapped_message = message_of(sent)
+    assert (mapped_message.destination, mapped_message.retain, mapped_message.clear, mapped_message.hops) == (
         Destination(TOPIC, True),
         True,
         True,
         sent.hops,
     )
-    assert publication_of(found.message, topic=TOPIC, retained=True) == sent
+    assert publication_of(mapped_message.message, topic=TOPIC, retained=True) == sent
     assert publication_of(received_message(sent)) == sent
 
 
@@ -94,23 +94,23 @@ REQUESTS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("data", [None, b"", b"7", b"x" * 25])
-def test_of_a_request_is_kept_where_its_answer_goes(data: bytes | None) -> None:
-    """The answer is known by the MsgId, which it has as its CorrelId, whichever of the two its program copies."""
-    found = mapped(rule(**REQUESTS), response_topic="clients/1", correlation_data=data)
-    md = found.message.md
+def test_the_response_topic_of_a_request_is_stored(data: bytes | None) -> None:
+    """The MsgId of the request identifies the answer, which has it as CorrelId with either convention."""
+    mapped_message = mapped(rule(**REQUESTS), response_topic="clients/1", correlation_data=data)
+    md = mapped_message.message.md
     assert (md.MsgType, md.Report, md.ReplyToQ, md.MsgId, md.CorrelId) == (1, 0, b"ANSWERS", bytes(24), bytes(24))
-    assert found.kept is not None and found.kept.queue == "KEPT"
-    assert (found.kept.message.md.Expiry, found.kept.message.md.Persistence) == (600, 1)
-    (kept,) = decode_chain(b"MQHRF2", 546, 1208, found.kept.message.data).headers
+    assert mapped_message.kept is not None and mapped_message.kept.queue == "KEPT"
+    assert (mapped_message.kept.message.md.Expiry, mapped_message.kept.message.md.Persistence) == (600, 1)
+    (kept,) = decode_chain(b"MQHRF2", 546, 1208, mapped_message.kept.message.data).headers
     assert isinstance(kept, RFH2)
-    assert folders(found)["mqtt"] == {folder.name: dict(folder.content) for folder in kept.folders}["mqtt"]
-    assert publication_of(found.kept.message).properties.response_topic == "clients/1"
-    assert publication_of(found.kept.message).properties.correlation_data == data
-    assert decode_chain(b"MQHRF2", 546, 1208, found.kept.message.data).body == b""
+    assert folders(mapped_message)["mqtt"] == {folder.name: dict(folder.content) for folder in kept.folders}["mqtt"]
+    assert publication_of(mapped_message.kept.message).properties.response_topic == "clients/1"
+    assert publication_of(mapped_message.kept.message).properties.correlation_data == data
+    assert decode_chain(b"MQHRF2", 546, 1208, mapped_message.kept.message.data).body == b""
 
 
-def test_nothing_is_kept_of_what_asks_for_no_answer() -> None:
-    found = mapped(rule(**REQUESTS), correlation_data=b"7")
-    assert found.kept is None
-    assert (found.message.md.MsgType, found.message.md.ReplyToQ) == (8, b"")
+def test_nothing_is_stored_for_a_message_that_is_not_a_request() -> None:
+    mapped_message = mapped(rule(**REQUESTS), correlation_data=b"7")
+    assert mapped_message.kept is None
+    assert (mapped_message.message.md.MsgType, mapped_message.message.md.ReplyToQ) == (8, b"")
     assert mapped(rule({"reply_to_queue": "ANSWERS"}), response_topic="clients/1").kept is None

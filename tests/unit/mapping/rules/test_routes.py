@@ -1,4 +1,4 @@
-"""A mapping with `otherwise` takes what none of the mappings that it names accepts."""
+"""A mapping with `otherwise` accepts the messages that none of the named mappings accepts."""
 
 from __future__ import annotations
 
@@ -39,21 +39,21 @@ def configuration(tmp_path: Path, text: str) -> Configuration:
     [
         ("plant/b", b'{"temp": 20}', True),
         ("plant/b", b'{"temp": 40}', False),
-        ("plant/b/deep", b'{"temp": 40}', True),  # hot does not take this topic
+        ("plant/b/deep", b'{"temp": 40}', True),  # hot does not match this topic
         ("plant/b", b"no JSON", True),
     ],
 )
-def test_a_publication_is_taken_if_no_named_filter_accepts_it(
+def test_a_publication_is_accepted_if_no_named_filter_accepts_it(
     tmp_path: Path, topic: str, payload: bytes, taken: bool
 ) -> None:
     rule = rule_of("rest", configuration(tmp_path, ROUTES).mappings["rest"], "QM1")
     assert isinstance(rule, ToMqRule)
-    # Twice: a cache must not remember the answer for another payload.
+    # Twice, because a cache must not use the result for another payload.
     rule.map(Publication(topic=topic, payload=b'{"temp": 1}'))
     assert (rule.map(Publication(topic=topic, payload=payload)) is not None) == taken
 
 
-def test_a_message_of_a_topic_is_taken_if_no_named_filter_accepts_it(tmp_path: Path) -> None:
+def test_a_message_of_a_topic_is_accepted_if_no_named_filter_accepts_it(tmp_path: Path) -> None:
     rule = rule_of("rest", configuration(tmp_path, QUEUES).mappings["rest"], "QM1")
     assert isinstance(rule, ToMqttRule)
     assert rule.map(Message(MQMD(), b"1"), topic="t/a") is not None
@@ -61,7 +61,7 @@ def test_a_message_of_a_topic_is_taken_if_no_named_filter_accepts_it(tmp_path: P
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "told"),
+    ("before", "after", "message"),
     [
         ("[hot, site]", "[hut]", "expected the name of a mapping (did you mean hot?)"),
         ("[hot, site]", "[rest]", "expected a mapping without otherwise"),
@@ -73,10 +73,10 @@ def test_a_message_of_a_topic_is_taken_if_no_named_filter_accepts_it(tmp_path: P
         ),
     ],
 )
-def test_a_wrong_name_is_reported(tmp_path: Path, before: str, after: str, told: str) -> None:
+def test_an_invalid_name_is_reported(tmp_path: Path, before: str, after: str, message: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
         configuration(tmp_path, ROUTES.replace(before, after))
-    assert told in str(caught.value)
+    assert message in str(caught.value)
 
 
 def test_a_changed_route_changes_the_mapping_that_names_it(tmp_path: Path) -> None:
@@ -85,7 +85,7 @@ def test_a_changed_route_changes_the_mapping_that_names_it(tmp_path: Path) -> No
     assert configuration(tmp_path, ROUTES.replace("> 30", "> 31")).mappings["rest"] != before
 
 
-def test_routes_without_otherwise_are_pointed_out(tmp_path: Path) -> None:
+def test_routes_without_otherwise_are_noted(tmp_path: Path) -> None:
     def warnings(text: str) -> list[str]:
         return [warning for warning in warnings_of(configuration(tmp_path, text)) if "no filter" in warning]
 
@@ -97,13 +97,13 @@ def test_routes_without_otherwise_are_pointed_out(tmp_path: Path) -> None:
     )
 
 
-def test_a_disabled_route_is_pointed_out(tmp_path: Path) -> None:
+def test_a_disabled_route_is_noted(tmp_path: Path) -> None:
     text = ROUTES.replace("hot: {from", "hot: {enabled: false, from")
     (warning,) = [warning for warning in warnings_of(configuration(tmp_path, text)) if "not enabled" in warning]
     assert warning.startswith("mapping rest: its otherwise names mapping hot, which is not enabled")
 
 
-def test_routes_that_see_another_qos_are_pointed_out(tmp_path: Path) -> None:
+def test_routes_with_a_different_qos_are_noted(tmp_path: Path) -> None:
     text = ROUTES.replace('"}, to', '", link: hub}, to')
     text = text.replace('{json: "$.temp > 30"}', "{qos: 1}").replace(
         "otherwise:", "guarantee: at-most-once, otherwise:"

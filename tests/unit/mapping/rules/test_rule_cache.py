@@ -1,4 +1,4 @@
-"""Rules cache what they have made of publications: nobody may be able to tell by the messages."""
+"""The cache of rules for results: it does not change any message."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ RULES = {
     name: ToMqRule(name, ToMqMapping.model_validate({"from": {"mqtt": "a/{rest...}"}, **written}), "QM1")
     for name, written in CONFIGURATIONS.items()
 }
-#: Few of each, so that keys come again.
+#: Few values of each, so that keys repeat.
 PUBLICATIONS = st.builds(
     publication_of_fields,
     topic=st.sampled_from(["a/b", "a/<msgid>7", "b/c"]),
@@ -79,7 +79,7 @@ def outcome(map: Any, publication: Publication) -> Any:
 
 @pytest.mark.parametrize("name", RULES)
 @given(publications=st.lists(PUBLICATIONS, min_size=1, max_size=12))
-def test_what_is_remembered_is_what_would_be_made(name: str, publications: list[Publication]) -> None:
+def test_cached_publications_equal_new_ones(name: str, publications: list[Publication]) -> None:
     rule = RULES[name]
     for publication in publications:
         assert outcome(rule.map, publication) == outcome(rule._map, publication)
@@ -125,18 +125,18 @@ MESSAGES = st.builds(
 
 @pytest.mark.parametrize("name", TO_MQTT)
 @given(messages=st.lists(st.tuples(MESSAGES, st.sampled_from(["a/b", "a/c"])), min_size=1, max_size=12))
-def test_what_is_remembered_of_messages_is_what_would_be_made(name: str, messages: list[tuple[Message, str]]) -> None:
+def test_cached_messages_equal_new_ones(name: str, messages: list[tuple[Message, str]]) -> None:
     rule = TO_MQTT[name]
     for message, topic in messages:
-        made = outcome(lambda one, topic=topic: rule.map(one, topic=topic), message)
-        assert made == outcome(lambda one, topic=topic: rule._map(one, topic, None), message)
-        if isinstance(made, Publication):
-            made.qos = 0  # as who sends it may
+        first_outcome = outcome(lambda source, topic=topic: rule.map(source, topic=topic), message)
+        assert first_outcome == outcome(lambda source, topic=topic: rule._map(source, topic, None), message)
+        if isinstance(first_outcome, Publication):
+            first_outcome.qos = 0  # for a sender that is allowed to
 
 
 @pytest.mark.parametrize("name", ["captures", "by JSON, captures", "JSON", "UTF-8 text"])
-def test_the_common_case_is_remembered(name: str) -> None:
-    """Else nothing here would be tested."""
+def test_the_common_case_is_cached(name: str) -> None:
+    """Otherwise the other tests would test nothing."""
     rule = RULES[name]
     keys = [
         rule._cache.key(Publication(topic="a/b", payload=payload, qos=1, packet_id=packet_id, client_id="d"))
@@ -155,7 +155,7 @@ def test_user_properties_of_one_publication_do_not_appear_in_the_next() -> None:
         assert rule.map(publication) == rule._map(publication)
 
 
-def test_a_cache_of_publications_is_bounded_by_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cache_of_publications_is_limited_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rule_cache, "MAX_BYTES", 100_000)
     rule = ToMqRule("m", ToMqMapping.model_validate({"from": {"mqtt": "a/#"}, "to": {"queue": "Q"}}), "QM1")
     entries: list[int] = []
@@ -167,7 +167,7 @@ def test_a_cache_of_publications_is_bounded_by_bytes(monkeypatch: pytest.MonkeyP
     assert all(entry is not None and entry.mapped.message.data == b"" for entry in rule._cache._entries.values())
 
 
-def test_a_cache_of_messages_is_bounded_by_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cache_of_messages_is_limited_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rule_cache, "MAX_BYTES", 100_000)
     rule = ToMqttRule("m", ToMqttMapping.model_validate({"from": {"topic": "a/{b...}"}, "to": {"mqtt": "{b}"}}), "QM1")
     entries: list[int] = []

@@ -58,7 +58,7 @@ def test_each_part_is_a_message_with_its_number_and_the_number_of_parts() -> Non
     ],
     ids=str,
 )
-def test_a_new_document_is_made_of_the_part_and_the_payload(payload: dict[str, Any], parts: bytes) -> None:
+def test_a_new_document_is_made_from_the_part_and_the_payload(payload: dict[str, Any], parts: bytes) -> None:
     assert bodies(to_mq(payload=payload))[0] == parts
 
 
@@ -98,7 +98,7 @@ def test_a_payload_that_cannot_be_split_is_rejected_as_a_whole(payload: bytes, r
     assert raised.value.reason == reason and why in str(raised.value)
 
 
-def test_an_empty_array_has_no_messages() -> None:
+def test_an_empty_array_results_in_no_messages() -> None:
     assert to_mq().messages(publication(payload=b'{"readings": []}')) is LeftOut.NO_PARTS
 
 
@@ -106,11 +106,11 @@ def test_an_empty_retained_publication_has_no_parts() -> None:
     assert to_mq().messages(publication(payload=b"", retain=True)) is LeftOut.NO_PARTS
 
 
-def test_what_the_filter_rejects_is_not_split() -> None:
+def test_a_message_that_the_filter_rejects_is_not_split() -> None:
     assert to_mq(filter={"expr": "payload.id == 'other'"}).messages(publication(payload=PAYLOAD)) is None
 
 
-def test_parts_share_a_maximum_size(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_parts_have_a_common_maximum_size(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(split, "MAX_BYTES", 2_000)
     rule = to_mq(split="$", payload={"transform": {"all": "{$|json}"}})
     with pytest.raises(Unmappable, match="parts have more than 2,000 bytes together") as raised:
@@ -118,7 +118,7 @@ def test_parts_share_a_maximum_size(monkeypatch: pytest.MonkeyPatch) -> None:
     assert raised.value.reason == cmqc.MQRC_DATA_LENGTH_ERROR
 
 
-def test_parts_share_a_maximum_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_parts_have_a_common_maximum_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(split, "MAX_SECONDS", 0.0)
     with pytest.raises(Unmappable, match="1 of 2 parts took 0 s of the processor"):
         to_mq().messages(publication(payload=PAYLOAD))
@@ -135,7 +135,7 @@ def test_messages_to_mqtt() -> None:
     assert isinstance(rule, ToMqttRule)
     publications = rule.publications(Message(MQMD(Format=b"MQSTR   ", CodedCharSetId=1208), PAYLOAD))
     assert publications is not None and not isinstance(publications, LeftOut)
-    assert [(one.topic, one.payload) for one in publications] == [("d/d7/a", b'{"v":1.50}'), ("d/d7/b", b'{"v":2}')]
+    assert [(part.topic, part.payload) for part in publications] == [("d/d7/a", b'{"v":1.50}'), ("d/d7/b", b'{"v":2}')]
     assert publications[1].user_properties == {"partIndex": "1", "partCount": "2"}
 
 

@@ -1,4 +1,4 @@
-"""Templates: how they are read, filled and refused."""
+"""Templates: parsing, filling, and errors."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ VALUES = {
 }
 
 
-def test_filled(subtests: pytest.Subtests) -> None:
+def test_filled_templates(subtests: pytest.Subtests) -> None:
     for template, expected in [
         ("PLANT", "PLANT"),
         ("PLANT.{line|upper}", "PLANT.A/B"),
@@ -65,13 +65,13 @@ def test_names() -> None:
         ("{nothing|bytes}", 2471, "the message has no nothing"),
     ],
 )
-def test_unfilled(template: str, reason: int, part: str) -> None:
+def test_templates_that_cannot_be_filled(template: str, reason: int, part: str) -> None:
     with pytest.raises(Unmappable, match=part) as raised:
         Template(template).render(VALUES.get)
     assert raised.value.reason == reason
 
 
-def test_errors_say_what_and_where(subtests: pytest.Subtests) -> None:
+def test_errors_have_position_and_reason(subtests: pytest.Subtests) -> None:
     for template, column, part in [
         ("a{", 3, "name is missing"),
         ("a{}", 3, "name is missing"),
@@ -97,13 +97,13 @@ def test_errors_say_what_and_where(subtests: pytest.Subtests) -> None:
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"])))
-def test_any_text_is_a_template_once_its_braces_are_doubled(text: str) -> None:
+def test_any_text_with_doubled_braces_is_a_template(text: str) -> None:
     template = Template(text.replace("{", "{{").replace("}", "}}"))
     assert template.literal == template.render(VALUES.get) == text
 
 
 @given(st.text(max_size=30))
-def test_whatever_is_written_is_a_template_or_an_error(text: str) -> None:
+def test_any_text_is_a_template_or_an_error(text: str) -> None:
     try:
         Template(text).render({}.get)
     except (TemplateError, Unmappable):
@@ -111,7 +111,7 @@ def test_whatever_is_written_is_a_template_or_an_error(text: str) -> None:
 
 
 @given(st.lists(st.text(st.characters(exclude_characters="/+#\0$", exclude_categories=["Cs"])), min_size=1, max_size=4))
-def test_what_a_pattern_captures_a_template_puts_back(levels: list[str]) -> None:
+def test_a_template_restores_the_captures_of_a_pattern(levels: list[str]) -> None:
     names = "/".join(f"{{c{index}}}" for index in range(len(levels)))
     topic = "/".join(levels)
     captures = TopicPattern(names).captures(topic)

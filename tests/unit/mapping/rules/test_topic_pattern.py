@@ -1,4 +1,4 @@
-"""Topic filters with captures: what they match, what they name, and what is wrong with those that cannot be read."""
+"""Topic filters with captures: matches, captured values, and errors of invalid filters."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_captures(pattern: str, topic_filter: str | None, topic: str, captures: 
     assert pickle.loads(pickle.dumps(compiled)).captures(topic) == captures
 
 
-def test_errors_say_what_and_where(subtests: pytest.Subtests) -> None:
+def test_errors_have_position_and_reason(subtests: pytest.Subtests) -> None:
     for pattern, column, part in [
         ("", None, "at least one character"),
         ("a/\0", 3, "holds no"),
@@ -79,14 +79,14 @@ TOPIC = st.lists(LEVEL, min_size=1, max_size=5).map("/".join)
 
 @st.composite
 def patterns(draw: st.DrawFn) -> list[tuple[str, str]]:
-    """(kind, text) level by level."""
+    """Return (kind, text) for each level."""
     levels = draw(st.lists(st.sampled_from(["literal", "+", "capture"]), min_size=1, max_size=4))
     end = draw(st.sampled_from([None, "#", "several"]))
-    made = [
+    drawn = [
         (kind, draw(LEVEL) if kind == "literal" else f"c{index}" if kind == "capture" else "+")
         for index, kind in enumerate(levels)
     ]
-    return made + ([(end, "rest")] if end else [])
+    return drawn + ([(end, "rest")] if end else [])
 
 
 def written(levels: list[tuple[str, str]]) -> str:
@@ -101,19 +101,19 @@ def written(levels: list[tuple[str, str]]) -> str:
 
 
 @given(patterns(), TOPIC)
-def test_a_topic_is_matched_as_the_filter_matches_it(levels: list[tuple[str, str]], topic: str) -> None:
+def test_a_pattern_matches_like_its_filter(levels: list[tuple[str, str]], topic: str) -> None:
     if written(levels) == "":
         return
     pattern = TopicPattern(written(levels))
     expected = matches(pattern.filter, topic)
     if levels[-1][0] == "several":
-        # one level at least, where # takes its parent, too
+        # at least one level, while # also matches the parent
         expected = expected and len(topic.split("/")) >= len(levels)
     assert pattern.matches(topic) == expected
 
 
 @given(patterns(), st.data())
-def test_what_captures_name_makes_the_topic_again(levels: list[tuple[str, str]], data: st.DataObject) -> None:
+def test_captures_restore_the_topic(levels: list[tuple[str, str]], data: st.DataObject) -> None:
     if written(levels) == "" or levels[-1][0] == "#":
         return
     values = {
@@ -136,10 +136,10 @@ def test_what_captures_name_makes_the_topic_again(levels: list[tuple[str, str]],
         ("$share/g/plant/t", "$share/g/plant/t", "plant/t", {}),
     ],
 )
-def test_a_shared_subscription_is_for_the_topics_of_its_filter(
+def test_a_shared_subscription_matches_the_topics_of_its_filter(
     pattern: str, topic_filter: str, topic: str, captures: dict[str, str]
 ) -> None:
-    """MQTT 5 section 4.8.2: what comes has the topic alone."""
+    """MQTT 5 section 4.8.2: publications contain only the topic."""
     read = TopicPattern(pattern)
     assert read.filter == topic_filter
     assert read.captures(topic) == captures
@@ -147,6 +147,6 @@ def test_a_shared_subscription_is_for_the_topics_of_its_filter(
 
 
 @pytest.mark.parametrize("pattern", ["$share/g", "$share/g/", "$share//a", "$share/+/a", "$share/{x}/a", "$queue/"])
-def test_a_share_without_a_name_or_a_filter_is_refused(pattern: str) -> None:
+def test_a_share_without_a_name_or_a_filter_is_rejected(pattern: str) -> None:
     with pytest.raises(PatternError):
         TopicPattern(pattern)

@@ -14,19 +14,19 @@ CLIENT_IDS = st.text(st.characters(exclude_characters="\0", exclude_categories=[
 
 
 @given(CLIENT_IDS)
-def test_an_escaped_identifier_is_an_mq_name_and_comes_back(client_id: str) -> None:
+def test_an_escaped_identifier_is_an_mq_name_and_can_be_unescaped(client_id: str) -> None:
     name = ESCAPED.name_of(client_id)
     assert ESCAPED.client_of(name) == client_id
     assert (ESCAPED.error(client_id) is None) == is_object_name(name)
 
 
 @given(CLIENT_IDS, CLIENT_IDS)
-def test_two_clients_have_two_names(one: str, other: str) -> None:
-    assert (ESCAPED.name_of(one) == ESCAPED.name_of(other)) == (one == other)
+def test_two_clients_have_different_names(name: str, other: str) -> None:
+    assert (ESCAPED.name_of(name) == ESCAPED.name_of(other)) == (name == other)
 
 
 @given(st.text(st.sampled_from("A%-2DaéF5/"), max_size=8))
-def test_a_name_has_one_client_at_most(name: str) -> None:
+def test_a_name_belongs_to_one_client_at_most(name: str) -> None:
     client_id = ESCAPED.client_of(name)
     assert client_id == "" or ESCAPED.name_of(client_id) == name
 

@@ -1,4 +1,4 @@
-"""Seed 004, "IBM MQ to an MQTT client": tables 4 and 5, row by row.
+"""Conversion from IBM MQ to an MQTT client: integration tables 4 and 5, row by row.
 
 DUP (table 4) belongs to a transmission, not to a publication: tests/unit/mqtt/test_outbox.py.
 """
@@ -35,12 +35,12 @@ NOT_PERSISTENT, PERSISTENT = 0, 1
 
 
 def read(message: Message) -> Headers:
-    """The headers as the bridge reads them for its clients."""
+    """Return the headers as the bridge reads them for its clients."""
     return Headers(message, discard_others=True)
 
 
 def mqtt_message(qos: int, *, topic: str = "a/b", payload: bytes = b"p", as_bytes: bool = False, **how: Any) -> Any:
-    """What a publication of an MQTT client is on the transmission queue: structured, or as its bytes."""
+    """Return a publication of an MQTT client on the transmission queue: structured, or as bytes."""
     message = to_mq(Publish(topic, payload, qos, False, False, 5 if qos else 0), ClientIdentity("c", b""))
     return Message(message.md, message.data_as(**how)) if as_bytes else message
 
@@ -79,7 +79,7 @@ def test_qos_of_a_publication_from_an_mqtt_client(published: int, requested: int
     assert from_mq(message, topic="a/b", requested_qos=requested).qos == lower[published, requested]
 
 
-def test_qos_of_an_mqtt_client_counts_even_where_persistence_says_otherwise() -> None:
+def test_the_qos_of_an_mqtt_client_overrides_persistence() -> None:
     message = with_headers(rfh2("mqtt", qos=Typed(1, "i4")), persistence=NOT_PERSISTENT)
     assert from_mq(message, requested_qos=2).qos == 1
     assert from_mq(message, requested_qos=2, persistent=False).qos == 1
@@ -111,7 +111,7 @@ def test_qos_of_direct_messages_can_be_altered(default_qos: int, persistence: in
     assert from_mq(mq_message(persistence), topic="t", direct_qos=default_qos).qos == default_qos
 
 
-def test_default_qos_does_not_touch_publications_of_subscriptions() -> None:
+def test_default_qos_does_not_affect_publications_of_subscriptions() -> None:
     assert from_mq(mq_message(PERSISTENT), topic="t", requested_qos=2, direct_qos=0).qos == 2
 
 
@@ -133,7 +133,7 @@ def test_retain(retained: bool, as_bytes: bool) -> None:
     assert outgoing.retain is retained
 
 
-def test_mqps_ret_however_it_is_written(subtests: pytest.Subtests) -> None:
+def test_mqps_ret_in_any_notation(subtests: pytest.Subtests) -> None:
     for written, expected in [
         (True, True),
         (False, False),
@@ -155,11 +155,11 @@ def test_mqps_ret_however_it_is_written(subtests: pytest.Subtests) -> None:
 
 
 @pytest.mark.parametrize("as_bytes", [False, True], ids=["structured", "bytes"])
-def test_table_5_topic_name_is_the_topic_string_published_with(as_bytes: bool) -> None:
+def test_table_5_topic_name_is_the_published_topic_string(as_bytes: bool) -> None:
     assert from_mq(mqtt_message(1, topic="plant/\u00e9", as_bytes=as_bytes), requested_qos=1).topic == "plant/\u00e9"
 
 
-def test_table_5_topic_name_of_an_mq_application_is_what_the_queue_manager_says() -> None:
+def test_table_5_topic_name_of_an_mq_application_comes_from_the_queue_manager() -> None:
     assert from_mq(mq_message(), topic="plant/1", requested_qos=1).topic == "plant/1"
     assert from_mq(with_headers(rfh2("mqps", Top="other")), topic="plant/1").topic == "plant/1"
 
@@ -168,7 +168,7 @@ def test_table_5_topic_name_of_an_mq_application_is_what_the_queue_manager_says(
 
 
 @pytest.mark.parametrize("format_", [b"", b"MQSTR", b"MQADMIN", b"MQIMSVS", b"MYOWN", b"MQSAPH"])
-def test_a_format_that_is_no_known_header_names_the_payload(format_: bytes) -> None:
+def test_an_unknown_format_means_that_the_payload_follows(format_: bytes) -> None:
     assert read(Message(MQMD(Format=format_), b"RFH abc")).body == b"RFH abc"
 
 
@@ -183,7 +183,7 @@ HEADERS: dict[str, Header] = {
 
 
 def test_payload_and_properties_behind_headers_in_any_order(subtests: pytest.Subtests) -> None:
-    """Any other data in headers is discarded; the data behind them all is the payload."""
+    """Other data in headers is discarded. The data after all headers is the payload."""
     for names in list(permutations(HEADERS, 3)):
         with subtests.test(names=names):
             properties = read(with_headers(*(HEADERS[name] for name in names)))
@@ -195,7 +195,7 @@ def test_payload_and_properties_behind_headers_in_any_order(subtests: pytest.Sub
 
 
 @given(st.lists(st.sampled_from(list(HEADERS.values())), max_size=6), st.binary(max_size=50))
-def test_payload_behind_any_chain(headers: list[Header], body: bytes) -> None:
+def test_payload_after_any_chain_of_headers(headers: list[Header], body: bytes) -> None:
     assert read(with_headers(*headers, body=body)).body == body
 
 
@@ -218,16 +218,16 @@ WHOLE = with_headers(HEADERS["RFH2 mqps"])
 
 @pytest.mark.parametrize("qos", ["0", "1", "2", " 2 "])
 def test_mqtt_qos_as_text(qos: str) -> None:
-    """An application may write the folder without a dt."""
+    """An application may write the folder without dt."""
     assert read(with_headers(rfh2("mqtt", qos=qos))).qos == int(qos)
 
 
 @pytest.mark.parametrize("folder", [b"<mqps><Top><x>1</x></Top></mqps>", b"<mqps></mqps>"])
-def test_mqps_top_that_is_no_text_is_no_topic(folder: bytes) -> None:
+def test_mqps_top_that_is_not_text_is_ignored(folder: bytes) -> None:
     assert read(with_headers(RFH2(folders=(Folder(folder),)))).topic == ""
 
 
-def test_the_last_of_two_elements_counts() -> None:
+def test_the_last_of_two_elements_applies() -> None:
     assert read(with_headers(rfh2("mqtt", qos=["1", "2"]))).qos == 2
     assert read(with_headers(rfh2("mqps", Top=["a", "b"]))).topic == "b"
 
@@ -236,6 +236,6 @@ def test_the_last_of_two_elements_counts() -> None:
     st.sampled_from([b"MQHRF2", b"MQXMIT", b"MQDEAD", b"MQHMDE"]),
     st.binary(max_size=120) | st.binary(max_size=80).map(lambda rest: WHOLE.data[:44] + rest),
 )
-def test_arbitrary_data_raises_nothing_else(format_: bytes, data: bytes) -> None:
+def test_arbitrary_data_raises_no_other_error(format_: bytes, data: bytes) -> None:
     with contextlib.suppress(Unmappable):
         from_mq(message_of_format(format_, data), topic="t")

@@ -1,4 +1,4 @@
-"""The headers of a message, malformed ones too, and the publication that it was made of."""
+"""The headers of a message, including malformed ones, and the publication from which it was made."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def message(*folders: Folder, **fields: Any) -> Message:
     return Message(md, chain.data)
 
 
-def test_what_a_client_published() -> None:
+def test_headers_of_a_client_publication() -> None:
     stored = to_mq(Publish("a/b", b"x", 1, True, False, 9), ClientIdentity("dev-1", b"op"))
     assert publication_of(Message(stored.md, stored.data_as(retained=True))) == Publication(
         topic="a/b", payload=b"x", qos=1, retain=True, packet_id=9, client_id="dev-1", user=b"op"
@@ -42,15 +42,15 @@ def test_what_a_client_published() -> None:
         ({"retained": False}, ("t", False)),
     ],
 )
-def test_what_is_known_from_elsewhere_counts(known: dict[str, Any], expected: tuple[str, bool]) -> None:
-    found = publication_of(message(Folder.build("mqps", {"Top": "t", "Ret": True})), **known)
-    assert (found.topic, found.retain) == expected
+def test_values_from_other_sources_take_precedence(known: dict[str, Any], expected: tuple[str, bool]) -> None:
+    output = publication_of(message(Folder.build("mqps", {"Top": "t", "Ret": True})), **known)
+    assert (output.topic, output.retain) == expected
 
 
 @pytest.mark.parametrize(("persistence", "qos"), [(0, 0), (1, 2)])
 def test_a_message_of_an_mq_application(persistence: int, qos: int) -> None:
-    found = publication_of(Message(MQMD(Persistence=persistence, Expiry=300, UserIdentifier=b"app"), b"x"), topic="t")
-    assert found == Publication(topic="t", payload=b"x", qos=qos, user=b"app", expiry=30.0)
+    output = publication_of(Message(MQMD(Persistence=persistence, Expiry=300, UserIdentifier=b"app"), b"x"), topic="t")
+    assert output == Publication(topic="t", payload=b"x", qos=qos, user=b"app", expiry=30.0)
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_properties(folders: list[Folder], name: str, expected: dict[str, str]) 
     assert Headers(message(*folders)).folder(name) == expected
 
 
-def test_a_folder_that_cannot_be_read_stays_so_beside_one_that_can() -> None:
+def test_an_unreadable_folder_does_not_affect_a_readable_one() -> None:
     broken, whole = Folder(b"<jms><a dt='i4'>x</a></jms>"), Folder.build("jms", {"b": "1"})
     for folders in ((broken, whole), (whole, broken)):
         with pytest.raises(Unmappable, match="folder jms"):
@@ -86,7 +86,7 @@ CORREL_ID = {"CorrelId": b"c".ljust(24, b"\0")}
 
 
 @pytest.mark.parametrize(
-    ("given", "answer"),
+    ("source", "answer"),
     [
         pytest.param(message(Folder.build("mqtt", {"correlationData": "no hex"})), LEFT_OUT, id="Correlation Data"),
         pytest.param(message(Folder.build("mqtt", {"correlationData": "no hex"}), **CORREL_ID),
@@ -111,38 +111,38 @@ CORREL_ID = {"CorrelId": b"c".ljust(24, b"\0")}
         pytest.param(of_format(b"MQHMDE", b"?" * 72), cmqc.MQRC_HEADER_ERROR, id="MQMDE"),
     ],
 )  # fmt: skip
-def test_what_becomes_of_malformed_headers_for_everyone(given: Message, answer: Publication | int) -> None:
+def test_malformed_headers_have_the_same_effect_everywhere(source: Message, answer: Publication | int) -> None:
     """The table of `bridge.telemetry.headers`: the same for clients, mappings, the archive and tracing."""
     config = {"from": {"queue": "Q"}, "to": {"mqtt": "out", "link": "plant"}}
     rule = ToMqttRule("m", ToMqttMapping.model_validate(config), "QM1")
-    provenance = provenance_of(given, 0)
+    provenance = provenance_of(source, 0)
     if isinstance(answer, int):
         readers: list[Callable[[], object]] = [
-            lambda: from_mq(given, topic="t", with_properties=True),
-            lambda: publication_of(given),
-            lambda: rule.map(given),
+            lambda: from_mq(source, topic="t", with_properties=True),
+            lambda: publication_of(source),
+            lambda: rule.map(source),
         ]
         for reader in readers:
             with pytest.raises(Unmappable) as raised:
                 reader()
             assert raised.value.reason == answer
-        assert publisher_of(given) == ""
-        assert provenance == Provenance(given.data, 0)
+        assert publisher_of(source) == ""
+        assert provenance == Provenance(source.data, 0)
         return
-    assert publication_of(given) == answer
-    mapped = rule.map(given)
+    assert publication_of(source) == answer
+    mapped = rule.map(source)
     assert mapped is not None
     for properties in (
-        from_mq(given, topic="t", with_properties=True).properties, mapped.properties, provenance.properties
+        from_mq(source, topic="t", with_properties=True).properties, mapped.properties, provenance.properties
     ):  # fmt: skip
         assert properties == answer.properties
 
 
-def test_marks_of_mappings_that_cannot_be_read_are_refused_by_those_who_detect_loops() -> None:
-    given = message(Folder(b"<mqbridge><hops>x</mqbridge>"))
-    assert from_mq(given, topic="t").payload == b"body"
+def test_unreadable_marks_are_rejected_where_loops_are_detected() -> None:
+    source = message(Folder(b"<mqbridge><hops>x</mqbridge>"))
+    assert from_mq(source, topic="t").payload == b"body"
     with pytest.raises(Unmappable, match="folder mqbridge") as raised:
-        publication_of(given)
+        publication_of(source)
     assert raised.value.reason == cmqc.MQRC_RFH_FORMAT_ERROR
 
 
@@ -150,6 +150,6 @@ VALUE = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]
 
 
 @given(st.dictionaries(st.from_regex(r"[a-z_]{1,5}", fullmatch=True), VALUE, max_size=5))
-def test_simple_folders_are_read_as_the_parser_reads_them(content: dict[str, Any]) -> None:
+def test_simple_folders_are_parsed_like_by_the_xml_parser(content: dict[str, Any]) -> None:
     folder = Folder.build("jms", content)
     assert Headers(message(folder)).folder("jms") == {name: str(value) for name, value in folder.content.items()}

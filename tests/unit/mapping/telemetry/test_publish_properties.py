@@ -1,4 +1,4 @@
-"""The table "Properties of MQTT 5 in MQ" (docs/reference/mqtt-5.md), row by row: a publication and what MQ has of it."""
+"""The table "Properties of MQTT 5 in MQ" (docs/reference/mqtt-5.md), row by row: a publication and its message in MQ."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def published(client_id: str = "dev.1", payload: bytes = b"21.5", **properties: 
 
 
 def as_bytes(message: PublicationMessage, **how: Any) -> Message:
-    """The message as an MQ application, or a bridge on IBM MQ, gets it."""
+    """Return the message as an MQ application, or a bridge on IBM MQ, receives it."""
     return Message(message.md, message.data_as(**how))
 
 
@@ -39,12 +39,12 @@ def header(message: PublicationMessage) -> RFH2:
 
 
 def folder(message: PublicationMessage, name: str) -> dict[str, Any] | None:
-    found = header(message).folder(name)
-    return None if found is None else dict(found.content)
+    part = header(message).folder(name)
+    return None if part is None else dict(part.content)
 
 
 def of_application(mqtt: dict[str, Any] | None = None, usr: Folder | None = None, **fields: Any) -> Message:
-    """A message of an MQ application; `Format` and `CodedCharSetId` are those of its body."""
+    """Return a message of an MQ application. `Format` and `CodedCharSetId` are those of its body."""
     body = {name: fields.pop(name) for name in ("Format", "CodedCharSetId") if name in fields}
     folders = (Folder.build("mqtt", mqtt or {}), *(() if usr is None else (usr,)))
     chain = encode_chain((RFH2(folders=folders, **body),), b"body")
@@ -55,7 +55,7 @@ def of_application(mqtt: dict[str, Any] | None = None, usr: Folder | None = None
 
 
 def kept_request(topic: str, correlation_data: bytes | None = None) -> dict[str, Any]:
-    """The fields of a request that stands beside the session."""
+    """Return the fields of a request, which are stored separately from the session."""
     return {"ReplyToQ": ClientRequest(topic, correlation_data).queue.encode(), "ReplyToQMgr": b"dev.1", "MsgType": 1}
 
 
@@ -142,8 +142,8 @@ def test_to_mq(
     assert (header(message).Format, header(message).CodedCharSetId) == (format_, 1208)
 
 
-def test_a_message_without_properties_is_what_it_was() -> None:
-    """The very MQMD that all of a client share, and the same bytes."""
+def test_a_message_without_properties_is_unchanged() -> None:
+    """It has the MQMD that all messages of a client share, and the same bytes."""
     identity = ClientIdentity("dev.1", b"op")
     usual = to_mq(Publish("a/b", b"21.5", 1, False, False, 7), identity)
     empty = to_mq(Publish("a/b", b"21.5", 1, False, False, 7, PublishProperties(topic_alias=4)), identity)
@@ -155,8 +155,10 @@ def test_a_message_without_properties_is_what_it_was() -> None:
 @given(st.text(min_size=1), st.none() | st.binary(max_size=30))
 @example("MQTT.REQUEST.A", None)
 @example("a", b"\0")
-def test_reply_to_is_what_answers_come_back_by(topic: str, correlation_data: bytes | None) -> None:
-    """A name of the topic's own and a CorrelId that says the data, or a name that stands for both."""
+def test_reply_to_identifies_the_response_topic_and_correlation_data(
+    topic: str, correlation_data: bytes | None
+) -> None:
+    """A name for the topic and a CorrelId with the data, or a name for both."""
     md = published("dev-1", response_topic=topic, correlation_data=correlation_data).md
     queue = md.ReplyToQ.decode()
     assert (md.MsgType, md.ReplyToQMgr, is_object_name(queue)) == (1, b"dev-1", True)
@@ -166,14 +168,14 @@ def test_reply_to_is_what_answers_come_back_by(topic: str, correlation_data: byt
         assert queue == ClientRequest(topic, correlation_data).queue
 
 
-def test_put_data_have_correlation_data_always() -> None:
-    """Most subscriptions have a CorrelId of their own, which takes the place of the publisher's."""
+def test_messages_that_are_put_always_contain_the_correlation_data() -> None:
+    """Most subscriptions have a CorrelId, which replaces that of the publisher."""
     message = published(correlation_data=b"c-1")
-    found = decode_rfh2(message.put_data).folder("mqtt")
-    assert found is not None and found.content["correlationData"] == "632D31"
+    mqtt_folder = decode_rfh2(message.put_data).folder("mqtt")
+    assert mqtt_folder is not None and mqtt_folder.content["correlationData"] == "632D31"
 
 
-def test_correlation_data_behind_another_correl_id() -> None:
+def test_correlation_data_with_another_correl_id() -> None:
     message = published(correlation_data=b"c-1")
     other = as_bytes(message, correl_id=b"S" * 24)
     got = Message(msgspec.structs.replace(other.md, CorrelId=b"S" * 24), other.data)
@@ -238,7 +240,7 @@ def test_from_mq(message: Message, expected: PublishProperties | None) -> None:
     assert from_mq(message, topic="t").properties == PublishProperties()
 
 
-def test_properties_are_for_those_who_ask_for_them() -> None:
+def test_properties_are_converted_on_request() -> None:
     message = published(content_type="text/plain")
     assert from_mq(message).properties == PublishProperties()
     assert from_mq(message, with_properties=True).properties is message.properties
@@ -261,7 +263,7 @@ def test_publisher(message: AnyMessage, publisher: str) -> None:
 # There and back ---------------------------------------------------------------------------------------------------------
 
 
-#: What a decoder lets through: no U+0000, no surrogates.
+#: Text that a decoder accepts: no U+0000, no surrogates.
 TEXT = st.text(st.characters(exclude_categories=("Cs",), exclude_characters="\0"), max_size=40) | st.sampled_from(
     ["", " ", "\r\n", "<&'\">", "_x0041_", "_x0000_", "a b", "1", "$", "\x01", "\U0001f600", "x" * 65_535]
 )
@@ -277,12 +279,14 @@ PROPERTIES = st.builds(
 
 
 @given(PROPERTIES, st.binary(max_size=9), st.sampled_from([None, b"\x01" * 24]))
-def test_what_is_published_comes_out(properties: PublishProperties, payload: bytes, correl_id: bytes | None) -> None:
+def test_a_published_message_is_received_unchanged(
+    properties: PublishProperties, payload: bytes, correl_id: bytes | None
+) -> None:
     message = to_mq(Publish("a/b", payload, 2, False, False, 1, properties), ClientIdentity("dev", b""))
     expected = None if properties == PublishProperties() else properties
     assert given_to_client(message) == expected
     if properties.correlation_data is None:
-        correl_id = None  # (one that a subscription has made counts as Correlation Data)
+        correl_id = None  # (one that a subscription has set counts as Correlation Data)
     got = as_bytes(message, retained=True, user_data="1 NL", correl_id=correl_id)
     if correl_id is not None:
         got = Message(msgspec.structs.replace(got.md, CorrelId=correl_id), got.data)
@@ -299,7 +303,7 @@ def batch(message: PublicationMessage) -> LoggedBatch:
 
 
 @given(PROPERTIES)
-def test_the_log_keeps_them(properties: PublishProperties) -> None:
+def test_the_log_of_messages_stores_them(properties: PublishProperties) -> None:
     message = to_mq(Publish("a/b", b"p", 1, False, False, 1, properties), ClientIdentity("dev", b""))
     assert decode(encode(batch(message))).puts[0].message == message
 

@@ -1,4 +1,4 @@
-"""What a client of MQTT 5 is told of an MQRC_ reason code, by each packet that can say it."""
+"""Reason codes of MQTT 5 for MQRC_ reason codes, in each packet that can contain them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from bridge.mqtt.writer import encode
 from bridge.telemetry.conversion import reason_code_of
 from bridge.wire import cmqc
 
-#: MQRC_ -> what PUBACK and PUBREC say, what SUBACK says
+#: MQRC_ -> reason code in PUBACK and PUBREC, in SUBACK
 TABLE = {
     cmqc.MQRC_NOT_AUTHORIZED: (0x87, 0x87),
     cmqc.MQRC_Q_FULL: (0x97, 0x97),
@@ -39,13 +39,13 @@ def test_reason_code(subtests: pytest.Subtests) -> None:
 
 
 @pytest.mark.parametrize("reason", [cmqc.MQRC_MSG_TOO_BIG_FOR_Q, cmqc.MQRC_Q_MGR_STOPPING])
-def test_a_disconnect_says_more(reason: int) -> None:
+def test_a_disconnect_has_a_more_specific_reason(reason: int) -> None:
     code = reason_code_of(reason, PacketType.DISCONNECT)
     assert code in (ReasonCode.PACKET_TOO_LARGE, ReasonCode.SERVER_SHUTTING_DOWN)
 
 
-def test_each_packet_can_say_each_of_them() -> None:
-    """MQTT-3.4.2-1, MQTT-3.5.2-1, MQTT-3.9.3-2: nothing that the encoder refuses."""
+def test_each_packet_can_contain_each_of_them() -> None:
+    """MQTT-3.4.2-1, MQTT-3.5.2-1, MQTT-3.9.3-2: the encoder accepts all of them."""
     for reason in {value for name, value in cmqc.code_numbers().items() if name.startswith("MQRC_") and value}:
         encode(Puback(1, reason_code_of(reason, PacketType.PUBACK)), "big", 5)
         encode(Pubrec(1, reason_code_of(reason, PacketType.PUBREC)), "big", 5)

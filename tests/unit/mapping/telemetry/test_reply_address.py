@@ -1,4 +1,6 @@
-"""Answers of clients to requests from MQ: who may put what where, and by which CorrelId the application knows it."""
+"""Answers of clients to requests from MQ: permitted destinations, and the CorrelId that identifies them to the
+application.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,7 @@ def request(queue: str = "ANSWERS", manager: str = "QM1", **fields: object) -> M
 
 
 @given(client_ids, names, names)
-def test_a_client_answers_to_the_queue_that_it_was_asked_from(client_id: str, queue: str, manager: str) -> None:
+def test_a_client_answers_to_the_queue_of_the_request(client_id: str, queue: str, manager: str) -> None:
     replies = addresses()
     topic = replies.topic(client_id, request(queue, manager))
     assert replies.queue(client_id, topic) == (queue, manager)
@@ -35,7 +37,7 @@ def test_a_client_answers_to_the_queue_that_it_was_asked_from(client_id: str, qu
 
 
 @given(client_ids, client_ids, names, st.integers(0, 31), st.integers(1, 15))
-def test_no_client_makes_an_address_of_its_own(client_id: str, other: str, queue: str, place: int, change: int) -> None:
+def test_clients_cannot_forge_addresses(client_id: str, other: str, queue: str, place: int, change: int) -> None:
     replies = addresses()
     topic = replies.topic(client_id, request())
     if other != client_id:
@@ -53,7 +55,7 @@ def test_any_topic(client_id: str, rest: str) -> None:
     assert addresses().queue(client_id, f"$MQ/reply/{rest}") == ("", "")
 
 
-def test_the_key_is_recorded_with_its_first_use() -> None:
+def test_the_key_is_recorded_at_its_first_use() -> None:
     recorded: list[bytes] = []
     replies = ReplyAddresses(b"k" * 32, recorded.append)
     topic = replies.topic("dev", request())
@@ -75,14 +77,20 @@ def test_the_key_is_recorded_with_its_first_use() -> None:
     ],
 )
 def test_the_correl_id_of_the_answer(report: int, correl_id: bytes) -> None:
-    """The client gives back its Correlation Data, and knows nothing of MQ."""
+    """The client returns its Correlation Data, and does not know MQ."""
     md = request(MsgId=b"m" * 24, CorrelId=b"c" * 24, Report=report)
     publication = from_mq(Message(md, b"?"), topic="cmd", with_properties=True)
-    asked = with_request(publication.properties, md, "$MQ/reply/x")
-    assert asked.response_topic == "$MQ/reply/x"
+    properties = with_request(publication.properties, md, "$MQ/reply/x")
+    assert properties.response_topic == "$MQ/reply/x"
     replies = addresses()
     answer = Publish(
-        replies.topic("dev", md), b"!", 1, False, False, 3, PublishProperties(correlation_data=asked.correlation_data)
+        replies.topic("dev", md),
+        b"!",
+        1,
+        False,
+        False,
+        3,
+        PublishProperties(correlation_data=properties.correlation_data),
     )
     message = to_mq(answer, ClientIdentity("dev", b"user", replies))
     assert (message.reply_to, message.md.MsgType, message.md.CorrelId) == (
@@ -97,14 +105,14 @@ def test_the_correl_id_of_the_answer(report: int, correl_id: bytes) -> None:
     )
 
 
-def test_an_answer_that_asks_in_turn_is_a_request() -> None:
+def test_an_answer_with_a_response_topic_is_a_request() -> None:
     replies = addresses()
     answer = Publish(replies.topic("dev", request()), b"!", properties=PublishProperties(response_topic="more"))
     message = to_mq(answer, ClientIdentity("dev", b"", replies))
     assert (message.reply_to, message.md.MsgType, message.md.ReplyToQ) == (("ANSWERS", "QM1"), 1, b"more")
 
 
-def test_a_response_topic_that_the_application_gives_stays() -> None:
+def test_a_response_topic_of_the_application_is_kept() -> None:
     own = PublishProperties(response_topic="own", correlation_data=b"id")
     assert with_request(own, request(MsgId=b"m" * 24), "$MQ/reply/x") == own
 
@@ -118,5 +126,5 @@ def test_a_response_topic_that_the_application_gives_stays() -> None:
         (MQMD(MsgType=cmqc.MQMT_REPLY, ReplyToQ=b"ANSWERS"), False),
     ],
 )
-def test_what_is_a_request(md: MQMD, asks: bool) -> None:
+def test_messages_that_are_requests(md: MQMD, asks: bool) -> None:
     assert is_request(md) is asks

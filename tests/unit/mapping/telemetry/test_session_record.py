@@ -1,4 +1,4 @@
-"""The records of durable sessions: what an older and a newer bridge read in each other's."""
+"""The records of durable sessions: compatibility between older and newer bridges."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 from bridge.telemetry.identity import Principal
 from bridge.telemetry.record import SentRecord, UnknownRecord, decode, encode
 
-#: As bridges wrote it that did not record owners.
+#: Written by bridges that did not record owners.
 WITHOUT_OWNER = (
     b'{"side":"sent","clientIdentifier":"c","connected":true,"channel":"PLAIN.MQTT","sequence":3,"version":2}'
 )
@@ -39,6 +39,6 @@ def test_an_older_bridge_reads_a_record_with_an_owner() -> None:
 @pytest.mark.parametrize(
     "data", [b"", b"rubbish", WITHOUT_OWNER[:-1], WITHOUT_OWNER.replace(b'"c"', b'"\xb1"'), b"\xa1\xb1"]
 )
-def test_other_data_is_no_record(data: bytes) -> None:
+def test_other_data_is_not_a_record(data: bytes) -> None:
     with pytest.raises(UnknownRecord, match="not a session record"):
         decode(data)

@@ -1,4 +1,4 @@
-"""Names of shared subscriptions: what clients write, and what the queue manager has."""
+"""Names of shared subscriptions, of clients and in the queue manager."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_names() -> None:
 
 
 @given(st.text("ab:$", min_size=1, max_size=5), st.text("ab:/+", min_size=1, max_size=6))
-def test_a_subscription_tells_its_share(name: str, topic_filter: str) -> None:
+def test_a_subscription_contains_its_share(name: str, topic_filter: str) -> None:
     written = f"$share/{name}/{topic_filter}"
     if shared_subscription_error(written) is None:
         share = shared_subscription(written)
@@ -69,10 +69,10 @@ def test_a_subscription_tells_its_share(name: str, topic_filter: str) -> None:
         ("t", "t", "1", None),
     ],
 )
-def test_whose_subscription_it_is(
+def test_the_owner_of_a_subscription(
     name: str, topic_filter: str, user_data: str, expected: tuple[str, str] | None
 ) -> None:
-    """Options of MQTT 5 among the user data are the bridge's, too."""
+    """Options of MQTT 5 in the user data belong to the bridge, too."""
     assert subscriber_of(name, topic_filter, user_data) == expected
 
 

@@ -1,4 +1,4 @@
-"""The user data of a client's subscription: what it asked for, as a person reads it."""
+"""The user data of a client's subscription: its options, in readable form."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_user_data(subtests: pytest.Subtests) -> None:
             assert subscription_qos(text) == data.qos
 
 
-def test_user_data_of_others_limit_nothing(subtests: pytest.Subtests) -> None:
+def test_user_data_of_others_have_no_effect(subtests: pytest.Subtests) -> None:
     for text in [
         *("", "3", "1 ", "1 RAP NL", "1  NL", "1 nl", "1 ID=0", "1 ID=268435456", "1 ID=05", "1 ID=٣"),
         *("1 ID=5 ID=268435456", "1 ID=5,7", "1\n", "x" * 2000),
@@ -40,5 +40,5 @@ identifiers = st.lists(st.integers(1, 268_435_455), max_size=3).map(tuple)
 
 
 @given(st.builds(SubscriptionData, st.integers(0, 2), st.booleans(), st.booleans(), identifiers))
-def test_user_data_are_read_as_written(data: SubscriptionData) -> None:
+def test_user_data_can_be_read_back(data: SubscriptionData) -> None:
     assert subscription_data(data.user_data) == data

@@ -1,4 +1,4 @@
-"""Seed 004, "MQTT client to IBM MQ publish/subscribe broker": tables 1 to 3, row by row."""
+"""Conversion from an MQTT client to the IBM MQ broker: integration tables 1 to 3, row by row."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from bridge.telemetry.message import Message
 from bridge.telemetry.transmission import PublicationMessage
 from bridge.wire.mq import RFH2, decode_chain
 
-# MQMD_DEFAULT of IBM MQ in numbers (cmqc.h), so that the test does not lean on the code's own constants.
+# MQMD_DEFAULT of IBM MQ in numbers (cmqc.h), so that the test does not depend on the code's constants.
 MQMD_DEFAULTS = {
     "Version": 1,
     "Report": 0,
@@ -67,7 +67,7 @@ def folders(data: bytes) -> dict[str, dict[str, object]]:
 
 
 @pytest.mark.parametrize("qos", [0, 1, 2], ids="table 1: all else is default, QoS={}".format)
-def test_every_other_field_of_the_descriptor_has_its_default(qos: int) -> None:
+def test_all_other_fields_of_the_descriptor_have_their_defaults(qos: int) -> None:
     expected = MQMD_DEFAULTS | {
         "Format": b"MQHRF2",
         "UserIdentifier": b"operator",
@@ -89,7 +89,7 @@ def test_every_other_field_of_the_descriptor_has_its_default(qos: int) -> None:
         pytest.param({}, b"", id="table 1: UserIdentifier, nothing known"),
     ],
 )  # fmt: skip
-def test_user_identifier_is_the_first_that_is_set(settings: dict[str, object], expected: bytes) -> None:
+def test_user_identifier_is_the_first_configured_name(settings: dict[str, object], expected: bytes) -> None:
     assert user_identifier("client", **settings) == expected
 
 
@@ -106,7 +106,7 @@ def test_user_identifier_is_the_first_that_is_set(settings: dict[str, object], e
         pytest.param("trailing   ", b"trailing", id="table 1: UserIdentifier MQCHAR12, trailing blanks are padding"),
     ],
 )
-def test_user_identifier_has_twelve_bytes(name: str, expected: bytes) -> None:
+def test_user_identifier_has_at_most_twelve_bytes(name: str, expected: bytes) -> None:
     assert user_identifier(name, use_client_id=True) == expected
     assert user_identifier("x", name) == expected
     assert user_identifier("x", mcauser=name) == expected
@@ -126,7 +126,7 @@ def long(number: int) -> bytes:
     return number.to_bytes(4, "little", signed=True)
 
 
-def test_a_whole_message_with_qos_1_byte_for_byte() -> None:
+def test_a_complete_message_with_qos_1_byte_for_byte() -> None:
     mqtt = b"<mqtt><clientId>sensor-1</clientId><qos dt='i4'>1</qos><msgid dt='i4'>10</msgid></mqtt> "
     mqps = b"<mqps><Top>plant/line 1</Top></mqps>"
     assert (len(mqtt), len(mqps)) == (88, 36)
@@ -149,7 +149,7 @@ def test_a_whole_message_with_qos_1_byte_for_byte() -> None:
     )
 
 
-def test_a_whole_retained_delivery_of_a_message_with_qos_0_byte_for_byte() -> None:
+def test_a_complete_retained_delivery_of_a_message_with_qos_0_byte_for_byte() -> None:
     message = to_mq(Publish("caf\u00e9/<a&b>", b"", 0, True), ClientIdentity("c'1", b""))
     mqtt = b"<mqtt><clientId>c&apos;1</clientId><qos dt='i4'>0</qos></mqtt>  "
     mqps = b"<mqps><Top>caf\xc3\xa9/&lt;a&amp;b&gt;</Top><Sud>2</Sud><Ret dt='boolean'>1</Ret></mqps>  "
@@ -177,7 +177,7 @@ def test_a_message_id_is_never_written_for_qos_0() -> None:
     assert "msgid" not in folders(message.data)["mqtt"]
 
 
-def test_a_will_has_a_qos_but_no_message_id() -> None:
+def test_a_will_has_a_qos_and_no_message_id() -> None:
     message = to_mq(Publish("t", b"", 1), ClientIdentity("c", b""))
     assert folders(message.data)["mqtt"] == {"clientId": "c", "qos": 1}
 
@@ -197,7 +197,7 @@ characters = st.characters(exclude_categories=["Cs"], exclude_characters="\0")
     retained=st.booleans(),
     user_data=st.sampled_from([None, "0", "1", "2"]) | st.text(characters, max_size=10),
 )
-def test_what_is_written_is_read_back(
+def test_a_written_message_can_be_read_back(
     client_id: str, topic: str, payload: bytes, qos: int, packet_id: int, retained: bool, user_data: str | None
 ) -> None:
     published = Publish(topic, payload, qos, False, False, packet_id if qos else 0)

@@ -15,7 +15,7 @@ def no_jitter(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(random, "uniform", lambda low, _high: low)
 
 
-def test_the_pause_doubles_up_to_the_longest_one() -> None:
+def test_the_pause_doubles_up_to_the_maximum() -> None:
     tried = Attempts([("a", 1)])
     pauses = [tried.failed(LinkLost("down")) for _ in range(12)]
     assert pauses[:3] == [FIRST_PAUSE, 2 * FIRST_PAUSE, 4 * FIRST_PAUSE] and pauses[-1] == LONGEST_PAUSE
@@ -35,7 +35,7 @@ def test_all_addresses_are_tried_before_a_pause() -> None:
     assert pauses == [0.0, FIRST_PAUSE, 0.0, 2 * FIRST_PAUSE]
 
 
-def test_a_refusal_at_one_address_lengthens_the_pause_of_its_round() -> None:
+def test_a_rejection_at_one_address_lengthens_the_pause_of_its_round() -> None:
     tried = Attempts([("a", 1), ("b", 2)])
     errors = [LinkRefused("wrong password"), LinkLost("down"), LinkLost("down"), LinkLost("down")]
     assert [tried.failed(error) for error in errors] == [0.0, REFUSED_PAUSE, 0.0, 2 * FIRST_PAUSE]

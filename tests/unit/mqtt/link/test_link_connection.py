@@ -1,4 +1,4 @@
-"""Connecting: what CONNECT and SUBSCRIBE say, refusals, states, the log, keep-alive, and the end."""
+"""Connecting: contents of CONNECT and SUBSCRIBE, rejections, states, the log, keep-alive, and the end."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ CLEAN, PASSWORD, USER = 0x02, 0x40, 0x80
     [
         ("durable", None, 0, 0xFFFFFFFF),
         ("clean", None, CLEAN, None),
-        # A link that only sends needs no session.
+        # A link that only sends does not need a session.
         ("durable", True, CLEAN, None),
     ],
 )
@@ -82,7 +82,7 @@ def test_the_bridge_bit_is_bit_7_of_the_protocol_level(
 
 @pytest.mark.parametrize(("topic_filter", "options"), [("t/#", 0x1E), ("$share/g/t", 0x1A)])
 def test_subscribe(broker: FakeBroker, link: LinkFactory, topic_filter: str, options: int) -> None:
-    """MQTT 5: QoS 2, No Local but for shared subscriptions, Retain As Published, retained ones for a new one only."""
+    """MQTT 5: QoS 2, No Local except for shared subscriptions, Retain As Published, retained messages for a new one only."""
     link(broker.port, broker.version, topic_filter=topic_filter, qos=2)
     peer, _ = broker.connecting()
     peer.send(peer.connack())
@@ -93,12 +93,12 @@ def test_subscribe(broker: FakeBroker, link: LinkFactory, topic_filter: str, opt
 
 
 @pytest.mark.parametrize("present", [True, False])
-def test_the_subscription_is_made_again_when_it_is_gone(
+def test_a_lost_subscription_is_made_again(
     broker: FakeBroker, link: LinkFactory, present: bool, impatient: None
 ) -> None:
-    """MQTT 3.1.1 sends all retained publications at each SUBSCRIBE, so it is sent only where it has to be."""
+    """MQTT 3.1.1 sends all retained publications at each SUBSCRIBE, so SUBSCRIBE is sent only if necessary."""
     receiver = link(broker.port, broker.version, topic_filter="t", qos=1)
-    # In a new process the session may have the subscription of a mapping that was changed since.
+    # In a new process, the session may have the subscription of a mapping that was changed since then.
     peer = broker.connected(present=True, subscribes=1)
     receiver.state_where(LinkPhase.CONNECTED)
     peer.close()
@@ -123,7 +123,7 @@ def test_the_subscription_is_made_again_when_it_is_gone(
         ("3.1.1", 5, "Not authorized", True),
     ],
 )
-def test_a_refused_connect_is_told_by_its_name(
+def test_a_rejected_connect_is_reported_by_name(
     link: LinkFactory,
     reason: int,
     name: str,
@@ -150,7 +150,7 @@ def test_a_refused_connect_is_told_by_its_name(
     broker.close()
 
 
-def test_the_brokers_own_words_are_told(broker_5: FakeBroker, link: LinkFactory, impatient: None) -> None:
+def test_the_reason_string_of_the_broker_is_reported(broker_5: FakeBroker, link: LinkFactory, impatient: None) -> None:
     refused = link(broker_5.port)
     peer, _ = broker_5.connecting()
     peer.send(peer.connack(reason=0x87, properties=properties_of(PacketTypes.CONNACK, ReasonString="not on Sundays")))
@@ -161,7 +161,7 @@ def test_the_brokers_own_words_are_told(broker_5: FakeBroker, link: LinkFactory,
 
 
 @pytest.mark.parametrize(("version", "reason", "name"), [("5", 0x87, "Not authorized"), ("3.1.1", 0x80, "Unspecified")])
-def test_a_refused_subscription_is_told_and_retried(
+def test_a_rejected_subscription_is_reported_and_retried(
     link: LinkFactory, version: str, reason: int, name: str, broker: FakeBroker, impatient: None
 ) -> None:
     refused = link(broker.port, version, topic_filter="secret/#", qos=1)
@@ -173,14 +173,14 @@ def test_a_refused_subscription_is_told_and_retried(
     refused.state_where(LinkPhase.CONNECTED)
 
 
-def test_a_filter_that_is_none_is_told(broker: FakeBroker, link: LinkFactory, impatient: None) -> None:
+def test_an_invalid_filter_is_reported(broker: FakeBroker, link: LinkFactory, impatient: None) -> None:
     wrong = link(broker.port, broker.version, topic_filter="a#")
     peer, _ = broker.connecting()
     peer.send(peer.connack())
     assert "'a#' is not a valid topic filter" in wrong.state_where(LinkPhase.WAITING).error
 
 
-def test_a_smaller_qos_than_wanted_is_told(
+def test_a_granted_qos_below_the_requested_one_is_reported(
     broker: FakeBroker, link: LinkFactory, caplog: pytest.LogCaptureFixture
 ) -> None:
     receiver = link(broker.port, broker.version, topic_filter="t", qos=2)
@@ -190,13 +190,13 @@ def test_a_smaller_qos_than_wanted_is_told(
     assert "only QoS 1 instead of 2" in caplog.text
 
 
-def test_the_first_attempt_may_be_the_only_one_to_wait_for(link: LinkFactory) -> None:
+def test_waiting_can_be_limited_to_the_first_attempt(link: LinkFactory) -> None:
     unreachable = link(free_port())
     assert not unreachable.wait_connected(24 * 3600, once=True)
     assert "refused" in unreachable.state_where(LinkPhase.WAITING).error
 
 
-def test_many_failures_are_few_lines_in_the_log(
+def test_many_failures_cause_few_log_lines(
     link: LinkFactory, caplog: pytest.LogCaptureFixture, impatient: None
 ) -> None:
     port = free_port()
@@ -204,9 +204,9 @@ def test_many_failures_are_few_lines_in_the_log(
         unreachable = link(port)
         states = [unreachable.state_where(LinkPhase.WAITING) for _ in range(12)]
     assert all("refused" in state.error for state in states)
-    told = [record.getMessage() for record in caplog.records if "connecting to" in record.getMessage()]
-    assert len(told) == 2
-    assert all(f"127.0.0.1:{port}" in line and "Connection refused" in line for line in told)
+    lines = [record.getMessage() for record in caplog.records if "connecting to" in record.getMessage()]
+    assert len(lines) == 2
+    assert all(f"127.0.0.1:{port}" in line and "Connection refused" in line for line in lines)
 
 
 def test_pauses_grow_up_to_a_limit(link: LinkFactory, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -218,7 +218,7 @@ def test_pauses_grow_up_to_a_limit(link: LinkFactory, monkeypatch: pytest.Monkey
     assert all(low <= pause <= 1.5 * low for low, pause in zip(least, pauses, strict=True)), pauses
 
 
-def test_a_reset_back_off_starts_from_the_shortest_pause(
+def test_a_reset_back_off_starts_with_the_shortest_pause(
     broker: FakeBroker, link: LinkFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(attempts, "FIRST_PAUSE", 0.001)
@@ -236,7 +236,7 @@ def test_a_reset_back_off_starts_from_the_shortest_pause(
     assert all(low <= pause <= 1.5 * low for low, pause in zip(least, pauses, strict=True)), pauses
 
 
-def test_a_connection_that_had_settled_is_made_again_at_once(
+def test_a_stable_connection_is_restored_at_once(
     broker: FakeBroker, link: LinkFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(link_connection, "SETTLED", 0.0)
@@ -250,21 +250,21 @@ def test_a_connection_that_had_settled_is_made_again_at_once(
 
 
 @pytest.mark.parametrize("settled", [0.0, math.inf])
-def test_an_idle_link_that_loses_its_connection_connects_again(
+def test_an_idle_link_that_loses_its_connection_reconnects(
     broker: FakeBroker, link: LinkFactory, impatient: None, monkeypatch: pytest.MonkeyPatch, settled: float
 ) -> None:
     """Its thread has ended, and another one continues."""
     monkeypatch.setattr(link_connection, "TURN", 0.05)
     monkeypatch.setattr(link_connection, "SETTLED", settled)
-    made = link(broker.port, broker.version, topic_filter="t", qos=1)
+    connected = link(broker.port, broker.version, topic_filter="t", qos=1)
     for _ in range(3):
         peer = broker.connected(subscribes=1)
-        made.state_where(LinkPhase.CONNECTED)
-        until(lambda: made.idle)
+        connected.state_where(LinkPhase.CONNECTED)
+        until(lambda: connected.idle)
         peer.close()
     peer = broker.connected(subscribes=1)
     peer.send(peer.publish("t", 1, qos=1))
-    assert len(made.take_all(1)) == 1
+    assert len(connected.take_all(1)) == 1
 
 
 @pytest.mark.parametrize(("turn", "pauses"), [(0.05, True), (1.0, False)])
@@ -276,12 +276,12 @@ def test_an_idle_link_wakes_up_for_its_keep_alive(
 
     def pause(fd: int, due: float) -> Pause:
         seconds.append(due)
-        made.waits.append(due)
+        connected.waits.append(due)
         return Pause(fd, due)
 
     monkeypatch.setattr(link_connection, "TURN", turn)
     monkeypatch.setattr(link_connection, "Pause", pause)
-    made = link(broker.port, broker.version, keep_alive=1)
+    connected = link(broker.port, broker.version, keep_alive=1)
     peer = broker.connected()
     for _ in range(2):
         peer.expect(PINGREQ)
@@ -289,11 +289,11 @@ def test_an_idle_link_wakes_up_for_its_keep_alive(
     assert bool(seconds) is pauses
     assert all(turn < due <= 1 for due in seconds)
     # A pause is not followed by another wait.
-    after = [wait for due, wait in itertools.pairwise(made.waits) if due in seconds]
+    after = [wait for due, wait in itertools.pairwise(connected.waits) if due in seconds]
     assert after == [0.0] * len(after)
 
 
-def test_a_broker_that_is_silent_for_longer_than_keep_alive_is_left(
+def test_a_broker_that_is_silent_for_longer_than_keep_alive_is_disconnected(
     broker: FakeBroker, link: LinkFactory, impatient: None
 ) -> None:
     left = link(broker.port, broker.version, keep_alive=1)
@@ -303,7 +303,7 @@ def test_a_broker_that_is_silent_for_longer_than_keep_alive_is_left(
 
 
 @pytest.mark.parametrize("answering", ["nothing", "CONNACK"])
-def test_a_broker_that_does_not_answer_at_all_is_left(
+def test_a_broker_that_never_answers_is_disconnected(
     broker: FakeBroker, link: LinkFactory, answering: str, monkeypatch: pytest.MonkeyPatch, impatient: None
 ) -> None:
     monkeypatch.setattr(link_connection, "ANSWER_TIME", 0.01)
@@ -317,7 +317,7 @@ def test_a_broker_that_does_not_answer_at_all_is_left(
         assert left.state_where(LinkPhase.WAITING).error == "no CONNACK within 0.01 s"
 
 
-def test_stop_writes_what_is_queued_then_disconnects(broker: FakeBroker, link: LinkFactory) -> None:
+def test_stop_sends_queued_packets_and_disconnects(broker: FakeBroker, link: LinkFactory) -> None:
     stopping = link(broker.port, broker.version, topic_filter="t", qos=1)
     peer = broker.connected(subscribes=1)
     peer.send(*(peer.publish("t", packet_id, qos=1) for packet_id in range(1, 101)))
@@ -340,13 +340,13 @@ def test_stop_while_it_waits(link: LinkFactory, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_stop_before_the_broker_has_answered(broker: FakeBroker, link: LinkFactory) -> None:
-    made = link(broker.port, broker.version)
+    connected = link(broker.port, broker.version)
     broker.connecting()
-    assert made.stop(PATIENCE)
-    assert made.state_where(LinkPhase.STOPPED).error == ""
+    assert connected.stop(PATIENCE)
+    assert connected.state_where(LinkPhase.STOPPED).error == ""
 
 
-def test_a_batch_larger_than_the_sockets_buffers(broker: FakeBroker, link: LinkFactory) -> None:
+def test_a_batch_larger_than_the_socket_buffers(broker: FakeBroker, link: LinkFactory) -> None:
     sender = link(broker.port, broker.version)
     peer = broker.connected()
     sender.state_where(LinkPhase.CONNECTED)

@@ -1,4 +1,4 @@
-"""Links to a real mosquitto: both directions, both versions, TLS, and a broker that goes and comes back."""
+"""Links to a real mosquitto: both directions, both versions, TLS, and restarts of the broker."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ MosquittoFactory = Callable[..., Mosquitto]
 OPTION = {"3.1.1": "mqttv311", "5": "mqttv5"}
 
 
-def ready(made: TestedLink) -> TestedLink:
-    made.state_where(LinkPhase.CONNECTED)
-    return made
+def ready(connection: TestedLink) -> TestedLink:
+    connection.state_where(LinkPhase.CONNECTED)
+    return connection
 
 
 def batch(number: int, qos: int) -> list[Publication]:
     return [Publication(topic="t/x", payload=str(index).encode(), qos=qos) for index in range(number)]
 
 
-def test_all_that_mqtt_5_carries(mosquitto: MosquittoFactory, link: LinkFactory) -> None:
+def test_all_properties_of_mqtt_5(mosquitto: MosquittoFactory, link: LinkFactory) -> None:
     port = mosquitto().port
     receiver = ready(link(port, "5", "in", topic_filter="#", qos=1))
     sender = ready(link(port, "5", "out"))
@@ -56,7 +56,7 @@ def test_all_that_mqtt_5_carries(mosquitto: MosquittoFactory, link: LinkFactory)
     sender.publish([sent])
     (received,) = receiver.take_all(1)
     sent.packet_id = received.packet_id
-    # Retain As Published: the flag is as the publisher set it.
+    # Retain As Published: the flag is that of the publisher.
     assert received.publication == sent
 
 
@@ -71,7 +71,10 @@ def test_live_publications_of_mqtt_3_1_1_keep_retain_with_the_bridge_bit(
         [Publication(topic="a", payload=b"1", qos=1, retain=True), Publication(topic="a", payload=b"2", qos=1)]
     )
     received = receiver.take_all(2)
-    assert [(one.publication.payload, one.publication.retain) for one in received] == [(b"1", retained), (b"2", False)]
+    assert [(message.publication.payload, message.publication.retain) for message in received] == [
+        (b"1", retained),
+        (b"2", False),
+    ]
 
 
 def test_only_mqtt_5_reports_a_publication_that_the_acl_rejects(
@@ -90,14 +93,14 @@ def test_only_mqtt_5_reports_a_publication_that_the_acl_rejects(
 def test_exactly_once_to_a_subscriber(
     mosquitto: MosquittoFactory, link: LinkFactory, version: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Repeated on a new connection with the same message ids and DUP, and released twice, each comes once."""
+    """Repeated on a new connection with the same message ids and DUP, and released twice, each arrives once."""
     monkeypatch.setattr(attempts, "FIRST_PAUSE", 1e6)
     monkeypatch.setattr(attempts, "LONGEST_PAUSE", 1e6)
     port = mosquitto().port
     with Subscriber(port, "t/#", qos=2, version=OPTION[version]) as subscriber:
         first = ready(link(port, version, "exactly"))
         assert first.publish_exactly(batch(3, 2), [5, 6, 7]) == {}
-        # A connection with the same identifier throws the first one out, which does not come back, as if killed.
+        # A connection with the same identifier disconnects the first one, which does not return, as if it were killed.
         second = ready(link(port, version, "exactly"))
         assert second.session_present
         assert second.publish_exactly(batch(3, 2), [5, 6, 7], dup=True) == {}
@@ -108,7 +111,7 @@ def test_exactly_once_to_a_subscriber(
 
 
 @pytest.mark.parametrize("qos", [1, 2])
-def test_mosquitto_stops_and_comes_back(
+def test_mosquitto_stops_and_returns(
     mosquitto: MosquittoFactory, link: LinkFactory, version: str, qos: int, impatient: None
 ) -> None:
     broker = mosquitto()
@@ -124,9 +127,11 @@ def test_mosquitto_stops_and_comes_back(
     broker.start()
     ready(receiver)
     assert receiver.session_present
-    # All that was not acknowledged comes again, under the same message ids, marked.
+    # All unacknowledged messages are repeated with the same message ids and DUP.
     again = receiver.take_all(3)
-    assert [(one.packet_id, one.dup) for one in again] == [(one.packet_id, True) for one in unacknowledged]
+    assert [(message.packet_id, message.dup) for message in again] == [
+        (message.packet_id, True) for message in unacknowledged
+    ]
     receiver.acknowledge(unacknowledged)
     receiver.acknowledge(again)
     if qos == 2:
@@ -165,7 +170,7 @@ def test_tls(mosquitto: MosquittoFactory, link: LinkFactory, version: str, certi
     assert receiver.certificate_expiry == pytest.approx(time.time() + 2 * 86_400, abs=3_600)
     sizes = [1, 3_000_000, 0, 16384, 16385, 70_000]
     assert sender.publish([Publication(topic="t", payload=b"x" * size, qos=1) for size in sizes]) == {}
-    assert [len(one.publication.payload) for one in receiver.take_all(len(sizes))] == sizes
+    assert [len(message.publication.payload) for message in receiver.take_all(len(sizes))] == sizes
 
 
 @pytest.mark.parametrize(
@@ -190,7 +195,7 @@ def test_tls(mosquitto: MosquittoFactory, link: LinkFactory, version: str, certi
         ),
     ],
 )
-def test_tls_that_fails_is_told(
+def test_tls_errors_are_reported(
     mosquitto: MosquittoFactory,
     link: LinkFactory,
     certificates: Path,
@@ -204,12 +209,14 @@ def test_tls_that_fails_is_told(
     assert why in link(port, host=host, tls=files).state_where(LinkPhase.WAITING).error
 
 
-def test_tls_without_a_host_name_to_check(mosquitto: MosquittoFactory, link: LinkFactory, certificates: Path) -> None:
+def test_tls_without_verification_of_the_host_name(
+    mosquitto: MosquittoFactory, link: LinkFactory, certificates: Path
+) -> None:
     port = mosquitto(*tls_settings(certificates, "allow_anonymous true")).port
     ready(link(port, host="127.0.0.1", tls={"ca_file": certificates / "ca.pem", "check_host_name": False}))
 
 
-def test_tls_with_a_certificate_of_its_own(
+def test_tls_with_a_client_certificate(
     mosquitto: MosquittoFactory, link: LinkFactory, certificates: Path, monkeypatch: pytest.MonkeyPatch, impatient: None
 ) -> None:
     monkeypatch.setenv("LINK_KEY", "p4ss")
@@ -220,8 +227,8 @@ def test_tls_with_a_certificate_of_its_own(
     assert link(port, "5", "without", host="localhost", tls=trust).state_where(LinkPhase.WAITING).error
 
 
-def test_a_filter_that_is_refined_delivers_once(mosquitto: MosquittoFactory, link: LinkFactory, version: str) -> None:
-    """The old filter is unsubscribed with the new one subscribed to, in the durable session, and nothing is lost between."""
+def test_a_changed_filter_delivers_once(mosquitto: MosquittoFactory, link: LinkFactory, version: str) -> None:
+    """The old filter is unsubscribed together with the new subscription, in the durable session. No message is lost."""
     port = mosquitto().port
     receiver = ready(link(port, version, "in", topic_filter="plant/#", qos=2))
     receiver.stop(PATIENCE)
@@ -233,7 +240,7 @@ def test_a_filter_that_is_refined_delivers_once(mosquitto: MosquittoFactory, lin
     payloads: list[Any] = []
     while len(payloads) < 21:
         taken = receiver.take(100, 1 << 20, PATIENCE)
-        payloads += [one.publication.payload for one in taken]
+        payloads += [message.publication.payload for message in taken]
         receiver.acknowledge(taken)
         receiver.complete(receiver.released())
     sender.publish([Publication(topic="plant/a", payload=b"last", qos=2)])
@@ -244,10 +251,10 @@ def test_a_filter_that_is_refined_delivers_once(mosquitto: MosquittoFactory, lin
 
 @pytest.mark.parametrize("reason", [0x92, 0x95, 0x9A, 0x9B, 0x80, 0x83, 0xFE])
 @pytest.mark.parametrize(("packet", "qos"), [(0x40, 1), (0x50, 2)])
-def test_a_reason_code_that_is_not_of_its_packet_ends_no_link(
+def test_a_reason_code_of_another_packet_does_not_end_the_link(
     broker_5: FakeBroker, link: LinkFactory, packet: int, qos: int, reason: int
 ) -> None:
-    """Brokers send what MQTT 5 has for other packets only; it is a refusal, with or without a name."""
+    """Brokers send reason codes that MQTT 5 defines for other packets only. They count as rejections."""
     sender = link(broker_5.port)
     peer = broker_5.connected()
     ready(sender)
@@ -264,7 +271,7 @@ def test_a_reason_code_that_is_not_of_its_packet_ends_no_link(
         assert {index: refusal.reason for index, refusal in call.result(PATIENCE).items()} == refused
 
 
-def test_a_connection_on_which_we_stumble_is_over_and_the_link_goes_on(
+def test_an_unexpected_error_ends_the_connection_and_the_link_continues(
     broker_5: FakeBroker, link: LinkFactory, impatient: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answered = LinkOutbox.answered
@@ -281,17 +288,17 @@ def test_a_connection_on_which_we_stumble_is_over_and_the_link_goes_on(
     sender.state_where(LinkPhase.CONNECTED)
 
 
-def test_a_password_that_cannot_be_had_is_read_again(broker_5: FakeBroker, link: LinkFactory, impatient: None) -> None:
-    asked: list[int] = []
+def test_a_missing_password_is_read_again(broker_5: FakeBroker, link: LinkFactory, impatient: None) -> None:
+    reads: list[int] = []
 
     def password() -> str:
-        asked.append(1)
-        if len(asked) < 3:
+        reads.append(1)
+        if len(reads) < 3:
             raise OSError("password_file: no such file")
         return "s3cret"
 
-    made = link(broker_5.port, user="maria", password=password)
+    connected = link(broker_5.port, user="maria", password=password)
     _, connect = broker_5.connecting()
     assert connect.endswith(b"\0\6s3cret")
-    assert len(asked) == 3
-    assert made.state.error == "" or "password_file" in made.state.error
+    assert len(reads) == 3
+    assert connected.state.error == "" or "password_file" in connected.state.error

@@ -1,4 +1,4 @@
-"""What the link uses of paho's protected names: a paho without them, or with other signatures, has to be looked at."""
+"""The link's use of paho's protected names: if a release of paho removes or changes them, a test fails."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from bridge.link.client import PROTECTED, LinkClient
 
 
 @pytest.mark.parametrize("name", PROTECTED)
-def test_protected_names_are_those_that_the_link_knows(name: str) -> None:
+def test_protected_names_have_the_expected_signatures(name: str) -> None:
     member = getattr(Client(CallbackAPIVersion.VERSION2), name)
     parameters = ("self", *inspect.signature(member).parameters) if callable(member) else None
     assert parameters == PROTECTED[name].parameters
@@ -23,15 +23,15 @@ def test_protected_names_are_those_that_the_link_knows(name: str) -> None:
 
 
 def test_one_module_of_the_bridge_imports_paho() -> None:
-    """acceptance_kill.py tests a bridge from outside, as a client, with paho's public interface."""
+    """acceptance_kill.py tests a bridge as a client, with paho's public interface."""
     modules = Path(bridge.__file__).parent.rglob("*.py")
     imports = re.compile(r"^\s*(?:from|import) paho\b", re.MULTILINE)
     importing = {path.name for path in modules if imports.search(path.read_text())}
     assert importing == {"client.py", "acceptance_kill.py"}
 
 
-def test_the_protected_names_in_use_are_those_listed() -> None:
-    """Every protected name that LinkClient has in common with paho's client, also one of its own by accident, is listed."""
+def test_the_used_protected_names_are_listed() -> None:
+    """The list contains each protected name that LinkClient shares with paho's client, even if by accident."""
     used = set(re.findall(r"\b(?:self|super\(\))\.(_[a-z]\w*)", inspect.getsource(LinkClient)))
     used |= {name for name in vars(LinkClient) if re.match("_[a-z]", name)}
     of_paho = set(dir(Client(CallbackAPIVersion.VERSION2)))

@@ -1,4 +1,4 @@
-"""What a publication of the bridge is on a link, and back: its properties, the trusted ones among them, and its limits."""
+"""Conversion between publications of the bridge and those of a link: properties, trusted properties, and limits."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ publications = st.builds(
 
 
 def sent(publication: Publication, version_5: bool = True, dup: bool = False) -> Publish:
-    """The PUBLISH that a broker gets."""
+    """Return the PUBLISH that a broker receives."""
     encoded = encode(publication, 7, dup, version_5, Limits())
     assert isinstance(encoded, bytes)
     (packet,) = Decoder(server=False, protocol_level=5 if version_5 else 4).feed(encoded)
@@ -44,7 +44,7 @@ def sent(publication: Publication, version_5: bool = True, dup: bool = False) ->
 
 
 @given(publications, st.booleans())
-def test_what_is_sent_is_received(publication: Publication, dup: bool) -> None:
+def test_a_sent_publication_is_received_unchanged(publication: Publication, dup: bool) -> None:
     publication.packet_id = 7 if publication.qos else 0
     back = received(sent(publication, dup=dup), "", 3, True)
     assert back == Received(publication, publication.qos, publication.packet_id, dup and publication.qos > 0, 3)
@@ -63,7 +63,7 @@ def test_mqtt_3_1_1_has_no_properties(publication: Publication) -> None:
     )
 
 
-def test_publishers_that_are_not_trusted_say_nothing_of_clients_and_mappings() -> None:
+def test_untrusted_publishers_cannot_set_clients_and_mappings() -> None:
     forged = publication_of_fields(
         topic="t", payload=b"", client_id="boss", hops=("MQB1/orders",), users={"site": "1"}, expiry=2.0
     )
@@ -74,13 +74,13 @@ def test_publishers_that_are_not_trusted_say_nothing_of_clients_and_mappings() -
 @pytest.mark.parametrize(
     ("expiry", "seconds"), [(0.0, 0), (0.1, 0), (0.2, 1), (2.0, 2), (2.01, 3), (-5.0, 0), (1e12, 0xFFFFFFFF)]
 )
-def test_expiry_in_whole_seconds(expiry: float, seconds: int) -> None:
+def test_expiry_is_sent_in_whole_seconds(expiry: float, seconds: int) -> None:
     properties = to_properties(Publication(topic="t", payload=b"", expiry=expiry))
     assert properties.message_expiry_interval == seconds
 
 
 def test_the_links_own_names_are_not_taken_from_the_properties() -> None:
-    """A publication that carries them as properties of its own would tell two origins."""
+    """Otherwise a publication with these properties would have two origins."""
     publication = publication_of_fields(
         topic="t", payload=b"", client_id="c", users={CLIENT_ID: "x", HOPS: "y", "z": "1"}
     )
@@ -94,11 +94,11 @@ def test_hops_are_separated_by_commas(hops: str, mappings: tuple[str, ...]) -> N
     assert received(packet, "link", 1, True).publication.hops == mappings
 
 
-def test_of_a_name_that_comes_twice_the_last_counts_and_all_travel() -> None:
-    # The Subscription Identifier is of no meaning to the bridge, and passed over.
+def test_all_values_of_a_repeated_name_are_sent_and_the_last_one_applies() -> None:
+    # The Subscription Identifier has no meaning for the bridge, and is ignored.
     pairs = (("a", "1"), ("b", "x"), ("a", "2"))
-    said = PublishProperties(subscription_identifier=(1, 300), user_property=(*pairs, (HOPS, "q/m")))
-    read = received(Publish("t", b"", properties=said), "link", 1, True).publication
+    sent_properties = PublishProperties(subscription_identifier=(1, 300), user_property=(*pairs, (HOPS, "q/m")))
+    read = received(Publish("t", b"", properties=sent_properties), "link", 1, True).publication
     assert (read.user_properties, read.client_id, read.hops) == ({"a": "2", "b": "x"}, "link", ("q/m",))
     assert to_properties(read).user_property == (*pairs, (CLIENT_ID, "link"), (HOPS, "q/m"))
 
@@ -112,20 +112,20 @@ def test_of_a_name_that_comes_twice_the_last_counts_and_all_travel() -> None:
         ({}, (("a", "1"), ("b", "x"), ("a", "2"))),
     ],
 )
-def test_what_a_mapping_has_said_of_a_name_takes_the_place_of_all(
+def test_a_property_of_the_mapping_replaces_all_values(
     values: dict[str, str], pairs: tuple[tuple[str, str], ...]
 ) -> None:
     assert with_values((("a", "1"), ("b", "x"), ("a", "2")), values) == pairs
     assert with_values((("a", "1"), ("b", "x")), {"a": "3", "c": "y"}) == (("a", "3"), ("b", "x"), ("c", "y"))
 
 
-def test_a_topic_alias_is_refused() -> None:
+def test_a_topic_alias_is_rejected() -> None:
     with pytest.raises(MalformedPacket, match=r"MQTT-3\.3\.2-11: Topic Alias is 3"):
         received(Publish("t", b"", properties=PublishProperties(topic_alias=3)), "link", 1, True)
 
 
 @pytest.mark.parametrize(("version_5", "size"), [(True, 18), (False, 17)])
-def test_the_largest_packet_that_the_broker_takes(version_5: bool, size: int) -> None:
+def test_the_maximum_packet_size_of_the_broker(version_5: bool, size: int) -> None:
     publication = Publication(topic="t/1", payload=b"x" * 8, qos=1)
     limits = Limits(maximum_packet_size=size)
     assert len(encode(publication, 7, False, version_5, limits)) == size

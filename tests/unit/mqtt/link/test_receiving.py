@@ -1,4 +1,4 @@
-"""What comes from the broker: when it is acknowledged, and what a new connection, or a lost session, makes of it."""
+"""Publications from the broker: their acknowledgement, new connections, and lost sessions."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ ACKNOWLEDGEMENT = {1: PUBACK, 2: PUBREC}
 
 
 @pytest.mark.parametrize("qos", [1, 2])
-def test_acknowledged_by_acknowledge_alone(broker: FakeBroker, link: LinkFactory, qos: int) -> None:
+def test_only_acknowledge_acknowledges(broker: FakeBroker, link: LinkFactory, qos: int) -> None:
     receiver = link(broker.port, broker.version, topic_filter="t/#", qos=qos)
     peer = broker.connected(subscribes=qos)
     peer.send(peer.publish("t/1", 11, qos=qos), peer.publish("t/2", 12, qos=qos, flags=8))
     taken = receiver.take_all(2)
-    assert [(one.publication.topic, one.qos, one.packet_id, one.dup) for one in taken] == [
+    assert [(message.publication.topic, message.qos, message.packet_id, message.dup) for message in taken] == [
         ("t/1", qos, 11, False),
         ("t/2", qos, 12, True),
     ]
@@ -36,8 +36,8 @@ def test_acknowledged_by_acknowledge_alone(broker: FakeBroker, link: LinkFactory
     assert (receiver.counters.received, receiver.counters.acknowledged) == (2, 2)
 
 
-def test_pubrel_is_told_and_answered_by_complete_alone(broker: FakeBroker, link: LinkFactory) -> None:
-    """Also one for a message id that nothing is known of, as after a restart."""
+def test_only_complete_answers_pubrel(broker: FakeBroker, link: LinkFactory) -> None:
+    """Also for an unknown message id, as after a restart."""
     receiver = link(broker.port, broker.version, topic_filter="t", qos=2)
     peer = broker.connected(subscribes=2)
     peer.send(peer.publish("t", 5, qos=2))
@@ -53,7 +53,7 @@ def test_pubrel_is_told_and_answered_by_complete_alone(broker: FakeBroker, link:
 
 
 @pytest.mark.parametrize("qos", [1, 2])
-def test_answers_to_an_earlier_connection_are_nothing(
+def test_answers_to_an_earlier_connection_are_ignored(
     broker: FakeBroker, link: LinkFactory, qos: int, impatient: None
 ) -> None:
     receiver = link(broker.port, broker.version, topic_filter="t", qos=qos)
@@ -81,13 +81,13 @@ def test_answers_to_an_earlier_connection_are_nothing(
 @pytest.mark.parametrize(
     ("present", "left"),
     [
-        # The broker sends those of QoS 1 and 2 again.
+        # The broker sends QoS 1 and 2 publications again.
         pytest.param(True, [("t/0", 0, 0)], id="session kept"),
-        # It never does, and expects no answer.
+        # It never sends it, and expects no answer.
         pytest.param(False, [("t/0", 0, 0), ("t/1", 0, 0), ("t/2", 0, 0)], id="session lost"),
     ],
 )
-def test_what_is_not_taken_when_the_connection_breaks(
+def test_unprocessed_publications_when_the_connection_breaks(
     broker: FakeBroker, link: LinkFactory, present: bool, left: list[tuple[str, int, int]], impatient: None
 ) -> None:
     receiver = link(broker.port, broker.version, topic_filter="t/#", qos=2)
@@ -102,16 +102,16 @@ def test_what_is_not_taken_when_the_connection_breaks(
     assert receiver.session_present is present
     assert receiver.sessions == [False, present]
     taken = receiver.take_all(len(left))
-    assert [(one.publication.topic, one.qos, one.packet_id) for one in taken] == left
+    assert [(message.publication.topic, message.qos, message.packet_id) for message in taken] == left
     assert receiver.take(9, 9, 0) == []
 
 
 @pytest.mark.parametrize("qos", [0, 1])
-def test_no_more_is_read_than_may_be_in_flight(
+def test_reading_stops_at_the_limit_of_messages_in_flight(
     broker: FakeBroker, link: LinkFactory, qos: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The PINGREQ behind the publications is answered when there is room to read up to it, not before."""
-    # Nothing but what happens wakes the network thread.
+    """The PINGREQ after the publications is answered when the bridge reads up to it, not before."""
+    # Only events wake the network thread.
     monkeypatch.setattr(link_connection, "TURN", 1e5)
     receiver = link(broker.port, broker.version, topic_filter="t", qos=qos, in_flight=3)
     peer = broker.connected(subscribes=qos)
@@ -125,10 +125,10 @@ def test_no_more_is_read_than_may_be_in_flight(
     peer.expect(PINGRESP)
 
 
-def test_nothing_is_read_while_publications_wait_for_room(
+def test_reading_stops_while_too_many_publications_wait(
     broker: FakeBroker, link: LinkFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Else what has come and waits would grow without bound, by 64 KiB for each publication that is taken."""
+    """Otherwise the received bytes would grow without limit, by 64 KiB for each processed publication."""
     reads: list[int] = []
     fill = Stream.fill
 
@@ -143,49 +143,53 @@ def test_nothing_is_read_while_publications_wait_for_room(
     monkeypatch.setattr(Stream, "fill", counted)
     packets = [peer.publish("t", payload=b"%d" % number) for number in range(9)]
     peer.send(*packets)
-    assert [one.publication.payload for one in receiver.take_all(9)] == [b"%d" % number for number in range(9)]
+    assert [message.publication.payload for message in receiver.take_all(9)] == [b"%d" % number for number in range(9)]
     assert reads == [sum(map(len, packets))]
 
 
-def test_keep_alive_outlasts_a_pause_in_reading(broker: FakeBroker, link: LinkFactory) -> None:
+def test_keep_alive_continues_during_a_pause_of_reading(broker: FakeBroker, link: LinkFactory) -> None:
     receiver = link(broker.port, broker.version, topic_filter="t", qos=1, in_flight=1, keep_alive=1)
     peer = broker.connected(subscribes=1)
     peer.send(peer.publish("t", 1, qos=1), peer.publish("t", 2, qos=1))
-    # None of them is answered: the answer would stand behind publications that are not read.
+    # No PINGREQ is answered, because the answer would follow publications that are not read.
     peer.expect(PINGREQ, PINGREQ, PINGREQ)
     receiver.acknowledge(receiver.take_all(1))
     assert peer.packet_ids(PUBACK, 1) == [1]
     assert receiver.take_all(1)[0].packet_id == 2
 
 
-def test_size_and_number_bound_a_batch(broker_5: FakeBroker, link: LinkFactory) -> None:
+def test_size_and_number_limit_a_batch(broker_5: FakeBroker, link: LinkFactory) -> None:
     receiver = link(broker_5.port, topic_filter="t", qos=0)
     peer = broker_5.connected(subscribes=0)
     peer.send(*(peer.publish("t", payload=b"x" * size) for size in (10, 3, 4, 1, 1, 1)))
     peer.nothing_came()
     first = receiver.take_all(1)
     assert len(first[0].publication.payload) == 10
-    assert [[len(one.publication.payload) for one in receiver.take(2, 7, 0)] for _ in range(3)] == [[3, 4], [1, 1], [1]]
+    assert [[len(message.publication.payload) for message in receiver.take(2, 7, 0)] for _ in range(3)] == [
+        [3, 4],
+        [1, 1],
+        [1],
+    ]
 
 
-def test_one_larger_than_the_size_comes_alone(broker_5: FakeBroker, link: LinkFactory) -> None:
+def test_a_publication_larger_than_the_limit_is_a_batch(broker_5: FakeBroker, link: LinkFactory) -> None:
     receiver = link(broker_5.port, topic_filter="t", qos=0)
     peer = broker_5.connected(subscribes=0)
     receiver.state_where(LinkPhase.CONNECTED)
     receiver.take(1, 1, 0)
     peer.send(peer.publish("t", payload=b"x" * 10), peer.publish("t", payload=b"y"))
     peer.nothing_came()
-    assert [len(one.publication.payload) for one in receiver.take(5, 5, 0)] == [10]
+    assert [len(message.publication.payload) for message in receiver.take(5, 5, 0)] == [10]
 
 
 @pytest.mark.parametrize(("trusted", "client_id", "hops"), [(True, "boss", ("A/b",)), (False, "L", ())])
-def test_who_may_say_through_which_mappings_a_publication_came(
+def test_trusted_links_can_set_the_hop_marks(
     broker_5: FakeBroker, link: LinkFactory, trusted: bool, client_id: str, hops: tuple[str, ...]
 ) -> None:
     receiver = link(broker_5.port, topic_filter="t", qos=0, trusted=trusted)
     peer = broker_5.connected(subscribes=0)
-    told = Publication(topic="t", payload=b"", client_id="boss", hops=("A/b",))
-    peer.send(peer.publish("t", properties=encode_properties(PacketType.PUBLISH, to_properties(told))))
+    publication = Publication(topic="t", payload=b"", client_id="boss", hops=("A/b",))
+    peer.send(peer.publish("t", properties=encode_properties(PacketType.PUBLISH, to_properties(publication))))
     (received,) = receiver.take_all(1)
     assert (received.publication.client_id, received.publication.hops) == (client_id, hops)
 
@@ -208,7 +212,7 @@ def test_a_large_publication_in_small_pieces(broker: FakeBroker, link: LinkFacto
     whole = peer.publish("t", payload=payload) + peer.publish("u")
     for start in range(0, len(whole), 100_001):
         peer.send(whole[start : start + 100_001])
-    assert [one.publication.payload for one in receiver.take_all(2)] == [payload, b"p"]
+    assert [message.publication.payload for message in receiver.take_all(2)] == [payload, b"p"]
 
 
 @pytest.mark.parametrize(
@@ -231,7 +235,7 @@ def test_malformed_packets_end_the_connection(
 ) -> None:
     receiver = link(broker.port, broker.version, topic_filter="t")
     peer = broker.connected(subscribes=0)
-    receiver.state_where(LinkPhase.CONNECTED)  # or it is no reconnection that follows
+    receiver.state_where(LinkPhase.CONNECTED)  # otherwise no reconnection follows
     peer.send(malformed)
     assert why in receiver.state_where(LinkPhase.WAITING).error
     broker.connected(subscribes=0)

@@ -1,4 +1,4 @@
-"""What goes to the broker: publish returns when all is answered, and the steps of QoS 2 come when the worker says so."""
+"""Publications to the broker: publish returns when all are acknowledged, and the worker controls the steps of QoS 2."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def publications(number: int, qos: int) -> list[Publication]:
 
 
 def connected(broker: FakeBroker, link: LinkFactory, **options: Any) -> tuple[TestedLink, Peer]:
-    """A link that is connected; options of FakeBroker.connected, the others of the link."""
+    """Return a connected link. Options belong to FakeBroker.connected, all others to the link."""
     accepting = {name: options.pop(name) for name in ("properties", "present") if name in options}
     sender = link(broker.port, broker.version, **options)
     peer = broker.connected(**accepting)
@@ -54,7 +54,7 @@ def test_qos_1_returns_after_all_pubacks(broker: FakeBroker, link: LinkFactory) 
     assert sender.counters.sent == 3
 
 
-def test_a_wrong_acknowledgement_ends_the_connection(broker: FakeBroker, link: LinkFactory, impatient: None) -> None:
+def test_an_invalid_acknowledgement_ends_the_connection(broker: FakeBroker, link: LinkFactory, impatient: None) -> None:
     sender, peer = connected(broker, link)
     call = calling(sender.publish, publications(1, 2))
     ((_, packet_id),) = peer.published(1, 4)
@@ -78,7 +78,7 @@ def test_qos_2_without_message_ids_releases_at_pubrec(broker: FakeBroker, link: 
     assert call.result(PATIENCE) == {}
 
 
-def test_exactly_once_holds_pubrel_until_release(broker: FakeBroker, link: LinkFactory) -> None:
+def test_exactly_once_delays_pubrel_until_release(broker: FakeBroker, link: LinkFactory) -> None:
     sender, peer = connected(broker, link)
     call = calling(sender.publish_exactly, publications(2, 2), [301, 300])
     assert peer.published(2, 4) == [("t/0", 301), ("t/1", 300)]
@@ -116,7 +116,7 @@ def test_exactly_once_holds_pubrel_until_release(broker: FakeBroker, link: LinkF
         pytest.param(lambda link: link.release([1, 2]), [answer(PUBCOMP, 1)], 2, id="release: one PUBCOMP"),
     ],
 )
-def test_a_connection_that_breaks_before_all_is_answered(
+def test_a_connection_that_breaks_before_all_acknowledgements(
     broker: FakeBroker,
     link: LinkFactory,
     call: Callable[[TestedLink], object],
@@ -138,7 +138,7 @@ def test_a_connection_that_breaks_before_all_is_answered(
 def test_a_lost_connection_names_the_publications_that_the_broker_has_not_acknowledged(
     broker: FakeBroker, link: LinkFactory, qos: int
 ) -> None:
-    """Those that were not sent are among them."""
+    """Including those that were not sent."""
     sender, peer = connected(broker, link, in_flight=3)
     call = calling(sender.publish, publications(5, qos))
     packet_ids = [packet_id for _, packet_id in peer.published(3, 2 * qos)]
@@ -166,7 +166,7 @@ def test_nothing_is_sent_without_a_connection(broker: FakeBroker, link: LinkFact
             call()
 
 
-def test_after_a_lost_connection_the_same_message_ids_with_dup_or_release(
+def test_after_a_lost_connection_the_same_message_ids_are_sent_with_dup_or_released(
     broker: FakeBroker, link: LinkFactory, impatient: None
 ) -> None:
     sender, peer = connected(broker, link, in_flight=2)
@@ -184,7 +184,7 @@ def test_after_a_lost_connection_the_same_message_ids_with_dup_or_release(
     assert peer.published(2, 12) == [("t/0", 8), ("t/1", 9)]
     peer.send(answer(PUBREC, 8), answer(PUBREC, 9))
     assert call.result(PATIENCE) == {}
-    # An id of a process before this one is released like any other, known to the broker or not.
+    # An id of an earlier process is released in the same way, whether the broker knows it or not.
     call = calling(sender.release, [8, 9, 1000])
     assert peer.packet_ids(PUBREL, 3) == [8, 9, 1000]
     unknown = answer(PUBCOMP, 1000, 0x92) if broker.version == "5" else answer(PUBCOMP, 1000)
@@ -192,7 +192,7 @@ def test_after_a_lost_connection_the_same_message_ids_with_dup_or_release(
     assert call.result(PATIENCE) is None
 
 
-def test_pubrec_before_the_publication_is_sent_again_is_not_answered(broker: FakeBroker, link: LinkFactory) -> None:
+def test_pubrec_before_the_publication_is_repeated_is_not_answered(broker: FakeBroker, link: LinkFactory) -> None:
     """PUBLISH must not follow PUBREL (MQTT 5.0 section 4.3.3): the broker would publish the message twice."""
     sender, peer = connected(broker, link, present=True)
     peer.send(answer(PUBREC, 8))
@@ -209,10 +209,10 @@ def test_pubrec_before_the_publication_is_sent_again_is_not_answered(broker: Fak
 
 
 @pytest.mark.parametrize("present", [True, False])
-def test_a_cut_flow_of_qos_2_without_message_ids_is_ended_at_the_broker(
+def test_an_interrupted_exchange_without_message_ids_is_completed_at_the_broker(
     broker: FakeBroker, link: LinkFactory, present: bool, impatient: None
 ) -> None:
-    """Else the broker would take a later publication with the same message id for a repetition, and drop it."""
+    """Otherwise the broker would treat a later publication with the same message id as a repetition, and drop it."""
     sender, peer = connected(broker, link)
     call = calling(sender.publish, publications(1, 2))
     ((_, packet_id),) = peer.published(1, 4)
@@ -228,18 +228,18 @@ def test_a_cut_flow_of_qos_2_without_message_ids_is_ended_at_the_broker(
     peer.nothing_came()
 
 
-def test_refusals_are_told_by_index(broker_5: FakeBroker, link: LinkFactory) -> None:
+def test_rejections_are_reported_by_index(broker_5: FakeBroker, link: LinkFactory) -> None:
     sender, peer = connected(broker_5, link)
     call = calling(sender.publish, publications(3, 1) + publications(2, 2))
     packet_ids = [packet_id for _, packet_id in peer.published(3, 2) + peer.published(2, 4)]
     peer.send(
-        answer(PUBACK, packet_ids[0], 0x10),  # No matching subscribers: taken
+        answer(PUBACK, packet_ids[0], 0x10),  # No matching subscribers: accepted
         answer(PUBACK, packet_ids[1], 0x87, properties_of(PacketTypes.PUBACK, ReasonString="not you")),
         answer(PUBACK, packet_ids[2]),
         answer(PUBREC, packet_ids[3], 0x97),
         answer(PUBREC, packet_ids[4], 0x10),
     )
-    # A refused publication is over: no PUBREL.
+    # A rejected publication is finished: no PUBREL.
     assert peer.packet_ids(PUBREL, 1) == [packet_ids[4]]
     peer.send(answer(PUBCOMP, packet_ids[4]))
     refusals = call.result(PATIENCE)
@@ -250,7 +250,7 @@ def test_refusals_are_told_by_index(broker_5: FakeBroker, link: LinkFactory) -> 
     assert (sender.counters.sent, sender.counters.refused) == (3, 2)
 
 
-def test_refused_ones_of_exactly_once_are_not_in_flight(broker_5: FakeBroker, link: LinkFactory) -> None:
+def test_rejected_exactly_once_publications_are_not_in_flight(broker_5: FakeBroker, link: LinkFactory) -> None:
     sender, peer = connected(broker_5, link, in_flight=2)
     call = calling(sender.publish_exactly, publications(2, 2), [1, 2])
     peer.published(2, 4)
@@ -280,7 +280,7 @@ def test_refused_ones_of_exactly_once_are_not_in_flight(broker_5: FakeBroker, li
         pytest.param({}, {"correlation_data": b"x" * 65536}, (0x80, "Unspecified error"), id="long property"),
     ],
 )
-def test_what_the_broker_does_not_allow_is_refused_before_it_is_sent(
+def test_publications_that_the_broker_does_not_allow_are_rejected_before_they_are_sent(
     broker_5: FakeBroker,
     link: LinkFactory,
     granted: dict[str, int],
@@ -299,7 +299,7 @@ def test_what_the_broker_does_not_allow_is_refused_before_it_is_sent(
     peer.nothing_came()
 
 
-def test_no_more_in_flight_than_the_broker_receives(broker_5: FakeBroker, link: LinkFactory) -> None:
+def test_the_receive_maximum_of_the_broker_limits_messages_in_flight(broker_5: FakeBroker, link: LinkFactory) -> None:
     sender, peer = connected(
         broker_5, link, in_flight=100, properties=properties_of(PacketTypes.CONNACK, ReceiveMaximum=3)
     )
@@ -319,7 +319,7 @@ def test_no_more_in_flight_than_the_broker_receives(broker_5: FakeBroker, link: 
 
 
 @pytest.mark.parametrize("in_flight", [1, 2, 7])
-def test_no_more_in_flight_than_the_configuration_says(broker: FakeBroker, link: LinkFactory, in_flight: int) -> None:
+def test_the_configuration_limits_messages_in_flight(broker: FakeBroker, link: LinkFactory, in_flight: int) -> None:
     sender, peer = connected(broker, link, in_flight=in_flight)
     assert sender.in_flight_limit == in_flight
     call = calling(sender.publish, publications(20, 1))
@@ -330,7 +330,7 @@ def test_no_more_in_flight_than_the_configuration_says(broker: FakeBroker, link:
     assert call.result(PATIENCE) == {}
 
 
-def test_a_broker_that_does_not_answer_is_left(broker: FakeBroker, link: LinkFactory, impatient: None) -> None:
+def test_a_broker_that_does_not_answer_is_disconnected(broker: FakeBroker, link: LinkFactory, impatient: None) -> None:
     sender, peer = connected(broker, link)
     with pytest.raises(LinkLost, match="2 publications unanswered"):
         sender.publish(publications(2, 1), timeout=0.01)
@@ -345,7 +345,7 @@ def test_a_broker_that_does_not_answer_is_left(broker: FakeBroker, link: LinkFac
 
 
 @pytest.mark.parametrize("packet_ids", [[1], [1, 1], [0, 1], [65535, 1]])
-def test_message_ids_have_to_be_different_and_in_range(
+def test_message_ids_must_be_different_and_in_range(
     broker_5: FakeBroker, link: LinkFactory, packet_ids: list[int]
 ) -> None:
     sender, _ = connected(broker_5, link)
@@ -355,8 +355,8 @@ def test_message_ids_have_to_be_different_and_in_range(
         sender.publish_exactly(publications(1, 1), [1])
 
 
-def test_answers_are_read_however_much_waits_to_be_taken(broker: FakeBroker, link: LinkFactory) -> None:
-    """Else a worker that publishes on the link that it receives from would wait for ever."""
+def test_answers_are_read_however_many_publications_wait(broker: FakeBroker, link: LinkFactory) -> None:
+    """Otherwise a worker that publishes on the link from which it receives would block."""
     both = link(broker.port, broker.version, topic_filter="in", qos=1, in_flight=2)
     peer = broker.connected(subscribes=1)
     both.state_where(LinkPhase.CONNECTED)
@@ -364,7 +364,7 @@ def test_answers_are_read_however_much_waits_to_be_taken(broker: FakeBroker, lin
     ((_, packet_id),) = peer.published(1, 2)
     peer.send(*(peer.publish("in", number, qos=1) for number in range(1, 6)), answer(PUBACK, packet_id))
     assert call.result(PATIENCE) == {}
-    assert [one.packet_id for one in both.take_all(5)] == [1, 2, 3, 4, 5]
+    assert [message.packet_id for message in both.take_all(5)] == [1, 2, 3, 4, 5]
 
 
 # A broker that is not strict ----------------------------------------------------------------------------------------------
@@ -373,7 +373,7 @@ def test_answers_are_read_however_much_waits_to_be_taken(broker: FakeBroker, lin
 def test_puback_acknowledges_qos_2_at_least_once(
     broker: FakeBroker, link: LinkFactory, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """As RabbitMQ's plug-in answers. The rest of the batch, and later ones, go with QoS 1."""
+    """RabbitMQ's plug-in answers in this way. The rest of the batch, and later ones, are sent with QoS 1."""
     sender, peer = connected(broker, link, in_flight=2)
     call = calling(sender.publish, publications(4, 2))
     for flags in (4, 2):
@@ -400,8 +400,8 @@ def test_puback_ends_exactly_once(broker: FakeBroker, link: LinkFactory, impatie
     assert "PUBACK for message id 7" in sender.unsuitable
 
 
-def test_a_second_wrong_acknowledgement_is_accepted(broker: FakeBroker, link: LinkFactory, impatient: None) -> None:
-    """Closing the connection again would not make the broker strict, and the message comes again each time."""
+def test_a_second_invalid_acknowledgement_is_accepted(broker: FakeBroker, link: LinkFactory, impatient: None) -> None:
+    """Closing the connection again would not change the broker, and the message would be repeated each time."""
     sender, peer = connected(broker, link)
     call = calling(sender.publish, publications(1, 1))
     ((_, packet_id),) = peer.published(1, 2)

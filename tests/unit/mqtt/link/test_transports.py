@@ -1,4 +1,4 @@
-"""Links over WebSockets, with ALPN, and with several addresses: a real mosquitto, and brokers that are scripted."""
+"""Links over WebSockets, with ALPN, and with several addresses: a real mosquitto, and scripted brokers."""
 
 from __future__ import annotations
 
@@ -33,9 +33,11 @@ MosquittoFactory = Callable[..., Mosquitto]
 
 
 def with_websockets(mosquitto: MosquittoFactory, *settings: str) -> tuple[Mosquitto, int]:
-    """A mosquitto with a second listener, for WebSockets, and its port. mosquitto 2.0.11 needs a first one for TCP."""
+    """Start a mosquitto with a second listener, for WebSockets. Return its port. mosquitto 2.0.11 also needs a TCP
+    listener.
+    """
     port = free_port()
-    # libwebsockets cannot listen on a machine without IPv6 unless it is told.
+    # Without this option, libwebsockets cannot listen on a machine without IPv6.
     listener = (f"listener {port} 127.0.0.1", "socket_domain ipv4", "protocol websockets")
     broker = mosquitto("allow_anonymous true", *listener, *settings)
     until_open(port)
@@ -53,19 +55,19 @@ def until_open(port: int) -> None:
     until(is_open)
 
 
-def ready(made: TestedLink) -> TestedLink:
-    made.state_where(LinkPhase.CONNECTED)
-    return made
+def ready(connection: TestedLink) -> TestedLink:
+    connection.state_where(LinkPhase.CONNECTED)
+    return connection
 
 
 class Framed:
-    """A server's end of a WebSocket, as `Peer` uses a socket. It rejects frames that a client did not mask."""
+    """The server side of a WebSocket, with the interface of a socket. It rejects unmasked frames."""
 
     def __init__(self, connection: socket.socket) -> None:
         self.connection = connection
         self.protocol = ServerProtocol(subprotocols=[Subprotocol("mqtt")])
         self.path = ""
-        #: frames other than of data
+        #: frames other than data frames
         self.control: list[Frame] = []
 
     def answer(self, status: int = 101) -> None:
@@ -108,7 +110,7 @@ class Framed:
 
 
 class FramedPeer(Peer):
-    """A link's connection by WebSocket."""
+    """Accept a link's connection over WebSocket."""
 
     def __init__(self, connection: socket.socket, version: str, *, status: int = 101) -> None:
         self.framed = Framed(connection)
@@ -138,9 +140,9 @@ class WebSocketBroker(FakeBroker):
 
 @pytest.fixture
 def web(version: str) -> Iterator[WebSocketBroker]:
-    made = WebSocketBroker(version)
-    yield made
-    made.close()
+    web_broker = WebSocketBroker(version)
+    yield web_broker
+    web_broker.close()
 
 
 # WebSocket -----------------------------------------------------------------------------------------------------------
@@ -148,10 +150,10 @@ def web(version: str) -> Iterator[WebSocketBroker]:
 
 @pytest.mark.parametrize("tls", [False, True], ids=["plain", "TLS"])
 @pytest.mark.parametrize("qos", [0, 1, 2])
-def test_there_and_back_by_websocket(
+def test_both_directions_over_a_websocket(
     mosquitto: MosquittoFactory, link: LinkFactory, version: str, qos: int, tls: bool, tmp_path: Path
 ) -> None:
-    """Thousands of messages, and one that is longer than a frame of the link."""
+    """Thousands of messages, and one longer than a frame of the link."""
     options: dict[str, Any] = {"transport": "websocket", "in_flight": 500}
     settings: tuple[str, ...] = ()
     if tls:
@@ -167,7 +169,7 @@ def test_there_and_back_by_websocket(
     came: list[bytes] = []
     while len(came) < len(payloads):
         taken = receiver.take(500, 1 << 30, PATIENCE)
-        came += [one.publication.payload for one in taken]
+        came += [message.publication.payload for message in taken]
         receiver.acknowledge(taken)
         receiver.complete(receiver.released())
     assert came == payloads
@@ -182,36 +184,36 @@ def test_path_of_a_websocket(web: WebSocketBroker, link: LinkFactory) -> None:
 
 
 def test_ping_of_a_websocket_is_answered_by_a_masked_pong(web: WebSocketBroker, link: LinkFactory) -> None:
-    """RFC 6455 sections 5.1 and 5.5.3. `Framed` would not take a frame that is not masked."""
-    made = link(web.port, web.version, transport="websocket")
+    """RFC 6455 sections 5.1 and 5.5.3. `Framed` rejects an unmasked frame."""
+    connected = link(web.port, web.version, transport="websocket")
     peer = web.connected_by_frames()
-    ready(made)
+    ready(connected)
     peer.framed.protocol.send_ping(b"are you there")
     peer.framed.flush()
-    made.publish([Publication(topic="t", payload=b"x")])
+    connected.publish([Publication(topic="t", payload=b"x")])
     peer.expect(PUBLISH)
-    assert [(bytes(one.data), one.opcode) for one in peer.framed.control] == [(b"are you there", Opcode.PONG)]
+    assert [(bytes(frame.data), frame.opcode) for frame in peer.framed.control] == [(b"are you there", Opcode.PONG)]
 
 
-def test_packets_in_parts_of_frames(web: WebSocketBroker, link: LinkFactory) -> None:
-    """MQTT-6.0.0-2: a frame has any part of the stream, a single byte or many packets."""
-    made = link(web.port, web.version, transport="websocket", topic_filter="t", qos=0)
+def test_packets_divided_into_frames(web: WebSocketBroker, link: LinkFactory) -> None:
+    """MQTT-6.0.0-2: a frame contains any part of the stream, a single byte or many packets."""
+    connected = link(web.port, web.version, transport="websocket", topic_filter="t", qos=0)
     peer = web.accept()
     peer.expect(CONNECT)
     for byte in peer.connack():
         peer.send(bytes((byte,)))
     (subscribe,) = peer.expect(0x82)
     peer.send(peer.suback(subscribe, 0) + peer.publish("t", payload=b"1") + peer.publish("t", payload=b"2"))
-    assert [one.publication.payload for one in made.take_all(2)] == [b"1", b"2"]
+    assert [message.publication.payload for message in connected.take_all(2)] == [b"1", b"2"]
 
 
-def test_a_broker_that_reads_slowly_gets_all(web: WebSocketBroker, link: LinkFactory) -> None:
-    """The network takes parts of frames; PONG goes out between frames, never within one."""
-    made = link(web.port, web.version, transport="websocket")
+def test_a_broker_that_reads_slowly_receives_everything(web: WebSocketBroker, link: LinkFactory) -> None:
+    """The network accepts parts of frames. PONG is sent between frames, never within one."""
+    connected = link(web.port, web.version, transport="websocket")
     peer = web.connected_by_frames()
-    ready(made)
+    ready(connected)
     payloads = [bytes((index,)) * 300_000 for index in range(40)]
-    call = calling(made.publish, [Publication(topic="t", payload=one) for one in payloads])
+    call = calling(connected.publish, [Publication(topic="t", payload=payload) for payload in payloads])
     for _ in range(20):
         peer.framed.protocol.send_ping(b"?")
         peer.framed.flush()
@@ -219,10 +221,10 @@ def test_a_broker_that_reads_slowly_gets_all(web: WebSocketBroker, link: LinkFac
         (body,) = peer.expect(PUBLISH)
         assert body.endswith(payload)
     assert call.result(PATIENCE) == {}
-    assert made.stop(PATIENCE)
+    assert connected.stop(PATIENCE)
     peer.expect(DISCONNECT)
     assert peer.framed.recv(1) == b""
-    assert [one.opcode for one in peer.framed.control] == [Opcode.PONG] * 20 + [Opcode.CLOSE]
+    assert [frame.opcode for frame in peer.framed.control] == [Opcode.PONG] * 20 + [Opcode.CLOSE]
 
 
 @pytest.mark.parametrize(
@@ -236,24 +238,24 @@ def test_a_broker_that_reads_slowly_gets_all(web: WebSocketBroker, link: LinkFac
 def test_frames_that_end_the_connection(
     web: WebSocketBroker, link: LinkFactory, frame: bytes, error: str, impatient: None
 ) -> None:
-    made = link(web.port, web.version, transport="websocket")
+    connected = link(web.port, web.version, transport="websocket")
     peer = web.connected_by_frames()
-    ready(made)
+    ready(connected)
     peer.framed.connection.sendall(frame)
-    assert error in made.state_where(LinkPhase.WAITING).error
+    assert error in connected.state_where(LinkPhase.WAITING).error
     web.connected()
-    ready(made)
+    ready(connected)
 
 
 @pytest.mark.parametrize(("status", "least"), [(404, 5.0), (503, 0.0)])
-def test_a_refused_handshake(
+def test_a_rejected_handshake(
     web: WebSocketBroker, link: LinkFactory, monkeypatch: pytest.MonkeyPatch, status: int, least: float
 ) -> None:
-    """A refusal that does not pass by itself has a long pause."""
+    """A permanent rejection causes a long pause."""
     monkeypatch.setattr(attempts, "REFUSED_PAUSE", 5.0)
-    made = link(web.port, web.version, transport="websocket")
+    connected = link(web.port, web.version, transport="websocket")
     web.accept(status)
-    state = made.state_where(LinkPhase.WAITING)
+    state = connected.state_where(LinkPhase.WAITING)
     assert (
         f"the broker refused the WebSocket handshake: server rejected WebSocket connection: HTTP {status}"
         in state.error
@@ -262,10 +264,10 @@ def test_a_refused_handshake(
 
 
 def test_a_broker_without_websockets(broker: FakeBroker, link: LinkFactory) -> None:
-    made = link(broker.port, broker.version, transport="websocket")
+    connected = link(broker.port, broker.version, transport="websocket")
     connection, _ = broker._listener.accept()
     connection.sendall(b"\x20\x02\0\0\r\n\r\n")
-    assert "WebSocket" in made.state_where(LinkPhase.WAITING).error
+    assert "WebSocket" in connected.state_where(LinkPhase.WAITING).error
     connection.close()
 
 
@@ -274,14 +276,14 @@ def test_an_unanswered_handshake(broker: FakeBroker) -> None:
         WebSocketStream(connection, "127.0.0.1", broker.port, "/mqtt", 0.05)
 
 
-def test_a_trial_by_websocket(mosquitto: MosquittoFactory) -> None:
+def test_a_link_test_over_a_websocket(mosquitto: MosquittoFactory) -> None:
     _, port = with_websockets(mosquitto)
     config = LinkConfig(host="127.0.0.1", port=port, transport="websocket", version="5")
     steps = [step.split(":")[0] for step in try_link("L", config, lambda: None)]
     assert steps == ["resolved", "TCP", "WebSocket", "CONNACK", "QoS 2"]
 
 
-def test_a_trial_of_a_broker_without_websockets(mosquitto: MosquittoFactory) -> None:
+def test_a_link_test_of_a_broker_without_websockets(mosquitto: MosquittoFactory) -> None:
     config = LinkConfig(host="127.0.0.1", port=mosquitto().port, transport="websocket")
     with pytest.raises(TrialFailed, match="no WebSocket with"):
         list(reach(config))
@@ -291,7 +293,7 @@ def test_a_trial_of_a_broker_without_websockets(mosquitto: MosquittoFactory) -> 
 
 
 def test_alpn(broker: FakeBroker, link: LinkFactory, tmp_path: Path) -> None:
-    """The protocol names of the link are offered; the server chooses."""
+    """The link offers its protocol names, and the server chooses one."""
     authority = Authority(tmp_path)
     authority.issue("server")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -321,52 +323,52 @@ def test_alpn(broker: FakeBroker, link: LinkFactory, tmp_path: Path) -> None:
 def test_failover(
     mosquitto: MosquittoFactory, link: LinkFactory, impatient: None, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Addresses are tried in turn; state and log have the address in use."""
+    """Addresses are tried in turn. State and log contain the current address."""
     first, second = mosquitto(), mosquitto()
-    places = [f"127.0.0.1:{one.port}" for one in (first, second)]
+    places = [f"127.0.0.1:{broker.port}" for broker in (first, second)]
     with caplog.at_level(logging.INFO):
-        made = link(first.port, failover=[places[1]])
-        assert made.state_where(LinkPhase.CONNECTED).address == places[0]
+        connected = link(first.port, failover=[places[1]])
+        assert connected.state_where(LinkPhase.CONNECTED).address == places[0]
         first.stop()
-        assert made.state_where(LinkPhase.CONNECTED).address == places[1] == made.address
-        assert made.publish([Publication(topic="t", payload=b"x", qos=1)]) == {}
+        assert connected.state_where(LinkPhase.CONNECTED).address == places[1] == connected.address
+        assert connected.publish([Publication(topic="t", payload=b"x", qos=1)]) == {}
         first.start()
         second.stop()
-        assert made.state_where(LinkPhase.CONNECTED).address == places[0]
-    told = [message for message in caplog.messages if "connected to" in message and "not" not in message]
-    assert [place for message in told for place in places if f"connected to {place} as" in message] == [
+        assert connected.state_where(LinkPhase.CONNECTED).address == places[0]
+    lines = [message for message in caplog.messages if "connected to" in message and "not" not in message]
+    assert [place for message in lines for place in places if f"connected to {place} as" in message] == [
         *places,
         places[0],
     ]
 
 
-def test_pauses_come_when_all_addresses_were_tried(
+def test_pauses_follow_after_all_addresses_were_tried(
     link: LinkFactory, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(attempts, "FIRST_PAUSE", 0.001)
     monkeypatch.setattr(attempts, "LONGEST_PAUSE", 0.002)
     ports = [free_port() for _ in range(3)]
-    made = link(ports[0], failover=[f"127.0.0.1:{port}" for port in ports[1:]])
-    states = [made.state_where(LinkPhase.WAITING) for _ in range(7)]
+    connected = link(ports[0], failover=[f"127.0.0.1:{port}" for port in ports[1:]])
+    states = [connected.state_where(LinkPhase.WAITING) for _ in range(7)]
     assert [state.address for state in states] == [f"127.0.0.1:{port}" for port in [*ports, *ports, ports[0]]]
     assert [state.pause > 0 for state in states] == [False, False, True] * 2 + [False]
-    told = [message for message in caplog.messages if "(attempt 1)" in message]
-    assert [port for port, message in zip(ports, told, strict=True) if f"127.0.0.1:{port}" in message] == ports
+    lines = [message for message in caplog.messages if "(attempt 1)" in message]
+    assert [port for port, message in zip(ports, lines, strict=True) if f"127.0.0.1:{port}" in message] == ports
 
 
-def test_a_refusal_at_one_address_makes_the_pause_after_all_long(
+def test_a_rejection_at_one_address_lengthens_the_pause_after_all(
     broker: FakeBroker, link: LinkFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(attempts, "REFUSED_PAUSE", 5.0)
-    made = link(broker.port, broker.version, failover=[f"127.0.0.1:{free_port()}"])
+    connected = link(broker.port, broker.version, failover=[f"127.0.0.1:{free_port()}"])
     peer, _ = broker.connecting()
     peer.send(peer.connack(reason=0x86 if broker.version == "5" else 4))
-    states = [made.state_where(LinkPhase.WAITING) for _ in range(2)]
+    states = [connected.state_where(LinkPhase.WAITING) for _ in range(2)]
     assert "rejected CONNECT" in states[0].error
     assert states[0].pause == 0 and states[1].pause >= 5.0
 
 
-def test_a_trial_of_several_addresses(mosquitto: MosquittoFactory) -> None:
+def test_a_link_test_of_several_addresses(mosquitto: MosquittoFactory) -> None:
     nowhere, there = f"127.0.0.1:{free_port()}", mosquitto().port
     config = LinkConfig(host="127.0.0.1", port=there, failover=[nowhere])
     steps = list(try_link("L", config, lambda: None))

@@ -1,4 +1,6 @@
-"""Thousands of sessions are purged and listed in slices: the event loop turns meanwhile, and clients come back meanwhile."""
+"""Purges and lists of thousands of sessions are divided into slices: the event loop runs between them, and clients can
+reconnect.
+"""
 
 from __future__ import annotations
 
@@ -30,21 +32,21 @@ NAMES = [f"c{number:05}" for number in range(COUNT)]
 
 
 def parts_of(bridge: Any, started_at: float = 0.0) -> Parts:
-    """The parts that clients are administered by."""
+    """Return the parts that administer clients."""
     others: dict[str, Any] = dict.fromkeys(Parts.__struct_fields__)
     return Parts(**others | {"service": bridge.service, "started_at": started_at})
 
 
 @pytest.fixture
 def many(bridge: Any) -> Any:
-    """A bridge that has found so many durable sessions, their clients away."""
-    made = bridge()
-    made.backend.recovered = RecoveredState([], [ClientSubscription(name, "t/#", "1", True) for name in NAMES])
-    return made
+    """A bridge that has found many durable sessions of disconnected clients."""
+    started = bridge()
+    started.backend.recovered = RecoveredState([], [ClientSubscription(name, "t/#", "1", True) for name in NAMES])
+    return started
 
 
-async def test_a_client_that_comes_back_during_a_purge_keeps_its_session(many: Any) -> None:
-    """Who is back before its turn comes is not away any more; all others are gone, a few in each turn of the loop."""
+async def test_a_client_that_reconnects_during_a_purge_keeps_its_session(many: Any) -> None:
+    """A client that reconnects before its turn is not purged. All others are, a few in each iteration of the event loop."""
     async with many as bridge:
         purge = asyncio.ensure_future(purge_clients(parts_of(bridge), PurgeClients(away_for=0.0)))
         seen = []
@@ -53,7 +55,7 @@ async def test_a_client_that_comes_back_during_a_purge_keeps_its_session(many: A
             seen.append(len(bridge.service.sessions))
         assert {before - after for before, after in pairwise([COUNT, *seen])} <= {0, PURGES_AT_A_TURN}
         session = bridge.service.sessions[NAMES[-1]]
-        session.state, before = SessionState.RESUMING, session.state  # as CONNECT does, in the middle of it
+        session.state, before = SessionState.RESUMING, session.state  # as CONNECT does, during the purge
         done = await purge
         session.state = before
         assert list(bridge.service.sessions) == [NAMES[-1]]
@@ -63,7 +65,7 @@ async def test_a_client_that_comes_back_during_a_purge_keeps_its_session(many: A
 
 
 async def test_a_dry_run_ends_nothing(many: Any) -> None:
-    """The answer says what would be ended, and nothing is."""
+    """The answer lists the sessions that would end."""
     async with many as bridge:
         done = await purge_clients(parts_of(bridge), PurgeClients(away_for=0.0, dry_run=True))
         assert done.lines[0] == f"{COUNT:,} sessions would end, with a backlog of 0 messages"
@@ -74,31 +76,29 @@ async def test_a_dry_run_ends_nothing(many: Any) -> None:
 
 
 @pytest.mark.parametrize("away_for", [0.0, 3_600.0])
-async def test_of_a_client_without_a_record_it_is_known_that_it_was_away_at_the_start(
-    many: Any, away_for: float
-) -> None:
-    """What an older bridge has put on record tells no time: then the start of the bridge counts."""
+async def test_a_client_without_a_record_of_its_absence_is_absent_since_the_start(many: Any, away_for: float) -> None:
+    """Records of an older bridge contain no time, so the start of the bridge counts."""
     async with many as bridge:
-        found = await list_clients(parts_of(bridge, time.time() - 60), ListClients(away_for=away_for, rows=10_000))
-        assert len(found.clients) == found.found == (COUNT if away_for < 60 else 0)
+        page = await list_clients(parts_of(bridge, time.time() - 60), ListClients(away_for=away_for, rows=10_000))
+        assert len(page.clients) == page.found == (COUNT if away_for < 60 else 0)
 
 
-async def test_pages_follow_one_another(many: Any) -> None:
-    """Each page begins behind the last name of the page before; together they are all."""
+async def test_pages_follow_each_other_without_gaps(many: Any) -> None:
+    """Each page starts after the last name of the previous one. Together they contain all clients."""
     async with many as bridge:
-        found: list[str] = []
+        names: list[str] = []
         while True:
-            request = ListClients(after=found[-1] if found else "", rows=700)
+            request = ListClients(after=names[-1] if names else "", rows=700)
             page = (await list_clients(parts_of(bridge), request)).clients
             if not page:
                 break
             assert len(page) <= 700
-            found += [one.client_id for one in page]
-        assert found == NAMES
+            names += [client.client_id for client in page]
+        assert names == NAMES
 
 
-async def test_a_purge_of_nothing_in_particular_is_refused(many: Any) -> None:
-    """Without a client, a channel or a time all sessions would end: that is no slip of the finger."""
+async def test_a_purge_without_criteria_is_rejected(many: Any) -> None:
+    """Without a client, a channel or a time, all sessions would end by mistake."""
     async with many as bridge:
         with pytest.raises(Refused, match="no clients were selected"):
             await purge_clients(parts_of(bridge), PurgeClients())
@@ -112,7 +112,9 @@ async def test_the_owner_and_the_options_of_subscriptions_are_shown(bridge: Any)
         await client.receive()
         details = await show_client(parts_of(running), ShowClient("c"))
         assert (details.owner, details.status.user) == ("an unauthenticated client", "alice")
-        assert [(one.topic_filter, one.user_data) for one in details.subscriptions] == [("t/#", "1")]
+        assert [(subscription.topic_filter, subscription.user_data) for subscription in details.subscriptions] == [
+            ("t/#", "1")
+        ]
         running.service.sessions["c"].principal = Principal(True, "alice")
         assert (await show_client(parts_of(running), ShowClient("c"))).owner == "user 'alice'"
 

@@ -1,4 +1,4 @@
-"""What mappings tell the archive: one row for each message, once its unit of work is committed, whatever breaks."""
+"""Archive rows of mappings: one row for each message, after the commit of its unit of work, whatever breaks."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Settings = dict[str, Any]
 
 
 class Archive:
-    """The archive of a bridge: rows are made as its process does."""
+    """The archive of a bridge. Rows are made as in its process."""
 
     def __init__(self) -> None:
         self.rows: list[dict[str, Any]] = []
@@ -34,23 +34,23 @@ class Archive:
     def add(self, now: int, data: bytes, rows: int) -> None:
         (event,) = events_of(together([data]) + data)
         assert isinstance(event, MappedEvent)
-        made = self._rows.mapped(event)
-        assert len(made) == rows
-        self.rows += [dict(zip(NAMES, one, strict=True)) for one in made]
+        event_rows = self._rows.mapped(event)
+        assert len(event_rows) == rows
+        self.rows += [dict(zip(NAMES, row, strict=True)) for row in event_rows]
 
     def of(self, *columns: str) -> list[Any]:
-        return [tuple(one[name] for name in columns) for one in self.rows]
+        return [tuple(row[name] for name in columns) for row in self.rows]
 
 
 @pytest.fixture
 def archive(scene: Scene) -> Archive:
-    made = Archive()
-    scene.environment.recorder = made.mapping
-    return made
+    recorder = Archive()
+    scene.environment.recorder = recorder.mapping
+    return recorder
 
 
 class Case(msgspec.Struct):
-    """A mapping, how messages get to it, when it is through, and the rows."""
+    """A mapping, a way to send messages to it, a condition for its end, and the rows."""
 
     config: Any
     send: Callable[[Scene], None]
@@ -98,14 +98,14 @@ CASES = {
 @pytest.mark.parametrize("name", CASES)
 def test_each_message_is_a_row(scene: Scene, archive: Archive, name: str) -> None:
     case = CASES[name]
-    scene.run(case.config, scene.settled)  # it has its subscription now
+    scene.run(case.config, scene.settled)  # it now has its subscription
     case.send(scene)
     scene.run(case.config, lambda: case.done(scene) and len(archive.rows) >= 2)
     assert archive.of("direction", "client_id", "outcome", "reason", "topic", "destination", "payload", "size") == [
         ("mapped", "map", case.outcome, None, case.topic, case.destination, payload, 1) for payload in (b"1", b"2")
     ]
-    assert all(one["received"] <= one["settled"] for one in archive.rows)
-    ids = [one["msg_id"] for one in archive.rows]
+    assert all(row["received"] <= row["settled"] for row in archive.rows)
+    ids = [row["msg_id"] for row in archive.rows]
     if "link to" in name:
         assert ids == [None, None]
     else:
@@ -113,20 +113,20 @@ def test_each_message_is_a_row(scene: Scene, archive: Archive, name: str) -> Non
 
 
 @pytest.mark.parametrize("number", range(3, 16, 2))
-def test_what_is_backed_out_is_told_once(scene: Scene, archive: Archive, number: int) -> None:
-    """Whichever verb breaks the connection: rows and messages are the same, but for a commit of which nobody knows."""
+def test_a_backed_out_message_is_archived_once(scene: Scene, archive: Archive, number: int) -> None:
+    """Whichever verb breaks the connection, rows and messages are equal, except for a commit with unknown result."""
     config = mapping_config({"queue": "IN"}, {"mqtt": "done/a"}, guarantee="exactly-once", batch={"messages": 2})
     scene.mqsc("DEFINE SUB(DONE) TOPICSTR('done/#') DEST(OUT)")
     scene.run(config, scene.settled)
-    scene.put("IN", *(b"%d" % one for one in range(6)), Persistence=1)
+    scene.put("IN", *(b"%d" % number for number in range(6)), Persistence=1)
     scene.run(config, lambda: empty(scene), fault=Fault(number))
     arrived = scene.bodies("OUT")
-    assert arrived == [b"%d" % one for one in range(6)]
-    told = [one["payload"] for one in archive.rows]
-    assert told == arrived
+    assert arrived == [b"%d" % number for number in range(6)]
+    payloads = [row["payload"] for row in archive.rows]
+    assert payloads == arrived
 
 
-def test_what_goes_nowhere_says_why(scene: Scene, archive: Archive) -> None:
+def test_rejected_messages_have_a_reason(scene: Scene, archive: Archive) -> None:
     config = mapping_config(
         {"mqtt": "t/#"}, {"queue": "OUT.X"}, guarantee="exactly-once", backouts=1, filter={"min_size": 2}
     )
@@ -141,7 +141,7 @@ def test_what_goes_nowhere_says_why(scene: Scene, archive: Archive) -> None:
     ]
 
 
-def test_what_came_round_is_discarded(scene: Scene, archive: Archive) -> None:
+def test_messages_of_a_loop_are_discarded(scene: Scene, archive: Archive) -> None:
     config = mapping_config({"mqtt": "t/#"}, {"topic": "t/again"}, guarantee="exactly-once")
     scene.run(config, scene.settled)
     scene.publish("t/a", b"1", Persistence=1)

@@ -1,4 +1,4 @@
-"""A destination queue that accepts no messages: its messages wait in order, and those for other queues go on."""
+"""A destination queue that accepts no messages: its messages wait in order, and those for other queues continue."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def waiting(status: MappingStatus) -> list[tuple[str, int]]:
     return [(queue.queue, queue.waiting) for queue in status.blocked]
 
 
-def test_messages_for_other_queues_go_on_and_those_for_a_full_queue_arrive_in_order_later(
+def test_messages_for_other_queues_continue_and_those_for_a_full_queue_arrive_in_order_later(
     full: Scene, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
@@ -50,7 +50,7 @@ def test_messages_for_other_queues_go_on_and_those_for_a_full_queue_arrive_in_or
     status = runner.status
     assert (status.state, status.moved, status.backlog) == (RunnerState.RETRYING, 11, 9)
     assert "MQRC_Q_FULL" in status.blocked[0].reason and "FULL" in status.last_error
-    publish(full, 10)  # behind the cursor of the browse
+    publish(full, 10)  # before the cursor of the browse
     until(lambda: full.depth("OUT") == 11 and waiting(status) == [("FULL", 10)])
     full.mqsc("ALTER QLOCAL(FULL) MAXDEPTH(100)")
     until(lambda: full.depth("FULL") == 11 and status.state is RunnerState.RUNNING)
@@ -66,14 +66,14 @@ def test_messages_for_other_queues_go_on_and_those_for_a_full_queue_arrive_in_or
     assert [line.split()[0] for line in lines] == ["MQB5007W", "MQB5008I"] * (len(lines) // 2), lines
 
 
-def test_with_strict_order_a_full_queue_holds_up_all_later_messages(
+def test_with_strict_order_a_full_queue_blocks_all_later_messages(
     full: Scene, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
     publish(full, *range(4))
     runner = full.runner(STRICT)
     until(lambda: runner.status.backouts > 5)
-    # FULL has 0; 1 is rejected. OUT has what precedes it.
+    # FULL has 0, and 1 is rejected. OUT has the messages before it.
     assert (full.depth("OUT"), runner.status.blocked) == (1, [])
     full.mqsc("ALTER QLOCAL(FULL) MAXDEPTH(100)")
     until(lambda: full.depth("OUT") == full.depth("FULL") == 4)
@@ -112,14 +112,14 @@ def test_two_blocked_queues_recover_independently(full: Scene) -> None:
     assert full.bodies("FULL") == in_order(0)
 
 
-def test_look_ahead_is_bounded_and_reported(
+def test_look_ahead_is_limited_and_reported(
     full: Scene, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(transfer, "LOOK_AHEAD", 4)
     publish(full, *range(10))
     runner = full.runner(CONFIG)
     until(lambda: "MQB5009W" in caplog.text and waiting(runner.status) == [("FULL", 4)])
-    # Numbers 1 to 4 wait for FULL; 4 of OUT is behind the last of them.
+    # Numbers 1 to 4 wait for FULL. Number 4 for OUT is after the last of them.
     assert full.depth("OUT") == 4
     full.mqsc("ALTER QLOCAL(FULL) MAXDEPTH(100)")
     until(lambda: full.depth("OUT") == full.depth("FULL") == 10)
@@ -156,7 +156,7 @@ def test_a_message_of_higher_priority_is_found_before_the_cursor(full: Scene) ->
     full.stop(runner)
 
 
-def test_bad_messages_are_dead_lettered_while_a_queue_is_blocked(full: Scene) -> None:
+def test_invalid_messages_are_dead_lettered_while_a_queue_is_blocked(full: Scene) -> None:
     publish(full, *range(3))
     runner = full.runner(CONFIG)
     until(lambda: waiting(runner.status) == [("FULL", 2)])

@@ -1,4 +1,4 @@
-"""What each guarantee promises, whichever verb or call breaks or kills the bridge: before it, within it, or after it."""
+"""The guarantees, whichever verb or call breaks or kills the bridge: before, during or after it."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ import pytest
 from tests.helpers.mapping_broker import LinkFault
 from tests.helpers.mapping_scene import DEAD_LETTERS, Fault, Scene, mapping_config
 
-# A bridge that is killed ends by an exception in its threads, which nobody handles.
+# A killed bridge ends by an unhandled exception in its threads.
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 
 GUARANTEES = ("at-most-once", "at-least-once", "exactly-once")
 NUMBERS = [b"%d" % number for number in range(6)]
-#: The numbers as the elements of arrays, one of them empty.
+#: The numbers as elements of arrays, one of them empty.
 ARRAYS = [b"[0]", b"[1,2]", b"[]", b"[3]", b"[4]", b"[5]"]
 SPLIT = {"split": "$"}
-#: Each number twice: report by exception leaves out the second one.
+#: Each number twice: report by exception omits the second one.
 TWICE = [number for number in NUMBERS for _ in range(2)]
 CHANGES = {"changes": {"per": "{topic}", "of": "{text}"}}
 BATCH = {"messages": 2, "time": "1 s"}
-#: At most one unit of work may go with a fault where messages may be lost.
+#: If messages may be lost, a fault loses at most one unit of work.
 FEW: Any = BATCH["messages"]
 
 
 class Case(msgspec.Struct):
-    """A mapping, how messages get to it, what shows that it is through, and what has arrived."""
+    """A mapping, a way to send messages to it, a condition for its end, and the received messages."""
 
     config: Any
     send: Callable[[Scene], None]
@@ -89,13 +89,13 @@ CASES = {
 def case(request: pytest.FixtureRequest, scene: Scene) -> Case:
     """A mapping that has its subscription, and has run once."""
     scene.mqsc("DEFINE SUB(DONE) TOPICSTR('done/#') DEST(OUT)")
-    made: Case = CASES[request.param]
-    scene.run(made.config, scene.settled)
-    return made
+    chosen: Case = CASES[request.param]
+    scene.run(chosen.config, scene.settled)
+    return chosen
 
 
 def check(scene: Scene, case: Case, fault: str, *, killed: bool) -> None:
-    """What has arrived, as the guarantee promises it."""
+    """Check the received messages against the guarantee."""
     arrived = case.arrived(scene)
     guarantee = case.config.guarantee
     if guarantee == "exactly-once":
@@ -106,7 +106,7 @@ def check(scene: Scene, case: Case, fault: str, *, killed: bool) -> None:
     else:
         assert all(number == 1 for number in Counter(arrived).values()), fault
         assert arrived == sorted(arrived), fault
-        # What has come with QoS 0 and waits to be taken goes with the process.
+        # Received QoS 0 messages that are not processed are lost with the process.
         assert len(arrived) >= len(NUMBERS) - (len(NUMBERS) if killed else FEW), fault
     assert scene.depth(DEAD_LETTERS) == 0, fault
     scene.broker.arrived.clear()

@@ -1,4 +1,4 @@
-"""Idle mappings make no calls and have no threads. On IBM MQ they wait longer and longer."""
+"""Idle mappings make no calls and have no threads. On IBM MQ, their waits become longer."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_200_idle_mappings_make_no_calls_and_have_no_threads(scene: Scene) -> No
     # One thread starts all others.
     until(lambda: threading.active_count() <= before + 1)
     verbs = scene.fault.calls
-    # They go on when there is something to do.
+    # They continue when there are messages.
     for number in range(MANY):
         match number % 4:
             case 0:
@@ -60,7 +60,7 @@ def test_200_idle_mappings_make_no_calls_and_have_no_threads(scene: Scene) -> No
     assert verbs <= scene.fault.calls <= verbs + 6 * MANY, "a stop backs out and disconnects"
 
 
-def test_a_blocked_mapping_keeps_its_thread_and_the_others_go_on(scene: Scene) -> None:
+def test_a_blocked_mapping_keeps_its_thread_and_the_others_continue(scene: Scene) -> None:
     scene.mqsc("DEFINE QLOCAL(FULL) MAXDEPTH(1)")
     scene.put("FULL", b"x")
     blocked = [scene.runner(mapping_config({"mqtt": f"b/{n}"}, {"queue": "FULL"}), f"b{n}") for n in range(50)]
@@ -87,7 +87,7 @@ def test_a_source_that_is_get_disabled_while_the_mapping_is_idle(scene: Scene) -
 
 
 class SilentConnection:
-    """A connection to a queue manager that does not announce messages. An MQGET that waits does so in no time."""
+    """A connection to a queue manager that does not announce messages. A waiting MQGET returns immediately."""
 
     def __init__(self, inner: Any, waits: list[int]) -> None:
         self._inner, self._waits = inner, waits
@@ -108,7 +108,7 @@ class SilentConnection:
             raise
 
 
-def test_other_queue_managers_are_asked_less_and_less_often(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_queue_managers_are_polled_less_and_less_often(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runner_module, "WAIT", 0.25)
     waits: list[int] = []
     connect = scene.connect

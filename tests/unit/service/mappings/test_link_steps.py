@@ -1,4 +1,4 @@
-"""The order of steps between a queue manager and a broker, and what is unusual: lost sessions, old records, refusals."""
+"""The order of steps between a queue manager and a broker, and exceptional cases: lost sessions, old records, rejections."""
 
 from __future__ import annotations
 
@@ -52,22 +52,24 @@ def test_the_broker_is_answered_after_the_commit(scene: Scene, guarantee: str, q
         ("exactly-once", ["commit", "PUBLISH", "PUBLISH", "commit", "PUBREL", "PUBREL", "commit"]),
     ],
 )
-def test_a_message_leaves_the_queue_when_the_broker_has_it(scene: Scene, guarantee: str, trace: list[str]) -> None:
+def test_a_message_leaves_the_queue_after_the_broker_has_received_it(
+    scene: Scene, guarantee: str, trace: list[str]
+) -> None:
     config = mapping_config(*TO_LINK, guarantee=guarantee, batch=BATCH)
     scene.run(config, scene.settled)
     scene.broker.trace.clear()
-    # Both at once, so that they are one batch.
+    # Both at once, so that they are in one batch.
     handle = scene.application.open(scene.od("IN"), cmqc.MQOO_OUTPUT)
     for body in (b"1", b"2"):
         scene.application.put(handle, scene.message(body), cmqc.MQPMO_SYNCPOINT)
     scene.application.commit()
     scene.run(config, lambda: scene.depth("IN") == 0 and scene.settled())
     steps = [step for step in scene.broker.trace if step != "backout"]
-    # A mapping that starts again releases again what is on record.
+    # A restarted mapping repeats the releases on record.
     assert steps[-len(trace) :] == trace
 
 
-def test_releases_of_which_nothing_is_known_are_completed(scene: Scene) -> None:
+def test_unknown_releases_are_completed(scene: Scene) -> None:
     scene.broker.session = True
     scene.broker.unreleased = {3, 7}
     config = mapping_config(*FROM_LINK, guarantee="exactly-once", batch=BATCH)
@@ -77,8 +79,8 @@ def test_releases_of_which_nothing_is_known_are_completed(scene: Scene) -> None:
 
 
 @pytest.mark.parametrize("lost", range(1, 9))
-def test_message_ids_of_a_lost_session_mean_nothing_in_the_next(scene: Scene, lost: int) -> None:
-    """The broker uses the same message ids anew: nothing of the new session may count as a repetition."""
+def test_message_ids_of_a_lost_session_are_not_used_for_the_next(scene: Scene, lost: int) -> None:
+    """The broker uses the same message ids again. Publications of the new session must not count as repetitions."""
     config = mapping_config(*FROM_LINK, guarantee="exactly-once", batch=BATCH)
     # Put, and not yet released, when the session is lost.
     scene.broker.send(b"1", b"2", b"3", b"4")
@@ -90,13 +92,13 @@ def test_message_ids_of_a_lost_session_mean_nothing_in_the_next(scene: Scene, lo
     scene.recorded(received=[1, 2, 3, 4])
     scene.broker.session = False
     scene.broker.send(b"7", b"8", b"9")
-    # Whichever verb fails while the new session begins.
+    # Whichever verb fails while the new session starts.
     scene.run(config, lambda: scene.broker.quiet and scene.settled(), fault=Fault(lost, after=bool(lost % 2)))
     assert scene.bodies("OUT") == [b"7", b"8", b"9"]
 
 
-def test_what_came_again_just_before_the_session_was_lost_is_known(scene: Scene) -> None:
-    """Put and not acknowledged; sent again after a reconnect; then the broker forgets: nothing is owed, but it is there."""
+def test_a_publication_repeated_before_the_session_was_lost_is_recognized(scene: Scene) -> None:
+    """It was put but not acknowledged, and sent again after a reconnection. Then the broker lost its session."""
     config = mapping_config(*FROM_LINK, guarantee="exactly-once", batch=BATCH)
     runner = FromLinkRunner("map", config, LINK, scene.environment, MappingStatus(name="map"))
     link = scene.links["map"]
@@ -112,8 +114,8 @@ def test_what_came_again_just_before_the_session_was_lost_is_known(scene: Scene)
     assert scene.bodies("OUT") == [b"1"]
 
 
-def test_nothing_is_lost_while_its_record_cannot_be_written(scene: Scene) -> None:
-    """The state queue refuses: the unit of work is backed out, and its publications do not count as received."""
+def test_publications_are_not_acknowledged_while_their_record_cannot_be_written(scene: Scene) -> None:
+    """The state queue rejects puts: the unit of work is backed out, and its publications do not count as received."""
     config = mapping_config(*FROM_LINK, guarantee="exactly-once", batch=BATCH)
     scene.run(config, scene.settled)
     scene.mqsc(f"ALTER QLOCAL({MAPPING_STATE_QUEUE}) PUT(DISABLED)")
@@ -127,24 +129,24 @@ def test_nothing_is_lost_while_its_record_cannot_be_written(scene: Scene) -> Non
     assert scene.bodies("OUT") == [b"1", b"2", b"3"]
 
 
-def test_a_release_outlives_a_commit_that_fails(scene: Scene) -> None:
+def test_a_release_survives_a_failed_commit(scene: Scene) -> None:
     config = mapping_config(*FROM_LINK, guarantee="exactly-once", batch=BATCH)
     for number in range(1, 40):
         scene.broker.send(b"1")
         fault = Fault(number)
-        # Were a release forgotten, its message id would be taken for ever, and the broker not quiet.
+        # If a release were forgotten, its message id would stay in use, and the broker would not become idle.
         scene.run(config, lambda: scene.broker.quiet and scene.settled(), fault=fault)
         assert scene.bodies("OUT") == [b"1"], fault.struck
 
 
-def test_a_unit_of_work_that_has_not_ended_is_waited_for(scene: Scene) -> None:
-    """A connection was lost, and the queue manager has not noticed: nobody can tell what it has put."""
+def test_a_mapping_waits_for_the_end_of_an_unfinished_unit_of_work(scene: Scene) -> None:
+    """A connection was lost, and the queue manager has not noticed, so the result of its puts is unknown."""
     config = mapping_config(*FROM_LINK, guarantee="exactly-once", batch=BATCH)
     scene.run(config, scene.settled)
     old = scene.connect("another")
     scene.record(old).save(Exchanges(received=[1]))
     scene.broker.send(b"1")
-    # It comes again, after a lost connection.
+    # It is sent again after the lost connection.
     scene.broker.unacknowledged[1] = scene.broker.outgoing.popleft()
     runner = scene.runner(config)
     until(lambda: "MQRC_UOW_IN_PROGRESS" in runner.status.last_error)
@@ -153,11 +155,11 @@ def test_a_unit_of_work_that_has_not_ended_is_waited_for(scene: Scene) -> None:
     old.commit()
     until(lambda: scene.broker.quiet)
     scene.stop(runner)
-    # The other connection had put what came with message id 1.
+    # The other connection had put the publication with message id 1.
     assert scene.bodies("OUT") == []
 
 
-def test_a_broker_that_takes_fewer_than_are_on_record(scene: Scene) -> None:
+def test_a_broker_with_a_smaller_receive_maximum_than_messages_on_record(scene: Scene) -> None:
     config = mapping_config(*TO_LINK, guarantee="exactly-once", batch={"messages": 4, "time": "1 s"})
     numbers = [b"%d" % number for number in range(8)]
     scene.put("IN", *numbers)
@@ -170,7 +172,7 @@ def test_a_broker_that_takes_fewer_than_are_on_record(scene: Scene) -> None:
     assert scene.broker.given == scene.broker.arrived == numbers
 
 
-def test_messages_with_one_and_the_same_message_identifier(scene: Scene) -> None:
+def test_messages_with_the_same_message_identifier(scene: Scene) -> None:
     config = mapping_config(*TO_LINK, guarantee="exactly-once", batch={"messages": 4, "time": "1 s"})
     for number in range(1, 12):
         scene.put("IN", b"1", b"2", b"3", MsgId=b"same".ljust(24, b"\0"))
@@ -180,8 +182,8 @@ def test_messages_with_one_and_the_same_message_identifier(scene: Scene) -> None
         scene.broker.given.clear()
 
 
-def test_a_message_on_record_that_is_gone_leaves_no_message_id_behind(scene: Scene) -> None:
-    """Whatever took it: the broker must not take the next message under its message id for a repetition."""
+def test_a_message_on_record_that_was_removed_releases_its_message_id(scene: Scene) -> None:
+    """Otherwise the broker would treat the next message with its message id as a repetition."""
     scene.recorded(sending=[(1, b"gone".ljust(24, b"\0")), (2, b"here".ljust(24, b"\0"))])
     scene.broker.session = True
     scene.broker.pending = {1: b"gone"}
@@ -192,7 +194,7 @@ def test_a_message_on_record_that_is_gone_leaves_no_message_id_behind(scene: Sce
 
 
 @pytest.mark.parametrize("guarantee", ["at-least-once", "exactly-once"])
-def test_what_the_broker_refuses_is_tried_again_then_dead_lettered(scene: Scene, guarantee: str) -> None:
+def test_a_message_that_the_broker_rejects_is_retried_then_dead_lettered(scene: Scene, guarantee: str) -> None:
     refused: list[bytes] = []
 
     def refusing(publication: object) -> bool:
@@ -215,7 +217,7 @@ def test_what_the_broker_refuses_is_tried_again_then_dead_lettered(scene: Scene,
 
 
 @pytest.mark.parametrize("guarantee", ["at-least-once", "exactly-once"])
-def test_refused_while_the_dead_letter_queue_is_full(scene: Scene, guarantee: str) -> None:
+def test_a_rejected_message_while_the_dead_letter_queue_is_full(scene: Scene, guarantee: str) -> None:
     scene.broker.refusing = lambda publication: publication.payload == b"never"
     scene.mqsc(f"ALTER QLOCAL({DEAD_LETTERS}) PUT(DISABLED)")
     scene.broker.in_flight = 3
@@ -231,7 +233,7 @@ def test_refused_while_the_dead_letter_queue_is_full(scene: Scene, guarantee: st
     assert [letter.body for letter in scene.letters()] == [b"never"]
 
 
-def test_no_message_is_taken_while_the_link_is_away(scene: Scene) -> None:
+def test_no_message_is_got_while_the_link_is_not_connected(scene: Scene) -> None:
     config = mapping_config(*TO_LINK)
     runner = scene.runner(config)
     until(lambda: runner.status.state is RunnerState.RUNNING)
@@ -267,10 +269,10 @@ def test_a_mapping_that_lost_its_link_does_not_report_running(
 
 @pytest.mark.parametrize("direction", [FROM_LINK, TO_LINK])
 @pytest.mark.parametrize("guarantee", ["at-least-once", "exactly-once"])
-def test_the_default_client_identifier_contains_the_queue_managers_identifier(
+def test_the_default_client_identifier_contains_the_identifier_of_the_queue_manager(
     scene: Scene, direction: tuple[dict[str, str], dict[str, str]], guarantee: str
 ) -> None:
-    """So mappings of the same name on two bridges do not take each other's session at one broker."""
+    """Mappings with the same name on two bridges then have separate sessions at one broker."""
     scene.run(mapping_config(*direction, guarantee=guarantee), scene.settled)
     bridge = scene.environment.bridge_id(scene.application)
     assert len(bridge) == 8
@@ -278,7 +280,7 @@ def test_the_default_client_identifier_contains_the_queue_managers_identifier(
 
 
 def test_a_session_of_an_older_release_keeps_its_client_identifier(scene: Scene) -> None:
-    """Messages may wait in it at the broker."""
+    """The session at the broker may contain messages."""
     session = LinkSession("map", OWNER, "L", LINK.host, LINK.broker_port, "mqbridge-map", ["t/#"], 1, sure=True)
     LinkSessions(scene.application).save(session)
     scene.run(mapping_config(*FROM_LINK), scene.settled)
@@ -305,8 +307,8 @@ def test_unfinished_messages_of_an_older_release_keep_the_client_identifier_of_t
 
 @pytest.mark.parametrize("moment", ["before", "within"])
 @pytest.mark.parametrize("call", range(1, 12))
-def test_what_a_broker_loses_with_its_session_is_sent_again(scene: Scene, call: int, moment: str) -> None:
-    """It was taken off the queue at PUBREC; a broker gives it on at PUBREL, and has forgotten it in between."""
+def test_messages_that_a_broker_loses_with_its_session_are_sent_again(scene: Scene, call: int, moment: str) -> None:
+    """The message was got from the queue at PUBREC. A broker forwards it at PUBREL, but lost it before."""
     config = mapping_config(*TO_LINK, guarantee="exactly-once", batch={"messages": 4, "time": "1 s"})
     scene.broker.forgetful = True
     bodies = [b"%d" % number for number in range(8)]
@@ -323,7 +325,7 @@ def test_what_a_broker_loses_with_its_session_is_sent_again(scene: Scene, call: 
 def test_a_lost_connection_repeats_only_what_the_broker_did_not_acknowledge(
     scene: Scene, away: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """At least once, a broker that restarts gets the rest of a batch. If it stays away, the batch is backed out."""
+    """With at-least-once, a restarted broker gets the rest of a batch. If it does not return, the batch is backed out."""
     monkeypatch.setattr(to_link, "RECONNECT_TIME", 0.0 if away else PATIENCE)
     config = mapping_config(*TO_LINK, batch={"messages": 4, "time": "1 s"})
     scene.put("IN", b"1", b"2", b"3", b"4", Persistence=1)
@@ -334,8 +336,8 @@ def test_a_lost_connection_repeats_only_what_the_broker_did_not_acknowledge(
 
 
 @pytest.mark.parametrize("guarantee", ["at-least-once", "exactly-once"])
-def test_what_a_broker_closes_the_connection_for_holds_up_nobody(scene: Scene, guarantee: str) -> None:
-    """An access control list, or a length, of a broker of MQTT 3.1.1: the others arrive, it is dead-lettered."""
+def test_a_message_that_makes_the_broker_disconnect_does_not_block_others(scene: Scene, guarantee: str) -> None:
+    """An access control list or a length limit of an MQTT 3.1.1 broker: the others arrive, and this one is dead-lettered."""
     config = mapping_config(*TO_LINK, guarantee=guarantee, backouts=2, batch={"messages": 10, "time": "1 s"})
     scene.broker.closing = lambda publication: publication.payload == b"bad"
     scene.put("IN", b"1", b"2", b"bad", b"3", b"4", Persistence=1)
@@ -366,7 +368,7 @@ def record_of_0_2_0(scene: Scene, content: object) -> None:
 
 @pytest.mark.parametrize("guarantee", ["at-least-once", "exactly-once"])
 @pytest.mark.parametrize("session", ["the same", "another", "none"])
-def test_received_identifiers_of_0_2_0_are_taken_over_for_their_session_only(
+def test_received_identifiers_of_0_2_0_apply_to_their_session_only(
     scene: Scene, session: str, guarantee: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     if session != "none":
@@ -387,7 +389,7 @@ def test_received_identifiers_of_0_2_0_are_taken_over_for_their_session_only(
 
 @pytest.mark.parametrize("known", [False, True])
 def test_a_batch_of_0_2_0_is_finished_in_its_session(scene: Scene, known: bool) -> None:
-    """If the session is not certain, the messages on the queue are sent again: they may come twice, but are not lost."""
+    """If the session is uncertain, the messages on the queue are sent again: they may be duplicated, but are not lost."""
     if known:
         LinkSessions(scene.application).save(session_of_0_2_0(scene))
     record_of_0_2_0(scene, ([(2, b"sent".ljust(24, b"\0"))], [1]))
@@ -407,11 +409,11 @@ def test_a_batch_of_0_2_0_is_finished_in_its_session(scene: Scene, known: bool) 
 # Former sessions ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_session_that_is_given_up_leaves_its_messages_on_the_dead_letter_queue(scene: Scene) -> None:
+def test_messages_of_an_abandoned_session_go_to_the_dead_letter_queue(scene: Scene) -> None:
     config = mapping_config(*TO_LINK, guarantee="exactly-once", batch=BATCH)
     scene.put("IN", b"1", b"2")
     fault = LinkFault(1, "before", kills=True)
-    # The record says that the broker may have them.
+    # The record shows that the broker may have them.
     scene.run(config, lambda: bool(fault.struck) and scene.killed, link_fault=fault)
     scene.broker.fault = LinkFault()
     environment = scene.environment
@@ -448,7 +450,7 @@ def test_parked_messages_keep_their_retain_flag(scene: Scene) -> None:
     assert {*published} == {(b"1", True)}
 
 
-def test_exchanges_of_another_epoch_of_the_store_are_forgotten(scene: Scene) -> None:
+def test_exchanges_from_before_a_restore_are_forgotten(scene: Scene) -> None:
     """After a restore, the broker uses the packet identifiers for other publications."""
     config = mapping_config(*FROM_LINK, guarantee="exactly-once", batch=BATCH)
     scene.run(config, scene.settled)
@@ -461,7 +463,7 @@ def test_exchanges_of_another_epoch_of_the_store_are_forgotten(scene: Scene) -> 
 
 
 def test_unknown_exchanges_are_released_after_a_restore(scene: Scene) -> None:
-    """Otherwise the broker would take the next messages with their packet identifiers for repetitions."""
+    """Otherwise the broker would treat the next messages with their packet identifiers as repetitions."""
     config = mapping_config(*TO_LINK, guarantee="exactly-once", batch=BATCH)
     scene.run(config, scene.settled)
     scene.environment.epoch = "restored"
@@ -475,8 +477,8 @@ def test_unknown_exchanges_are_released_after_a_restore(scene: Scene) -> None:
     assert "PUBREL" not in scene.broker.trace
 
 
-def test_parked_messages_of_another_epoch_are_sent_again(scene: Scene) -> None:
-    """Their packet identifiers may belong to other messages. What the broker had accepted may come twice."""
+def test_parked_messages_from_before_a_restore_are_sent_again(scene: Scene) -> None:
+    """Their packet identifiers may belong to other messages. Messages that the broker had accepted may be duplicated."""
     config = mapping_config(*TO_LINK, guarantee="exactly-once", batch=BATCH)
     scene.put("IN", b"1", b"2")
     fault = LinkFault(1, "before", kills=True)
@@ -494,7 +496,7 @@ def test_parked_messages_of_another_epoch_are_sent_again(scene: Scene) -> None:
 
 
 def test_packet_identifiers_of_0_2_0_are_forgotten_after_a_restore(scene: Scene) -> None:
-    """Those to be released are released: their messages have left the queue."""
+    """Identifiers to be released are released, because their messages have left the queue."""
     LinkSessions(scene.application).save(session_of_0_2_0(scene))
     record_of_0_2_0(scene, ([(2, b"sent".ljust(24, b"\0"))], [1]))
     scene.environment.epoch = "restored"

@@ -1,4 +1,4 @@
-"""Loops at run time: what has come round is cut by its hop mark, through queues, topics, and a link of MQTT 5."""
+"""Loops at run time: hop marks end them, through queues, topics, and a link of MQTT 5."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ MIRRORS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("mirror", MIRRORS)
-def test_what_comes_round_is_cut(scene: Scene, mirror: str) -> None:
-    """Each publication passes each mapping once at most; a later one shows that nothing is on its way any more."""
+def test_loops_are_cut(scene: Scene, mirror: str) -> None:
+    """Each publication passes each mapping at most once. A later one proves that none is in transit."""
     mappings = MIRRORS[mirror]
-    # Whatever the broker gets it gives to its subscribers, with its user properties.
+    # The broker sends all publications to its subscribers, with their user properties.
     scene.broker.echoes = True
     scene.environment.guard = LoopGuard(mappings, scene.name, {"L": LINK})
     scene.mqsc("DEFINE SUB(WATCH) TOPICSTR('m/#') DEST(OUT)")

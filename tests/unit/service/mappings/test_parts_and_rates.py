@@ -1,4 +1,4 @@
-"""Mappings with `split`, `limit` and `changes` at a queue manager: units of work, rejected parts, blocked queues, limits."""
+"""Mappings with `split`, `limit` and `changes`: units of work, rejected parts, blocked queues, limits."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SPLIT = {"split": "$", "payload": {"transform": {"n": "{@.n}"}}}
 
 
 def array(*parts: tuple[int, str]) -> bytes:
-    """An array of parts, each with a number and the queue that it is for."""
+    """Return an array of parts, each with a number and its queue."""
     return ("[" + ",".join(f'{{"n":{number},"to":"{queue}"}}' for number, queue in parts) + "]").encode()
 
 
@@ -38,7 +38,7 @@ def run(scene: Scene, config: Any, link: str, *payloads: bytes) -> MappingStatus
 
 @pytest.mark.parametrize("link", ["L", "local"])
 @pytest.mark.parametrize("guarantee", ["at-least-once", "exactly-once"])
-def test_a_part_with_a_wrong_destination_dead_letters_the_message_as_a_whole(
+def test_a_part_with_an_invalid_destination_dead_letters_the_whole_message(
     scene: Scene, link: str, guarantee: str
 ) -> None:
     config = mapping_config({"mqtt": "t/#", "link": link}, {"queue": "{@.to}"}, guarantee=guarantee, **SPLIT)
@@ -52,7 +52,7 @@ def test_a_part_with_a_wrong_destination_dead_letters_the_message_as_a_whole(
 
 
 def test_a_part_that_is_too_long_dead_letters_the_message(scene: Scene) -> None:
-    """Another part of it was put first, and must not stay."""
+    """Another part was put before, and must be backed out."""
     scene.mqsc("DEFINE QLOCAL(SHORT) MAXMSGL(100)")
     config = mapping_config({"mqtt": "t/#"}, {"queue": "{@.to}"}, **SPLIT)
     status = run(scene, config, "local", array((1, "OUT"), (2, "SHORT")), array((3, "OUT")))
@@ -79,7 +79,7 @@ def test_a_full_queue_delays_a_message_with_all_its_parts(scene: Scene) -> None:
     assert scene.depth(DEAD_LETTERS) == 0
 
 
-def test_more_parts_than_the_queue_can_have_dead_letter_the_message(scene: Scene) -> None:
+def test_a_message_with_more_parts_than_the_queue_accepts_is_dead_lettered(scene: Scene) -> None:
     scene.mqsc("DEFINE QLOCAL(SMALL) MAXDEPTH(2)")
     config = mapping_config({"mqtt": "t/#"}, {"queue": "{@.to}"}, **SPLIT)
     many = array((1, "SMALL"), (2, "SMALL"), (3, "SMALL"))
@@ -90,8 +90,8 @@ def test_more_parts_than_the_queue_can_have_dead_letter_the_message(scene: Scene
     assert status.dead_lettered == 1 and "MAXDEPTH" in status.last_error
 
 
-def test_a_message_that_is_dead_lettered_has_not_been_reported(scene: Scene) -> None:
-    """Whether the mapping rejects it, or its destination."""
+def test_a_dead_lettered_message_does_not_count_as_reported(scene: Scene) -> None:
+    """Whether the mapping or its destination rejects it."""
     config = mapping_config(
         {"mqtt": "t/{to}"},
         {"queue": "{to}"},
@@ -99,7 +99,7 @@ def test_a_message_that_is_dead_lettered_has_not_been_reported(scene: Scene) -> 
         changes={"per": "{to}", "of": "{$.v}"},
     )
     status = run(scene, config, "local", b'{"v":1}', b'{"v":1,"n":2}', b'{"v":1,"n":3}')
-    assert (status.dead_lettered, status.left_out) == (3, {})  # there is no queue `a`
+    assert (status.dead_lettered, status.left_out) == (3, {})  # queue `a` does not exist
     scene.mqsc("DEFINE QLOCAL('a')")
     status = run(scene, config, "local", b'{"v":1}', b'{"v":1,"n":4}', b'{"v":1,"n":5}')
     assert scene.bodies("a") == [body(4)]
@@ -116,8 +116,8 @@ def test_units_of_work_with_many_parts_stay_below_the_limit_of_the_queue_manager
     assert (status.moved, status.parts, status.dead_lettered) == (69, 9_120, 0)
 
 
-def test_a_queue_with_a_limit_loses_nothing_to_the_dead_letter_queue(scene: Scene) -> None:
-    """Messages that `limit` leaves out are not those that the filter rejects."""
+def test_messages_omitted_by_a_limit_are_not_dead_lettered(scene: Scene) -> None:
+    """The filter did not reject the messages that `limit` omits."""
     config = mapping_config(
         {"queue": "IN"}, {"mqtt": "done/a"}, limit={"per": "all", "every": "1 h"}, filter={"max_size": 5}
     )
@@ -126,8 +126,8 @@ def test_a_queue_with_a_limit_loses_nothing_to_the_dead_letter_queue(scene: Scen
     assert (status.moved, status.left_out, status.dead_lettered) == (1, {"limit": 2}, 1)
 
 
-def test_a_message_that_waits_for_a_blocked_queue_is_decided_again(scene: Scene) -> None:
-    """The messages for other queues go on meanwhile, and the message is not one that has passed."""
+def test_limit_is_applied_again_to_a_message_that_waits_for_a_blocked_queue(scene: Scene) -> None:
+    """Messages for other queues continue meanwhile, and the waiting message does not count as passed."""
     scene.mqsc("DEFINE QLOCAL(FULL) PUT(DISABLED)")
     config = mapping_config({"mqtt": "t/{to}"}, {"queue": "{to}"}, limit={"per": "{to}", "every": "1 h"})
     scene.run(config, scene.settled)
@@ -155,7 +155,7 @@ def test_forgotten_keys_are_a_limit_that_names_the_mapping(scene: Scene) -> None
     assert sum(number for _, _, number in reached) == 3
 
 
-def test_a_rejected_part_concerns_no_message_with_the_same_identifier(scene: Scene) -> None:
+def test_a_rejected_part_does_not_affect_a_message_with_the_same_identifier(scene: Scene) -> None:
     scene.mqsc("ALTER QMGR MAXMSGL(32768)")
     scene.mqsc("DEFINE SUB('S') TOPICSTR('t') DEST('OUT')")
     long = "x" * 20_000  # fits once

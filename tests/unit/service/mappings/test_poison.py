@@ -1,4 +1,4 @@
-"""A message that cannot go where it should: tried again, then on the dead-letter queue with the reason; the others go on."""
+"""Messages that cannot be put: retried, then dead-lettered with the reason. Other messages continue."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ BACKOUTS = 2
 
 
 class Case(msgspec.Struct, kw_only=True):
-    """What makes a message poison, and what the MQDLH says of it."""
+    """The reason why a message cannot be put, and the expected MQDLH."""
 
     reason: int
     destination: bytes = b"OUT.X"
     #: MQSC beforehand
     script: str = ""
-    #: the template of the queue; `to` is the last level of the topic
+    #: template of the queue. `to` is the last level of the topic
     queue: str = "{to}"
     payload: str = "bytes"
-    #: whether it has a destination, which does not take it
+    #: whether the destination exists and rejects the message
     mapped: bool = True
 
 
@@ -57,14 +57,14 @@ CASES = {
 
 @pytest.fixture(params=CASES)
 def case(request: pytest.FixtureRequest, scene: Scene) -> Case:
-    made: Case = CASES[request.param]
-    if made.script:
-        scene.mqsc(made.script)
-    return made
+    chosen: Case = CASES[request.param]
+    if chosen.script:
+        scene.mqsc(chosen.script)
+    return chosen
 
 
 def send(scene: Scene, link: str) -> None:
-    """All bodies in turn, from the broker or as a local client would."""
+    """Send all bodies in turn, via the broker or as a local client."""
     for body in BODIES:
         poison = body == POISON
         topic, only = ("t/OUT.X", {}) if poison else ("t/OUT", {"only": "OUT"})
@@ -78,7 +78,7 @@ def send(scene: Scene, link: str) -> None:
 
 @pytest.mark.parametrize("link", ["L", "local"])
 @pytest.mark.parametrize("guarantee", ["at-most-once", "at-least-once", "exactly-once"])
-def test_poison_goes_to_the_dead_letter_queue_and_the_others_where_they_should(
+def test_poison_messages_are_dead_lettered_and_others_arrive(
     scene: Scene, case: Case, guarantee: str, link: str
 ) -> None:
     config = mapping_config(
@@ -92,18 +92,18 @@ def test_poison_goes_to_the_dead_letter_queue_and_the_others_where_they_should(
     send(scene, link)
     letters = len(BODIES) - len(RIGHT)
     status = scene.run(config, lambda: scene.depth(DEAD_LETTERS) >= letters and scene.broker.quiet and scene.settled())
-    # Neither lost nor doubled, and in order.
+    # Neither lost nor duplicated, and in order.
     assert scene.bodies("OUT") == RIGHT
-    found = scene.letters()
-    assert [letter.body for letter in found] == [POISON] * letters
-    for letter in found:
+    letters_put = scene.letters()
+    assert [letter.body for letter in letters_put] == [POISON] * letters
+    for letter in letters_put:
         assert letter.header.Reason == case.reason, cmqc.reason_name(letter.header.Reason)
-        shown = case.destination if case.mapped or link == "local" else b"L: " + case.destination
-        assert letter.header.DestQName.rstrip(b" \0") == shown
+        destination = case.destination if case.mapped or link == "local" else b"L: " + case.destination
+        assert letter.header.DestQName.rstrip(b" \0") == destination
         assert letter.header.DestQMgrName.rstrip(b" \0") == b"QM1"
         assert letter.header.PutApplName.rstrip(b" \0") == b"map"
     assert (status.taken, status.moved, status.dead_lettered) == (len(BODIES), len(RIGHT), letters)
-    # What will never be taken is not tried again, and holds up nobody.
+    # Permanently rejected messages are not retried, and do not block others.
     assert status.backouts == 0
     assert status.last_error
 
@@ -127,7 +127,7 @@ def test_the_log_names_mapping_client_and_topic_of_a_dead_letter(
 
 @pytest.mark.parametrize("order", ["destination", "strict"])
 @pytest.mark.parametrize("shut", ["MAXDEPTH(2)", "PUT(DISABLED)"])
-def test_a_destination_that_recovers_gets_all_in_order(scene: Scene, shut: str, order: str) -> None:
+def test_a_recovered_destination_gets_all_messages_in_order(scene: Scene, shut: str, order: str) -> None:
     config = mapping_config({"mqtt": "t/a"}, {"queue": "OUT"}, backouts=0, order=order)
     scene.run(config, scene.settled)
     scene.mqsc(f"ALTER QLOCAL(OUT) {shut}")
@@ -136,12 +136,12 @@ def test_a_destination_that_recovers_gets_all_in_order(scene: Scene, shut: str, 
     scene.publish("t/a", *numbers, Persistence=1)
     runner = scene.runner(config)
     until(lambda: runner.status.state is RunnerState.RETRYING and scene.depth("OUT") == room)
-    found = scene.bodies("OUT")
-    assert found == numbers[: len(found)]
+    bodies = scene.bodies("OUT")
+    assert bodies == numbers[: len(bodies)]
     scene.mqsc("ALTER QLOCAL(OUT) MAXDEPTH(100) PUT(ENABLED)")
-    until(lambda: scene.depth("OUT") + len(found) >= len(numbers))
+    until(lambda: scene.depth("OUT") + len(bodies) >= len(numbers))
     scene.stop(runner)
-    assert found + scene.bodies("OUT") == numbers
+    assert bodies + scene.bodies("OUT") == numbers
     assert scene.depth(DEAD_LETTERS) == 0
     assert runner.status.dead_lettered == 0
 
@@ -150,7 +150,7 @@ def test_a_destination_that_recovers_gets_all_in_order(scene: Scene, shut: str, 
 def test_above_the_memory_watermark_a_mapping_waits_and_dead_letters_nothing(
     scene: Scene, source: dict[str, str]
 ) -> None:
-    """A link reads no more from its broker than it may hold, and everything goes on in order when memory use is lower."""
+    """A link reads no more from its broker than it may buffer, and continues in order when memory use is lower."""
     destination = {"mqtt": "t/out"} if "queue" in source else {"queue": "OUT"}
     scene.mqsc("DEFINE SUB(OUTPUT) TOPICSTR('t/out') DEST(OUT)")
     config = mapping_config(source, destination, backouts=0)
@@ -176,7 +176,7 @@ def test_above_the_memory_watermark_a_mapping_waits_and_dead_letters_nothing(
 
 @pytest.mark.parametrize("link", ["L", "local"])
 @pytest.mark.parametrize("how", ["MAXDEPTH(0)", "PUT(DISABLED)"])
-def test_while_the_dead_letter_queue_takes_nothing_the_mapping_waits(scene: Scene, link: str, how: str) -> None:
+def test_the_mapping_waits_while_the_dead_letter_queue_is_full(scene: Scene, link: str, how: str) -> None:
     config: Any = mapping_config(
         {"mqtt": "t/{to}", "link": link}, {"queue": "{to}"}, guarantee="exactly-once", backouts=0
     )
@@ -186,7 +186,7 @@ def test_while_the_dead_letter_queue_takes_nothing_the_mapping_waits(scene: Scen
     runner = scene.runner(config)
     until(lambda: runner.status.state is RunnerState.STUCK)
     assert "dead-letter queue" in runner.status.last_error
-    # What stands before the poison is through; nothing else is gone.
+    # Messages before the poison message have arrived. No other message has left the queue.
     scene.mqsc(f"ALTER QLOCAL({DEAD_LETTERS}) MAXDEPTH(100) PUT(ENABLED)")
     until(lambda: scene.depth(DEAD_LETTERS) == 2 and scene.depth("OUT") == len(RIGHT) and scene.broker.quiet)
     until(lambda: runner.status.state is RunnerState.RUNNING)
@@ -196,10 +196,10 @@ def test_while_the_dead_letter_queue_takes_nothing_the_mapping_waits(scene: Scen
 
 
 @pytest.mark.parametrize(("position", "most"), [(150, 8)])
-def test_those_before_a_poison_message_are_one_unit_of_work(scene: Scene, position: int, most: int) -> None:
-    """It costs a few backouts, however many stand before it."""
+def test_messages_before_a_poison_message_are_one_unit_of_work(scene: Scene, position: int, most: int) -> None:
+    """The poison message costs a few backouts, however many messages precede it."""
     config = mapping_config({"queue": "IN"}, {"mqtt": "{usr.to}"}, backouts=1, batch={"time": "10 s"})
-    # A publication that one of its subscribers cannot have: MQRC_PUBLICATION_FAILURE, which may pass or not.
+    # A publication that cannot be delivered to a subscriber: MQRC_PUBLICATION_FAILURE, temporary or permanent.
     scene.mqsc(
         "DEFINE TOPIC(SHUT) TOPICSTR('shut') NPMSGDLV(ALL) USEDLQ(NO)\nDEFINE QLOCAL(FULL) MAXDEPTH(0)\n"
         "DEFINE SUB(NEVER) TOPICSTR('shut') DEST(FULL)\nDEFINE SUB(DONE) TOPICSTR('open') DEST(OUT)"
@@ -215,8 +215,8 @@ def test_those_before_a_poison_message_are_one_unit_of_work(scene: Scene, positi
 
 @pytest.mark.parametrize("link", ["L", "local"])
 @pytest.mark.parametrize("others", ["dead-letter", "discard"])
-def test_what_the_filter_of_a_queue_does_not_take(scene: Scene, link: str, others: str) -> None:
-    """Nobody else takes it from there: it is not lost, unless the mapping says so."""
+def test_messages_of_a_queue_that_the_filter_rejects(scene: Scene, link: str, others: str) -> None:
+    """No other program gets them, so they are dead-lettered unless the mapping discards them."""
     config = mapping_config(
         {"queue": "IN"}, {"mqtt": "t/a", "link": link}, filter={"json": "$.n > 1", "others": others}
     )
@@ -228,10 +228,10 @@ def test_what_the_filter_of_a_queue_does_not_take(scene: Scene, link: str, other
     assert (status.moved, status.filtered, status.dead_lettered) == (2, 1 - len(letters), len(letters))
 
 
-def test_a_mapping_from_the_dead_letter_queue_sets_messages_aside(scene: Scene) -> None:
-    """What it cannot map does not go round for ever, and does not hold up the messages behind it.
+def test_a_mapping_from_the_dead_letter_queue_sets_invalid_messages_aside(scene: Scene) -> None:
+    """A message that it cannot map is not retried forever, and does not block later messages.
 
-    It leaves the dead-letter queue, so no limit of dead letters applies to it.
+    The message leaves the dead-letter queue, so no limit of dead letters applies to it.
     """
     scene.dead_letter_room.owner_bytes = 0
     config = mapping_config({"queue": DEAD_LETTERS}, {"mqtt": "t/{md.CorrelId|text}"}, backouts=0)
@@ -244,7 +244,7 @@ def test_a_mapping_from_the_dead_letter_queue_sets_messages_aside(scene: Scene) 
     assert letter.header.DestQName.decode() == DEAD_LETTERS
 
 
-def test_without_the_queue_of_messages_set_aside_the_mapping_waits_and_names_the_remedy(scene: Scene) -> None:
+def test_without_the_queue_for_messages_set_aside_the_mapping_waits_and_names_the_remedy(scene: Scene) -> None:
     scene.mqsc(f"DELETE QLOCAL({SET_ASIDE_QUEUE})")
     config = mapping_config({"queue": DEAD_LETTERS}, {"mqtt": "t/{md.CorrelId|text}"}, backouts=0)
     scene.application.put1(MQOD(ObjectName=DEAD_LETTERS), Message(MQMD(CorrelId=b"\xff" * 24), b"1"))
@@ -259,7 +259,7 @@ def test_without_the_queue_of_messages_set_aside_the_mapping_waits_and_names_the
     assert [letter.body for letter in scene.letters(SET_ASIDE_QUEUE)] == [b"1"]
 
 
-def test_a_payload_that_a_filter_cannot_decide_in_time_is_dead_lettered(scene: Scene) -> None:
+def test_a_payload_that_a_filter_cannot_evaluate_in_time_is_dead_lettered(scene: Scene) -> None:
     config = mapping_config(
         {"mqtt": "t/a", "link": "L"}, {"queue": "OUT"}, filter={"json": "!search($.a, '(x|xx)*[yz]')"}
     )
@@ -271,7 +271,7 @@ def test_a_payload_that_a_filter_cannot_decide_in_time_is_dead_lettered(scene: S
 
 
 def test_a_message_too_long_for_the_dead_letter_queue_is_not_acknowledged(scene: Scene) -> None:
-    """It is dead-lettered as a whole as soon as there is room for it."""
+    """The complete message is dead-lettered when the queue accepts it."""
     scene.mqsc(f"ALTER QLOCAL({DEAD_LETTERS}) MAXMSGL(1000)")
     config = mapping_config({"mqtt": "t/{to}", "link": "L"}, {"queue": "{to}"})
     scene.broker.send(b"x" * 1000, topic="t/NOWHERE", qos=1)
@@ -285,8 +285,8 @@ def test_a_message_too_long_for_the_dead_letter_queue_is_not_acknowledged(scene:
     assert [letter.body for letter in scene.letters()] == [b"x" * 1000]
 
 
-def test_a_request_is_answered_by_its_correl_id_or_its_msg_id(scene: Scene) -> None:
-    """What is kept of a request is found by either, as whoever answers is used to."""
+def test_a_request_is_answered_with_its_correl_id_or_its_msg_id(scene: Scene) -> None:
+    """The stored request is found with either identifier, because applications use both conventions."""
     config = mapping_config(
         {"mqtt": "ask", "link": "L"}, {"queue": "OUT", "requests_queue": "IN"}, attributes={"reply_to_queue": "OUT"}
     )
@@ -300,8 +300,8 @@ def test_a_request_is_answered_by_its_correl_id_or_its_msg_id(scene: Scene) -> N
 
 
 @pytest.mark.parametrize("guarantee", ["at-least-once", "exactly-once"])
-def test_a_broker_that_takes_qos_1_at_most(scene: Scene, guarantee: str) -> None:
-    """A persistent message goes with QoS 1, which keeps the guarantee; exactly once waits for another broker."""
+def test_a_broker_with_maximum_qos_1(scene: Scene, guarantee: str) -> None:
+    """A persistent message is sent with QoS 1, which keeps at-least-once. Exactly-once waits for another broker."""
     config = mapping_config({"queue": "IN"}, {"mqtt": "t/a", "link": "L"}, guarantee=guarantee)
     scene.broker.limits = Limits(maximum_qos=1, retain_available=False)
     scene.put("IN", b"1", Persistence=1)
@@ -317,7 +317,7 @@ def test_a_broker_that_takes_qos_1_at_most(scene: Scene, guarantee: str) -> None
 
 
 @pytest.mark.parametrize("guarantee", ["at-least-once", "exactly-once"])
-def test_what_a_broker_will_never_take_holds_up_nobody(scene: Scene, guarantee: str) -> None:
+def test_a_message_that_the_broker_rejects_permanently_does_not_block_others(scene: Scene, guarantee: str) -> None:
     config = mapping_config({"queue": "IN"}, {"mqtt": "t/a", "link": "L"}, guarantee=guarantee, backouts=1_000)
     scene.broker.reason = 0x95
     scene.broker.refusing = lambda publication: publication.payload == b"bad"
@@ -328,7 +328,7 @@ def test_what_a_broker_will_never_take_holds_up_nobody(scene: Scene, guarantee: 
 
 
 @pytest.mark.parametrize("guarantee", ["at-least-once", "exactly-once"])
-def test_a_broker_that_has_no_room_is_waited_for(scene: Scene, guarantee: str) -> None:
+def test_a_mapping_waits_for_a_broker_without_space(scene: Scene, guarantee: str) -> None:
     config = mapping_config({"queue": "IN"}, {"mqtt": "t/a", "link": "L"}, guarantee=guarantee, backouts=0)
     scene.broker.reason = 0x97
     refused: list[bytes] = []
@@ -395,8 +395,8 @@ def test_a_mapping_whose_dead_letters_reach_the_limit(
     assert room.used_by(("mapping", "map")) == status.dead_lettered * (len(POISON) + OVERHEAD)
 
 
-def test_a_publication_that_does_not_name_its_publisher(scene: Scene) -> None:
-    """On IBM MQ, the copy for a mapping has the user of the mapping's subscription in its MQMD."""
+def test_a_publication_without_the_name_of_its_publisher(scene: Scene) -> None:
+    """On IBM MQ, the copy for a mapping has the user of its subscription in the MQMD."""
     scene.environment.names_publishers = True
     config = mapping_config({"mqtt": "t/{to}"}, {"queue": "{to}", "as": "publisher"})
     runner = scene.runner(config)

@@ -1,4 +1,4 @@
-"""The mappings of a running bridge: added, changed, removed, disabled and enabled, without touching the others."""
+"""The mappings of a running bridge are added, changed, removed, disabled and enabled, without affecting the others."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ CHANGES = [
 
 
 @pytest.mark.parametrize(("now", "lines", "kept"), [case[1:] for case in CHANGES], ids=[case[0] for case in CHANGES])
-async def test_a_change_touches_what_has_changed(
+async def test_a_change_affects_the_changed_mappings_only(
     scene: Scene, now: dict[str, Any], lines: list[str], kept: set[str]
 ) -> None:
     mappings = Mappings(scene.environment)
@@ -72,8 +72,8 @@ async def test_a_change_touches_what_has_changed(
     assert all(status.state in (RunnerState.STOPPED, RunnerState.DISABLED) for status in mappings.statuses())
 
 
-async def test_a_mapping_is_paused_and_goes_on(scene: Scene) -> None:
-    """What comes for a paused mapping waits, over a reload that does not touch it, too; resumed, it takes that."""
+async def test_a_mapping_is_paused_and_resumed(scene: Scene) -> None:
+    """Messages for a paused mapping wait, also over a reload that does not change it. It processes them after resume."""
     mappings = Mappings(scene.environment)
     await mappings.start({"a": A, "b": B}, LINKS)
     await happens(lambda: running(mappings, "a", "b"))
@@ -93,7 +93,7 @@ async def test_a_mapping_is_paused_and_goes_on(scene: Scene) -> None:
 
 
 async def test_a_reload_that_changes_a_paused_mapping_starts_it(scene: Scene) -> None:
-    """Whoever writes a mapping anew wants it to run."""
+    """A changed mapping is meant to run."""
     mappings = Mappings(scene.environment)
     await mappings.start({"a": A}, {})
     await happens(lambda: running(mappings, "a"))
@@ -103,8 +103,8 @@ async def test_a_reload_that_changes_a_paused_mapping_starts_it(scene: Scene) ->
     await mappings.stop()
 
 
-async def test_what_cannot_be_paused_or_resumed(scene: Scene) -> None:
-    """Each refusal says what the mapping is instead."""
+async def test_mappings_that_cannot_be_paused_or_resumed(scene: Scene) -> None:
+    """Each error names the state of the mapping."""
     mappings = Mappings(scene.environment)
     await mappings.start({"a": A, "off": disabled(C)}, {})
     await happens(lambda: running(mappings, "a"))
@@ -123,8 +123,10 @@ async def test_what_cannot_be_paused_or_resumed(scene: Scene) -> None:
     await mappings.stop()
 
 
-async def test_the_connections_of_links_are_told(scene: Scene) -> None:
-    """Each with its mapping, whether it is connected or, paused, is not; mappings of local clients have none."""
+async def test_connections_of_links_are_listed(scene: Scene) -> None:
+    """Each has its mapping and its state: connected or, if the mapping is paused, not. Mappings of local clients
+    have none.
+    """
     mappings = Mappings(scene.environment)
     await mappings.start({"a": A, "b": B}, LINKS)
     await happens(lambda: running(mappings, "a", "b"))
@@ -135,7 +137,7 @@ async def test_the_connections_of_links_are_told(scene: Scene) -> None:
     await mappings.stop()
 
 
-async def test_what_comes_for_a_disabled_mapping_waits(scene: Scene) -> None:
+async def test_messages_for_a_disabled_mapping_wait(scene: Scene) -> None:
     mappings = Mappings(scene.environment)
     await mappings.start({"a": A}, {})
     await happens(lambda: running(mappings, "a"))
@@ -146,10 +148,10 @@ async def test_what_comes_for_a_disabled_mapping_waits(scene: Scene) -> None:
     assert scene.depth("OUT") == 1
     await mappings.apply({"a": A}, {})
     await happens(lambda: scene.depth("OUT") == 3)
-    # Its counts go on.
+    # Its counters continue.
     await happens(lambda: mappings.statuses()[0].moved == 3)
     await mappings.stop()
-    # And over a restart of the bridge.
+    # Also over a restart of the bridge.
     scene.publish("a/1", b"4", Persistence=1)
     again = Mappings(scene.environment)
     await again.start({"a": disabled(A)}, {})
@@ -159,8 +161,8 @@ async def test_what_comes_for_a_disabled_mapping_waits(scene: Scene) -> None:
     assert scene.bodies("OUT") == [b"1", b"2", b"3", b"4"]
 
 
-async def test_a_changed_mapping_goes_on_where_it_was(scene: Scene) -> None:
-    """Under load: neither lost nor doubled, and in order."""
+async def test_a_changed_mapping_continues_at_its_position(scene: Scene) -> None:
+    """Under load, no message is lost, duplicated or out of order."""
     numbers = [b"%d" % number for number in range(200)]
     mappings = Mappings(scene.environment)
     await mappings.start({"a": A}, {})
@@ -184,8 +186,8 @@ def with_other_names(config: Any) -> Any:
     return config
 
 
-async def test_a_mapping_with_the_same_options_still_knows_the_values_that_have_passed(scene: Scene) -> None:
-    """Also after a pause. A mapping with other options reports each value again."""
+async def test_a_mapping_with_unchanged_options_remembers_reported_values(scene: Scene) -> None:
+    """Also after a pause. A mapping with changed options reports each value again."""
     mappings = Mappings(scene.environment)
     await mappings.start({"a": CHANGES_ONLY}, {})
     await happens(lambda: running(mappings, "a"))
@@ -209,7 +211,7 @@ async def test_a_mapping_with_the_same_options_still_knows_the_values_that_have_
 
 
 @pytest.mark.parametrize("at_once", [True, False], ids=["while it runs", "while the bridge is down"])
-async def test_nothing_is_left_of_a_mapping_that_is_removed(scene: Scene, at_once: bool) -> None:
+async def test_a_removed_mapping_leaves_nothing_behind(scene: Scene, at_once: bool) -> None:
     mappings = Mappings(scene.environment)
     await mappings.start({"a": A, "b": B}, LINKS)
     await happens(lambda: running(mappings, "a", "b"))
@@ -262,16 +264,16 @@ async def test_a_removed_mapping_is_cleaned_up_if_authorities_are_enforced(
         await registry.stop()
         assert await asyncio.to_thread(mapping_subscriptions, host.connect("clean-up"), OWNER) == {*mappings}
         await host.stop()
-    assert [one.message for one in caplog.records if one.levelname == "WARNING"] == []
+    assert [record.message for record in caplog.records if record.levelname == "WARNING"] == []
 
 
-async def test_what_another_bridge_on_the_same_queue_manager_has_is_left_alone(scene: Scene) -> None:
+async def test_objects_of_another_bridge_on_the_same_queue_manager_are_not_touched(scene: Scene) -> None:
     other = MappingEnvironment(scene, "OTHER.XMITQ")
     for environment in (other, scene.environment):
         mappings = Mappings(environment)
         await mappings.start({"a" if environment is other else "c": A if environment is other else C}, {})
-        await happens(lambda mappings=mappings: running(mappings, *(one.name for one in mappings.statuses())))  # type: ignore[misc]
-        # Stopped, it has nothing open: only its name says whose a subscription is.
+        await happens(lambda mappings=mappings: running(mappings, *(status.name for status in mappings.statuses())))  # type: ignore[misc]
+        # It is stopped and has nothing open, so only the name shows the owner of a subscription.
         await mappings.stop()
     assert mapping_subscriptions(scene.application, "OTHER.XMITQ") == {"a"}
     assert mapping_subscriptions(scene.application, OWNER) == {"c"}
@@ -305,8 +307,8 @@ ELSEWHERE = LINK.model_copy(update={"port": 1884})
 
 
 @pytest.mark.parametrize("first", ["link", "local"])
-async def test_a_topic_whose_mapping_is_moved_keeps_what_waits(scene: Scene, first: str) -> None:
-    """Its link points elsewhere now: the subscription, and what came for it meanwhile, are the mapping's still."""
+async def test_a_topic_mapping_with_another_link_keeps_waiting_messages(scene: Scene, first: str) -> None:
+    """The subscription and its messages still belong to the mapping."""
     from_local = mapping_config({"topic": "a/#"}, {"mqtt": "b"})
     to_link = mapping_config({"topic": "a/#"}, {"mqtt": "b", "link": "L"})
     before, links = (to_link, LINKS) if first == "link" else (from_local, {"L": ELSEWHERE})
@@ -320,10 +322,10 @@ async def test_a_topic_whose_mapping_is_moved_keeps_what_waits(scene: Scene, fir
     await mappings.stop()
 
 
-async def test_a_link_that_is_moved_leaves_the_session_where_it_was(
+async def test_a_link_with_another_address_leaves_its_session_at_the_old_one(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Another name of the same broker, as may be: what waits in the session is not thrown away."""
+    """The address may be another name of the same broker, so the messages in the session are not discarded."""
     ended: list[object] = []
     monkeypatch.setattr(links, "end_session", lambda *what: bool(ended.append(what)) or True)
     mappings = Mappings(scene.environment)
@@ -339,8 +341,8 @@ async def test_a_link_that_is_moved_leaves_the_session_where_it_was(
     await mappings.stop()
 
 
-async def test_a_filter_that_is_refined_unsubscribes_the_one_before(scene: Scene) -> None:
-    """Both in one durable session, a broker delivers once for each. What is on record outlives the bridge."""
+async def test_a_changed_filter_unsubscribes_the_previous_one(scene: Scene) -> None:
+    """With both in one durable session, a broker delivers twice. The record survives the bridge."""
     finer = mapping_config({"mqtt": "b/{x}/{rest...}", "link": "L"}, {"queue": "IN"}, guarantee="exactly-once")
 
     async def life(config: Any) -> None:
@@ -356,7 +358,7 @@ async def test_a_filter_that_is_refined_unsubscribes_the_one_before(scene: Scene
     assert scene.broker.resumed == [([], False), ([], True), (["b/#"], False), ([], True)]
 
 
-async def test_the_session_of_a_mapping_that_was_removed_while_the_bridge_was_stopped_is_ended(
+async def test_the_session_of_a_mapping_removed_while_the_bridge_was_stopped_is_ended(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ended: list[tuple[Any, ...]] = []
@@ -374,8 +376,8 @@ async def test_the_session_of_a_mapping_that_was_removed_while_the_bridge_was_st
     assert [(mapping, link, client_id) for mapping, link, _, client_id in ended] == [("b", "L", f"mqbridge-{bridge}-b")]
 
 
-def test_a_record_of_exactly_once_is_not_left_to_a_later_time(scene: Scene) -> None:
-    """A message id of then is another publication's now."""
+def test_an_exactly_once_record_is_not_kept_for_later(scene: Scene) -> None:
+    """A later publication may use the same message id."""
     exactly = mapping_config({"mqtt": "t/#", "link": "L"}, {"queue": "OUT"}, guarantee="exactly-once")
     at_least = mapping_config({"mqtt": "t/#", "link": "L"}, {"queue": "OUT"})
     scene.run(exactly, scene.settled)

@@ -1,4 +1,4 @@
-"""Which publications of QoS 2 are repetitions, by their packet identifier, DUP, connection and content."""
+"""Recognition of repeated QoS 2 publications, by packet identifier, DUP, connection and content."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def received(packet_id: int, payload: bytes = b"21.5", *, dup: bool = False, con
 
 
 def released(*items: Received) -> Repetitions:
-    """After these were received and released, and the connection was lost."""
+    """Return the state after these were received and released, and the connection was lost."""
     repetitions = Repetitions()
     for item in items:
         assert not repetitions.is_repeated(item)
@@ -45,13 +45,13 @@ def test_identifiers_on_record() -> None:
 
 
 def restarted(before: Repetitions) -> Repetitions:
-    """What the next process of the bridge knows, after its first connection to the broker."""
+    """Return the state of the next process of the bridge, after its first connection to the broker."""
     after = Repetitions().reloaded(before.identifiers, before.digests, {}, reuses=before.reuses)
     after.connected()
     return after
 
 
-def test_a_restart_keeps_what_is_released_and_what_is_not() -> None:
+def test_a_restart_preserves_released_and_unreleased_identifiers() -> None:
     before = Repetitions()
     assert not any(before.is_repeated(received(packet_id)) for packet_id in (1, 2))
     before.release(1)
@@ -65,8 +65,8 @@ def test_a_restart_keeps_what_is_released_and_what_is_not() -> None:
     assert not restarted(after).is_repeated(received(2, connection=7))
 
 
-def test_the_record_has_no_publication_that_the_broker_has_completed() -> None:
-    """It answers a PUBREC that was sent after the PUBCOMP of an earlier unit of work."""
+def test_the_record_does_not_contain_publications_that_the_broker_has_completed() -> None:
+    """A PUBREC sent after the PUBCOMP of an earlier unit of work belongs to it."""
     repetitions = Repetitions()
     for packet_id in range(1, 100):
         repetitions = repetitions.copy()
@@ -76,8 +76,8 @@ def test_the_record_has_no_publication_that_the_broker_has_completed() -> None:
         assert {*repetitions.digests} == {*range(max(packet_id - 2, 1), packet_id + 1)}
 
 
-def test_a_broker_that_uses_identifiers_again_early_sends_new_publications() -> None:
-    """The second "on" under the same identifier did not arrive, and is sent again."""
+def test_a_broker_that_reuses_identifiers_early_sends_new_publications() -> None:
+    """The second "on" with the same identifier did not arrive, and is sent again."""
     repetitions = released(received(1, b"on", connection=0), received(1, b"off"))
     repetitions.is_repeated(received(1, b"on", connection=2))
     repetitions.release(1)
@@ -86,11 +86,11 @@ def test_a_broker_that_uses_identifiers_again_early_sends_new_publications() -> 
         assert not after.is_repeated(received(1, b"on", dup=True, connection=3))
 
 
-def test_a_released_publication_that_comes_again_is_not_moved_again() -> None:
+def test_a_repeated_released_publication_is_not_moved_again() -> None:
     repetitions = released(received(1), received(2))
     again = received(1, dup=True, connection=2)
     assert repetitions.is_repeated(again)
-    # It is answered, and its identifier is not released.
+    # It is acknowledged, and its identifier is not released.
     assert repetitions.identifiers == [1]
     repetitions.release(1)
     # And on the next connection, if this one was lost, too.
@@ -99,7 +99,7 @@ def test_a_released_publication_that_comes_again_is_not_moved_again() -> None:
     assert repetitions.is_repeated(received(2, dup=True, connection=3))
 
 
-def test_the_same_reading_twice_is_moved_twice() -> None:
+def test_the_same_reading_sent_twice_is_moved_twice() -> None:
     repetitions = released(received(1))
     assert not repetitions.is_repeated(received(1, connection=2))
     repetitions.release(1)
@@ -117,7 +117,7 @@ def test_another_publication_with_dup_is_new(again: Received) -> None:
     assert not released(received(1)).is_repeated(again)
 
 
-def test_after_a_publication_without_dup_nothing_released_comes_again() -> None:
+def test_no_released_publication_is_repeated_after_one_without_dup() -> None:
     repetitions = released(received(1))
     assert not repetitions.is_repeated(received(5, connection=2))
     assert not repetitions.is_repeated(received(1, dup=True, connection=2))

@@ -1,8 +1,8 @@
-"""Exactly once whatever changes while an exchange with a broker is half finished: state belongs to a session.
+"""Exactly-once with changes during an unfinished exchange with a broker: state belongs to a session.
 
 A broker breaks one connection at a chosen step. Then the configuration changes, by reload, or between a kill and a start,
-while that address is unreachable. Messages that come afterwards must not wait for it, or be taken for others, and those in
-flight are finished when it can be reached again.
+while that address is unreachable. Later messages must not wait for it, or be confused with others, and messages in flight are
+completed when it is reachable again.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ BATCH = {"messages": 2, "time": "1 s"}
 
 
 class Setting(msgspec.Struct, frozen=True):
-    """What is configured: the link, the name of the mapping, and the mapping itself."""
+    """The configuration: the link, the name of the mapping, and the mapping."""
 
     link: LinkConfig = LINK
     name: str = "map"
@@ -59,7 +59,7 @@ def mapping(to: bool, **keys: Any) -> Any:
 
 
 def changed(change: str, to: bool) -> list[Setting | None]:
-    """The settings that follow each other. None: no mapping."""
+    """Return the successive settings. None: no mapping."""
     plain = mapping(to)
     moved, renamed = (LINK.model_copy(update=update) for update in ({"host": "b.invalid"}, {"client_id": "other"}))
     settings: dict[str, list[Setting | None]] = {
@@ -69,7 +69,7 @@ def changed(change: str, to: bool) -> list[Setting | None]:
         "`client_id`, and back": [Setting(renamed, mapping=plain), Setting(mapping=plain)],
         "`guarantee`": [Setting(mapping=mapping(to, guarantee="at-least-once"))],
         "`from`": [Setting(mapping=mapping(to, source={"queue": "IN2"} if to else {"mqtt": "t/{x}", "link": "L"}))],
-        # A topic, then a queue; a topic of the broker, then one of the bridge's clients.
+        # A topic, then a queue. A topic of the broker, then one of the bridge's clients.
         "`from` of another kind": [Setting(mapping=mapping(to, source={"queue": "IN2"} if to else {"mqtt": "t/#"}))],
         "`filter`": [Setting(mapping=mapping(to, filter={"min_size": 6}))],
         "name of the mapping": [Setting(name="renamed", mapping=plain)],
@@ -82,13 +82,13 @@ def changed(change: str, to: bool) -> list[Setting | None]:
 
 @pytest.fixture
 def network(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> BrokerNetwork:
-    made = BrokerNetwork()
-    monkeypatch.setattr(links, "link_connection", made.link_connection)
+    broker_network = BrokerNetwork()
+    monkeypatch.setattr(links, "link_connection", broker_network.link_connection)
     monkeypatch.setattr(links, "end_session", END_SESSION)
     monkeypatch.setattr(links, "END_TIMEOUT", 0.01)
     monkeypatch.setattr(registry, "SETTLE_INTERVAL", 0.02)
     scene.mqsc("DEFINE QLOCAL(IN2) MAXDEPTH(100000)")
-    return made
+    return broker_network
 
 
 class Bridge:
@@ -114,7 +114,7 @@ class Bridge:
         return [status.state for status in self.mappings.statuses()] == [RunnerState.RUNNING]
 
     async def kill(self) -> None:
-        """The threads of the process are gone, with their connections to the queue manager and to brokers."""
+        """Kill the threads of the process, with their connections to the queue manager and to brokers."""
         killed, self.mappings = self.mappings, None
         assert killed is not None
         self.network.links.clear()
@@ -131,7 +131,7 @@ async def happens(condition: Callable[[], bool], what: Callable[[], object]) -> 
 
 
 def arrivals(scene: Scene, network: BrokerNetwork, to: bool) -> Callable[[], Counter[bytes]]:
-    """Return what counts the messages that have arrived so far, at the brokers or on the queue."""
+    """Return a function that counts the received messages, at the brokers or on the queue."""
     arrived: Counter[bytes] = Counter()
 
     def seen() -> Counter[bytes]:
@@ -159,7 +159,7 @@ async def test_a_change(
 
 @pytest.mark.parametrize("killed", [False, True], ids=["reload", "kill"])
 @pytest.mark.parametrize("change", CHANGES)
-async def test_a_change_while_the_broker_repeats_what_is_released(
+async def test_a_change_while_the_broker_repeats_released_publications(
     scene: Scene, network: BrokerNetwork, change: str, killed: bool
 ) -> None:
     network.at(A, "id-map").repeats_released = True
@@ -182,13 +182,18 @@ async def run_change(
 
     def report() -> object:
         statuses = [] if bridge.mappings is None else bridge.mappings.statuses()
-        return seen(), statuses, scene.depth("IN"), {key: vars(one) for key, one in network.sessions.items()}
+        return (
+            seen(),
+            statuses,
+            scene.depth("IN"),
+            {key: vars(session_state) for key, session_state in network.sessions.items()},
+        )
 
     def send(payloads: list[bytes], where: Broker, source: Any) -> None:
         if not to and source.link == "L":
             where.send(*payloads)
             return
-        # At once, so that they are one batch.
+        # At once, so that they are in one batch.
         topic = source.topic if to else "t/a"
         od = scene.topic(topic) if topic else scene.od(source.queue)
         handle = scene.application.open(od, cmqc.MQOO_OUTPUT)
@@ -199,7 +204,7 @@ async def run_change(
 
     await bridge.configure(before)
     await happens(bridge.runs, report)
-    # There is a session, even if nothing is in flight.
+    # The session exists even if nothing is in flight.
     send([b"first"], session, before.mapping.source)
     await happens(lambda: seen()[b"first"] == 1 and session.quiet, report)
     network.fault, network.call = LinkFault(moment=moment), call
@@ -212,7 +217,7 @@ async def run_change(
     if killed:
         await bridge.kill()
 
-    # The change, while the broker at A is unreachable; then further messages.
+    # The change, while the broker at A is unreachable. Then further messages.
     settings = changed(change, to) or [before]
     if change == "the broker loses the session":
         session.session = False
@@ -223,7 +228,7 @@ async def run_change(
         if setting is not None and setting.link.host == "b.invalid" and len(settings) > 1:
             # Packet identifiers of the session at A are used at B, too.
             send(NEW, network.at(B, "id-map"), setting.mapping.source)
-            await happens(lambda: all(seen()[one] == 1 for one in NEW), report)
+            await happens(lambda: all(seen()[payload] == 1 for payload in NEW), report)
     assert setting is not None
     address = B if setting.link.host == "b.invalid" or fails_over else A
     client_id = setting.link.client_id.replace("{mapping}", setting.name)
@@ -233,7 +238,7 @@ async def run_change(
     if address == B:
         # Nothing waits for A.
         send(NEW, last, source)
-        await happens(lambda: all(seen()[one] == 1 for one in NEW), report)
+        await happens(lambda: all(seen()[payload] == 1 for payload in NEW), report)
     network.restore(A)
     if result is ENDED and not to:
         await happens(lambda: not session.unacknowledged, report)
@@ -243,23 +248,23 @@ async def run_change(
         await happens(lambda: seen()[b"newer 9"] == 1, report)
 
     count = {ONCE: 1, THERE: 1, TWICE: 2, STAYS: 0, ENDED: 0, "new filter": 0}[result]
-    await happens(lambda: all(seen()[one] >= count for one in OLD), report)
+    await happens(lambda: all(seen()[payload] >= count for payload in OLD), report)
     await happens(lambda: last.quiet and scene.depth(queue) == 0, report)
     if result in (ONCE, THERE) and to:
         await happens(lambda: session.quiet, report)
         assert bridge.mappings is not None
-        await happens(lambda: not any(one.unfinished for one in bridge.mappings.statuses()), report)
+        await happens(lambda: not any(status.unfinished for status in bridge.mappings.statuses()), report)
     assert bridge.mappings is not None
     await bridge.mappings.stop()
     doubled = {payload for payload, number in seen().items() if number > 1}
     assert doubled == ({*OLD} if result is TWICE else set()), report()
-    assert all(seen()[one] == count for one in OLD), report()
+    assert all(seen()[payload] == count for payload in OLD), report()
     if result is THERE:
         assert {*OLD} <= {*session.given}
-    # The record of a session that was left is still true when a mapping returns: only what was in flight is released.
+    # The record of a former session is still valid when a mapping returns: only messages in flight are released.
     assert session.trace.count("PUBREL") < 20
     if result is STAYS:
-        assert [one.payload for one in session.unacknowledged.values()] == OLD
+        assert [publication.payload for publication in session.unacknowledged.values()] == OLD
     assert scene.depth(DEAD_LETTERS) == 0
     assert network.failures == []
 
@@ -290,8 +295,8 @@ async def test_link_connect_ends_the_pauses_of_mappings_that_wait_for_their_form
     await bridge.mappings.stop()
 
 
-async def test_identifiers_of_messages_that_are_gone_are_released(scene: Scene, network: BrokerNetwork) -> None:
-    """Otherwise the broker would take the next messages with these identifiers for repetitions."""
+async def test_identifiers_of_removed_messages_are_released(scene: Scene, network: BrokerNetwork) -> None:
+    """Otherwise the broker would treat the next messages with these identifiers as repetitions."""
     session, bridge = network.at(A, "id-map"), Bridge(scene, network)
     here = Setting(mapping=mapping(True))
 
@@ -323,10 +328,10 @@ async def test_identifiers_of_messages_that_are_gone_are_released(scene: Scene, 
 @pytest.mark.parametrize("back", ["while the broker is away", "afterwards"])
 @pytest.mark.parametrize("state", range(1, 5))
 @pytest.mark.parametrize("direction", STATES)
-async def test_a_mapping_gets_another_name_and_its_former_one_again(
+async def test_a_mapping_is_renamed_and_renamed_back(
     scene: Scene, network: BrokerNetwork, direction: str, state: int, back: str, client_id: str
 ) -> None:
-    """Each time while the bridge is stopped. What the broker may have is kept in the session of the first name."""
+    """Each time while the bridge is stopped. The session of the first name contains messages that the broker may have."""
     to = direction == "to the broker"
     call, moment = list(STATES[direction].values())[state]
     first = Setting(LINK.model_copy(update={"client_id": client_id}), mapping=mapping(to))
@@ -367,17 +372,17 @@ async def test_a_mapping_gets_another_name_and_its_former_one_again(
     send(first, b"newer 1", b"newer 2")
     await happens(lambda: seen()[b"newer 2"] == 1 and session.quiet, report)
     assert bridge.mappings is not None
-    await happens(lambda: not any(one.unfinished for one in bridge.mappings.statuses()), report)
+    await happens(lambda: not any(status.unfinished for status in bridge.mappings.statuses()), report)
     await bridge.mappings.stop()
-    # The session of another name ends with the messages that only the broker has.
+    # The session of the other name ends with messages that only the broker has.
     ended = not to and state == 1 and client_id != "id"
-    assert [seen()[one] for one in OLD] == ([0, 0] if ended else [1, 1]), report()
+    assert [seen()[payload] for payload in OLD] == ([0, 0] if ended else [1, 1]), report()
     assert max(seen().values()) == 1, report()
     assert scene.depth(DEAD_LETTERS) == 0
     assert network.failures == []
 
 
-#: What becomes of the source of a mapping to a broker (None: the mapping is removed).
+#: Changes of the source of a mapping to a broker (None: the mapping is removed).
 SOURCES: dict[str, list[dict[str, str] | None]] = {
     "topic, then a queue": [{"topic": "s"}, {"queue": "IN2"}],
     "topic, then a queue, and back": [{"topic": "s"}, {"queue": "IN2"}, {"topic": "s"}],
@@ -394,12 +399,12 @@ SOURCES: dict[str, list[dict[str, str] | None]] = {
 )
 @pytest.mark.parametrize("state", range(1, 5))
 @pytest.mark.parametrize("change", SOURCES)
-async def test_a_source_is_left_after_its_unfinished_messages_were_moved(
+async def test_a_source_is_released_after_its_unfinished_messages_were_moved(
     scene: Scene, network: BrokerNetwork, change: str, state: int, killed: bool, blocked: bool
 ) -> None:
     """The bridge deletes the subscription of a mapping that no longer needs it, with the messages on its queue.
 
-    While they cannot be moved, they stay there.
+    As long as they cannot be moved, they stay there.
     """
     before, *others = SOURCES[change]
     assert before is not None
@@ -418,7 +423,7 @@ async def test_a_source_is_left_after_its_unfinished_messages_were_moved(
 
     def unfinished() -> list[object]:
         assert bridge.mappings is not None
-        return [one for status in bridge.mappings.statuses() for one in status.unfinished]
+        return [session_status for status in bridge.mappings.statuses() for session_status in status.unfinished]
 
     def report() -> object:
         return session.given, bridge.mappings and bridge.mappings.statuses(), vars(session)
@@ -442,7 +447,7 @@ async def test_a_source_is_left_after_its_unfinished_messages_were_moved(
     after = others[-1]
     await happens(lambda: bool(unfinished()) or after is not None, report)
     network.restore(A)
-    # A message after the batch may have remained with the former source, which nothing reads any longer.
+    # A message after the batch may have remained in the former source, which is no longer read.
     taken = OLD[:1]
     if after is not None:
         await happens(bridge.runs, report)
@@ -458,7 +463,7 @@ async def test_a_source_is_left_after_its_unfinished_messages_were_moved(
     assert network.failures == []
 
 
-#: What a mapping from a broker's topic to a queue is afterwards.
+#: Changes of a mapping from a broker's topic to a queue.
 ENDS: dict[str, tuple[dict[str, str], dict[str, str], str] | None] = {
     "to that broker": ({"queue": "IN2"}, {"mqtt": "t/a", "link": "L"}, "exactly-once"),
     "to that broker, at least once": ({"queue": "IN2"}, {"mqtt": "t/a", "link": "L"}, "at-least-once"),
@@ -516,10 +521,10 @@ async def test_a_session_whose_subscription_is_no_longer_read_is_ended(
     else:
         await happens(lambda: not session.session, report)
     assert bridge.mappings is not None
-    await happens(lambda: not any(one.unfinished for one in bridge.mappings.statuses()), report)
+    await happens(lambda: not any(status.unfinished for status in bridge.mappings.statuses()), report)
     await bridge.mappings.stop()
     count = 0 if results("mapping removed, and added again", "from the broker")[state] is ENDED else 1
-    assert [seen()[one] for one in OLD] == [count, count], report()
+    assert [seen()[payload] for payload in OLD] == [count, count], report()
     assert scene.depth(DEAD_LETTERS) == 0
     assert network.failures == []
 

@@ -1,4 +1,4 @@
-"""When certificates expire is read from their files, again when these change."""
+"""Expiry dates of certificates are read from their files, and again when the files change."""
 
 from __future__ import annotations
 
@@ -27,18 +27,20 @@ def configuration(tmp_path: Path) -> Configuration:
 
 
 def gathered(configuration: Configuration) -> dict[tuple[str, ...], object]:
-    return {(one.use, one.name): one.expiry for one in certificates_in_use(configuration)}
+    return {
+        (certificate.use, certificate.name): certificate.expiry for certificate in certificates_in_use(configuration)
+    }
 
 
 def test_each_listener_with_tls(configuration: Configuration) -> None:
-    """The channels that have TLS, and the admin port; the certificates of these tests are good for two days."""
-    found = gathered(configuration)
-    assert found.keys() == {("channel", "TLS"), ("admin", "")}
-    assert found["channel", "TLS"] == pytest.approx(time.time() + 2 * 86_400, abs=3_600)
+    """Channels with TLS and the admin port. The test certificates are valid for two days."""
+    expiries = gathered(configuration)
+    assert expiries.keys() == {("channel", "TLS"), ("admin", "")}
+    assert expiries["channel", "TLS"] == pytest.approx(time.time() + 2 * 86_400, abs=3_600)
 
 
 def test_a_file_that_changes(configuration: Configuration, tmp_path: Path) -> None:
-    """Another certificate is seen at the next look; a file that is none, or is gone, leaves its metric out."""
+    """Another certificate is noticed at the next inspection. Without a valid file, the metric is missing."""
     before = gathered(configuration)
     file = tmp_path / "server.pem"
     file.write_text("no certificate")
@@ -51,16 +53,16 @@ def test_a_file_that_changes(configuration: Configuration, tmp_path: Path) -> No
 
 
 def test_client_certificates(tmp_path: Path) -> None:
-    """Those of links and of Spark. A broker rejects an expired one, and nothing else announces it."""
+    """Certificates of links and of Spark. A broker rejects an expired one, and nothing else reports it."""
     certificates.make(tmp_path)
     tls = {"certificate_file": tmp_path / "client.pem", "key_file": tmp_path / "client.key"}
-    found = gathered(
+    expiries = gathered(
         Configuration(
             links={"cloud": {"host": "h", "tls": tls}, "plain": {"host": "h"}, "server": {"host": "h", "tls": {}}},
             spark={"tls": tls},
         )
     )
-    assert found.keys() == {("link", "cloud"), ("spark", "")}
+    assert expiries.keys() == {("link", "cloud"), ("spark", "")}
 
 
 def test_the_key_repository(tmp_path: Path) -> None:
@@ -73,13 +75,13 @@ def test_the_key_repository(tmp_path: Path) -> None:
     tls = {"key_repository": store, "cipher_spec": "ANY_TLS12_OR_HIGHER"}
     queue_manager = {"type": "ibm", "name": "QM1", "channel": "C", "connections": ["h(1)"]}
     with_password = tls | {"key_repository_password_file": tmp_path / "password"}
-    found = gathered(Configuration(queue_manager=queue_manager | {"tls": with_password}))
-    assert found["key_repository", ""] == pytest.approx(time.time() + 2 * 86_400, abs=3_600)
+    expiries = gathered(Configuration(queue_manager=queue_manager | {"tls": with_password}))
+    assert expiries["key_repository", ""] == pytest.approx(time.time() + 2 * 86_400, abs=3_600)
     assert gathered(Configuration(queue_manager=queue_manager | {"tls": tls})) == {}
 
 
 @pytest.mark.parametrize(("days", "line"), [(2, "expires on"), (60, "")])
-def test_check_tells_about_the_certificate_of_a_link(tmp_path: Path, days: int, line: str) -> None:
+def test_check_reports_the_certificate_of_a_link(tmp_path: Path, days: int, line: str) -> None:
     certificates.make(tmp_path, days)
     link = {"host": "h", "tls": {"certificate_file": tmp_path / "client.pem", "key_file": tmp_path / "client.key"}}
     notes = list(expiring(Configuration(links={"cloud": link})))

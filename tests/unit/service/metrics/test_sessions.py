@@ -12,21 +12,23 @@ from bridge.telemetry.session import Session, SessionState
 
 
 def sessions_of(count: int) -> dict[str, Session]:
-    found = {}
+    sessions = {}
     for number in range(count):
         session = Session(ClientIdentity(f"c{number}", b""), durable=number % 2 == 0, window=20)
         session.channel = "A"
         session.state = SessionState.ONLINE if number % 4 == 0 else SessionState.AWAY
         session.filters = {"a": "0", "b": "0"}
-        found[session.client_id] = session
-    return found
+        sessions[session.client_id] = session
+    return sessions
 
 
 def values(samples: Samples, name: str) -> dict[tuple[str, ...], Any]:
-    return {labels: value for metric, found in samples if metric.name == name for labels, value in found}
+    return {
+        labels: value for metric, labelled_values in samples if metric.name == name for labels, value in labelled_values
+    }
 
 
-async def test_sessions_by_what_they_are() -> None:
+async def test_sessions_by_state() -> None:
     samples = Samples()
     await SessionCount(lambda: 0.0).gather(samples, sessions_of(2_000))
     assert values(samples, "mqbridge_sessions") == {
@@ -37,7 +39,7 @@ async def test_sessions_by_what_they_are() -> None:
     assert values(samples, "mqbridge_subscriptions") == {("A",): 4_000}
 
 
-async def test_others_have_their_turn_meanwhile() -> None:
+async def test_other_tasks_run_between_slices() -> None:
     """The event loop turns while many sessions are counted."""
     turns = 0
 
@@ -53,8 +55,8 @@ async def test_others_have_their_turn_meanwhile() -> None:
     assert turns >= 10
 
 
-async def test_a_count_is_good_for_a_while() -> None:
-    """Scrapes that follow one another get the same count; later ones a new one."""
+async def test_a_count_is_cached() -> None:
+    """Successive scrapes get the same count, later ones a new count."""
     now = 100.0
     count = SessionCount(lambda: now)
 

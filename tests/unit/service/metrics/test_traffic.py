@@ -1,4 +1,4 @@
-"""What is counted of a batch, where its messages differ."""
+"""Counting of a batch whose messages differ."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from bridge.wire.mq import MQMD
 from tests.helpers.fake_backend import Queued
 
 IDENTITY = ClientIdentity("c", b"u")
-#: When all messages were put, by the clock of `traffic` and by the time of day.
+#: The time at which all messages were put, by the clock of `traffic` and by the time of day.
 PUT = 1_000.0
 
 
@@ -48,7 +48,7 @@ def queued(number: int, payload: bytes, put_time: float = PUT) -> Queued:
 
 
 def published(messages: list[PublicationMessage], session: Session, completion: Completion) -> Published:
-    return Published(session, [(one, False) for one in messages], completion, now_us())
+    return Published(session, [(published_message, False) for published_message in messages], completion, now_us())
 
 
 def value(traffic: Traffic, name: str, *labels: str) -> Value:
@@ -59,8 +59,8 @@ def value(traffic: Traffic, name: str, *labels: str) -> Value:
     return dict(values)[labels]
 
 
-def test_publications_are_counted_as_they_come(traffic: Traffic, session: Session) -> None:
-    """Each counts with its own QoS; one with QoS 2 that comes again is the same one."""
+def test_publications_are_counted_on_arrival(traffic: Traffic, session: Session) -> None:
+    """Each counts with its QoS. A repeated QoS 2 publication counts once."""
     session.counts = traffic.of(session).counts
     again = Publish("t", b"dddd", 2, False, True, 3)
     packets = [Publish("t", b"a", 1, False, False, 1), Publish("t", b"ccc", 0, False, False, 0), again, again]
@@ -69,13 +69,13 @@ def test_publications_are_counted_as_they_come(traffic: Traffic, session: Sessio
 
 
 def test_a_unit_of_work_that_failed(traffic: Traffic, session: Session) -> None:
-    """It is counted by its reason, and has no latency."""
+    """It is counted with its reason, and has no latency."""
     traffic.published(published([message(1, b"a")], session, Completion(1, failure=cmqc.MQRC_Q_MGR_STOPPING)))
     assert traffic.of(session).put[1].count == 0
     assert value(traffic, "mqbridge_units_of_work_failed_total", "A", "MQRC_Q_MGR_STOPPING") == 1
 
 
-def test_refused_and_diverted_publications(traffic: Traffic, session: Session) -> None:
+def test_rejected_and_diverted_publications(traffic: Traffic, session: Session) -> None:
     completion = Completion(
         1, refusals={0: cmqc.MQRC_Q_FULL, 1: cmqc.MQRC_Q_FULL}, diverted={2: cmqc.MQRC_NOT_AUTHORIZED}
     )
@@ -85,8 +85,8 @@ def test_refused_and_diverted_publications(traffic: Traffic, session: Session) -
 
 
 @pytest.mark.parametrize("qos", [1, 2])
-def test_what_an_acknowledgement_tells(traffic: Traffic, session: Session, qos: int) -> None:
-    """PUBACK and PUBREC each tell how long the client took, and how long the message was on its way."""
+def test_latencies_from_acknowledgements(traffic: Traffic, session: Session, qos: int) -> None:
+    """PUBACK and PUBREC show the response time of the client, and the latency of the message."""
     outgoing = Outgoing(None, qos, b"", b"x", False, Phase.ACKNOWLEDGED, PUT)
     session.outbox.in_flight.add(1, outgoing)
     work = ReceiveEffects()
@@ -96,19 +96,19 @@ def test_what_an_acknowledgement_tells(traffic: Traffic, session: Session, qos: 
     else:
         work.released.append((1, outgoing, queued(1, b"x")))
     traffic.acknowledged(Acknowledged(session, work))
-    found = traffic.clients["A", 5]
-    assert [one.count for one in found.acknowledgement] == [0, qos == 1, qos == 2]
-    assert found.delivery[qos].sum == pytest.approx(work.received_at / 1e6 - PUT)
+    counters = traffic.clients["A", 5]
+    assert [histogram.count for histogram in counters.acknowledgement] == [0, qos == 1, qos == 2]
+    assert counters.delivery[qos].sum == pytest.approx(work.received_at / 1e6 - PUT)
 
 
-def test_what_is_discarded_is_counted_by_why(traffic: Traffic, session: Session) -> None:
+def test_discarded_messages_are_counted_by_reason(traffic: Traffic, session: Session) -> None:
     traffic.finished(Finished(session, [queued(1, b"a"), queued(2, b"bb")], {1: EXPIRED}))
     assert value(traffic, "mqbridge_messages_discarded_total", "expired") == 1
     assert traffic.of(session).counts.sent()[0][0] == 1
 
 
 def test_latencies_at_full_load(traffic: Traffic, session: Session) -> None:
-    """Between two ticks so many batches are measured, and no more."""
+    """A limited number of batches is measured between two ticks."""
     for _ in range(TIMED + 10):
         traffic.published(published([message(1, b"a")], session, Completion(1)))
     counts = traffic.clients["A", 5]
@@ -129,19 +129,19 @@ def test_latencies_at_full_load(traffic: Traffic, session: Session) -> None:
         (b"\xb2\xb2\xb2\xb2\xb2\xb2\xb2\xb2", b"08330000", 0.0),
     ],
 )
-def test_when_a_message_was_put(date: bytes, time: bytes, expected: float) -> None:
-    """The MQMD says it where nobody else does; what is no time there is none."""
-    one = Queued("c", 1, Message(MQMD(PutDate=date, PutTime=time), b""))
-    assert put_time_of(one) == expected
-    one.put_time = PUT
-    assert put_time_of(one) == PUT
+def test_the_put_time_of_a_message(date: bytes, time: bytes, expected: float) -> None:
+    """It comes from the MQMD if there is no other source. An invalid time counts as unknown."""
+    transmission = Queued("c", 1, Message(MQMD(PutDate=date, PutTime=time), b""))
+    assert put_time_of(transmission) == expected
+    transmission.put_time = PUT
+    assert put_time_of(transmission) == PUT
 
 
 @pytest.mark.parametrize(
     ("reason", "label"),
     [(cmqc.MQRC_Q_FULL, "MQRC_Q_FULL"), (cmqc.MQRC_SELECTOR_ERROR, OTHER), (999_999, OTHER)],
 )
-def test_reasons_are_few(reason: int, label: str) -> None:
+def test_the_number_of_reasons_is_limited(reason: int, label: str) -> None:
     assert reason_label(reason) == label
 
 
@@ -159,7 +159,7 @@ def test_reasons_are_few(reason: int, label: str) -> None:
         ("mqbridge_publications_total", ("A", "5", "1", "in")),
     ],
 )
-def test_counters_of_a_channel_begin_at_zero(traffic: Traffic, name: str, labels: tuple[str, ...]) -> None:
+def test_counters_of_a_channel_start_at_zero(traffic: Traffic, name: str, labels: tuple[str, ...]) -> None:
     """Otherwise, `increase()` misses the first event."""
     samples = Samples()
     traffic.gather(samples, ["A"])

@@ -1,4 +1,4 @@
-"""Which messages begin a trace, and where their spans are in it."""
+"""Messages that start a trace, and the position of their spans."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from bridge.service.spans import TraceContext, child_of, sampled
 
 
 @pytest.mark.parametrize("sample", [0.0, 0.01, 0.5, 1.0])
-def test_a_part_of_all_messages_begins_a_trace(sample: float) -> None:
-    """Six standard deviations are let pass."""
+def test_a_part_of_all_messages_starts_a_trace(sample: float) -> None:
+    """Six standard deviations are tolerated."""
     messages = 100_000
     taken = sampled(sample, messages)
     assert taken == sorted(set(taken)) and set(taken) <= set(range(messages))
@@ -17,7 +17,7 @@ def test_a_part_of_all_messages_begins_a_trace(sample: float) -> None:
 
 
 def test_a_child_is_in_the_trace_of_its_parent() -> None:
-    """It has a span of its own; flags and tracestate are the parent's. Without a parent, another trace begins."""
+    """It has a separate span, and the flags and tracestate of the parent. Without a parent, another trace starts."""
     parent = TraceContext(1, 2, 3, "vendor=1")
     child = child_of(parent)
     assert (child.trace_id, child.flags, child.state) == (1, 3, "vendor=1")

@@ -1,4 +1,4 @@
-"""What the section `traces` needs of its surroundings, and that nothing of OpenTelemetry is imported without it."""
+"""Requirements of the section `traces`. Without it, nothing of OpenTelemetry is imported."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ENDPOINT = "http://127.0.0.1:9/v1/traces"
 
 
 def test_without_an_endpoint_nothing_is_imported() -> None:
-    """A bridge that traces nothing has no module of OpenTelemetry."""
+    """A bridge without traces has no module of OpenTelemetry."""
     program = (
         "import sys, bridge.service.lifecycle as _, bridge.service.mappings.runner as _, bridge.cli.program as _\n"
         "from bridge.config.operations import TracesConfig\n"
@@ -27,8 +27,8 @@ def test_without_an_endpoint_nothing_is_imported() -> None:
     assert done.stdout.strip() == "[]"
 
 
-def test_a_missing_package_is_told_with_its_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The bridge does not start, and says how to install what is missing."""
+def test_a_missing_package_is_reported_with_its_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The bridge does not start, and prints the installation command."""
     monkeypatch.delitem(sys.modules, "bridge.service.trace_export", raising=False)
     monkeypatch.setitem(sys.modules, "opentelemetry.exporter.otlp.proto.http.trace_exporter", None)
     with pytest.raises(TracesError, match="-m pip install 'opentelemetry"):
@@ -40,7 +40,7 @@ def test_a_missing_package_is_told_with_its_remedy(monkeypatch: pytest.MonkeyPat
     [("Authorization", 1), ("# a comment\n\nname:\n", 3), (": value", 1), ("name: a\tb", 1), ("a: b\nname: \x00", 2)],
 )
 def test_a_headers_file_that_cannot_be_read(tmp_path: Path, text: str, line: int) -> None:
-    """The line is named, and not repeated: it is a secret."""
+    """The error names the line, and does not contain it, because it is a secret."""
     file = tmp_path / "headers"
     file.write_text(text)
     with pytest.raises(TracesError) as caught:
@@ -48,8 +48,8 @@ def test_a_headers_file_that_cannot_be_read(tmp_path: Path, text: str, line: int
     assert str(caught.value) == f"traces.headers_file {file}, line {line}: expected NAME: VALUE"
 
 
-def test_a_headers_file_that_is_not_there(tmp_path: Path) -> None:
-    """It is named, with what is wrong."""
+def test_a_missing_headers_file(tmp_path: Path) -> None:
+    """The error contains its name and the problem."""
     file = tmp_path / "headers"
     with pytest.raises(TracesError, match="No such file"):
         tracing_of(TracesConfig(endpoint=ENDPOINT, headers_file=file), lambda: 0.0)

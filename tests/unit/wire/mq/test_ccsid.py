@@ -1,4 +1,4 @@
-"""CCSIDs: which bytes are which characters, EBCDIC code pages included."""
+"""CCSIDs: characters of bytes, including EBCDIC code pages."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def known(ccsid: int, encoding: int = 546) -> CharacterSet:
 
 
 def test_ebcdic_pages(subtests: pytest.Subtests) -> None:
-    """A page has 256 characters and gives them back; those that all pages share are where they are."""
+    """Each page has 256 characters and round-trips. Characters that all pages share have the same positions."""
     shared = "ABCIJRSZabcijrsz0189 .<(+&*);-/,%_>?:'="
     data = bytes.fromhex("c1c2c3c9d1d9e2e9818283899199a2a9f0f1f8f9404b4c4d4e505c5d5e60616b6c6d6e6f7a7d7e")
     latin_1 = {chr(code) for code in range(256)}
@@ -31,14 +31,14 @@ def test_ebcdic_pages(subtests: pytest.Subtests) -> None:
             assert characters.encode(text) == every
             assert set(text) == (latin_1 - {"¤"} | {"€"} if ccsid in EURO_OF else latin_1)
             assert characters.decode(data) == shared
-            # X'15' is NL and X'25' LF; into anything but EBCDIC both are LF (ConvEBCDICNewline=NL_TO_LF).
+            # X'15' is NL and X'25' is LF. Outside EBCDIC, both become LF (ConvEBCDICNewline=NL_TO_LF).
             assert characters.decode(b"\x15\x25") == "\n\n"
             assert characters.decode(b"\x15\x25", nl_to_lf=False) == "\x85\n"
             assert characters.encode("\n") == b"\x25"
 
 
 @pytest.mark.parametrize("ccsid", [37, 273, 500, 1140, 424, 875, 1026])
-def test_pages_that_python_has_are_the_same(ccsid: int) -> None:
+def test_pages_that_python_supports_are_equal(ccsid: int) -> None:
     every = bytes(range(256)) if ccsid != 424 else bytes(range(0x40))
     theirs = every.decode(f"cp{ccsid:03d}").replace("‾", "¯" if ccsid == 273 else "‾")
     assert known(ccsid).decode(every, nl_to_lf=False) == theirs
@@ -78,7 +78,7 @@ def test_characters(ccsid: int, data: str, text: str) -> None:
 
 @pytest.mark.parametrize(("encoding", "data"), [(546, "e565"), (273, "65e5")], ids=["native", "big-endian"])
 @pytest.mark.parametrize("ccsid", [1200, 13488, 17584])
-def test_utf_16_is_in_the_order_of_the_encoding(ccsid: int, encoding: int, data: str) -> None:
+def test_utf_16_has_the_byte_order_of_the_encoding(ccsid: int, encoding: int, data: str) -> None:
     assert known(ccsid, encoding).decode(bytes.fromhex(data)) == "日"
 
 
@@ -90,21 +90,21 @@ def test_unknown() -> None:
 def test_same_characters() -> None:
     assert same_characters(1208, 1208)
     assert not same_characters(1208, 819)
-    assert not same_characters(1200, 1200)  # the Encoding says which
+    assert not same_characters(1200, 1200)  # the Encoding determines which
 
 
 @given(st.sampled_from([1208, 1200, 1202, 5488]), st.text(st.characters(exclude_categories=["Cs"])))
-def test_any_text_comes_back_from_unicode(ccsid: int, text: str) -> None:
+def test_any_unicode_text_round_trips(ccsid: int, text: str) -> None:
     assert known(ccsid).decode(known(ccsid).encode(text)) == text
 
 
 @given(st.sampled_from(EBCDIC), st.text(st.characters(max_codepoint=255, exclude_characters="¤\x85")))
-def test_any_latin_1_text_comes_back_from_ebcdic(ccsid: int, text: str) -> None:
+def test_any_latin_1_text_round_trips_through_ebcdic(ccsid: int, text: str) -> None:
     assert known(ccsid).decode(known(ccsid).encode(text)) == text
 
 
 @given(st.sampled_from(EBCDIC), st.text())
-def test_what_a_page_lacks_is_an_error_or_a_question_mark(ccsid: int, text: str) -> None:
+def test_a_character_missing_in_a_page_is_an_error_or_a_question_mark(ccsid: int, text: str) -> None:
     characters = known(ccsid)
     page = characters.decode(bytes(range(256)), nl_to_lf=False)
     if all(character in page for character in text):

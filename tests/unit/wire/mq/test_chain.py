@@ -43,7 +43,7 @@ def make(kind: type, encoding: int, ccsid: int, format_: bytes = b"") -> Header:
 
 
 def test_a_message_of_the_transmission_queue_by_hand() -> None:
-    """The road of integration tables: MQXQH names the client, the embedded MQMD an RFH2, the RFH2 the payload."""
+    """As in the integration tables: MQXQH names the client, the embedded MQMD an RFH2, the RFH2 the payload."""
     rfh2 = RFH2(Encoding=LITTLE, CodedCharSetId=1208, Format=b"MQSTR", folders=(Folder.build("mqps", {"Top": "t"}),))
     xqh = MQXQH(
         RemoteQName=b"SYSTEM.MQTT.PUBLICATION.QUEUE",
@@ -64,7 +64,7 @@ def test_a_message_of_the_transmission_queue_by_hand() -> None:
     assert encode_chain(chain) == (b"MQXMIT", LITTLE, 819, data)
 
 
-def test_no_header_at_all() -> None:
+def test_a_message_without_headers() -> None:
     chain = decode_chain(b"MQSTR", BIG, 819, b"text")
     assert (chain.headers, chain.Format, chain.Encoding, chain.CodedCharSetId) == ((), b"MQSTR", BIG, 819)
     assert encode_chain(chain) == (b"MQSTR", BIG, 819, b"text")
@@ -89,7 +89,7 @@ def test_headers_in_any_order(kinds: tuple[type, ...]) -> None:
         assert encode_chain(chain) == encoded
 
 
-def test_formats_between_headers_are_set_by_what_follows() -> None:
+def test_formats_between_headers_are_set_from_the_next_header() -> None:
     encoded = encode_chain([make(MQDLH, LITTLE, 0), make(MQXQH, LITTLE, 0), make(RFH2, LITTLE, 1208, b"MQSTR")], b"x")
     chain = decode_chain(*encoded)
     assert [type(header) for header in chain.headers] == [MQDLH, MQXQH, RFH2]
@@ -104,7 +104,7 @@ def test_a_chain_describes_its_body_through_the_last_header() -> None:
     assert (header.MsgDesc.Format, header.MsgDesc.Encoding, header.MsgDesc.CodedCharSetId) == (b"MQSTR", BIG, 819)
 
 
-def test_an_inherited_ccsid_is_that_of_the_header_before() -> None:
+def test_an_inherited_ccsid_is_that_of_the_previous_header() -> None:
     headers = (make(MQXQH, LITTLE, 819), make(RFH2, LITTLE, -2, b"MQSTR"))
     encoded = encode_chain(headers, b"x", ccsid=500)
     chain = decode_chain(*encoded)
@@ -131,7 +131,7 @@ def test_a_broken_header_is_malformed_or_body(rest: bytes) -> None:
     assert encode_chain(chain) == (b"MQXMIT", LITTLE, 0, GOOD + rest)
 
 
-def test_an_encoding_without_integers_describes_no_header() -> None:
+def test_an_encoding_without_integers_cannot_describe_a_header() -> None:
     raw = encode_rfh2(RFH2())
     with pytest.raises(MalformedHeader, match=r"MQRFH2 at offset 0: .*Encoding 0"):
         decode_chain(b"MQHRF2", 0, 0, raw)
@@ -141,7 +141,7 @@ def test_an_encoding_without_integers_describes_no_header() -> None:
         encode_chain([MQDLH(), MQXQH()])
 
 
-def test_errors_of_encoding_count_from_the_start_of_the_data() -> None:
+def test_error_offsets_are_relative_to_the_start_of_the_data() -> None:
     with pytest.raises(MalformedHeader, match="MQMDE at offset 180: StrucLength"):
         encode_chain([MQDLH(Encoding=LITTLE), MQMDE(StrucLength=0)])
 
@@ -158,7 +158,7 @@ bodies = st.sampled_from([b"", b"MQSTR", b"APP\0X", b"MQADMIN"])
     format_=bodies,
     outer=st.tuples(encodings, ccsids.filter(lambda ccsid: ccsid != -2)),
 )
-def test_any_chain_comes_back_as_it_went(headers: Any, body: bytes, format_: bytes, outer: tuple[int, int]) -> None:
+def test_any_chain_round_trips(headers: Any, body: bytes, format_: bytes, outer: tuple[int, int]) -> None:
     encoded = encode_chain(headers, body, encoding=outer[0], ccsid=outer[1])
     plain = decode_chain(*encoded)
     described = Chain(
@@ -201,7 +201,7 @@ def test_arbitrary_data_is_malformed_at_worst_and_never_lost(data: bytes, format
 
 
 def other(format_: bytes, follower: bytes, encoding: int, ccsid: int, rest: bytes, *, byte_order: str) -> bytes:
-    """A header of OTHER_KINDS, with `rest` behind its shortest version."""
+    """Return a header of OTHER_KINDS, with `rest` after its shortest version."""
     kind = OTHER_KINDS[format_]
     length = kind.min_length + len(rest)
     start = kind.start.pack((1, length, encoding, ccsid, follower), byte_order)
@@ -236,13 +236,13 @@ def test_other_headers_are_discarded_in_any_order_and_encoding(
 
 
 @pytest.mark.parametrize("format_", [b"MQCICS", b"MQIMS"])
-def test_what_follows_a_bridge_header_has_the_encoding_and_ccsid_of_the_header(format_: bytes) -> None:
+def test_data_after_a_bridge_header_has_the_encoding_and_ccsid_in_the_header(format_: bytes) -> None:
     data = other(format_, b"MQHRF2", 0, 0, b"", byte_order="big") + encode_rfh2(RFH2(), byte_order="big")
     chain = decode_chain(format_, BIG, 500, data, discard_others=True)
     assert (len(chain.headers), chain.CodedCharSetId) == (1, 500)
 
 
-def test_an_other_header_with_a_wrong_length_is_malformed(subtests: pytest.Subtests) -> None:
+def test_another_header_with_an_invalid_length_is_malformed(subtests: pytest.Subtests) -> None:
     for format_ in sorted(OTHER_KINDS):
         for length in [-1, 0, 1, 2**31 - 1]:
             with subtests.test(format_=format_, length=length):

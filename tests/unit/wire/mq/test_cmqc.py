@@ -5,8 +5,8 @@ import pytest
 from bridge.wire import cmqc
 
 
-def test_a_reason_has_the_number_and_the_name_that_ibm_gives_it(subtests: pytest.Subtests) -> None:
-    """Those of the MQI and of command messages, and those in reason_codes.txt."""
+def test_a_reason_has_ibms_number_and_name(subtests: pytest.Subtests) -> None:
+    """Reasons of the MQI and of command messages, and those in reason_codes.txt."""
     for name, number in [
         ("MQRC_NONE", 0),
         ("MQRC_Q_FULL", 2053),
@@ -25,7 +25,7 @@ def test_unknown_codes_keep_their_number() -> None:
     assert cmqc.reason_name(-1) == "MQRC_-1"
 
 
-def test_reason_codes_are_many_and_lie_in_ibms_ranges() -> None:
+def test_reason_codes_are_many_and_in_ibms_ranges() -> None:
     reasons = {name: value for name, value in cmqc.code_numbers().items() if name.startswith("MQRC_")}
     assert len(reasons) > 500
     for name, value in reasons.items():

@@ -1,4 +1,4 @@
-"""RFH2 folders: what is written, what is read, and what is kept though it cannot be read."""
+"""RFH2 folders: writing, reading, and preservation of unreadable folders."""
 
 import math
 from typing import Any
@@ -58,7 +58,7 @@ def test_attributes_of_the_folder_element() -> None:
     assert Folder.build("usr", {}).attributes == {}
 
 
-def test_what_other_programs_write_is_read(subtests: pytest.Subtests) -> None:
+def test_folders_of_other_programs_are_read(subtests: pytest.Subtests) -> None:
     for text, content in [
         ("<usr></usr>", {}),
         ("<usr/>", {}),
@@ -97,12 +97,12 @@ def test_what_other_programs_write_is_read(subtests: pytest.Subtests) -> None:
                     assert folder.name == text.strip().lstrip("<")[: len(folder.name)] != ""
 
 
-def test_a_byte_order_mark_is_no_text() -> None:
+def test_a_byte_order_mark_is_not_text() -> None:
     for folder in (Folder("\ufeff<a/>".encode()), Folder("\ufeff<a/>".encode("utf-16-be"), 1200, "big")):
         assert (folder.name, folder.content) == ("a", {})
 
 
-def test_what_cannot_be_read_says_where_and_stays(subtests: pytest.Subtests) -> None:
+def test_an_unreadable_folder_has_an_error_position_and_is_preserved(subtests: pytest.Subtests) -> None:
     for data, offset, words in [
         (b"", 0, "begins with the opening tag"),
         (b"    ", 4, "begins with the opening tag"),
@@ -144,7 +144,7 @@ def test_what_cannot_be_read_says_where_and_stays(subtests: pytest.Subtests) -> 
                 folder.attributes  # noqa: B018
 
 
-def test_the_name_of_a_folder_that_cannot_be_read() -> None:
+def test_the_name_of_an_unreadable_folder() -> None:
     assert Folder(b"<usr><a>").name == "usr"
     assert Folder(b" <usr dt=>").name == "usr"
     assert Folder(b"usr").name == ""
@@ -154,7 +154,7 @@ def test_the_name_of_a_folder_that_cannot_be_read() -> None:
         Folder(b"<usr/>", 850).content  # noqa: B018
 
 
-def test_what_cannot_be_written_is_malformed(subtests: pytest.Subtests) -> None:
+def test_content_that_cannot_be_written_is_malformed(subtests: pytest.Subtests) -> None:
     for name, content in [
         ("", {}),
         ("1st", {}),
@@ -177,7 +177,7 @@ def test_a_type_without_a_dt_is_a_type_error() -> None:
         Folder.build("usr", {"a": 1j})
 
 
-def test_depth_is_bounded_both_ways() -> None:
+def test_depth_is_limited_for_reading_and_writing() -> None:
     deep: dict[str, Any] = {"a": "1"}
     for _ in range(98):
         deep = {"a": deep}
@@ -189,7 +189,7 @@ def test_depth_is_bounded_both_ways() -> None:
         Folder(b"<a>" * 100_000).content  # noqa: B018
 
 
-def test_hostile_text_costs_no_more_than_its_length() -> None:
+def test_hostile_text_costs_linear_time() -> None:
     for hostile in (
         b"<a " + b" " * 200_000,
         b"<a" + b" b='c'" * 50_000,
@@ -220,7 +220,7 @@ contents = st.dictionaries(names, values, max_size=5)
 
 
 @given(name=names, content=contents, attributes=st.dictionaries(names, strings, max_size=2))
-def test_any_content_comes_back_as_it_went(name: str, content: Any, attributes: dict[str, str]) -> None:
+def test_any_content_round_trips(name: str, content: Any, attributes: dict[str, str]) -> None:
     folder = Folder.build(name, content, attributes=attributes)
     assert len(folder.NameValueData) % 4 == 0
     assert (folder.name, folder.attributes, folder.content) == (name, attributes, content)

@@ -1,4 +1,4 @@
-"""PCF: every structure byte by byte in both byte orders, round trips, and bytes that are none."""
+"""PCF: each structure byte by byte in both byte orders, round trips, and invalid bytes."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from bridge.wire.mq.pcf import (
 
 ORDERS: dict[ByteOrder, str] = {"little": "<", "big": ">"}
 
-# IBM's structures as the C headers declare them: (parameter, format of its numbers, the numbers, the string behind).
+# IBM's structures as in the C headers: (parameter, format of its numbers, the numbers, the string after them).
 STRUCTURES: list[tuple[PCFParameter, str, tuple[int, ...], bytes]] = [
     (MQCFIN(20, 1), "4i", (3, 16, 20, 1), b""),
     (MQCFIN(20, -1), "4i", (3, 16, 20, -1), b""),
@@ -55,7 +55,7 @@ STRUCTURES: list[tuple[PCFParameter, str, tuple[int, ...], bytes]] = [
 
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize("row", STRUCTURES, ids=lambda row: type(row[0]).__name__)
-def test_a_structure_has_the_bytes_that_ibm_declares(
+def test_a_structure_has_the_bytes_of_ibms_declaration(
     row: tuple[PCFParameter, str, tuple[int, ...], bytes], order: ByteOrder
 ) -> None:
     parameter, code, numbers, tail = row
@@ -81,14 +81,14 @@ def test_a_group_counts_as_one_and_its_parameters_follow_it() -> None:
     assert decode_pcf(encoded)[1] == (group, MQCFIN(5, 6))
 
 
-def test_padding_may_be_anything_and_is_not_kept() -> None:
+def test_padding_may_be_anything_and_is_not_preserved() -> None:
     encoded = bytearray(encode_pcf(MQCFH(), [MQCFST(2016, b"ABC")]))
     assert encoded[-1:] == b"\0"
     encoded[-1:] = b" "
     assert decode_pcf(encoded)[1] == (MQCFST(2016, b"ABC"),)
 
 
-def test_a_string_list_is_padded_to_its_longest() -> None:
+def test_a_string_list_is_padded_to_its_longest_string() -> None:
     assert string_list(3011, [b"AB", b"C"]) == MQCFSL(3011, (b"AB", b"C "), StringLength=2)
     assert string_list(3011, [b"AB"], 4) == MQCFSL(3011, (b"AB  ",), StringLength=4)
     assert string_list(3011, [b""]) == MQCFSL(3011, (b" ",), StringLength=1)
@@ -121,7 +121,7 @@ PARAMETERS = st.recursive(
 
 
 @given(st.lists(PARAMETERS, max_size=6), NUMBER, st.sampled_from(list(ORDERS)))
-def test_what_is_encoded_is_decoded(parameters: list[PCFParameter], command: int, order: ByteOrder) -> None:
+def test_an_encoded_message_can_be_decoded(parameters: list[PCFParameter], command: int, order: ByteOrder) -> None:
     encoded = encode_pcf(MQCFH(Command=command), parameters, byte_order=order)
     header, decoded = decode_pcf(encoded, byte_order=order)
     assert decoded == tuple(parameters)
@@ -130,13 +130,13 @@ def test_what_is_encoded_is_decoded(parameters: list[PCFParameter], command: int
 
 
 @given(st.binary(max_size=200))
-def test_arbitrary_bytes_are_refused(data: bytes) -> None:
+def test_arbitrary_bytes_are_rejected(data: bytes) -> None:
     with contextlib.suppress(MalformedHeader):
         decode_pcf(data)
 
 
 @given(st.lists(PARAMETERS, min_size=1, max_size=3), st.data())
-def test_a_message_with_a_byte_changed_is_read_or_refused(parameters: list[PCFParameter], data: st.DataObject) -> None:
+def test_a_message_with_a_changed_byte_is_read_or_rejected(parameters: list[PCFParameter], data: st.DataObject) -> None:
     encoded = bytearray(encode_pcf(MQCFH(), parameters))
     at = data.draw(st.integers(0, len(encoded) - 1))
     encoded[at] = data.draw(st.integers(0, 255))
@@ -145,7 +145,7 @@ def test_a_message_with_a_byte_changed_is_read_or_refused(parameters: list[PCFPa
 
 
 @given(st.lists(PARAMETERS, min_size=1, max_size=3), st.data())
-def test_a_message_that_ends_early_is_refused(parameters: list[PCFParameter], data: st.DataObject) -> None:
+def test_a_truncated_message_is_rejected(parameters: list[PCFParameter], data: st.DataObject) -> None:
     encoded = encode_pcf(MQCFH(), parameters)
     with pytest.raises(MalformedHeader):
         decode_pcf(encoded[: data.draw(st.integers(0, len(encoded) - 1))])
@@ -154,7 +154,7 @@ def test_a_message_that_ends_early_is_refused(parameters: list[PCFParameter], da
 HEADER = struct.pack("<9i", 1, 36, 1, 13, 1, 1, 0, 0, 1)
 
 
-def test_what_is_wrong_is_named(subtests: pytest.Subtests) -> None:
+def test_errors_name_the_problem(subtests: pytest.Subtests) -> None:
     for structure, data in [
         ("MQCFH", b""),
         ("MQCFH", struct.pack("<9i", 1, 32, 1, 13, 1, 1, 0, 0, 0)),
@@ -184,7 +184,7 @@ def test_what_is_wrong_is_named(subtests: pytest.Subtests) -> None:
             assert raised.value.structure == structure
 
 
-def test_groups_do_not_lie_in_each_other_without_end() -> None:
+def test_the_nesting_of_groups_is_limited() -> None:
     group = MQCFGR(1, ())
     for _ in range(MAX_DEPTH - 1):
         group = MQCFGR(1, (group,))
@@ -207,6 +207,6 @@ def test_groups_do_not_lie_in_each_other_without_end() -> None:
         MQCFSL(1, (b"",)),
     ],
 )
-def test_a_value_that_does_not_fit_is_refused(parameter: PCFParameter) -> None:
+def test_a_value_that_does_not_fit_is_rejected(parameter: PCFParameter) -> None:
     with pytest.raises(MalformedHeader):
         encode_pcf(MQCFH(), [parameter])

@@ -1,4 +1,4 @@
-"""MQRFH2: the fixed part, the folders' lengths and what is wrong with either."""
+"""MQRFH2: the fixed part, the lengths of folders, and errors of both."""
 
 import struct
 
@@ -51,7 +51,7 @@ def test_folders_are_found_by_name() -> None:
     assert HEADER.folder("usr") is None
 
 
-def test_a_length_that_is_no_multiple_of_four_is_kept() -> None:
+def test_a_length_that_is_not_a_multiple_of_four_is_preserved() -> None:
     odd = RFH2(folders=(Folder(b"<a/>x"), Folder(b"<b/>")))
     raw = encode_rfh2(odd)
     assert len(raw) == 36 + 4 + 5 + 4 + 4
@@ -124,7 +124,7 @@ headers = st.builds(
 
 
 @given(header=headers, order=st.sampled_from(ORDERS), before=st.binary(max_size=5), after=st.binary(max_size=5))
-def test_any_header_comes_back_as_it_went(header: RFH2, order: ByteOrder, before: bytes, after: bytes) -> None:
+def test_any_header_round_trips(header: RFH2, order: ByteOrder, before: bytes, after: bytes) -> None:
     raw = encode_rfh2(header, byte_order=order)
     assert len(raw) == header.StrucLength
     assert decode_rfh2(before + raw + after, len(before), byte_order=order) == header
@@ -137,7 +137,7 @@ def test_any_header_comes_back_as_it_went(header: RFH2, order: ByteOrder, before
     order=st.sampled_from(ORDERS),
     ccsid=st.sampled_from([1208, 1200, 0, -1]),
 )
-def test_whatever_decodes_encodes_to_the_same_bytes(body: bytes, length: int, order: ByteOrder, ccsid: int) -> None:
+def test_decoded_bytes_can_be_encoded_again(body: bytes, length: int, order: ByteOrder, ccsid: int) -> None:
     def number(value: int) -> bytes:
         return value.to_bytes(4, order, signed=True)
 

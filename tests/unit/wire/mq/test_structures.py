@@ -123,7 +123,7 @@ def test_mqmd_bytes(order: ByteOrder) -> None:
 
 
 @pytest.mark.parametrize("order", ORDERS)
-def test_mqmd_version_1_leaves_the_group_fields_out(order: ByteOrder) -> None:
+def test_mqmd_version_1_omits_the_group_fields(order: ByteOrder) -> None:
     version_1 = MQMD(**{**{f: getattr(MD, f) for f in MQMD_LAYOUTS[1].fields}, "Version": 1})
     assert encode_mqmd(version_1, byte_order=order) == md_bytes(order, 1)
     assert decode_mqmd(md_bytes(order, 1) + b"data") == version_1
@@ -221,7 +221,9 @@ def test_only_trailing_blanks_are_stripped() -> None:
         (lambda: decode_mqdlh(b"DLH " + struct.pack("<i", 2) + bytes(164)), 4, "neither byte order"),
     ],
 )
-def test_what_does_not_fit_is_named_with_its_place(make: Callable[[], object], offset: int, words: str) -> None:
+def test_a_value_that_does_not_fit_is_named_with_its_position(
+    make: Callable[[], object], offset: int, words: str
+) -> None:
     with pytest.raises(MalformedHeader) as caught:
         make()
     assert caught.value.offset == offset
@@ -229,7 +231,7 @@ def test_what_does_not_fit_is_named_with_its_place(make: Callable[[], object], o
     assert str(caught.value) == f"{caught.value.structure} at offset {offset}: {caught.value.rule}"
 
 
-def test_an_embedded_mqmd_of_version_2_is_refused() -> None:
+def test_an_embedded_mqmd_of_version_2_is_rejected() -> None:
     raw = encode_mqxqh(MQXQH())[:104] + encode_mqmd(MQMD(Version=2))
     with pytest.raises(MalformedHeader, match=r"MQXQH at offset 108: .*version 2"):
         decode_mqxqh(raw)
@@ -241,7 +243,7 @@ def test_the_error_survives_pickling() -> None:
     assert isinstance(error, ValueError)
 
 
-# Any value of a field's width: numbers, names without trailing blanks, identifiers.
+# Any value for the width of a field: numbers, names without trailing blanks, identifiers.
 def values_of(layout: Layout, **fixed: object) -> st.SearchStrategy[dict[str, Any]]:
     ends = {**layout.offsets, "": layout.length}
     following = dict(zip(layout.offsets, list(ends.values())[1:], strict=True))
@@ -280,7 +282,7 @@ CODECS: dict[str, tuple[st.SearchStrategy[Any], Callable[..., bytes], Callable[.
 
 @pytest.mark.parametrize("name", CODECS)
 @given(data=st.data(), order=orders, before=st.binary(max_size=9))
-def test_any_structure_comes_back_as_it_went(name: str, data: st.DataObject, order: ByteOrder, before: bytes) -> None:
+def test_any_structure_round_trips(name: str, data: st.DataObject, order: ByteOrder, before: bytes) -> None:
     strategy, encode, decode = CODECS[name]
     structure = data.draw(strategy)
     raw = before + encode(structure, byte_order=order)
@@ -289,7 +291,7 @@ def test_any_structure_comes_back_as_it_went(name: str, data: st.DataObject, ord
 
 @pytest.mark.parametrize("name", CODECS)
 @given(data=st.data(), order=orders)
-def test_whatever_decodes_encodes_to_the_same_bytes(name: str, data: st.DataObject, order: ByteOrder) -> None:
+def test_decoded_bytes_can_be_encoded_again(name: str, data: st.DataObject, order: ByteOrder) -> None:
     _, encode, decode = CODECS[name]
     good = encode(data.draw(CODECS[name][0]), byte_order=order)
     at = data.draw(st.integers(0, len(good)))

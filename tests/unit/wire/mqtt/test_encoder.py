@@ -1,4 +1,4 @@
-"""What the encoder refuses to write, and its short ways against the long one."""
+"""Packets that the encoder rejects, and its fast paths compared with the general one."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ from bridge.mqtt.writer import encode, encode_acknowledgement, encode_publish, e
 LONG = "x" * 65_536
 
 
-#: Fills the largest packet by one byte too many; zeros that nobody reads take no memory.
+#: Makes the largest packet one byte too long. The zeros use no memory.
 HUGE_PAYLOAD = bytes(268_435_455 - 5 + 1)
 
 
-def test_packet_is_refused(subtests: pytest.Subtests) -> None:
+def test_a_packet_is_rejected(subtests: pytest.Subtests) -> None:
     for packet, rule in [
         (Publish("", b""), "MQTT-4.7.3-1"),
         (Publish("a/+", b""), "MQTT-3.3.2-2"),
@@ -92,7 +92,7 @@ def test_packet_is_refused(subtests: pytest.Subtests) -> None:
     ],
 )
 def test_dup_of_mqtt_3_1(packet: Packet, wire: str) -> None:
-    # MQTT 3.1 section 3.10: DUP is set when the packet is sent again.
+    # MQTT 3.1 section 3.10: DUP is set if the packet is sent again.
     data = encode(packet)
     assert data == bytes.fromhex(wire)
     assert Decoder(protocol_level=3).feed(data) == [packet]

@@ -1,4 +1,4 @@
-"""Every rule the decoder keeps, broken: the error's packet, offset and rule, and what came before it."""
+"""Each rule of the decoder, violated: packet, offset and rule in the error, and the packets before it."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ TO_SERVER = [
     ("32 05 0003612f62", "PUBLISH", 7, "MQTT 3.1.1 section 2.2.3"),
     ("32 06 0003612f62 00", "PUBLISH", 7, "MQTT 3.1.1 section 2.2.3"),
     ("30 8500 0003612f23", "PUBLISH", 3, "MQTT-3.3.2-2"),  # the offset counts all bytes of Remaining Length
-    # Packets of a message id
+    # Packets with a message id
     ("40 02 0000", "PUBACK", 2, "MQTT-2.3.1-1"),
     ("50 02 0000", "PUBREC", 2, "MQTT-2.3.1-1"),
     ("62 02 0000", "PUBREL", 2, "MQTT-2.3.1-1"),
@@ -61,7 +61,7 @@ TO_SERVER = [
     ("40 01 01", "PUBACK", 2, "MQTT 3.1.1 section 2.2.3"),
     ("40 03 000a 00", "PUBACK", 4, "MQTT 3.1.1 section 2.2.3: 1 bytes behind"),
     ("62 03 000a 00", "PUBREL", 4, "MQTT 3.1.1 section 2.2.3: 1 bytes behind"),
-    # Packets of nothing
+    # Packets without content
     ("c0 01 00", "PINGREQ", 2, "MQTT 3.1.1 section 2.2.3: 1 bytes behind"),
     ("e0 01 00", "DISCONNECT", 2, "MQTT 3.1.1 section 2.2.3: 1 bytes behind"),
     # SUBSCRIBE and UNSUBSCRIBE
@@ -124,7 +124,7 @@ TO_CLIENT = [
     ("36 07 0003612f62 000a", "PUBLISH", 0, "MQTT-3.3.1-4"),
 ]
 CASES = [(True, *case) for case in TO_SERVER] + [(False, *case) for case in TO_CLIENT]
-# One good PUBLISH first: its topic is then known, and the malformed ones with the same topic reach the short way.
+# First a valid PUBLISH: its topic is then known, and malformed ones with the same topic use the fast path.
 KNOWN_TOPIC = bytes.fromhex("30050003612f62")
 
 
@@ -134,7 +134,7 @@ def test_malformed_packet(subtests: pytest.Subtests) -> None:
             good, good_packet = (b"\xc0\x00", Pingreq()) if server else (b"\xd0\x00", Pingresp())
             decoder = Decoder(server=server, protocol_level=4)
             assert len(decoder.feed(KNOWN_TOPIC)) == 1
-            # The packets around it: those before count, those behind do not.
+            # Earlier packets are processed, later ones are not.
             assert decoder.feed(good * 2 + bytes.fromhex(wire) + good) == [good_packet] * 2
             error = decoder.error
             assert isinstance(error, MalformedPacket)
@@ -149,7 +149,7 @@ def test_malformed_packet(subtests: pytest.Subtests) -> None:
 
 
 @pytest.mark.parametrize("wire", ["00", "f7", "20", "d0 ff"])
-def test_type_is_refused_at_its_first_byte(wire: str) -> None:
+def test_an_invalid_type_is_rejected_at_its_first_byte(wire: str) -> None:
     decoder = Decoder()
     decoder.feed(bytes.fromhex(wire))
     assert decoder.error is not None
@@ -157,7 +157,7 @@ def test_type_is_refused_at_its_first_byte(wire: str) -> None:
 
 
 @pytest.mark.parametrize(("length", "wire"), [(11, "30 0b"), (130, "30 8201"), (20_000, "30 a09c01")])
-def test_packet_larger_than_allowed_is_refused_at_its_length(length: int, wire: str) -> None:
+def test_a_packet_larger_than_allowed_is_rejected_at_its_length(length: int, wire: str) -> None:
     """The size is that of the whole packet (MQTT 5 section 2.1.4), as the property Maximum Packet Size counts it."""
     header = bytes.fromhex(wire)
     size = len(header) + length
@@ -172,7 +172,7 @@ def test_packet_larger_than_allowed_is_refused_at_its_length(length: int, wire: 
     assert len(largest_allowed.feed(header + b"\0\x01a" + bytes(length - 3))) == 1
 
 
-def test_error_keeps_nothing_else_alive() -> None:
+def test_the_error_keeps_no_other_object_alive() -> None:
     class Buffer(bytearray):
         pass
 

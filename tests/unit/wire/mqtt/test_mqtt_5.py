@@ -1,4 +1,4 @@
-"""The packets of MQTT 5 against their bytes."""
+"""The packets of MQTT 5 and their bytes."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ PACKETS = [
 ]
 TO_SERVER = [
     (Connect("c", protocol_level=5), "10 0e 00044d515454 05 02 0000 00 000163"),
-    # A password without a user name, which no version before allows.
+    # A password without a user name, which earlier versions do not allow.
     (Connect("", "MQTT", 5, False, 10, password=b"p"), "10 10 00044d515454 05 40 000a 00 0000 000170"),
     (
         Connect(
@@ -128,13 +128,13 @@ def test_packets_on_the_wire(subtests: pytest.Subtests) -> None:
                 data = bytes.fromhex(wire)
                 assert encode(packet, protocol_level=5) == data
                 decoder = Decoder(server=server, protocol_level=5)
-                # Twice: the second time the topic is known.
+                # Twice: at the second packet, the topic is known.
                 assert decoder.feed(data * 2) == [packet, packet]
                 assert decoder.error is None
 
 
 @given(st.lists(st.integers(1, 20), min_size=1))
-def test_however_the_stream_is_cut(pieces: list[int]) -> None:
+def test_a_stream_can_be_divided_anywhere(pieces: list[int]) -> None:
     data = b"".join(bytes.fromhex(wire) for _, wire in PACKETS)
     decoder = of_level_5()
     packets: list[Packet] = []
@@ -147,12 +147,12 @@ def test_however_the_stream_is_cut(pieces: list[int]) -> None:
     assert (decoder.error, decoder.missing) == (None, 0)
 
 
-def test_properties_of_no_length_behind_a_reason_code() -> None:
+def test_empty_properties_after_a_reason_code() -> None:
     assert of_level_5().feed(bytes.fromhex("40 04 000a 10 00 62 04 000b 00 00")) == [Puback(10, 0x10), Pubrel(11)]
 
 
 def test_malformed(subtests: pytest.Subtests) -> None:
-    """On either way of the decoder: to a topic that is known, or not."""
+    """With both paths of the decoder: a known topic, and an unknown one."""
     for wire, packet, offset, rule in [
         ("36 07 000161 000a 00 00", "PUBLISH", 0, "MQTT-3.3.1-4"),
         ("38 05 000161 00 00", "PUBLISH", 0, "MQTT-3.3.1-2"),
@@ -199,7 +199,7 @@ def test_more_bytes_than_needed(wire: str, packet: Packet, server: bool) -> None
     assert decoder.error is None
 
 
-def test_a_server_learns_from_connect_that_it_is_mqtt_5() -> None:
+def test_a_server_learns_the_version_from_connect() -> None:
     decoder = Decoder()
     packets = [Connect("c", protocol_level=5), Publish("learnt", b"hi", 1, packet_id=1), Disconnect(4)]
     assert decoder.feed(b"".join(encode(packet, protocol_level=5) for packet in packets) * 2) == packets * 2
@@ -217,16 +217,16 @@ def test_auth_is_reserved_before_mqtt_5(level: int | None) -> None:
         encode(Auth())
 
 
-def test_options_that_are_not_said_are_the_default() -> None:
-    said = Subscribe(10, (("a", 1), ("b", 2)), options=(SubscriptionOptions(),) * 2)
-    assert encode(Subscribe(10, said.topics), protocol_level=5) == encode(said, protocol_level=5)
+def test_missing_options_have_their_defaults() -> None:
+    packet = Subscribe(10, (("a", 1), ("b", 2)), options=(SubscriptionOptions(),) * 2)
+    assert encode(Subscribe(10, packet.topics), protocol_level=5) == encode(packet, protocol_level=5)
 
 
 OTHERS = ["20 03 00 00 00", "90 04 000a 00 00", "b0 04 000a 00 00", "d0 00", "e0 02 8b 00", "f0 02 18 00", "c0 00"]
 
 
 @pytest.mark.parametrize("wire", OTHERS)
-def test_other_packets_are_left_as_they_are(wire: str) -> None:
+def test_other_packets_are_unchanged(wire: str) -> None:
     data = bytes.fromhex(wire)
     decoder = of_level_5(messages_only=True)
     assert decoder.feed(data + bytes.fromhex("40 02 000a") + data) == [OtherPacket(data), Puback(10), OtherPacket(data)]
@@ -245,7 +245,7 @@ def test_messages_only_before_mqtt_5() -> None:
     assert "message type 15 is reserved" in decoder.error.rule
 
 
-def test_what_a_large_packet_lacks() -> None:
+def test_the_missing_part_of_a_large_packet() -> None:
     decoder = of_level_5()
     whole = encode(Publish("a", bytes(1000)), protocol_level=5)
     for size in (1, 2):

@@ -1,4 +1,4 @@
-"""Normative statements of MQTT 5, chapters 2 and 3, that a decoder sees broken, and its reason code for each."""
+"""Normative statements of MQTT 5, chapters 2 and 3, whose violation a decoder detects, and the reason code of each."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from bridge.mqtt.reason_codes import ReasonCode
 MALFORMED, PROTOCOL_ERROR = ReasonCode.MALFORMED_PACKET, ReasonCode.PROTOCOL_ERROR
 CONNECT = "00044d515454 05"
 
-# The statement, or the section where it has no number; what breaks it; the reason code; the rule that the decoder names,
-# where that is another: MQTT 3.1.1 has the same under another number, or one rule covers several.
+# The statement, or the section if it has no number, the violation, the reason code, and the rule that the decoder names if it
+# differs: MQTT 3.1.1 has the same rule with another number, or one rule covers several statements.
 TO_SERVER = [
     ("MQTT-1.5.4-1", f"10 0e {CONNECT} 02 0000 00 0001ff", MALFORMED, "MQTT-1.5.3-1"),
     ("MQTT-1.5.4-1", "30 06 0003eda080 00", MALFORMED, "MQTT-1.5.3-1"),
@@ -141,12 +141,12 @@ TO_CLIENT = [
 CASES = [(True, *case) for case in TO_SERVER] + [(False, *case) for case in TO_CLIENT]
 
 
-def test_a_statement_broken(subtests: pytest.Subtests) -> None:
+def test_a_violated_statement(subtests: pytest.Subtests) -> None:
     for server, statement, wire, code, rule in CASES:
         with subtests.test(server=server, statement=statement, wire=wire, code=code, rule=rule):
             data = bytes.fromhex(wire)
             whole = Decoder(server=server, protocol_level=5)
-            # A topic that is known lets the short way try first.
+            # A known topic uses the fast path first.
             assert len(whole.feed(bytes.fromhex("30 04 000161 00"))) == 1
             assert whole.feed(data) == []
             assert whole.error is not None
@@ -167,8 +167,8 @@ def test_a_link_tolerates_an_empty_response_topic() -> None:
 
 
 @pytest.mark.parametrize("level", [None, 5])
-def test_a_server_knows_by_which_rules_to_refuse_connect(level: int | None) -> None:
-    """What is wrong behind the protocol level is answered by its rules: a CONNACK of MQTT 5 has the reason code."""
+def test_a_server_knows_the_rules_for_rejecting_connect(level: int | None) -> None:
+    """Errors after the protocol level are answered by its rules: a CONNACK of MQTT 5 has the reason code."""
     decoder = Decoder(protocol_level=level)
     assert decoder.feed(bytes.fromhex(f"10 11 {CONNECT} 02 0000 03 210000 000163")) == []
     assert decoder.error is not None

@@ -1,4 +1,4 @@
-"""Packets against their bytes: the examples of the seeds and of MQTT 3.1.1, written and read."""
+"""Packets and their bytes: examples of MQTT 3.1 and 3.1.1, written and read."""
 
 from __future__ import annotations
 
@@ -109,16 +109,18 @@ LITTLE_ENDIAN = [
 
 
 @pytest.mark.parametrize(("packet", "wire", "server"), LITTLE_ENDIAN)
-def test_words_of_seed_002_are_little_endian_and_string_lengths_big(packet: Packet, wire: str, server: bool) -> None:
+def test_words_of_the_little_endian_dialect_are_little_endian_and_string_lengths_big_endian(
+    packet: Packet, wire: str, server: bool
+) -> None:
     data = bytes.fromhex(wire)
     assert encode(packet, "little") == data
-    # Twice: the second PUBLISH finds its topic known and takes the decoder's short way.
+    # Twice: the topic of the second PUBLISH is known, so the decoder uses the fast path.
     assert decode(data * 2, server, byte_order="little") == [packet, packet]
 
 
 @pytest.mark.parametrize("payload_size", [0, 122, 123, 16_378, 16_379, 2_097_146, 2_097_147])
-def test_publish_on_both_sides_of_the_length_limits_of_seed_000(payload_size: int) -> None:
-    # Around the sizes at which Remaining Length (payload and 5 bytes of topic) takes one more byte.
+def test_publish_below_and_above_the_limits_of_the_length_field(payload_size: int) -> None:
+    # Sizes at which Remaining Length (payload and 5 bytes of topic) needs one more byte.
     packet = Publish("a/b", bytes(payload_size))
     data = encode(packet)
     length = payload_size + 5

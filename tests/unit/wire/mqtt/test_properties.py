@@ -1,4 +1,4 @@
-"""The properties of MQTT 5: the table is the specification's, and what the codec reads and writes is what paho does."""
+"""The properties of MQTT 5: the table of the specification, and a codec that agrees with paho."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ BYTE, TWO, FOUR, VARIABLE = (
 STRING, BINARY, PAIR = PropertyKind.STRING, PropertyKind.BINARY, PropertyKind.STRING_PAIR
 READ = list(STRUCTS)
 
-# One value of each kind that every property of the kind may have.
+# One value of each kind that all properties of the kind can have.
 VALUES: dict[PropertyKind, tuple[bytes, Any]] = {
     BYTE: (b"\x01", 1),
     TWO: (b"\x00\x01", 1),
@@ -44,7 +44,7 @@ def place_name(place: object) -> str:
 
 
 def decode(encoded: bytes, packet_type: Any = PacketType.PUBLISH) -> Any:
-    """What is read of properties that stand behind one byte and before another, which must not be looked at."""
+    """Return the properties between one byte and another one, which must not be read."""
     properties, behind = decode_properties(packet_type, b"\x30" + encoded + b"\xff", 1, len(encoded) + 1, 0)
     assert behind == len(encoded) + 1
     return properties
@@ -55,7 +55,7 @@ def with_length(*fields: bytes) -> bytes:
     return bytes((len(body),)) + body
 
 
-def test_the_table_is_that_of_paho() -> None:
+def test_the_table_agrees_with_paho() -> None:
     paho: Any = Properties(PacketTypes.PUBLISH)
     names = {identifier: name for name, identifier in paho.names.items()}
     will = {PacketTypes.WILLMESSAGE: "WILL"}
@@ -64,7 +64,7 @@ def test_the_table_is_that_of_paho() -> None:
             identifier,
             names[identifier],
             paho.types[kind],
-            frozenset(will.get(one) or PacketType(one).name for one in places),
+            frozenset(will.get(place) or PacketType(place).name for place in places),
         )
         for identifier, (kind, places) in paho.properties.items()
     } == {(row.identifier, row.name, row.kind.value, frozenset(map(place_name, row.places))) for row in PROPERTIES}
@@ -129,7 +129,7 @@ SIZES = {BYTE: 1, TWO: 2, FOUR: 4}
 
 
 @pytest.mark.parametrize("row", [row for row in PROPERTIES if row.kind in SIZES], ids=lambda row: row.name)
-def test_the_bounds_of_each_number(row: Any) -> None:
+def test_the_limits_of_each_number(row: Any) -> None:
     size = SIZES[row.kind]
     largest = (1 << 8 * size) - 1
     least, most = LIMITS.get(row.name, (0, largest))
@@ -148,14 +148,14 @@ def test_the_bounds_of_each_number(row: Any) -> None:
                 assert refused.value.reason_code is code
 
 
-def test_there_are_no_other_properties(subtests: pytest.Subtests) -> None:
+def test_no_other_properties_exist(subtests: pytest.Subtests) -> None:
     for identifier in sorted(set(range(256)) - {row.identifier for row in PROPERTIES}):
         with subtests.test(identifier=identifier), pytest.raises(MalformedPacket, match="does not exist"):
             decode(with_length(bytes((identifier, 0, 0, 0, 0))))
 
 
 @given(of_publish)
-def test_paho_reads_what_is_written(properties: PublishProperties) -> None:
+def test_paho_reads_written_properties(properties: PublishProperties) -> None:
     encoded = encode_properties(PacketType.PUBLISH, properties)
     read: Any = Properties(PacketTypes.PUBLISH)
     assert read.unpack(encoded)[1] == len(encoded)
@@ -170,34 +170,34 @@ def test_paho_reads_what_is_written(properties: PublishProperties) -> None:
 
 
 @given(of_publish)
-def test_what_is_written_for_publish_is_read(properties: PublishProperties) -> None:
+def test_written_properties_of_publish_can_be_read(properties: PublishProperties) -> None:
     assert decode(encode_properties(PacketType.PUBLISH, properties)) in (properties, None)
 
 
 @given(st.sampled_from(list(STRUCTS)).flatmap(lambda place: st.tuples(st.just(place), of_place(place))))
-def test_what_is_written_is_read(case: tuple[Any, Any]) -> None:
+def test_written_properties_can_be_read(case: tuple[Any, Any]) -> None:
     place, properties = case
     assert (decode(encode_properties(place, properties), place) or STRUCTS[place]()) == properties
 
 
 @pytest.mark.parametrize("properties", [None, PublishProperties()])
-def test_no_properties_are_their_length_alone(properties: PublishProperties | None) -> None:
+def test_empty_properties_consist_of_their_length(properties: PublishProperties | None) -> None:
     assert encode_properties(PacketType.PUBLISH, properties) == b"\0"
     assert decode(b"\0") is None
 
 
 @given(of_publish, st.data())
-def test_properties_that_are_cut_are_malformed(properties: PublishProperties, data: st.DataObject) -> None:
+def test_truncated_properties_are_malformed(properties: PublishProperties, data: st.DataObject) -> None:
     encoded = encode_properties(PacketType.PUBLISH, properties)
     stop = data.draw(st.integers(0, len(encoded) - 1))
-    # The bytes behind the end of the packet are there, as those of the next one may be.
+    # Bytes after the end of the packet exist, such as those of the next packet.
     with pytest.raises(MalformedPacket):
         decode_properties(PacketType.PUBLISH, encoded, 0, stop, 0)
 
 
 @given(st.binary(max_size=60))
-def test_whatever_comes_is_read_or_malformed(encoded: bytes) -> None:
-    """Nothing else is raised, and nothing is read behind the end."""
+def test_any_bytes_are_read_or_malformed(encoded: bytes) -> None:
+    """No other error is raised, and nothing after the end is read."""
     with contextlib.suppress(MalformedPacket):
         assert decode_properties(PacketType.PUBLISH, encoded, 0, len(encoded), 0)[1] <= len(encoded)
 
@@ -237,7 +237,7 @@ def test_malformed_properties(subtests: pytest.Subtests) -> None:
             assert (refused.value.packet, refused.value.offset) == ("PUBLISH", offset)
 
 
-def test_what_must_not_be_written(subtests: pytest.Subtests) -> None:
+def test_properties_that_must_not_be_written(subtests: pytest.Subtests) -> None:
     for properties, why in [
         (PublishProperties(payload_format_indicator=2), "Payload Format Indicator is 2"),
         (PublishProperties(message_expiry_interval=-1), "Message Expiry Interval is -1"),

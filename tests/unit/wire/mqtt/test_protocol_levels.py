@@ -1,4 +1,4 @@
-"""MQTT 3.1 beside MQTT 3.1.1: bits which the one does not use and the other reserves, and unknown protocols."""
+"""MQTT 3.1 and MQTT 3.1.1: bits that one does not use and the other reserves, and unknown protocols."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from bridge.mqtt.writer import encode
 CONNECT_3_1 = encode(Connect("c", "MQIsdp", 3))
 CONNECT_3_1_1 = encode(Connect("c"))
 
-# Bytes, and what MQTT 3.1 makes of them; each is malformed in MQTT 3.1.1.
+# Bytes, and their meaning in MQTT 3.1. Each is malformed in MQTT 3.1.1.
 UNUSED_BITS_TO_SERVER = [
     ("6a 02 000a", Pubrel(10, True)),
     ("63 02 000a", Pubrel(10)),
@@ -56,7 +56,7 @@ UNUSED_BITS_TO_CLIENT = [
 ]
 
 
-def test_server_learns_from_connect_whether_unused_bits_matter(subtests: pytest.Subtests) -> None:
+def test_a_server_learns_from_connect_whether_unused_bits_are_checked(subtests: pytest.Subtests) -> None:
     for wire, packet in UNUSED_BITS_TO_SERVER:
         with subtests.test(wire=wire, packet=packet):
             data = bytes.fromhex(wire)
@@ -99,7 +99,7 @@ def test_only_mqtt_5_closes_connections_over_a_malformed_share() -> None:
 
 
 @pytest.mark.parametrize(("wire", "packet"), UNUSED_BITS_TO_CLIENT)
-def test_client_is_told_whether_unused_bits_matter(wire: str, packet: Packet) -> None:
+def test_a_client_is_told_whether_unused_bits_are_checked(wire: str, packet: Packet) -> None:
     data = bytes.fromhex(wire)
     old = Decoder(server=False, protocol_level=3)
     assert old.feed(data) == [packet]
@@ -109,7 +109,7 @@ def test_client_is_told_whether_unused_bits_matter(wire: str, packet: Packet) ->
     assert new.error is not None
 
 
-def test_mqtt_3_1_has_rules_too(subtests: pytest.Subtests) -> None:
+def test_rules_of_mqtt_3_1(subtests: pytest.Subtests) -> None:
     for wire, packet, offset, rule in [
         ("60 02 000a", "PUBREL", 0, "MQTT 3.1 section 3.10"),
         ("80 06 000a 000161 00", "SUBSCRIBE", 0, "MQTT 3.1 section 3.10"),
@@ -146,14 +146,14 @@ MQISDP_3 = "00064d5149736470 03"
         ),
     ],
 )
-def test_connect_of_mqtt_3_1_may_have_bits_set_at_random(wire: str, connect: Connect) -> None:
+def test_connect_of_mqtt_3_1_may_have_any_unused_bits(wire: str, connect: Connect) -> None:
     decoder = Decoder()
     assert decoder.feed(bytes.fromhex(wire)) == [connect]
     assert decoder.error is None
 
 
 @pytest.mark.parametrize(("flags", "rule"), [("1e", "MQTT-3.1.2-14"), ("42", "MQTT-3.1.2-22")])
-def test_connect_of_mqtt_3_1_is_malformed_all_the_same(flags: str, rule: str) -> None:
+def test_connect_of_mqtt_3_1_can_be_malformed(flags: str, rule: str) -> None:
     decoder = Decoder()
     assert decoder.feed(bytes.fromhex(f"10 14 {MQISDP_3} {flags} 0000 000163 000177 0000")) == []
     assert decoder.error is not None
@@ -162,7 +162,7 @@ def test_connect_of_mqtt_3_1_is_malformed_all_the_same(flags: str, rule: str) ->
 
 
 @pytest.mark.parametrize(("name", "level"), [("MQIsdp", 4), ("MQTT", 3)])
-def test_mixed_name_and_level_are_left_to_the_server(name: str, level: int) -> None:
+def test_the_server_decides_about_mixed_name_and_level(name: str, level: int) -> None:
     decoder = Decoder()
     connect = Connect("c", name, level)
     assert decoder.feed(encode(connect)) == [connect]
@@ -180,7 +180,7 @@ def test_bit_7_of_the_level_is_a_bridge(name: str, level: int) -> None:
     assert (decoder.error, decoder.protocol_level) == (None, level)
 
 
-def test_unknown_protocol_is_read_like_mqtt_3_1_1(subtests: pytest.Subtests) -> None:
+def test_an_unknown_protocol_is_read_like_mqtt_3_1_1(subtests: pytest.Subtests) -> None:
     for name, level in [
         ("MQTT", 0),
         ("MQTT", 2),
@@ -213,7 +213,7 @@ def test_unknown_protocol_is_read_like_mqtt_3_1_1(subtests: pytest.Subtests) -> 
         pytest.param("10 0e 00044d515455 04 02 0000 000163 00", "MQTU", 4, id="something behind"),
     ],
 )
-def test_unknown_protocol_that_cannot_be_read_keeps_name_and_level(wire: str, name: str, level: int) -> None:
+def test_an_unreadable_unknown_protocol_keeps_name_and_level(wire: str, name: str, level: int) -> None:
     decoder = Decoder()
     assert decoder.feed(bytes.fromhex(wire)) == [Connect("", name, level)]
     assert decoder.error is None

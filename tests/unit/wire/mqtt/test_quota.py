@@ -1,4 +1,4 @@
-"""How many properties and filters one packet may have: its bytes do not tell what reading it costs."""
+"""Limits for properties and filters of a packet: the size of a packet does not show the cost of reading it."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ TO_CLIENT: dict[str, Any] = {
 
 
 def fed(packet: Packet, *, server: bool, level: int = 5) -> Decoder:
-    """Return the decoder that was given a packet twice: the second time to a topic that is known."""
+    """Return the decoder after it was given a packet twice: the second time, its topic is known."""
     decoder = Decoder(server=server, protocol_level=level)
     data = encode(packet, protocol_level=level)
     assert decoder.feed(data) == ([] if decoder.error else [packet])
@@ -88,7 +88,7 @@ def test_user_properties_of_a_client(subtests: pytest.Subtests) -> None:
             assert str(error).endswith("more than 1000 User Properties in a packet")
 
 
-def test_user_properties_to_a_topic_that_is_known() -> None:
+def test_user_properties_of_a_known_topic() -> None:
     decoder = fed(Publish("t", b""), server=True)
     assert not decoder.feed(encode(TO_SERVER["PUBLISH"](MAX_USER_PROPERTIES + 1), protocol_level=5))
     assert decoder.error is not None
@@ -96,7 +96,7 @@ def test_user_properties_to_a_topic_that_is_known() -> None:
 
 
 def test_user_properties_of_a_server(subtests: pytest.Subtests) -> None:
-    """A link does not end over a message that its broker has."""
+    """A link does not end because of a message that its broker has."""
     for packet_name in TO_CLIENT:
         with subtests.test(packet_name=packet_name):
             assert fed(TO_CLIENT[packet_name](50 * MAX_USER_PROPERTIES), server=False).error is None

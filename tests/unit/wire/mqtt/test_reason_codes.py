@@ -1,4 +1,4 @@
-"""Reason codes of MQTT 5: which packet has which, by paho's table and the specification's."""
+"""Reason codes of MQTT 5 by packet, from the tables of paho and of the specification."""
 
 from __future__ import annotations
 
@@ -48,10 +48,10 @@ def with_code(packet_type: PacketType, code: int) -> Packet:
     return packets[packet_type]
 
 
-def test_the_table_is_that_of_paho() -> None:
+def test_the_table_agrees_with_paho() -> None:
     names = PahoReasonCode(PacketTypes.CONNACK).names
     paho = {(PacketType(place), code) for code, words in names.items() for places in words.values() for place in places}
-    # Table 3-1 has it, for a will that is not what its Payload Format Indicator says.
+    # Table 3-1 contains it, for a will that does not match its Payload Format Indicator.
     paho.add((PacketType.CONNACK, 0x99))
     assert {(packet_type, int(code)) for packet_type, codes in OF_PACKET.items() for code in codes} == paho
     assert set(names) == set(ReasonCode)
@@ -91,14 +91,14 @@ def test_each_reason_code_in_each_packet(subtests: pytest.Subtests) -> None:
                         assert read == []
 
 
-def test_who_may_send_what() -> None:
+def test_senders_of_reason_codes() -> None:
     every = {(packet_type, int(code)) for packet_type, codes in OF_PACKET.items() for code in codes}
     for table, alone in ((FROM_CLIENT, BY_SERVER_ALONE), (FROM_SERVER, BY_CLIENT_ALONE)):
         assert {(packet_type, int(code)) for packet_type, codes in table.items() for code in codes} == every - alone
 
 
 @pytest.mark.parametrize("code", [-1, 256])
-def test_reason_codes_are_bytes(code: int) -> None:
+def test_reason_codes_are_single_bytes(code: int) -> None:
     with pytest.raises(MalformedPacket, match=r"MQTT-3\.14\.2-1"):
         encode(Disconnect(code), protocol_level=5)
 
@@ -106,7 +106,7 @@ def test_reason_codes_are_bytes(code: int) -> None:
 @pytest.mark.parametrize(
     "packet", [Puback(10, 0x10), Pubrec(10, 0x97), Pubrel(10, reason_code=0x92), Pubcomp(10, 0x92), Puback(10)]
 )
-def test_acknowledgements_by_their_fields(packet: Puback | Pubrec | Pubrel | Pubcomp) -> None:
+def test_acknowledgements_by_fields(packet: Puback | Pubrec | Pubrel | Pubcomp) -> None:
     packet_type = PacketType[type(packet).__name__.upper()]
     data = encode_acknowledgement(packet_type, packet.packet_id, reason_code=packet.reason_code)
     assert data == encode(packet, protocol_level=5)

@@ -1,4 +1,4 @@
-"""Remaining Length against the worked examples and the table of limits of MQTT 3.1 section 2.1."""
+"""Remaining Length: the examples and the table of limits in MQTT 3.1 section 2.1."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from bridge.mqtt.reason_codes import MalformedPacket
 
 EXAMPLES = [
     pytest.param(64, "40", id="example: 64"),
-    # The seeds print this example's two bytes as 130, 65. That is most significant first, against their own words
-    # ("least significant first"), both their algorithms and their table; MQTT 3.1.1 corrected it to 193, 2.
+    # MQTT 3.1 prints the two bytes of this example as 130, 65. That is most significant first, contrary to its text ("least
+    # significant first"), its algorithms and its table. MQTT 3.1.1 corrected it to 193, 2.
     pytest.param(321, "c102", id="algorithm: 321"),
     pytest.param(0, "00", id="MQTT 3.1 section 2.1 table: 1 digit, from"),
     pytest.param(127, "7f", id="MQTT 3.1 section 2.1 table: 1 digit, to"),
@@ -26,7 +26,7 @@ EXAMPLES = [
 
 
 @pytest.mark.parametrize(("value", "wire"), EXAMPLES)
-def test_seed_example(value: int, wire: str) -> None:
+def test_the_printed_examples(value: int, wire: str) -> None:
     encoded = bytes.fromhex(wire)
     assert encode_remaining_length(value) == encoded
     assert decode_remaining_length(encoded, 0) == (value, len(encoded))
@@ -34,16 +34,16 @@ def test_seed_example(value: int, wire: str) -> None:
         assert decode_remaining_length(encoded[:size], 0) is None
 
 
-def test_printed_bytes_of_the_321_example_mean_another_number() -> None:
+def test_the_printed_bytes_for_321_mean_another_number() -> None:
     assert decode_remaining_length(bytes((130, 65)), 0) == (2 + 128 * 65, 2)
 
 
 def test_more_bytes_than_needed_are_accepted() -> None:
-    # MQTT 3.1 section 2.1: the decoding algorithm adds up whatever digits come.
+    # MQTT 3.1 section 2.1: the decoding algorithm adds all digits.
     assert decode_remaining_length(b"\x81\x80\x80\x00", 0) == (1, 4)
 
 
-def test_fifth_byte_is_an_error_before_it_comes() -> None:
+def test_a_fifth_byte_is_an_error_before_it_arrives() -> None:
     with pytest.raises(MalformedPacket) as caught:
         decode_remaining_length(b"\x30\xff\xff\xff\xff", 1, "PUBLISH")
     assert (caught.value.packet, caught.value.offset) == ("PUBLISH", 4)
@@ -51,7 +51,7 @@ def test_fifth_byte_is_an_error_before_it_comes() -> None:
 
 
 @pytest.mark.parametrize("value", [-1, 268_435_456])
-def test_value_beyond_the_limits_is_refused(value: int) -> None:
+def test_a_value_outside_the_limits_is_rejected(value: int) -> None:
     with pytest.raises(MalformedPacket, match=str(value)):
         encode_remaining_length(value)
 

@@ -1,4 +1,4 @@
-"""Round trips of all packets of all protocol levels, however the stream is cut; and streams of rubbish."""
+"""Round trips of all packets of all protocol levels, with streams divided anywhere, and streams of random bytes."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ maybe = st.booleans()
 
 
 def properties(place: Place) -> Strategy:
-    """Properties, of which none are None."""
+    """Return properties, or None if there are none."""
     return st.none() | of_place(place).map(lambda some: None if some == STRUCTS[place]() else some)
 
 
@@ -80,16 +80,20 @@ def acknowledgements() -> Strategy:
 
 def publications(server: bool) -> Strategy:
     def whole(packet: Publish) -> bool:
-        said = packet.properties
-        return (packet.topic != "" or (said is not None and said.topic_alias is not None)) and not (
-            server and said is not None and (said.subscription_identifier or said.response_topic == "")
+        properties_sent = packet.properties
+        return (
+            packet.topic != "" or (properties_sent is not None and properties_sent.topic_alias is not None)
+        ) and not (
+            server
+            and properties_sent is not None
+            and (properties_sent.subscription_identifier or properties_sent.response_topic == "")
         )
 
-    named, said = topics | st.just(""), properties(PacketType.PUBLISH)
+    named, properties_sent = topics | st.just(""), properties(PacketType.PUBLISH)
     return st.one_of(
-        st.builds(Publish, named, payloads, st.just(0), maybe, st.just(False), st.just(0), said),
-        st.builds(Publish, named, payloads, st.integers(1, 2), maybe, maybe, packet_ids, said),
-        # Most have none: those are read in the loop.
+        st.builds(Publish, named, payloads, st.just(0), maybe, st.just(False), st.just(0), properties_sent),
+        st.builds(Publish, named, payloads, st.integers(1, 2), maybe, maybe, packet_ids, properties_sent),
+        # Most packets have none: those are read in the loop.
         st.builds(Publish, topics, payloads, st.integers(1, 2), maybe, maybe, packet_ids),
     ).filter(whole)
 
@@ -99,27 +103,35 @@ def disconnects(table: Any, session_expiry: bool) -> Strategy:
         Disconnect,
         st.sampled_from(sorted(table[PacketType.DISCONNECT])).map(int),
         properties(PacketType.DISCONNECT).filter(
-            lambda said: session_expiry or said is None or said.session_expiry_interval is None
+            lambda properties_sent: (
+                session_expiry or properties_sent is None or properties_sent.session_expiry_interval is None
+            )
         ),
     )
 
 
 def auths(table: Any) -> Strategy:
-    said = of_place(PacketType.AUTH).filter(lambda said: said.authentication_method is not None)
-    return st.builds(Auth, st.sampled_from(sorted(table[PacketType.AUTH])).map(int), said)
+    properties_sent = of_place(PacketType.AUTH).filter(
+        lambda properties_sent: properties_sent.authentication_method is not None
+    )
+    return st.builds(Auth, st.sampled_from(sorted(table[PacketType.AUTH])).map(int), properties_sent)
 
 
 def subscribes() -> Strategy:
     options = st.builds(SubscriptionOptions, maybe, maybe, st.integers(0, 2))
-    one = st.tuples(filters | st.just("$share/g/a"), levels_of_service, options).filter(
-        lambda one: not (one[0].startswith("$share/") and one[2].no_local)
+    row = st.tuples(filters | st.just("$share/g/a"), levels_of_service, options).filter(
+        lambda row: not (row[0].startswith("$share/") and row[2].no_local)
     )
     return st.builds(
-        lambda packet_id, rows, said: Subscribe(
-            packet_id, tuple((topic, qos) for topic, qos, _ in rows), False, tuple(option for *_, option in rows), said
+        lambda packet_id, rows, properties_sent: Subscribe(
+            packet_id,
+            tuple((topic, qos) for topic, qos, _ in rows),
+            False,
+            tuple(option for *_, option in rows),
+            properties_sent,
         ),
         packet_ids,
-        st.lists(one, min_size=1, max_size=4),
+        st.lists(row, min_size=1, max_size=4),
         properties(PacketType.SUBSCRIBE),
     )
 
@@ -190,7 +202,7 @@ def written(stream: Stream) -> bytes:
     st.sampled_from([bytes, bytearray]),
     st.sampled_from([None, 1, 3]),
 )
-def test_round_trip_of_a_stream_cut_anywhere(
+def test_round_trip_of_a_stream_divided_anywhere(
     stream: Stream, places: list[int], buffer_type: type[bytes], control_packets: int | None
 ) -> None:
     level, byte_order, (server, packets) = stream
@@ -203,12 +215,12 @@ def test_round_trip_of_a_stream_cut_anywhere(
 
 
 @given(streams)
-def test_round_trip_at_once_and_by_memoryview(stream: Stream) -> None:
+def test_round_trip_at_once_and_with_memoryview(stream: Stream) -> None:
     level, byte_order, (server, packets) = stream
     decoder = Decoder(server=server, protocol_level=level, byte_order=byte_order)
     received = bytearray(written(stream))
     decoded = decoder.feed(memoryview(received))
-    # A receive buffer that is used again must not change packets already returned.
+    # Reusing a receive buffer must not change packets that were already returned.
     received[:] = bytes(len(received))
     assert decoded == packets
     for packet in decoded:
@@ -217,16 +229,16 @@ def test_round_trip_at_once_and_by_memoryview(stream: Stream) -> None:
 
 
 @given(st.one_of(connects, subscribes(), publications(server=True)), st.data())
-def test_a_packet_that_ends_too_early(packet: Packet, data: st.DataObject) -> None:
-    """It is malformed, or another one; nothing is read behind its end."""
+def test_a_truncated_packet(packet: Packet, data: st.DataObject) -> None:
+    """It is malformed, or another packet. Nothing after its end is read."""
     whole = encode(packet, protocol_level=5)
     decoder = Decoder(protocol_level=5)
     body = whole[1 + sum(byte > 0x7F for byte in whole[1:2]) + 1 :][: data.draw(st.integers(0, 100))]
-    found = decoder.feed(whole[:1] + bytes((len(body),)) + body + b"\xc0\x00")
-    assert (decoder.error is None) == (len(found) == 2)
+    packets = decoder.feed(whole[:1] + bytes((len(body),)) + body + b"\xc0\x00")
+    assert (decoder.error is None) == (len(packets) == 2)
 
 
-def test_every_split_of_one_of_each_packet() -> None:
+def test_each_division_of_one_of_each_packet() -> None:
     packets: list[Packet] = [
         Connect("c", keep_alive=5, will=Will("w", b"bye", 1), user_name="u", password=b"p"),
         Publish("a/b", b"zero"),
@@ -276,7 +288,7 @@ def check_rubbish(data: bytes, server: bool, level: int | None, byte_order: Byte
     if whole.error is not None:
         assert whole.feed(b"\x40\x02\x00\x01") == []
     elif level == 5:
-        # What was read can be written, except for an acknowledgement with a code of another packet.
+        # A packet that was read can be written, except for an acknowledgement with a code of another packet.
         for packet in packets:
             if getattr(packet, "reason_code", 0) in OF_PACKET.get(PacketType[type(packet).__name__.upper()], {0}):
                 encode(packet, protocol_level=5)
@@ -288,20 +300,20 @@ def check_rubbish(data: bytes, server: bool, level: int | None, byte_order: Byte
 @example(b"\x30\x03\x00\x00\x00", True, 5, "big", 0)
 @example(b"\x32\x05\x00\x01a\x00\x01", True, 5, "big", 1)
 @example(b"\xf0\x01\x18", False, 5, "big", 1)
-def test_rubbish_never_raises_and_reads_the_same_in_two_pieces(
+def test_random_bytes_never_raise_and_are_read_the_same_in_two_pieces(
     data: bytes, server: bool, level: int | None, byte_order: ByteOrder, place: int
 ) -> None:
     check_rubbish(data, server, level, byte_order, place)
 
 
 @given(st.integers(0, 15), st.integers(0, 15), st.binary(max_size=120), st.booleans(), st.integers(0, 100))
-def test_packets_of_rubbish_never_raise(first: int, flags: int, body: bytes, server: bool, place: int) -> None:
+def test_packets_of_random_bytes_never_raise(first: int, flags: int, body: bytes, server: bool, place: int) -> None:
     for bits in (flags, 2 if first in (6, 8, 10) else 0):
         check_rubbish(bytes((first << 4 | bits, len(body))) + body, server, 5, "big", place)
 
 
 @given(streams, st.integers(0, 1 << 16), st.integers(1, 255), st.booleans())
-def test_damaged_stream_never_raises(stream: Stream, place: int, change: int, older: bool) -> None:
+def test_a_damaged_stream_never_raises(stream: Stream, place: int, change: int, older: bool) -> None:
     level, byte_order, (server, _) = stream
     level = 3 if older and level == 4 else level
     data = bytearray(written(stream) or b"\0")
@@ -313,19 +325,19 @@ def test_damaged_stream_never_raises(stream: Stream, place: int, change: int, ol
     assert str(bytewise.error) == str(whole.error)
 
 
-def test_large_packet_in_small_pieces_costs_its_size_not_its_square() -> None:
+def test_a_large_packet_in_small_pieces_costs_linear_time() -> None:
     packet = Publish("a/b", bytes(10_000_000), 1, packet_id=7)
     data = encode(packet)
     decoder = Decoder()
     begin = time.process_time()
-    decoded = [found for place in range(0, len(data), 1000) for found in decoder.feed(data[place : place + 1000])]
+    decoded = [packet for place in range(0, len(data), 1000) for packet in decoder.feed(data[place : place + 1000])]
     took = time.process_time() - begin
     assert decoded == [packet]
-    # 10,000 pieces joined anew each time would copy 50 GB; about 0.02 s is normal.
+    # Joining 10,000 pieces each time would copy 50 GB. About 0.02 s is normal.
     assert took < 2
 
 
-def test_topic_cache_is_bounded_in_number_and_size() -> None:
+def test_the_topic_cache_is_limited_in_number_and_size() -> None:
     decoder = Decoder()
     for number in range(MAX_CACHED_TOPICS + 10):
         assert decoder.feed(encode(Publish(f"bound/{number}", b""))) == [Publish(f"bound/{number}", b"")]
@@ -337,8 +349,8 @@ def test_topic_cache_is_bounded_in_number_and_size() -> None:
     assert too_long.encode() not in TOPIC_CACHE
 
 
-def test_topic_is_the_same_object_each_time() -> None:
-    # Routing by topic then compares identities, and hashes each name once.
+def test_a_topic_is_the_same_object_each_time() -> None:
+    # Routing by topic then compares identities, and computes each hash once.
     data = encode(Publish("same/object", b""))
     first, second = Decoder().feed(data) + Decoder().feed(data)
     assert isinstance(first, Publish)
@@ -352,7 +364,7 @@ def test_topics_of_any_length(topic: str) -> None:
     assert Decoder().feed(encode(packet) * 2) == [packet, packet]
 
 
-def test_publish_on_both_sides_of_the_length_limits(subtests: pytest.Subtests) -> None:
+def test_publish_below_and_above_the_length_limits(subtests: pytest.Subtests) -> None:
     for qos in [0, 1, 2]:
         for size in [0, 1, 118, 119, 200, 16_375, 16_385, 2_097_152]:
             with subtests.test(qos=qos, size=size):
@@ -360,6 +372,6 @@ def test_publish_on_both_sides_of_the_length_limits(subtests: pytest.Subtests) -
                 data = encode(packet, protocol_level=5)
                 for server in (True, False):
                     decoder = Decoder(server=server, protocol_level=5)
-                    # Twice: the second finds its topic known.
+                    # Twice: the topic of the second one is known.
                     assert decoder.feed(data * 2) == [packet, packet]
                     assert decoder.error is None

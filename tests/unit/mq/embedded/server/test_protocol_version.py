@@ -17,7 +17,7 @@ from bridge.wire import cmqc
 from tests.helpers.served_queue_manager import ServedQueueManager
 
 #: The version of the protocol, and a digest of its structures.
-VERSION = (8, "a439483764c71580")
+VERSION = (9, "792cf0d702d1d692")
 
 
 def test_changed_structures_have_a_new_version() -> None:
