@@ -60,8 +60,8 @@ def ceiling(value: float) -> float:
 
 def line_chart(title: str, times: Sequence[float], series: Sequence[Series], start: float, end: float) -> Chart:
     """Return a line chart over time, in seconds since the epoch. Lines are interrupted where values are unknown."""
-    known = [value for _, values in series for value in values if value is not None]
-    top = ceiling(max(known, default=0.0))
+    numbers = [value for _, values in series for value in values if value is not None]
+    top = ceiling(max(numbers, default=0.0))
     span = max(end - start, 1.0)
 
     def x(moment: float) -> float:
@@ -83,9 +83,11 @@ def line_chart(title: str, times: Sequence[float], series: Sequence[Series], sta
             parts.append(Markup('<polyline class="s{}" points="{}"/>').format(place, path))
     words = []
     for name, values in series:
-        found = [value for value in values if value is not None]
-        if found:
-            words.append(f"{name} now {number(round(found[-1], 1))}, from {number(min(found))} to {number(max(found))}")
+        readings = [value for value in values if value is not None]
+        if readings:
+            words.append(
+                f"{name} now {number(round(readings[-1], 1))}, from {number(min(readings))} to {number(max(readings))}"
+            )
     description = f"{title}: {'; '.join(words) or 'no values yet'}"
     legend = [(name, values[-1] if values else None) for name, values in series]
     return Chart(title, description, _svg(description, LINE_WIDTH, LINE_HEIGHT, parts, "lines"), legend)
@@ -107,7 +109,7 @@ def _segments(
 
 
 def _time_axis(start: float, end: float, x: Callable[[float], float]) -> Iterator[Markup]:
-    step = next((one for one in _TIME_STEPS if (end - start) / one <= 5), _TIME_STEPS[-1])
+    step = next((step for step in _TIME_STEPS if (end - start) / step <= 5), _TIME_STEPS[-1])
     moment = math.ceil(start / step) * step
     while moment <= end:
         label = time.strftime("%H:%M", time.gmtime(moment))
@@ -132,13 +134,13 @@ def column_chart(title: str, labels: Sequence[str], series: Sequence[Series]) ->
         parts.append(_grid(70, WIDTH, y))
         parts.append(_text(64, y + 4, number(round(most * quarter / 4, 1)), "value", "end"))
     for index, label in enumerate(labels):
-        left = 70 + index * step
+        x = 70 + index * step
         for place, (_, values) in enumerate(series):
             height = 170 * (values[index] or 0) / most
-            parts.append(_rect(place, left + step * 0.1 + place * width, 180 - height, width, height))
+            parts.append(_rect(place, x + step * 0.1 + place * width, 180 - height, width, height))
         if index % max(math.ceil(count / 8), 1) == 0:
             for line, word in enumerate(label.split(" ")):
-                parts.append(_text(left + step / 2, 196 + line * 14, word, "label", "middle"))
+                parts.append(_text(x + step / 2, 196 + line * 14, word, "label", "middle"))
     return _chart(title, series, _COLUMNS_HEIGHT, parts)
 
 
@@ -174,8 +176,8 @@ def _svg(description: str, width: int, height: int, parts: Sequence[Markup], kin
     return head.format(kind, description, width, height) + Markup("").join(parts) + Markup("</svg>")
 
 
-def _grid(left: float, right: float, y: float) -> Markup:
-    return Markup('<line class="grid" x1="{}" x2="{}" y1="{:.1f}" y2="{:.1f}"/>').format(left, right, y, y)
+def _grid(x: float, right: float, y: float) -> Markup:
+    return Markup('<line class="grid" x1="{}" x2="{}" y1="{:.1f}" y2="{:.1f}"/>').format(x, right, y, y)
 
 
 def _text(x: float, y: float, text: str, name: str, anchor: str) -> Markup:

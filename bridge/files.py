@@ -85,17 +85,17 @@ def lock(path: Path, mode: int = 0o666) -> IO[str]:
     A symbolic link is not followed: the file is truncated, and root may lock a file in a directory of another user. A lock
     file that root creates there belongs to that user, who has to open it later.
     """
-    held = os.fdopen(_opened(path, mode), "r+", encoding="utf-8")
+    lock_file = os.fdopen(_opened(path, mode), "r+", encoding="utf-8")
     try:
-        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(lock_file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
-        owner = held.read().strip() or "unknown"
-        held.close()
+        owner = lock_file.read().strip() or "unknown"
+        lock_file.close()
         raise Locked(owner) from error
-    held.truncate(0)
-    held.write(f"{os.getpid()}\n")
-    held.flush()
-    return held
+    lock_file.truncate(0)
+    lock_file.write(f"{os.getpid()}\n")
+    lock_file.flush()
+    return lock_file
 
 
 def holder(path: Path) -> str | None:

@@ -39,14 +39,14 @@ class Histogram:
 
     def buckets(self) -> list[tuple[str, float]]:
         """Return the cumulative count for each upper bound, as in OpenMetrics. The last bound is `+Inf`."""
-        found: list[tuple[str, float]] = []
+        buckets: list[tuple[str, float]] = []
         total = 0
         for bound, count in zip([*map(str, SECONDS), "+Inf"], self._counts, strict=True):
             total += count
-            found.append((bound, float(total)))
-        return found
+            buckets.append((bound, float(total)))
+        return buckets
 
     def add(self, other: Histogram) -> None:
         """Add the values of another histogram."""
-        self._counts = [one + two for one, two in zip(self._counts, other._counts, strict=True)]
+        self._counts = [own + others for own, others in zip(self._counts, other._counts, strict=True)]
         self._sum += other._sum

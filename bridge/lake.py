@@ -59,7 +59,7 @@ class LakeTarget(ABC):
         """Write the rows of segments and delete the segments."""
 
     def _batches(self, spool: Spool, segments: Sequence[Segment]) -> Any:
-        batches = read_segments(spool.place.path, [one.name for one in segments], self._read)
+        batches = read_segments(spool.place.path, [segment.name for segment in segments], self._read)
         return batches if self._records is None else map(self._records.batch, batches)
 
     def _delete(self, spool: Spool, number: int) -> None:

@@ -293,13 +293,13 @@ def main() -> int:
     numbers = arguments.numbers or range(1, len(MUTANTS) + 1)
     with concurrent.futures.ThreadPoolExecutor(arguments.jobs) as threads:
         results = threads.map(result_of, [MUTANTS[number - 1] for number in numbers])
-        found = []
+        outcomes = []
         for number, result in zip(numbers, results, strict=True):
             mutant = MUTANTS[number - 1]
             print(f"{number:2} {result:12} {mutant.file}: {mutant.old.strip().splitlines()[0]}", flush=True)
-            found.append(result)
-    print(f"{found.count('killed')} of {len(found)} killed")
-    return int("survived" in found)
+            outcomes.append(result)
+    print(f"{outcomes.count('killed')} of {len(outcomes)} killed")
+    return int("survived" in outcomes)
 
 
 if __name__ == "__main__":

@@ -36,10 +36,10 @@ def moment(seconds: float) -> str:
 
 def age(seconds: float) -> str:
     """Format a time span with its two largest units, such as `3 d 4 h`."""
-    left = int(seconds)
+    remainder = int(seconds)
     words: list[str] = []
     for size, unit in _UNITS:
-        count, left = divmod(left, size)
+        count, remainder = divmod(remainder, size)
         if count or (unit == "s" and not words):
             words.append(f"{count} {unit}")
         if len(words) == 2:

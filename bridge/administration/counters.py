@@ -95,23 +95,24 @@ def rates(before: Counters, after: Counters) -> Rates:
     """Return the rates between two readings of one bridge's counters. Counting may have restarted between the readings."""
     anew = before.since != after.since
     interval = max(after.time - (after.since if anew else before.time), 1e-3)
-    channels = {} if anew else {one.name: one for one in before.channels}
-    mappings = {one.name: one for one in before.mappings}
-    found = [_of_channel(one, channels.get(one.name), interval) for one in after.channels]
+    channels = {} if anew else {channel.name: channel for channel in before.channels}
+    mappings = {mapping.name: mapping for mapping in before.mappings}
+    channel_rates = [_of_channel(channel, channels.get(channel.name), interval) for channel in after.channels]
     return Rates(
         time=after.time,
         interval=interval,
-        received=sum(one.received for one in found),
-        sent=sum(one.sent for one in found),
+        received=sum(of_channel.received for of_channel in channel_rates),
+        sent=sum(of_channel.sent for of_channel in channel_rates),
         clients=after.clients,
         sessions=after.sessions,
         in_flight=after.in_flight,
         units_of_work=after.units_of_work,
         transmission_queue_depth=after.transmission_queue_depth,
-        channels=sorted(found, key=lambda one: -(one.unit_seconds or 0.0)),
+        channels=sorted(channel_rates, key=lambda of_channel: -(of_channel.unit_seconds or 0.0)),
         busiest_clients=after.busiest_clients,
         mappings=[
-            _of_mapping(one, mappings.get(one.name), max(after.time - before.time, 1e-3)) for one in after.mappings
+            _of_mapping(mapping, mappings.get(mapping.name), max(after.time - before.time, 1e-3))
+            for mapping in after.mappings
         ],
     )
 

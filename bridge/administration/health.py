@@ -108,5 +108,5 @@ def last(values: Sequence[float | None]) -> float | None:
 
 def mean(values: Sequence[float | None]) -> float | None:
     """Return the mean of the known values, or None if there are none."""
-    known = [value for value in values if value is not None]
-    return sum(known) / len(known) if known else None
+    numbers = [value for value in values if value is not None]
+    return sum(numbers) / len(numbers) if numbers else None

@@ -56,10 +56,15 @@ def changes_between(before: Configuration, after: Configuration) -> list[Setting
     former = {setting.key: setting for setting in settings_of(before)}
     changes = []
     for setting in settings_of(after):
-        known = former.pop(setting.key, None)
-        if setting.differs if known is None else setting.value != known.value:
-            changes.append(SettingChange(setting.key, None if known is None else known.value, setting.value))
-    return [*changes, *(SettingChange(one.key, one.value, None) for one in former.values() if one.differs)]
+        former_setting = former.pop(setting.key, None)
+        if setting.differs if former_setting is None else setting.value != former_setting.value:
+            changes.append(
+                SettingChange(setting.key, None if former_setting is None else former_setting.value, setting.value)
+            )
+    return [
+        *changes,
+        *(SettingChange(setting.key, setting.value, None) for setting in former.values() if setting.differs),
+    ]
 
 
 def needs_restart(key: str) -> str:

@@ -274,7 +274,7 @@ def findings(
         connections = (
             "ASOF LEFT JOIN connections ON pairs.client = connections.client AND out_settled >= connections.time"
         )
-    found: dict[tuple[str, str, int], AuditFinding] = {}
+    by_key: dict[tuple[str, str, int], AuditFinding] = {}
     for row in database.records(
         _FINDINGS.format(in_gap=in_gap, late=is_late, connections=connections),
         start=start,
@@ -284,14 +284,16 @@ def findings(
         last_gap=max((gap.end for gap in history.gaps), default=-1),
     ):
         key = row["client"], row["topic"], row["qos"]
-        finding = found.setdefault(key, AuditFinding(*key, Counts(), None))
+        finding = by_key.setdefault(key, AuditFinding(*key, Counts(), None))
         number = {name: row[name] for name in ("expected", "late", "disordered")} | {row["kind"]: row["count"]}
         finding.counts.add(Counts(**number))
         for kind, first in ((row["kind"], row["first"]), ("disordered", row["first_disordered"])):
             if kind in BROKEN and first is not None:
                 finding.first[kind] = min(first, finding.first.get(kind, first))
-        finding.slowest = max((one for one in (finding.slowest, row["slowest"]) if one is not None), default=None)
-    return sorted(found.values(), key=lambda finding: finding._order)
+        finding.slowest = max(
+            (duration for duration in (finding.slowest, row["slowest"]) if duration is not None), default=None
+        )
+    return sorted(by_key.values(), key=lambda finding: finding._order)
 
 
 def _create_tables(database: Database, history: SessionHistory, near: str) -> None:
@@ -314,19 +316,19 @@ def _create_tables(database: Database, history: SessionHistory, near: str) -> No
         "subscriptions",
         {"subscription": "BIGINT", "client": "name", "granted": "TINYINT", **dict.fromkeys(intervals, "BIGINT")},
         [
-            (number, one.client_id, one.qos, *(getattr(one, name) for name in intervals))
-            for number, one in enumerate(history.intervals)
+            (number, interval.client_id, interval.qos, *(getattr(interval, name) for name in intervals))
+            for number, interval in enumerate(history.intervals)
         ],
     )
     tree: FilterTree[tuple[int, str]] = FilterTree()
-    for number, one in enumerate(history.intervals):
-        tree.add(one.topic_filter, (number, one.client_id))
+    for number, interval in enumerate(history.intervals):
+        tree.add(interval.topic_filter, (number, interval.client_id))
     matches = []
     query = f"SELECT DISTINCT topic FROM archive WHERE {near} AND direction = 'in' AND outcome = 'put'"
     for (topic,) in database.rows(query):
-        found = tree.find(topic)
-        copies = Counter(client for _, client in found)
-        matches += [(topic, number, copies[client] == 1) for number, client in found]
+        entries = tree.find(topic)
+        copies = Counter(client for _, client in entries)
+        matches += [(topic, number, copies[client] == 1) for number, client in entries]
     database.create_table("matches", {"topic": "name", "subscription": "BIGINT", "alone": "BOOLEAN"}, matches)
 
 
@@ -407,12 +409,14 @@ def audit(
             f"SELECT count(*), coalesce(max(epoch_us(settled)), 0) FROM archive WHERE {near} AND direction IN ('in', 'out')"
         )
         archive_end = max(last, history.last)
-        found = findings(database, history, near=near, start=low, end=high, archive_end=archive_end, late=limit)
+        audit_findings = findings(
+            database, history, near=near, start=low, end=high, archive_end=archive_end, late=limit
+        )
         totals = Counts()
         by_qos: dict[str, Counts] = {}
-        for one in found:
-            totals.add(one.counts)
-            by_qos.setdefault(str(one.qos), Counts()).add(one.counts)
+        for finding in audit_findings:
+            totals.add(finding.counts)
+            by_qos.setdefault(str(finding.qos), Counts()).add(finding.counts)
         return Audit(
             held=not (totals.lost or totals.doubled or totals.disordered or (late is not None and totals.late)),
             rows=count,
@@ -421,8 +425,8 @@ def audit(
             late_limit=late,
             totals=totals,
             by_qos=dict(sorted(by_qos.items())),
-            findings=found,
-            examples=_examples(database, found),
+            findings=audit_findings,
+            examples=_examples(database, audit_findings),
             gaps=[{"from": moment(gap.start), "to": moment(gap.end), "rows": gap.rows} for gap in history.gaps],
             mappings=mapping_counts(database, start=low, end=high, late=limit),
         )
@@ -440,8 +444,8 @@ def _history(database: Database) -> SessionHistory:
     return history
 
 
-def _examples(database: Database, found: list[AuditFinding]) -> list[Example]:
-    breaches = [(number, name) for one in found for name, number in one.first.items()][:EXAMPLES]
+def _examples(database: Database, audit_findings: list[AuditFinding]) -> list[Example]:
+    breaches = [(number, name) for finding in audit_findings for name, number in finding.first.items()][:EXAMPLES]
     if not breaches:
         return []
     numbers = [number for number, _ in breaches]

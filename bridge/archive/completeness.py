@@ -51,11 +51,11 @@ class NumberedFile(NamedTuple):
     @classmethod
     def of(cls, path: Path) -> NumberedFile | None:
         """Return the file with this path. None: its name has no number."""
-        found = _PATH.search(str(path))
-        if found is None:
+        match = _PATH.search(str(path))
+        if match is None:
             return None
-        hour = datetime.fromisoformat(found[1]).replace(hour=int(found[2]), tzinfo=UTC)
-        return cls(int(found[3]), int(found[4]), int(found[5], 16), path, hour)
+        hour = datetime.fromisoformat(match[1]).replace(hour=int(match[2]), tzinfo=UTC)
+        return cls(int(match[3]), int(match[4]), int(match[5], 16), path, hour)
 
 
 def file_name(sequence: int, number: int, first: int, checksum: int) -> str:
@@ -157,8 +157,8 @@ def losses(directory: Path, start: datetime | None = None, end: datetime | None 
 
 
 def _numbered_files(directory: Path) -> list[NumberedFile]:
-    found = (NumberedFile.of(path) for path in archive_files(directory))
-    return sorted(file for file in found if file is not None)
+    files = (NumberedFile.of(path) for path in archive_files(directory))
+    return sorted(file for file in files if file is not None)
 
 
 def _position(directory: Path) -> WitnessPosition | str:

@@ -114,9 +114,9 @@ class Child:
         try:
             count = os.writev(self._in.fileno(), [length.to_bytes(LENGTH, "big"), head, *encoded])
             if count < LENGTH + length:  # interrupted by a signal
-                left = memoryview(b"".join((length.to_bytes(LENGTH, "big"), head, *encoded)))[count:]
-                while left:
-                    left = left[os.write(self._in.fileno(), left) :]
+                rest = memoryview(b"".join((length.to_bytes(LENGTH, "big"), head, *encoded)))[count:]
+                while rest:
+                    rest = rest[os.write(self._in.fileno(), rest) :]
         except BrokenPipeError:
             self._reader.join()  # process the remaining reports
         finally:
@@ -140,9 +140,9 @@ class Child:
         self._ended()
 
     def _lines(self) -> Iterator[bytes]:
-        said = b""
+        partial_line = b""
         while data := os.read(self._out.fileno(), 65_536):
-            *lines, said = (said + data).split(b"\n")
+            *lines, partial_line = (partial_line + data).split(b"\n")
             yield from lines
 
     def reap(self) -> str:
@@ -214,7 +214,7 @@ class EventProducer:
         #: number of the missed rows that are already reported to the archive. Written by the queue's thread
         self.reported = 0
 
-    def add(self, now: int, data: bytes, rows: int, kept: Kept | None = None) -> None:
+    def add(self, now: int, data: bytes, rows: int, kept_event: Kept | None = None) -> None:
         """Add an encoded event of the time `now` that produces `rows` rows. If the queue is full, count them as a gap."""
         size = len(data) + rows * ROW_BYTES
         queue = self._event_queue
@@ -224,7 +224,7 @@ class EventProducer:
             self.missed += rows
             return
         self.handed += size
-        queue.put((now, data, rows, size, kept))
+        queue.put((now, data, rows, size, kept_event))
 
     def keep(self, event: Kept) -> None:
         """Add an event that is sent again if the archive process dies."""
@@ -268,9 +268,9 @@ class EventQueue:
 
     def producer(self) -> EventProducer:
         """Create a producer for another thread. Must be called on the thread that calls `start`."""
-        made = EventProducer(self)
-        self._producers = (*self._producers, made)
-        return made
+        producer = EventProducer(self)
+        self._producers = (*self._producers, producer)
+        return producer
 
     def start(self) -> None:
         """Start the thread that sends events."""
@@ -345,11 +345,11 @@ class EventQueue:
             self._ending.wait(GATHER)
         self._idle = False
 
-    def _progress(self, taken: int, durable: int, lost: int) -> None:
+    def _progress(self, rows_taken: int, durable: int, rows_lost: int) -> None:
         """Update the progress of the process. Called on the thread that reads its reports."""
-        self.loss.add(lost - self._unwritten)
-        self._unwritten = lost
-        while self._freed < taken:
+        self.loss.add(rows_lost - self._unwritten)
+        self._unwritten = rows_lost
+        while self._freed < rows_taken:
             self._taken += self._sizes.popleft()
             self._freed += 1
         while self._finished < durable:
@@ -365,23 +365,27 @@ class EventQueue:
         encoded: list[bytes] = []
         batch = EventBatch(0, 0, [])
         length = size = 0
-        lost, self._lost = self._lost, None
-        if lost is not None:
-            encoded = self._again(lost)
-            batch = lost
+        lost_batch, self._lost = self._lost, None
+        if lost_batch is not None:
+            encoded = self._again(lost_batch)
+            batch = lost_batch
         while self._queue and length < BATCH_BYTES and len(encoded) < EVENTS:
-            now, data, rows, counted, kept = self._queue.popleft()
+            now, data, rows, counted, event = self._queue.popleft()
             encoded.append(data)
             length += len(data)
             size += counted
             batch.since = batch.since or now
-            if kept is None:
+            if event is None:
                 batch.rows += rows
             else:
-                batch.kept.append(kept)
-                if isinstance(kept, events.SessionEvent):
-                    self._open_sessions.follow(kept)
-        encoded += [events.encode(self._gap(one, batch)) for one in self._producers if one.missed != one.reported]
+                batch.kept.append(event)
+                if isinstance(event, events.SessionEvent):
+                    self._open_sessions.follow(event)
+        encoded += [
+            events.encode(self._gap(producer, batch))
+            for producer in self._producers
+            if producer.missed != producer.reported
+        ]
         if not encoded and self._ending.is_set() and not self._stopping:
             self._stopping = True
             batch.kept.append(events.ArchiveEvent(now_us(), Outcome.STOPPED))
@@ -393,12 +397,12 @@ class EventQueue:
         child.send(encoded)
         return True
 
-    def _again(self, lost: EventBatch) -> list[bytes]:
+    def _again(self, lost_batch: EventBatch) -> list[bytes]:
         now = now_us()
         encoded = [events.encode(events.SessionSnapshot(now, self._open_sessions.sessions))]
-        if lost.rows:
-            encoded.append(events.encode(events.ArchiveEvent(now, Outcome.GAP, lost.since, lost.rows)))
-        return encoded + [events.encode(one) for one in lost.kept]
+        if lost_batch.rows:
+            encoded.append(events.encode(events.ArchiveEvent(now, Outcome.GAP, lost_batch.since, lost_batch.rows)))
+        return encoded + [events.encode(event) for event in lost_batch.kept]
 
     def _gap(self, producer: EventProducer, batch: EventBatch) -> events.ArchiveEvent:
         """Return the gap for rows that did not fit into memory since the last report."""
@@ -423,10 +427,14 @@ class EventQueue:
             if not self._written:
                 log.error("MQB7003E archive: the writer process %s; no rows were lost, starting a new one", how)
             return
-        lost = EventBatch(sum(one.rows for one in self._batches), min(one.since for one in self._batches), [])
-        for one in self._batches:
-            lost.kept += one.kept
+        lost_batch = EventBatch(
+            sum(batch.rows for batch in self._batches), min(batch.since for batch in self._batches), []
+        )
+        for batch in self._batches:
+            lost_batch.kept += batch.kept
         self._batches.clear()
-        self._lost = lost
-        self.loss.add(lost.rows)
-        log.error("MQB7004E archive: the writer process %s; %d rows were lost, starting a new one", how, lost.rows)
+        self._lost = lost_batch
+        self.loss.add(lost_batch.rows)
+        log.error(
+            "MQB7004E archive: the writer process %s; %d rows were lost, starting a new one", how, lost_batch.rows
+        )

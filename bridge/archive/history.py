@@ -68,29 +68,29 @@ class SessionHistory:
 
     def read(self, rows: Iterable[dict[str, Any]]) -> None:
         """Add rows: dictionaries of the archive's columns, with times as numbers."""
-        for one in rows:
-            if one["direction"] == Direction.ARCHIVE:
-                self._archive(one)
+        for row in rows:
+            if row["direction"] == Direction.ARCHIVE:
+                self._archive(row)
             else:
-                self._subscription(one)
-            self.last = max(self.last, one["settled"])
+                self._subscription(row)
+            self.last = max(self.last, row["settled"])
 
-    def _archive(self, one: dict[str, Any]) -> None:
-        outcome, settled = one["outcome"], one["settled"]
+    def _archive(self, row: dict[str, Any]) -> None:
+        outcome, settled = row["outcome"], row["settled"]
         if outcome == Outcome.GAP:
-            self.gaps.append(Gap(one["received"], settled, one["size"], one["sequence"]))
+            self.gaps.append(Gap(row["received"], settled, row["size"], row["sequence"]))
         elif outcome == Outcome.STOPPED:
             self._stopped = True
         else:
             if not self._stopped:
-                self.gaps.append(Gap(self.last, settled, None, one["sequence"]))
+                self.gaps.append(Gap(self.last, settled, None, row["sequence"]))
             self._restarted(self.last or settled, settled)
             self._stopped = False
 
     def _restarted(self, before: int, after: int) -> None:
         """End all connections and clean sessions, which do not survive a restart of the bridge."""
-        for client_id, held in self._open.items():
-            clean = [interval for interval in held.values() if not interval.durable]
+        for client_id, intervals in self._open.items():
+            clean = [interval for interval in intervals.values() if not interval.durable]
             for interval in clean:
                 self._close(interval, before, after)
             if clean:
@@ -102,12 +102,12 @@ class SessionHistory:
         interval.certain_to, interval.possible_to = certain, possible
         del self._open[interval.client_id][interval.topic_filter]
 
-    def _subscription(self, one: dict[str, Any]) -> None:
-        outcome, client_id, topic_filter = one["outcome"], one["client_id"], one["topic"]
-        received, settled = one["received"], one["settled"]
+    def _subscription(self, row: dict[str, Any]) -> None:
+        outcome, client_id, topic_filter = row["outcome"], row["client_id"], row["topic"]
+        received, settled = row["received"], row["settled"]
         client = self.clients[client_id]
         if outcome == Outcome.SUBSCRIBED:
-            self._subscribed(one)
+            self._subscribed(row)
         elif outcome == Outcome.UNSUBSCRIBED:
             interval = self._open[client_id].get(topic_filter)
             if interval is not None:
@@ -123,16 +123,16 @@ class SessionHistory:
         elif outcome == Outcome.DISCONNECTED:
             client.connected = None
 
-    def _subscribed(self, one: dict[str, Any]) -> None:
-        held = self._open[one["client_id"]]
-        interval = held.get(one["topic"])
+    def _subscribed(self, row: dict[str, Any]) -> None:
+        intervals = self._open[row["client_id"]]
+        interval = intervals.get(row["topic"])
         if interval is not None:
-            if interval.qos == one["qos"]:
-                interval.durable = bool(one["durable"])
+            if interval.qos == row["qos"]:
+                interval.durable = bool(row["durable"])
                 return  # repeated row, or repeated SUBSCRIBE: the subscription continues
-            self._close(interval, one["received"], one["settled"])
+            self._close(interval, row["received"], row["settled"])
         interval = Interval(
-            one["client_id"], one["topic"], one["qos"], bool(one["durable"]), one["received"], one["settled"]
+            row["client_id"], row["topic"], row["qos"], bool(row["durable"]), row["received"], row["settled"]
         )
-        held[interval.topic_filter] = interval
+        intervals[interval.topic_filter] = interval
         self.intervals.append(interval)

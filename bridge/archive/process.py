@@ -39,9 +39,9 @@ class ProcessReports(logging.Handler):
         self._descriptor = descriptor
         self._gone = False
 
-    def progress(self, taken: int, durable: int, lost: int) -> None:
+    def progress(self, rows_taken: int, durable: int, rows_lost: int) -> None:
         """Report the number of batches no longer held in memory, that in finished files, and the number of lost rows."""
-        self._say(ProcessReport(taken, durable, lost))
+        self._say(ProcessReport(rows_taken, durable, rows_lost))
 
     def damaged(self, damage: str) -> None:
         """Report files that are missing at the end of the archive."""
@@ -88,12 +88,12 @@ class BatchReader:
 
     def _exactly(self, length: int) -> bytes | None:
         data = bytearray(length)
-        left = memoryview(data)
-        while left:
-            count = os.readv(self._descriptor, [left])
+        rest = memoryview(data)
+        while rest:
+            count = os.readv(self._descriptor, [rest])
             if not count:
                 return None
-            left = left[count:]
+            rest = rest[count:]
         return bytes(data)
 
 

@@ -106,10 +106,10 @@ class ReplaySelection:
         return table.filter(pa.array([self._named(topic) for topic in table["topic"].to_pylist()], pa.bool_()))
 
     def _named(self, topic: str) -> bool:
-        found = self._matches.get(topic)
-        if found is None:
-            found = self._matches[topic] = matches(self._filter, topic)
-        return found
+        is_match = self._matches.get(topic)
+        if is_match is None:
+            is_match = self._matches[topic] = matches(self._filter, topic)
+        return is_match
 
 
 #: Maximum number of messages in a unit of work, and maximum bytes of their payloads.
@@ -166,12 +166,12 @@ def message_of(row: dict[str, Any], run: str, destination: ReplayDestination) ->
     if payload is None:
         raise NoPayload
     topic, qos = row["topic"], row["qos"]
-    said = properties_of(row["properties"]) or NO_PROPERTIES
-    marked = msgspec.structs.replace(said, user_property=_marked(said.user_property, run, row["received"]))
+    properties = properties_of(row["properties"]) or NO_PROPERTIES
+    marked = msgspec.structs.replace(properties, user_property=_marked(properties.user_property, run, row["received"]))
     md = MQMD(
         Format=cmqc.MQFMT_RF_HEADER_2, Priority=cmqc.MQPRI_PRIORITY_AS_Q_DEF, Persistence=PERSISTENCE_FROM_QOS[qos]
     )
-    md = descriptor_with(md, said, row["publisher"])
+    md = descriptor_with(md, properties, row["publisher"])
     header = rfh2_of(
         row["publisher"] or None,  # None if a mapping took the message from an MQ application
         qos,

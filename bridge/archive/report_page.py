@@ -67,7 +67,7 @@ def chart(section: ReportSection) -> Chart:
 
 def environment(directory: Path, filters: Mapping[str, Any]) -> Environment:
     """Return the environment of the templates in a directory."""
-    made = Environment(
+    template_environment = Environment(
         loader=FileSystemLoader(directory),
         autoescape=True,
         auto_reload=False,
@@ -75,5 +75,5 @@ def environment(directory: Path, filters: Mapping[str, Any]) -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters |= filters
-    return made
+    template_environment.filters |= filters
+    return template_environment

@@ -48,15 +48,15 @@ class Provenance(NamedTuple):
     topic: str = ""
 
 
-def provenance_of(message: Message, put: int) -> Provenance:
-    """Return the provenance of a message. `put` is its put time in microseconds since the epoch."""
+def provenance_of(message: Message, put_at: int) -> Provenance:
+    """Return the provenance of a message. `put_at` is its put time in microseconds since the epoch."""
     try:
         headers = Headers(message, discard_others=True)
     except Unmappable:
-        return Provenance(message.data, put)
+        return Provenance(message.data, put_at)
     return Provenance(
         headers.body,
-        put,
+        put_at,
         headers.client_id,
         headers.packet_id,
         headers.qos,
@@ -144,17 +144,17 @@ class Rows:
             provenance = _provenance_of(message, now)
             payload, retain = provenance.payload, message.retain
             reason: str | None = None
-            sent: int | None = now
+            sent_at: int | None = now
             if isinstance(message, events.AcknowledgedMessage):
                 outcome, qos = _ACKNOWLEDGED, message.qos
                 times_sent, message_id = message.times_sent, message.message_id
-                sent = int((message.sent + offset) * 1_000_000)
+                sent_at = int((message.sent + offset) * 1_000_000)
             elif isinstance(message, events.DeliveredMessage):
                 outcome, qos, times_sent, message_id = _DELIVERED, 0, 1, 0
                 retain = retain or provenance.retained
             else:
                 outcome, reason, qos = message.outcome, message.reason, _qos_of(message, provenance)
-                times_sent, message_id, sent = 0, 0, None
+                times_sent, message_id, sent_at = 0, 0, None
             # In the order of COLUMNS.
             rows.append(
                 (
@@ -175,7 +175,7 @@ class Rows:
                     provenance.publisher,
                     provenance.publisher_message_id,
                     provenance.put,
-                    sent,
+                    sent_at,
                     now,
                     None,
                     provenance.replayed,
@@ -249,10 +249,10 @@ def _qos_of(message: events.UndeliveredMessage, provenance: Provenance) -> int:
 
 
 def _provenance_of(message: events.OutgoingMessage, now: int) -> Provenance:
-    put = int(message.put * 1_000_000) or now
+    put_at = int(message.put * 1_000_000) or now
     source = message.source
     if source is None:
         publisher, number = message.publisher, message.publisher_message_id
-        return Provenance(message.payload, put, publisher, number, None, None, False, message.properties)
+        return Provenance(message.payload, put_at, publisher, number, None, None, False, message.properties)
     original = message_of(source)
-    return provenance_of(original, put if message.put else put_time(original.md) or now)
+    return provenance_of(original, put_at if message.put else put_time(original.md) or now)

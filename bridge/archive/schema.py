@@ -101,10 +101,10 @@ Row = tuple[Any, ...]
 
 def row(**values: Any) -> Row:
     """Return a row with these values. Other columns have their defaults. Raises KeyError for an unknown column."""
-    made = [_DEFAULTS.get(name) for name in NAMES]
+    columns = [_DEFAULTS.get(name) for name in NAMES]
     for name, value in values.items():
-        made[_PLACES[name]] = value
-    return tuple(made)
+        columns[_PLACES[name]] = value
+    return tuple(columns)
 
 
 def payload_hash(payload: bytes) -> int:
@@ -160,12 +160,12 @@ def archive_files(directory: Path, start: datetime | None = None, end: datetime 
     """Return the files with rows settled from the hour of `start` to the hour of `end`, both included, in order."""
     first = partition(Path(), start) if start is not None else None
     last = partition(Path(), end) if end is not None else None
-    found = []
+    files = []
     for hour in sorted(directory.glob("date=*/hour=*")):
         relative = hour.relative_to(directory)
         if (first is None or relative >= first) and (last is None or relative <= last):
-            found += sorted(one for one in hour.glob(f"*{SUFFIX}") if not one.name.startswith(UNFINISHED))
-    return found
+            files += sorted(file for file in hour.glob(f"*{SUFFIX}") if not file.name.startswith(UNFINISHED))
+    return files
 
 
 def unfinished_files(directory: Path) -> Iterator[Path]:
@@ -176,11 +176,11 @@ def unfinished_files(directory: Path) -> Iterator[Path]:
 def expired_days(directory: Path, retention: timedelta, now: datetime) -> list[Path]:
     """Return the directories of days that are entirely older than `retention`."""
     oldest = (now.astimezone(UTC) - retention).date()
-    found = []
+    days = []
     for day in sorted(directory.glob("date=????-??-??")):
         try:
             if date.fromisoformat(day.name.removeprefix("date=")) < oldest:
-                found.append(day)
+                days.append(day)
         except ValueError:
             continue  # not created by the archive
-    return found
+    return days

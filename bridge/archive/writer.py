@@ -72,7 +72,7 @@ class ArchiveWriter:
     def __init__(
         self,
         config: ArchiveConfig,
-        report: Callable[[int, int, int], None] = lambda taken, durable, lost: None,
+        report: Callable[[int, int, int], None] = lambda rows_taken, durable, rows_lost: None,
         damaged: Callable[[str], None] = lambda damage: None,
     ) -> None:
         """Prepare to write the archive.
@@ -136,8 +136,8 @@ class ArchiveWriter:
             if give_up():
                 return False
             time.sleep(LOOK_INTERVAL)
-        for left in unfinished_files(self.directory):
-            left.unlink(missing_ok=True)
+        for file in unfinished_files(self.directory):
+            file.unlink(missing_ok=True)
         with contextlib.suppress(OSError):  # `_make_visible` tries again, and reports the error
             self._open_numbers()
         return True
@@ -262,7 +262,7 @@ class ArchiveWriter:
         self._slice()
         batches, self._batches = self._batches, []
         self._waiting_bytes = 0
-        held = self._batch_rows + (self._file.rows if self._file is not None else 0)
+        rows = self._batch_rows + (self._file.rows if self._file is not None else 0)
         self._batch_rows = 0
         # The current batch of events is not counted, because it may have more rows.
         self._grouped = self._event_batches
@@ -278,7 +278,7 @@ class ArchiveWriter:
                     self._file_since = time.monotonic()
                     self._finished()
         except (OSError, self._parquet.ArrowException) as error:
-            self._failed(error, held)
+            self._failed(error, rows)
 
     def _open_numbers(self) -> FileNumbers:
         """Return the numbers of files. Raises OSError."""
@@ -320,11 +320,11 @@ class ArchiveWriter:
             self._waiting.append(self._own_row(events.ArchiveEvent(now_us(), Outcome.GAP, size=missing)))
         self._group()
         if self._file is not None:
-            held = self._file.rows
+            rows = self._file.rows
             try:
                 self._make_visible(self._file)
             except (OSError, self._parquet.ArrowException) as error:
-                self._failed(error, held)
+                self._failed(error, rows)
             else:
                 self._finished()
             self._file = None
@@ -335,8 +335,8 @@ class ArchiveWriter:
 
     def _sweep(self, retention: timedelta) -> None:
         try:
-            for left in self.directory.glob(f"{UNFINISHED}date=*"):
-                shutil.rmtree(left)
+            for path in self.directory.glob(f"{UNFINISHED}date=*"):
+                shutil.rmtree(path)
             expired = expired_days(self.directory, retention, datetime.now(UTC))
             if expired and expired == sorted(self.directory.glob("date=*")):
                 self._open_numbers().forget()

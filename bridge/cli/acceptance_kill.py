@@ -119,12 +119,13 @@ class _Load:
                 client.disconnect()
                 client.loop_stop()
             self._end_session()
-        lost = MESSAGES - len(set(self._received))
+        lost_count = MESSAGES - len(set(self._received))
         again = len(self._received) - len(set(self._received))
-        found = f"{MESSAGES} publications acknowledged, {at_kill} before the kill; {lost} lost, {again} delivered again"
-        if lost:
-            raise Failed(found, "report this to the developers of the bridge, with the log of the bridge")
-        return found
+        losses = f"{lost_count} lost, {again} delivered again"
+        summary = f"{MESSAGES} publications acknowledged, {at_kill} before the kill; {losses}"
+        if lost_count:
+            raise Failed(summary, "report this to the developers of the bridge, with the log of the bridge")
+        return summary
 
     def _wait(self, condition: Callable[[], bool], what: str) -> None:
         """Wait for a condition. Raises Failed unless `what` is blank."""

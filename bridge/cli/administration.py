@@ -75,10 +75,10 @@ def _names(request: Callable[[str], Request[Any]], key: str = "name") -> Callabl
         from bridge.config.problems import ConfigurationError
 
         try:
-            found: Any = shown(request(incomplete), timeout=COMPLETION_TIMEOUT)
+            answer: Any = shown(request(incomplete), timeout=COMPLETION_TIMEOUT)
         except (Failure, NoBridge, ConfigurationError, OSError):
             return []
-        names = [getattr(one, key) for one in getattr(found, "clients", found)]
+        names = [getattr(row, key) for row in getattr(answer, "clients", answer)]
         return [name for name in names if name.startswith(incomplete) and _WORD.fullmatch(name)]
 
     return complete
@@ -114,26 +114,26 @@ def status() -> None:
 
     Exit status 1 if there is a problem or if the bridge is starting, otherwise 0. A healthy standby has no problem.
     """
-    found = shown(requests.ShowStatus())
-    output.print_record(found, found.state, _print_status)
-    if found.problems or found.state is answers.BridgeState.STARTING:
+    report = shown(requests.ShowStatus())
+    output.print_record(report, report.state, _print_status)
+    if report.problems or report.state is answers.BridgeState.STARTING:
         raise typer.Exit(FAILED)
 
 
-def _print_status(found: answers.BridgeStatus) -> None:
-    since = age(time.time() - found.started_at)
-    typer.echo(f"mqbridge {found.version} is {found.state}, process {found.process_id}, for {since}")
-    if found.waits_for:
-        typer.echo(f"it waits for {found.waits_for}, since {moment(found.waits_since)}")
-    typer.echo(f"queue manager {found.queue_manager} ({found.queue_manager_type}) {found.queue_manager_state}")
-    if found.shard:
-        typer.echo(f"shard {found.shard}")
-    typer.echo(f"{found.channels_running} of {found.channels} channels listen")
-    typer.echo(f"clients connected: {found.clients:,}, sessions: {found.sessions:,}")
+def _print_status(report: answers.BridgeStatus) -> None:
+    since = age(time.time() - report.started_at)
+    typer.echo(f"mqbridge {report.version} is {report.state}, process {report.process_id}, for {since}")
+    if report.waits_for:
+        typer.echo(f"it waits for {report.waits_for}, since {moment(report.waits_since)}")
+    typer.echo(f"queue manager {report.queue_manager} ({report.queue_manager_type}) {report.queue_manager_state}")
+    if report.shard:
+        typer.echo(f"shard {report.shard}")
+    typer.echo(f"{report.channels_running} of {report.channels} channels listen")
+    typer.echo(f"clients connected: {report.clients:,}, sessions: {report.sessions:,}")
     typer.echo(
-        f"mappings: {found.mappings}, units of work in progress: {found.units_of_work}, log level: {found.log_level}"
+        f"mappings: {report.mappings}, units of work in progress: {report.units_of_work}, log level: {report.log_level}"
     )
-    for problem in found.problems:
+    for problem in report.problems:
         print_problem(problem)
 
 
@@ -181,7 +181,7 @@ def search(
 
     Exact matches come first. The last column is the command that shows the object.
     """
-    result = shown(requests.Search(text=text, kinds=[one.value for one in kind or ()], rows=limit))
+    result = shown(requests.Search(text=text, kinds=[searched_kind.value for searched_kind in kind or ()], rows=limit))
     for line in result.incomplete:
         output.note(f"warning: {line}")
 
@@ -190,7 +190,7 @@ def search(
             "kind": "kind",
             "name": "name",
             "state or value": "text",
-            "command": lambda one: as_typed(one.command),
+            "command": lambda hit: as_typed(hit.command),
         }
         output.print_table(*output.table_of(matches, columns), "nothing found")
 
@@ -224,8 +224,8 @@ LOG = {"level": action(requests.SetLogLevel)}
 # Channels --------------------------------------------------------------------------------------------------------------
 
 
-def _transport(one: answers.ChannelStatus) -> str:
-    return " ".join(["TLS"] * one.tls + ["WebSockets"] * one.websocket) or "plain"
+def _transport(channel: answers.ChannelStatus) -> str:
+    return " ".join(["TLS"] * channel.tls + ["WebSockets"] * channel.websocket) or "plain"
 
 
 CHANNEL = {
@@ -292,16 +292,16 @@ def list_client(
         sort=sort.value,
         descending=sort in (ClientOrder.waiting, ClientOrder.since),
     )
-    found = shown(request).clients
+    clients = shown(request).clients
 
-    def table(found: list[answers.ClientRow]) -> None:
+    def table(clients: list[answers.ClientRow]) -> None:
         now = time.time()
         heads = ("client", "state", "channel", "user", "session", "subscriptions", "waiting", "in flight")
-        output.print_table(heads, [_client_row(one, now) for one in found], "no such clients")
-        if len(found) == limit and sort is ClientOrder.client_id:
-            output.say(f"there may be more clients: --after {found[-1].client_id}")
+        output.print_table(heads, [_client_row(client, now) for client in clients], "no such clients")
+        if len(clients) == limit and sort is ClientOrder.client_id:
+            output.say(f"there may be more clients: --after {clients[-1].client_id}")
 
-    output.print_records(found, lambda one: one.client_id, table=table)
+    output.print_records(clients, lambda client: client.client_id, table=table)
 
 
 @takes(BRIDGE | OUTPUT)
@@ -357,9 +357,9 @@ def _change_clients(request: requests.DisconnectClients | requests.PurgeClients,
     if not (request.ids or request.patterns) and request.channel is None and away is None:
         raise Failure("expected a client identifier, a pattern, --channel or --away", WRONG_USAGE)
     if not request.dry_run:
-        named = [f"client {name}" for name in request.ids]
-        which = named[0] if len(named) == 1 and not request.patterns else "all of them"
-        if which not in named and output.asks():
+        targets = [f"client {name}" for name in request.ids]
+        which = targets[0] if len(targets) == 1 and not request.patterns else "all of them"
+        if which not in targets and output.asks():
             done(msgspec.structs.replace(request, dry_run=True))
         output.confirm(f"{verb} {which}?")
     done(request)
@@ -421,8 +421,8 @@ def _trace(client_id: str, payloads: bool, end: float, limit: int) -> Iterator[a
     """Yield the entries of a trace from now on."""
     recent = shown(requests.TraceClient(client_id=client_id, payloads=payloads))
     last = recent.entries[-1].number if recent.entries else 0
-    while limit and (left := end - time.monotonic()) > 0:
-        time.sleep(min(TRACE_INTERVAL, left))
+    while limit and (seconds := end - time.monotonic()) > 0:
+        time.sleep(min(TRACE_INTERVAL, seconds))
         request = requests.TraceClient(client_id=client_id, after=last, first=False, payloads=payloads)
         recent = shown(request)
         if recent.missed:
@@ -446,42 +446,52 @@ def _print_entry(entry: answers.TraceEntry) -> None:
 _LEVELS = {3: "3.1", 4: "3.1.1", 5: "5"}
 
 
-def _client_row(one: answers.ClientStatus, now: float) -> tuple[str | int, ...]:
-    state = f"MQTT {_LEVELS.get(one.protocol_level, '?')}" if one.connected else "away"
-    if one.since:
-        state += f" for {age(now - one.since)}"
-    session = "durable" if one.durable else "clean"
-    return one.client_id, state, one.channel, one.user, session, one.subscriptions, one.waiting, one.in_flight
+def _client_row(client: answers.ClientStatus, now: float) -> tuple[str | int, ...]:
+    state = f"MQTT {_LEVELS.get(client.protocol_level, '?')}" if client.connected else "away"
+    if client.since:
+        state += f" for {age(now - client.since)}"
+    session = "durable" if client.durable else "clean"
+    return (
+        client.client_id,
+        state,
+        client.channel,
+        client.user,
+        session,
+        client.subscriptions,
+        client.waiting,
+        client.in_flight,
+    )
 
 
-def _print_client(found: answers.ClientDetails) -> None:
-    client = found.status
-    limit = "" if found.removal_limit is None else f" of at most {found.removal_limit}"
+def _print_client(details: answers.ClientDetails) -> None:
+    client = details.status
+    limit = "" if details.removal_limit is None else f" of at most {details.removal_limit}"
     facts: list[tuple[str, object]] = [
         ("client identifier", client.client_id),
         ("state", _client_row(client, time.time())[1]),
         ("channel", client.channel),
         ("address", client.address),
         ("user", client.user),
-        ("owner", found.owner),
+        ("owner", details.owner),
         ("session", "durable" if client.durable else "clean"),
         ("since", moment(client.since)),
         ("expires", moment(client.expires_at)),
-        ("keep-alive", f"{found.keep_alive} s" if client.connected else ""),
-        ("will", found.will_topic or ""),
+        ("keep-alive", f"{details.keep_alive} s" if client.connected else ""),
+        ("will", details.will_topic or ""),
         ("waiting", client.waiting),
         ("in flight", client.in_flight),
-        ("acknowledged, not removed", f"{found.unremoved}{limit}"),
-        ("QoS 2 received, not released", found.received),
-        ("invalid publications", found.invalid_publications),
+        ("acknowledged, not removed", f"{details.unremoved}{limit}"),
+        ("QoS 2 received, not released", details.received),
+        ("invalid publications", details.invalid_publications),
     ]
     facts += [
-        ("subscription", f"{one.topic_filter}  {user_data_in_words(one.user_data)}") for one in found.subscriptions
+        ("subscription", f"{subscription.topic_filter}  {user_data_in_words(subscription.user_data)}")
+        for subscription in details.subscriptions
     ]
-    for one in found.in_flight:
-        phase = f"{one.phase}, sent {one.times_sent} times"
-        facts.append(("in flight", f"{one.topic}  QoS {one.qos}, message id {one.message_id}, {phase}"))
-    facts += [("waiting", topic) for topic in found.waiting]
+    for message in details.in_flight:
+        phase = f"{message.phase}, sent {message.times_sent} times"
+        facts.append(("in flight", f"{message.topic}  QoS {message.qos}, message id {message.message_id}, {phase}"))
+    facts += [("waiting", topic) for topic in details.waiting]
     output.print_facts(facts, 29)
 
 
@@ -512,18 +522,18 @@ def list_topic(
     A level exists while there is a retained publication at it or below it, or a subscription. + and # are levels, too.
     """
 
-    def table(found: list[answers.TopicNode]) -> None:
+    def table(topics: list[answers.TopicNode]) -> None:
         columns = {
-            "topic": lambda one: f"{output.printable(one.topic) or '(no name)'}{'/...' * one.has_lower}",
-            "publication": lambda one: "retained" * one.retained,
+            "topic": lambda topic: f"{output.printable(topic.topic) or '(no name)'}{'/...' * topic.has_lower}",
+            "publication": lambda topic: "retained" * topic.retained,
             "subscriptions": "subscriptions",
         }
-        output.print_table(*output.table_of(found, columns), "no topics")
-        if len(found) == limit:
-            output.say(f"there may be more topics: --after {found[-1].name!r}")
+        output.print_table(*output.table_of(topics, columns), "no topics")
+        if len(topics) == limit:
+            output.say(f"there may be more topics: --after {topics[-1].name!r}")
 
-    found = shown(requests.ListTopics(below=below, after=after, rows=limit))
-    output.print_records(found, lambda one: one.topic, table=table)
+    topics = shown(requests.ListTopics(below=below, after=after, rows=limit))
+    output.print_records(topics, lambda topic: topic.topic, table=table)
 
 
 @takes(BRIDGE | OUTPUT)
@@ -534,41 +544,47 @@ def show_topic(
 ) -> None:
     """Show the retained publications that match a topic filter, and the subscriptions to its topics."""
 
-    def text(found: answers.TopicDetails) -> None:
+    def text(details: answers.TopicDetails) -> None:
         retained = [
-            (one.topic, one.size, "persistent" if one.persistent else "", one.publisher, _payload(one))
-            if one.size >= 0
-            else (one.topic, "", "", "", "")
-            for one in found.retained
+            (
+                publication.topic,
+                publication.size,
+                "persistent" if publication.persistent else "",
+                publication.publisher,
+                _payload(publication),
+            )
+            if publication.size >= 0
+            else (publication.topic, "", "", "", "")
+            for publication in details.retained
         ]
         heads = ("retained at", "bytes", "", "publisher", "payload" if payloads else "")
         output.print_table(heads, retained, "no retained publications")
         typer.echo()
         subscriptions = [
             (
-                one.client_id or one.name,
-                one.topic_filter,
-                user_data_in_words(one.user_data),
-                "durable" if one.durable else "",
-                one.destination,
+                subscription.client_id or subscription.name,
+                subscription.topic_filter,
+                user_data_in_words(subscription.user_data),
+                "durable" if subscription.durable else "",
+                subscription.destination,
             )
-            for one in found.subscriptions
+            for subscription in details.subscriptions
         ]
         output.print_table(
             ("subscriber", "filter", "QoS and options", "", "destination"), subscriptions, "no subscriptions"
         )
-        if found.more:
+        if details.more:
             output.say(f"there are more than {limit}: use a narrower filter, or a higher --limit")
 
     request = requests.ShowTopic(topic_filter=topic_filter, rows=limit, payloads=payloads)
     output.print_record(shown(request), topic_filter, text)
 
 
-def _payload(one: answers.RetainedStatus) -> str:
+def _payload(publication: answers.RetainedStatus) -> str:
     try:
-        text = output.printable(one.payload.decode()) if one.payload else ""
+        text = output.printable(publication.payload.decode()) if publication.payload else ""
     except UnicodeDecodeError:
-        text = f"0x{one.payload.hex()}"
+        text = f"0x{publication.payload.hex()}"
     return text if len(text) <= _PAYLOAD_WIDTH else text[:_PAYLOAD_WIDTH] + "..."
 
 
@@ -589,19 +605,19 @@ def list_publisher(
     if seconds:
         shown(request)
         time.sleep(seconds)
-    found = shown(request)
+    answer = shown(request)
     columns = {
         "client": "client_id",
-        "last publication": lambda one: moment(one.last),
+        "last publication": lambda publisher: moment(publisher.last),
         "topic": "topic",
-        "publications": lambda one: "" if one.count is None else one.count,
-        "per second": lambda one: "" if one.rate is None else f"{one.rate:,.1f}",
+        "publications": lambda publisher: "" if publisher.count is None else publisher.count,
+        "per second": lambda publisher: "" if publisher.rate is None else f"{publisher.rate:,.1f}",
     }
 
     def table(publishers: list[answers.TopicPublisher]) -> None:
         output.print_table(*output.table_of(publishers, columns), "no client has published there")
 
-    output.print_records(found.publishers, lambda one: one.client_id, table=table)
+    output.print_records(answer.publishers, lambda publisher: publisher.client_id, table=table)
 
 
 @takes(BRIDGE | OUTPUT)
@@ -626,7 +642,7 @@ def route_topic(
         subscriptions = {
             "subscriber": "subscriber",
             "filter": "topic_filter",
-            "QoS": lambda one: "" if one.qos is None else one.qos,
+            "QoS": lambda receiver: "" if receiver.qos is None else receiver.qos,
             "state": "state",
             "waiting": "waiting",
             "destination": "destination",
@@ -774,21 +790,21 @@ def _mapping_details(mapping: MappingStatus) -> Iterator[str]:
 def show_mapping(name: MappingName) -> None:
     """Show the state and counts of a mapping, and its sessions at brokers in which something is unfinished."""
 
-    def text(found: MappingStatus) -> None:
-        typer.echo(f"mapping {found.name}: {found.state}")
+    def text(state: MappingStatus) -> None:
+        typer.echo(f"mapping {state.name}: {state.state}")
         for count in ("taken", "moved", "filtered", "cut", "dead_lettered", "backouts", "commits"):
-            typer.echo(f"{count.replace('_', '-')}: {getattr(found, count):,}")
-        if found.parts:
-            typer.echo(f"parts: {found.parts:,}")
-        for why, number in found.left_out.items():
+            typer.echo(f"{count.replace('_', '-')}: {getattr(state, count):,}")
+        if state.parts:
+            typer.echo(f"parts: {state.parts:,}")
+        for why, number in state.left_out.items():
             typer.echo(f"left out ({why}): {number:,}")
-        for reason, number in found.discarded.items():
+        for reason, number in state.discarded.items():
             typer.echo(f"discarded without room on the dead-letter queue: {number:,} with {reason}")
-        if found.last_error_at is not None:
-            typer.echo(f"last error at {moment(found.last_error_at)}: {found.last_error}")
-        for queue in found.blocked:
+        if state.last_error_at is not None:
+            typer.echo(f"last error at {moment(state.last_error_at)}: {state.last_error}")
+        for queue in state.blocked:
             typer.echo(f"since {moment(queue.since)}, {queue}")
-        for session in found.unfinished:
+        for session in state.unfinished:
             typer.echo(f"since {moment(session.since)}, {session}")
 
     output.print_record(_named(shown(requests.ListMappings()), "mapping", name), name, text)
@@ -825,19 +841,21 @@ def show_link(name: LinkName) -> None:
     """Show a link and the connection of each of its mappings, with the last error."""
     columns = {"mapping": "mapping", "state": _connection_state, "client identifier": "client_id", "address": "address"}
 
-    def text(found: answers.LinkStatus) -> None:
-        typer.echo(f"link {found.name}: broker {found.broker}, MQTT {found.version}{', TLS' * found.tls}")
-        output.print_table(*output.table_of(found.connections, columns), "no running mapping uses the link")
-        for one in found.connections:
-            if one.last_error:
-                typer.echo(f"{one.mapping}: last error at {moment(one.last_error_at)}: {one.last_error}")
+    def text(link: answers.LinkStatus) -> None:
+        typer.echo(f"link {link.name}: broker {link.broker}, MQTT {link.version}{', TLS' * link.tls}")
+        output.print_table(*output.table_of(link.connections, columns), "no running mapping uses the link")
+        for connection in link.connections:
+            if connection.last_error:
+                typer.echo(
+                    f"{connection.mapping}: last error at {moment(connection.last_error_at)}: {connection.last_error}"
+                )
 
     output.print_record(_link(name), name, text)
 
 
-def _connection_state(one: answers.LinkConnectionStatus) -> str:
-    state = "connected" if one.connected else "NOT CONNECTED"
-    return f"{state} for {age(time.time() - one.since)}" if one.since else state
+def _connection_state(connection: answers.LinkConnectionStatus) -> str:
+    state = "connected" if connection.connected else "NOT CONNECTED"
+    return f"{state} for {age(time.time() - connection.since)}" if connection.since else state
 
 
 def _link(name: str) -> answers.LinkStatus:
@@ -904,7 +922,7 @@ def top(
         if settings.output is options.Format.table:
             _show_rates(readings)
         else:
-            output.print_records(readings, lambda one: one.time)
+            output.print_records(readings, lambda reading: reading.time)
 
 
 def _readings(interval: float, count: int, keyboard: int | None) -> Iterator[Rates]:
@@ -929,12 +947,12 @@ def _show_rates(readings: Iterator[Rates]) -> None:
 
     console = Console(no_color=not settings.colored)
     if not console.is_terminal:
-        for one in readings:
-            console.print(_rates_view(one))
+        for reading in readings:
+            console.print(_rates_view(reading))
         return
     with Live(console=console, screen=True, auto_refresh=False) as live:
-        for one in readings:
-            live.update(_rates_view(one), refresh=True)
+        for reading in readings:
+            live.update(_rates_view(reading), refresh=True)
 
 
 def _rates_view(now: Rates) -> Group:
@@ -943,10 +961,10 @@ def _rates_view(now: Rates) -> Group:
     from rich.text import Text
 
     def table(*heads: str) -> Table:
-        made = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+        grid = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
         for number, head in enumerate(heads):
-            made.add_column(head, justify="right" if number else "left", no_wrap=True)
-        return made
+            grid.add_column(head, justify="right" if number else "left", no_wrap=True)
+        return grid
 
     depth = "not known" if now.transmission_queue_depth is None else f"{now.transmission_queue_depth:,}"
     head = Text.assemble(
@@ -970,20 +988,20 @@ def _rates_view(now: Rates) -> Group:
             f"{client.sent:,.1f}",
         )
     mappings = table("mapping", "state", "taken/s", "moved/s", "dead letters/s")
-    for one in sorted(now.mappings, key=lambda one: -one.taken)[:TOP_ROWS]:
-        rates = (one.taken, one.moved, one.dead_lettered)
-        mappings.add_row(Text(one.name), Text(one.state), *(f"{rate:,.1f}" for rate in rates))
-    tables = [one for one in (channels, clients, mappings) if one.row_count]
-    return Group(head, *(part for one in tables for part in (Text(), one)))
+    for mapping in sorted(now.mappings, key=lambda mapping: -mapping.taken)[:TOP_ROWS]:
+        rates = (mapping.taken, mapping.moved, mapping.dead_lettered)
+        mappings.add_row(Text(mapping.name), Text(mapping.state), *(f"{rate:,.1f}" for rate in rates))
+    tables = [rates_table for rates_table in (channels, clients, mappings) if rates_table.row_count]
+    return Group(head, *(part for rates_table in tables for part in (Text(), rates_table)))
 
 
 def _quits_within(seconds: float, keyboard: int | None) -> bool:
     """Wait, and return True as soon as `q` is pressed. Without a keyboard, no key is ever pressed."""
     before = time.monotonic() + seconds
-    while (left := before - time.monotonic()) > 0:
+    while (remaining := before - time.monotonic()) > 0:
         if keyboard is None:
-            time.sleep(left)
-        elif select.select([keyboard], [], [], left)[0]:
+            time.sleep(remaining)
+        elif select.select([keyboard], [], [], remaining)[0]:
             keys = os.read(keyboard, 64)
             if b"q" in keys.lower() or not keys:
                 return True

@@ -164,8 +164,8 @@ def replay(
     if to_queue and to_topic:
         raise Failure("--to-queue and --to-topic exclude each other", WRONG_USAGE)
     first, last = period(start, end)
-    found = configuration()
-    directories = archives(archive, found)
+    loaded = configuration()
+    directories = archives(archive, loaded)
     if len(directories) > 1:
         raise Failure(
             "--archive: replay takes one directory, because the order of rows in several is unknown", WRONG_USAGE
@@ -188,10 +188,10 @@ def replay(
     if mapping:  # runs without it keep their names
         words = (*words, mapping)
     with connected() as connection:
-        one = Replay(connection, run or _name(*words), ReplayDestination(to_queue, to_topic, retain))
+        job = Replay(connection, run or _name(*words), ReplayDestination(to_queue, to_topic, retain))
         if again:
-            one.forget()
-        position = one.position
+            job.forget()
+        position = job.position
         if not position.sequence:
             position.start, position.end = first, last or datetime.now(UTC)
         selection = ReplaySelection(
@@ -203,16 +203,16 @@ def replay(
             mapping=mapping,
             report=_reporter(accept_loss),
         )
-        left = selection.count(position.sequence)
-        if not left and not position.sequence:
-            raise Failure(_nothing(one, directories[0], mapping, topic_filter, clients or []), NOT_FOUND)
-        if left and mapping and not to_queue and not to_topic:
-            _refuse_queue(one, selection, mapping, found)
-        if left:
-            one.check()
-            _put(one, selection, rate, left)
+        remaining = selection.count(position.sequence)
+        if not remaining and not position.sequence:
+            raise Failure(_nothing(job, directories[0], mapping, topic_filter, clients or []), NOT_FOUND)
+        if remaining and mapping and not to_queue and not to_topic:
+            _refuse_queue(job, selection, mapping, loaded)
+        if remaining:
+            job.check()
+            _put(job, selection, rate, remaining)
         else:
-            say(f"replay {one.run} is complete: {position.count} messages were put; --again puts them again")
+            say(f"replay {job.run} is complete: {position.count} messages were put; --again puts them again")
         if last is None and position.end is not None:
             note(f"the run was started at {position.end.isoformat()}; use that time as --from for later publications")
 
@@ -223,9 +223,9 @@ def _name(*words: object) -> str:
     return hashlib.sha256(repr(words).encode()).hexdigest()[:12]
 
 
-def _nothing(one: Replay, directory: Path, mapping: str, topic_filter: str, clients: list[str]) -> str:
+def _nothing(job: Replay, directory: Path, mapping: str, topic_filter: str, clients: list[str]) -> str:
     """Return the message that nothing matches."""
-    start, end = one.position.start, one.position.end
+    start, end = job.position.start, job.position.end
     what = f"source messages of mapping {mapping}" if mapping else "publications of clients"
     by = f" from client {' or '.join(clients)}" if clients else ""
     since = f"from {start.isoformat()} " if start is not None else ""
@@ -236,7 +236,7 @@ def _nothing(one: Replay, directory: Path, mapping: str, topic_filter: str, clie
     )
 
 
-def _refuse_queue(one: Replay, selection: ReplaySelection, mapping: str, configuration: Configuration | None) -> None:
+def _refuse_queue(job: Replay, selection: ReplaySelection, mapping: str, configuration: Configuration | None) -> None:
     """Raise Failure if the source of a mapping is a queue, whose name is not a topic.
 
     If the mapping is not in the configuration, the source in the archive is a queue if a queue of that name exists.
@@ -244,8 +244,8 @@ def _refuse_queue(one: Replay, selection: ReplaySelection, mapping: str, configu
     if configuration is not None and mapping in configuration.mappings:
         queue = getattr(configuration.mappings[mapping].source, "queue", None)
     else:
-        source = next(row["topic"] for rows in selection.batches(one.position.sequence, ["topic"]) for row in rows)
-        queue = source if one.is_queue(source) else None
+        source = next(row["topic"] for rows in selection.batches(job.position.sequence, ["topic"]) for row in rows)
+        queue = source if job.is_queue(source) else None
     if queue is not None:
         raise Failure(
             f"the source of mapping {mapping} is queue {queue}",
@@ -255,7 +255,7 @@ def _refuse_queue(one: Replay, selection: ReplaySelection, mapping: str, configu
 
 
 @contextlib.contextmanager
-def _stopping(one: Replay) -> Iterator[list[int]]:
+def _stopping(job: Replay) -> Iterator[list[int]]:
     """Stop the replay after its unit of work at the first SIGINT or SIGTERM, and immediately at the second.
 
     Yields the list of received signals.
@@ -266,7 +266,7 @@ def _stopping(one: Replay) -> Iterator[list[int]]:
         if received:
             raise KeyboardInterrupt
         received.append(number)
-        one.stop()
+        job.stop()
 
     before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
@@ -276,56 +276,56 @@ def _stopping(one: Replay) -> Iterator[list[int]]:
             signal.signal(number, handler)
 
 
-def _put(one: Replay, selection: ReplaySelection, rate: float | None, left: int) -> None:
+def _put(job: Replay, selection: ReplaySelection, rate: float | None, remaining: int) -> None:
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     from bridge.archive.replay import NoPayload
     from bridge.mq.mqi import MQError
 
-    before = one.position.count
-    done, total = before, before + left
+    before = job.position.count
+    position, total = before, before + remaining
     if before:
-        note(f"replay {one.run} continues after {before} messages")
+        note(f"replay {job.run} continues after {before} messages")
     console = Console(stderr=True, no_color=not settings.colored)
-    shown = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with _stopping(one) as received, Progress(*shown, console=console, disable=settings.quiet) as bar:
-        task = bar.add_task(f"replay {one.run}", total=total, completed=before)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with _stopping(job) as received, Progress(*columns, console=console, disable=settings.quiet) as bar:
+        task = bar.add_task(f"replay {job.run}", total=total, completed=before)
 
         def tell(count: int) -> None:
-            nonlocal done
-            done += count
+            nonlocal position
+            position += count
             bar.advance(task, count)
 
         try:
-            one.put(selection, rate, tell)
+            job.put(selection, rate, tell)
         except NoPayload:
             raise Failure("the archive contains no payloads (archive.payloads), so nothing can be replayed") from None
         except MQError as error:
-            raise Failure(f"{error}\n{_part(done, total)}") from error
-    if done < total and received:
-        note(_part(done, total))
+            raise Failure(f"{error}\n{_part(position, total)}") from error
+    if position < total and received:
+        note(_part(position, total))
         raise typer.Exit(128 + received[0])
-    say(f"{counted(done - before, 'message')} put (replay {one.run})")
+    say(f"{counted(position - before, 'message')} put (replay {job.run})")
 
 
-def _part(done: int, total: int) -> str:
-    return f"{done} of {total} messages put; the same command continues"
+def _part(count: int, total: int) -> str:
+    return f"{count} of {total} messages put; the same command continues"
 
 
 def archives(option: list[Path] | None, configuration: Configuration | None) -> list[Path]:
     """Return the directories of the archive, from the option or the configuration. Raises Failure."""
-    found = option or []
-    if not found and configuration is not None and configuration.archive.directory is not None:
-        found = [configuration.archive.directory]
-    if not found:
+    directories = option or []
+    if not directories and configuration is not None and configuration.archive.directory is not None:
+        directories = [configuration.archive.directory]
+    if not directories:
         raise Failure(
             "no archive", WRONG_USAGE, hint="use --archive DIR, or --config FILE with a file that has archive.directory"
         )
-    for directory in found:
+    for directory in directories:
         if not directory.is_dir():
             raise Failure(f"--archive: {directory} is not a directory", WRONG_USAGE)
-    return found
+    return directories
 
 
 # Tables -----------------------------------------------------------------------------------------------------------------
@@ -356,9 +356,13 @@ def show_audit(audit: Audit) -> None:
     heads = ("QoS", *map(_head, names))
     rows = [(qos, *(getattr(total, name) for name in names)) for qos, total in totals]
     print_table(heads, rows, title=f"Deliveries, {shown_period(audit.start, audit.end)}")
-    broken = [one for one in audit.findings if one.first or (audit.late_limit is not None and one.counts.late)]
+    broken = [
+        client_audit
+        for client_audit in audit.findings
+        if client_audit.first or (audit.late_limit is not None and client_audit.counts.late)
+    ]
     if broken:
-        columns = {"client": "client_id", "topic": "topic", "QoS": lambda one: str(one.qos), **counts}
+        columns = {"client": "client_id", "topic": "topic", "QoS": lambda finding: str(finding.qos), **counts}
         print_table(*table_of(broken[:SHOWN], columns), title="Findings")
         if len(broken) > SHOWN:
             typer.echo(f"and {len(broken) - SHOWN} more; -o json prints all")

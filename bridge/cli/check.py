@@ -104,13 +104,13 @@ def check(
         print_record(findings, config, lambda _: None)
         raise typer.Exit(status)
     if findings.mistakes:
-        lines = tuple(str(one["text"]) for one in findings.mistakes)
+        lines = tuple(str(mistake["text"]) for mistake in findings.mistakes)
         raise Failure(f"{config}: {counted(len(lines), 'mistake')}", status, lines=lines)
     if changed:
         columns: dict[str, Any] = {
             "setting": "key",
-            "value": lambda one: shortened(one.value),
-            "default": lambda one: "(none)" if one.default is None else shortened(one.default),
+            "value": lambda setting: shortened(setting.value),
+            "default": lambda setting: "(none)" if setting.default is None else shortened(setting.default),
             "source": "source",
         }
         print_table(*table_of(findings.changed, columns), "every setting has its default")
@@ -144,8 +144,8 @@ def find(config: Path, connect: bool) -> tuple[CheckFindings, int]:
     except ConfigurationError as error:
         names = ("line", "column", "key", "expected", "found")
         findings.mistakes = [
-            {"text": str(one), "file": str(one.file)} | {name: getattr(one, name) for name in names}
-            for one in error.problems
+            {"text": str(problem), "file": str(problem.file)} | {name: getattr(problem, name) for name in names}
+            for problem in error.problems
         ]
         return findings, WRONG_USAGE
     empty = not configuration.model_fields_set
@@ -194,8 +194,8 @@ def sizes(configuration: Configuration) -> Iterator[str]:
     embedded = configuration.queue_manager.type == "embedded"
     names = ["waiting_total", *(["retained_total"] if embedded else []), "dead_letter_total", "memory_watermark"]
     values = {name: value for name in names if (value := getattr(limits, name)) is not None}
-    shown = ", ".join(f"{name} {in_bytes(value) / MIB:,.0f} MiB" for name, value in values.items())
-    yield f"of {available_memory() / MIB:,.0f} MiB of available memory: {shown}"
+    amounts = ", ".join(f"{name} {in_bytes(value) / MIB:,.0f} MiB" for name, value in values.items())
+    yield f"of {available_memory() / MIB:,.0f} MiB of available memory: {amounts}"
 
 
 def late_limits(configuration: Configuration) -> Iterator[str]:
@@ -255,7 +255,9 @@ def long_user_names(configuration: Configuration) -> Iterator[str]:
             continue
         from bridge.security.password_file import PasswordFileError, read_password_file
 
-        for file in dict.fromkeys(one.file for one in channel.authentication if one.method in ("password", "scram")):
+        for file in dict.fromkeys(
+            source.file for source in channel.authentication if source.method in ("password", "scram")
+        ):
             try:
                 names = [name for name in read_password_file(file) if not fits_user_identifier(name)]
             except (OSError, PasswordFileError):
@@ -355,23 +357,29 @@ def expiring(configuration: Configuration) -> Iterator[str]:
     """Yield a note for each certificate that expires soon."""
     from bridge.security.tls import SOON, certificates_in_use
 
-    for one in certificates_in_use(configuration):
-        if 0 < one.days_left < SOON:
-            yield f"{one.owner}: {one.option} {one.file} expires on {one.date}, in {one.days_left:.0f} days"
+    for certificate in certificates_in_use(configuration):
+        if 0 < certificate.days_left < SOON:
+            where = f"{certificate.owner}: {certificate.option} {certificate.file}"
+            yield f"{where} expires on {certificate.date}, in {certificate.days_left:.0f} days"
 
 
 def _expired(configuration: Configuration) -> Iterator[str]:
     """Yield a line for each expired certificate of a link, Spark or the key repository."""
     from bridge.security.tls import certificates_in_use
 
-    for one in certificates_in_use(configuration):
-        if one.use in ("link", "spark", "key_repository") and one.days_left <= 0:
-            yield f"{one.owner}: {one.option} {one.file} expired on {one.date}"
+    for certificate in certificates_in_use(configuration):
+        if certificate.use in ("link", "spark", "key_repository") and certificate.days_left <= 0:
+            yield f"{certificate.owner}: {certificate.option} {certificate.file} expired on {certificate.date}"
 
 
 def _used_links(configuration: Configuration) -> Iterator[tuple[str, LinkConfig]]:
     """Yield the links of enabled mappings, by name."""
-    ends = [end for one in configuration.mappings.values() if one.enabled for end in (one.source, one.destination)]
+    ends = [
+        end
+        for mapping in configuration.mappings.values()
+        if mapping.enabled
+        for end in (mapping.source, mapping.destination)
+    ]
     used = {getattr(end, "link", None) for end in ends}
     return ((name, link) for name, link in configuration.links.items() if name in used)
 

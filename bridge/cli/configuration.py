@@ -32,15 +32,15 @@ def list_config(
     def table(settings_: list[Setting]) -> None:
         columns: dict[str, Any] = {
             "setting": "key",
-            "value": lambda one: output.shortened(one.value),
-            "default": lambda one: "(none)" if one.default is None else output.shortened(one.default),
+            "value": lambda setting: output.shortened(setting.value),
+            "default": lambda setting: "(none)" if setting.default is None else output.shortened(setting.default),
             "source": "source",
         }
         output.print_table(*output.table_of(settings_, columns), "no such settings")
         if page.found > len(settings_):
             output.say(f"{page.found - len(settings_):,} more settings match")
 
-    output.print_records(page.settings, lambda one: one.key, table=table)
+    output.print_records(page.settings, lambda setting: setting.key, table=table)
 
 
 @takes(BRIDGE | OUTPUT)
@@ -61,8 +61,8 @@ def check_config(file: Annotated[Path, argument("FILE", "The edited copy.")]) ->
     try:
         text = file.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
-        found = f"the byte 0x{error.object[error.start]:02X} at offset {error.start:,}"
-        raise Failure(f"{file}: expected text in UTF-8, found {found}", WRONG_USAGE) from error
+        byte = f"the byte 0x{error.object[error.start]:02X} at offset {error.start:,}"
+        raise Failure(f"{file}: expected text in UTF-8, found {byte}", WRONG_USAGE) from error
     checked = shown(requests.CheckConfiguration(text=text))
     if settings.output is not options.Format.table:
         output.print_record(checked, file, lambda _: None)
@@ -74,8 +74,8 @@ def check_config(file: Annotated[Path, argument("FILE", "The edited copy.")]) ->
         typer.echo(f"note: {note}")
     columns: dict[str, Any] = {
         "setting": "key",
-        "in effect": lambda one: "(not set)" if one.before is None else output.shortened(one.before),
-        "in the copy": lambda one: "(not set)" if one.after is None else output.shortened(one.after),
+        "in effect": lambda change: "(not set)" if change.before is None else output.shortened(change.before),
+        "in the copy": lambda change: "(not set)" if change.after is None else output.shortened(change.after),
     }
     output.print_table(*output.table_of(checked.changes, columns), f"{file} differs in nothing from the running bridge")
     for section in checked.restart:

@@ -41,13 +41,13 @@ def unreachable(links: Iterable[tuple[str, LinkConfig]]) -> Callable[[], list[st
     attempts = [(name, link, in_background(partial(_reach, link), name)) for name, link in links]
 
     def lines() -> list[str]:
-        found = []
+        lines = []
         for name, link, attempt in attempts:
             wait([attempt], until - time.monotonic())
             places = ", ".join(endpoint(*address) for address in link.addresses)
             why = attempt.result() if attempt.done() else f"the broker at {places} did not answer in time"
-            found += [f"link {name}: {why}"] if why else []
-        return found
+            lines += [f"link {name}: {why}"] if why else []
+        return lines
 
     return lines
 
@@ -105,8 +105,8 @@ def lacking_at_queue_manager(configuration: Configuration) -> tuple[list[str], l
     """
     progress = _Progress()
     examination = in_background(partial(_examine, configuration, progress), "examination")
-    while not examination.done() and (left := progress.answered_at + TIMEOUT - time.monotonic()) > 0:
-        wait([examination], left)
+    while not examination.done() and (seconds := progress.answered_at + TIMEOUT - time.monotonic()) > 0:
+        wait([examination], seconds)
     if not examination.done():
         raise Failure(_no_answer(configuration, progress.connected), FAILED)
     return examination.result()
@@ -128,11 +128,13 @@ def _examine(configuration: Configuration, progress: _Progress) -> tuple[list[st
         raise Failure(str(refused_connection(error, name, requirements.user)), FAILED) from error
     progress.answered()
     try:
-        found = missing(cast("Connection", _Observed(connection, progress)), requirements, REPLY_WAIT)
+        shortcomings = missing(cast("Connection", _Observed(connection, progress)), requirements, REPLY_WAIT)
     finally:
         with contextlib.suppress(MQError, OSError):
             connection.disconnect()
-    return [str(one) for one in found if one.needed], [str(one) for one in found if not one.needed]
+    return [str(shortcoming) for shortcoming in shortcomings if shortcoming.needed], [
+        str(shortcoming) for shortcoming in shortcomings if not shortcoming.needed
+    ]
 
 
 def _no_answer(configuration: Configuration, connected: bool) -> str:

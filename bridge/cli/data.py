@@ -83,11 +83,11 @@ def restore(
     if force:
         confirm(f"Replace the queue manager in {place}?")
     with progress(f"restoring {place}"):
-        contents, kept = make(file, place, force=force)
+        contents, former = make(file, place, force=force)
     _print(contents, f"restored {place}:")
     if settings.output == "table":
-        if kept is not None:
-            say(f"the previous queue manager is in {kept}")
+        if former is not None:
+            say(f"the previous queue manager is in {former}")
         say("messages delivered since the backup are delivered again, and those published since are lost")
 
 
@@ -125,10 +125,10 @@ def _parts(directory: Path | None) -> Iterator[Callable[[], Failure | None]]:
         else:
             yield partial(_verify_database, directory)
         return
-    found = configuration()
-    archive = None if found is None else found.archive.directory
-    pipelines = {} if found is None else _pipelines(found)
-    if found is None or found.queue_manager.type == "embedded" or not (archive or pipelines):
+    configured = configuration()
+    archive = None if configured is None else configured.archive.directory
+    pipelines = {} if configured is None else _pipelines(configured)
+    if configured is None or configured.queue_manager.type == "embedded" or not (archive or pipelines):
         yield partial(_verify_database, _place())
     if archive is not None and archive.is_dir():
         yield partial(_verify_archive, archive)
@@ -149,8 +149,8 @@ def _spools(place: Path) -> list[Path]:
     from bridge.config.models import PIPELINES
     from bridge.spark.environment import SPOOL
 
-    found = configuration()
-    places = [] if found is None else [directory / SPOOL for directory in _pipelines(found).values()]
+    configured = configuration()
+    places = [] if configured is None else [directory / SPOOL for directory in _pipelines(configured).values()]
     return sorted({*places, *(place / PIPELINES).glob(f"*/{SPOOL}")})
 
 
@@ -161,7 +161,7 @@ def _absent_spools(database: Path, place: Path) -> str:
     from bridge.spark.spool_inventory import absent_spools
 
     absent = absent_spools(messages_on(MAPPING_STATE_QUEUE, database), _spools(place))
-    return ", ".join(f"queue {one.queue} ({one.last} segments, {one.owner})" for one in absent)
+    return ", ".join(f"queue {spool.queue} ({spool.last} segments, {spool.owner})" for spool in absent)
 
 
 def _verify_database(place: Path) -> Failure | None:
@@ -236,10 +236,10 @@ def salvage(
 
 def _place() -> Path:
     """Return the data directory that the options specify. Raises Failure if the queue manager is IBM MQ."""
-    found = configuration()
-    if found is not None and found.queue_manager.type == "ibm" and settings.data_dir is None:
+    configured = configuration()
+    if configured is not None and configured.queue_manager.type == "ibm" and settings.data_dir is None:
         raise Failure("the bridge uses IBM MQ, which has its own backup commands", WRONG_USAGE)
-    return data_directory(settings.data_dir, found)
+    return data_directory(settings.data_dir, configured)
 
 
 def _print(contents: Contents, head: str) -> None:

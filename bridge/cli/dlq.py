@@ -59,11 +59,11 @@ def _selection(
     if topic is not None and (why := topic_filter_error(topic)) is not None:
         raise Failure(f"--topic: {why}", WRONG_USAGE)
     try:
-        reasons = tuple(reason_number(one) for one in reason or ())
+        reasons = tuple(reason_number(name) for name in reason or ())
     except ValueError as error:
         raise Failure(f"--reason: {error}", WRONG_USAGE) from None
     selection = Selection(
-        ids=frozenset(one.upper() for one in ids or ()),
+        ids=frozenset(identifier.upper() for identifier in ids or ()),
         reasons=reasons,
         queue=bound_for,
         client=client,
@@ -85,11 +85,14 @@ def selecting(*, everything: bool = False) -> Callable[[Callable[..., None]], Ca
             command(selection=_selection(**({"everything": everything} | chosen)), **options)
 
         # The arguments of `export` precede the identifiers.
-        given, added = _parameters(command, "selection"), _parameters(_selection, "everything" if everything else "")
-        first = [one for one in given if one.default is one.empty]
-        parameters = [*first, *added, *(one for one in given if one not in first)]
+        own, new_parameters = (
+            _parameters(command, "selection"),
+            _parameters(_selection, "everything" if everything else ""),
+        )
+        first = [parameter for parameter in own if parameter.default is parameter.empty]
+        parameters = [*first, *new_parameters, *(parameter for parameter in own if parameter not in first)]
         run.__doc__, run.__name__ = command.__doc__, command.__name__
-        run.__annotations__ = {one.name: one.annotation for one in parameters}
+        run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
         run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         return run
 
@@ -99,8 +102,8 @@ def selecting(*, everything: bool = False) -> Callable[[Callable[..., None]], Ca
 def _parameters(function: Callable[..., Any], left_out: str) -> list[inspect.Parameter]:
     """Return the parameters of a function with their types."""
     names = {name: value for name, value in globals().items() if name != "Selection"} | {"Selection": object}
-    found = inspect.signature(function, eval_str=True, globals=names, locals={})
-    return [one for one in found.parameters.values() if one.name != left_out]
+    signature = inspect.signature(function, eval_str=True, globals=names, locals={})
+    return [parameter for parameter in signature.parameters.values() if parameter.name != left_out]
 
 
 @takes(BRIDGE | OUTPUT)
@@ -111,9 +114,9 @@ def list_(selection: Selection, limit: options.Limit = 1_000, queue: Queue = Non
     with _opened(queue, set_aside) as (letters, _):
         count = print_records(
             letters.browse(selection, count=limit),
-            lambda one: one.name,
-            table=lambda found: print_table(
-                heads, [_row(one) for one in found], f"no such messages on queue {letters.name}"
+            lambda letter: letter.name,
+            table=lambda rows: print_table(
+                heads, [_row(letter) for letter in rows], f"no such messages on queue {letters.name}"
             ),
         )
         if count == limit:
@@ -130,16 +133,19 @@ def show(
     from bridge.mapping.message_view import MessageView
 
     with _opened(queue, set_aside) as (letters, _):
-        found = 0
+        count = 0
         if settings.output is Format.table:
             for letter, md, data in letters.read(_selection(ids)):
                 print_facts(_facts(letter), 14)
                 write("\n" + MessageView(md, data).text(verbose=True, defaults=False))
-                found += 1
+                count += 1
         else:
-            views = ({"letter": one, **MessageView(md, data).json()} for one, md, data in letters.read(_selection(ids)))
-            found = print_records(views, lambda one: one["letter"].name)
-    if not found:
+            views = (
+                {"letter": dead_letter, **MessageView(md, data).json()}
+                for dead_letter, md, data in letters.read(_selection(ids))
+            )
+            count = print_records(views, lambda view: view["letter"].name)
+    if not count:
         raise _nothing(set_aside)
 
 
@@ -167,20 +173,24 @@ def retry(
     counts = dict.fromkeys(RetryOutcome, 0)
 
     def results(retried: Iterator[Retried]) -> Iterator[_Result]:
-        for one in retried:
-            counts[one.outcome] += 1
-            yield _Result(one.letter.id, one.letter.stamp, one.place, one.outcome, one.failure, one.letter.name)
+        for letter in retried:
+            counts[letter.outcome] += 1
+            yield _Result(
+                letter.letter.id, letter.letter.stamp, letter.place, letter.outcome, letter.failure, letter.letter.name
+            )
 
-    def text(one: _Result) -> None:
-        template = _RETRIED[one.outcome]
-        line = template.format(name=one.name, place=one.destination, failure=one.failure, queue=_words(set_aside))
-        typer.echo(line, err=one.outcome in (RetryOutcome.RETURNED, RetryOutcome.STAYED))
+    def text(result: _Result) -> None:
+        template = _RETRIED[result.outcome]
+        line = template.format(
+            name=result.name, place=result.destination, failure=result.failure, queue=_words(set_aside)
+        )
+        typer.echo(line, err=result.outcome in (RetryOutcome.RETURNED, RetryOutcome.STAYED))
 
     with _opened(queue, set_aside, whole=not to) as (letters, configuration):
         sources = {} if configuration is None else sources_of(configuration.mappings)
         transmission_queue = DEFAULT_TRANSMISSION_QUEUE if configuration is None else configuration.transmission_queue
         retried = letters.retry(selection, count=limit, to=to, sources=sources, transmission_queue=transmission_queue)
-        print_records(results(retried), lambda one: one.name, each=text)
+        print_records(results(retried), lambda result: result.name, each=text)
     if not sum(counts.values()):
         raise _nothing(set_aside)
     if settings.output is Format.table:
@@ -230,15 +240,15 @@ def export(
     if delete:
         confirm(f"Delete the exported messages from {_words(set_aside)}?")
     number = 0
-    with _opened(queue, set_aside) as (letters, _), Export(file) as written:
+    with _opened(queue, set_aside) as (letters, _), Export(file) as export_file:
         walk = letters.take if delete else letters.read
         for number, (letter, md, data) in enumerate(walk(selection, count=limit), 1):
-            written.write(letter, md, data)
+            export_file.write(letter, md, data)
             if delete and number % _BATCH == 0:
-                written.sync()
+                export_file.sync()
                 letters.commit()
         if delete:
-            written.sync()
+            export_file.sync()
             letters.commit()
     deleted = f", and deleted them from queue {letters.name}" if delete else ""
     say(f"exported {counted(number, 'message')} to {file}{deleted}")
@@ -262,7 +272,9 @@ def delete(
     with _opened(queue, set_aside) as (letters, _):
         walk = letters.browse(selection, count=limit) if dry_run else letters.delete(selection, count=limit)
         number = print_records(
-            walk, lambda one: one.name, each=lambda one: typer.echo(f"{one.name}  {one.reason_name}  {_place(one)}")
+            walk,
+            lambda letter: letter.name,
+            each=lambda letter: typer.echo(f"{letter.name}  {letter.reason_name}  {_place(letter)}"),
         )
     if not number:
         raise _nothing(set_aside)
@@ -296,12 +308,12 @@ def _opened(
 
     if queue is not None and set_aside:
         raise Failure("--queue and --set-aside name different queues", WRONG_USAGE, hint="use one of them")
-    found = configuration() if whole else connection_settings()
+    connection_config = configuration() if whole else connection_settings()
     name = SET_ASIDE_QUEUE if set_aside else queue or ""
-    if not name and found is not None and found.queue_manager.type == "ibm":
-        name = found.queue_manager.dead_letter_queue
-    with connected_to(found) as connection:
-        yield DeadLetterQueue(connection, name), found
+    if not name and connection_config is not None and connection_config.queue_manager.type == "ibm":
+        name = connection_config.queue_manager.dead_letter_queue
+    with connected_to(connection_config) as connection:
+        yield DeadLetterQueue(connection, name), connection_config
 
 
 def _row(letter: Letter) -> tuple[str | int, ...]:

@@ -51,56 +51,66 @@ def explain(
 
     messages = catalogue()
     if identifiers:
-        found = [_explained(one.strip().rstrip(":").upper(), messages) for one in identifiers]
+        explanations = [_explained(identifier.strip().rstrip(":").upper(), messages) for identifier in identifiers]
     else:
-        found = [_of_message(identifier, message) for identifier, message in messages.items()]
+        explanations = [_of_message(identifier, message) for identifier, message in messages.items()]
 
-    def text(found: list[_Explained]) -> None:
-        pages = [_page(one) if identifiers else f"{one.id}  {one.text}" for one in found]
+    def text(explanations: list[_Explained]) -> None:
+        pages = [
+            _page(explanation) if identifiers else f"{explanation.id}  {explanation.text}"
+            for explanation in explanations
+        ]
         typer.echo(("\n\n" if identifiers else "\n").join(pages))
 
-    print_records(found, lambda one: one.id, table=text)
+    print_records(explanations, lambda explanation: explanation.id, table=text)
 
 
-def _explained(wanted: str, messages: Mapping[str, LogMessage]) -> _Explained:
+def _explained(text: str, messages: Mapping[str, LogMessage]) -> _Explained:
     """Return the explanation of an identifier in capitals. Raises Failure if it is unknown."""
-    if (named := _IDENTIFIER.fullmatch(wanted)) is not None:
+    if (match := _IDENTIFIER.fullmatch(text)) is not None:
         # The number identifies the message, whatever the letter.
         for identifier, message in messages.items():
-            if identifier[3:7] == named[1]:
+            if identifier[3:7] == match[1]:
                 return _of_message(identifier, message)
-    elif _REASON.fullmatch(wanted) is not None and (reason := _reason(wanted)) is not None:
+    elif _REASON.fullmatch(text) is not None and (reason := _reason(text)) is not None:
         return reason
-    raise Failure(f"no message {wanted}", NOT_FOUND, hint=_suggestion(wanted, list(messages)))
+    raise Failure(f"no message {text}", NOT_FOUND, hint=_suggestion(text, list(messages)))
 
 
 def _of_message(identifier: str, message: LogMessage) -> _Explained:
     return _Explained(identifier, message.text, message.happened, message.why, message.do)
 
 
-def _reason(wanted: str) -> _Explained | None:
+def _reason(text: str) -> _Explained | None:
     """Return an MQ reason code by its number or name, or None."""
     from bridge.log_messages.catalogue import reasons
     from bridge.wire import cmqc
 
     for code, name in cmqc.reason_names().items():
-        if wanted in (str(code), name):
+        if text in (str(code), name):
             return _Explained(str(code), name, meaning=reasons().get(name, ""))
     return None
 
 
-def _suggestion(wanted: str, identifiers: Sequence[str]) -> str:
+def _suggestion(text: str, identifiers: Sequence[str]) -> str:
     import difflib
 
-    near = difflib.get_close_matches(wanted, identifiers, n=3, cutoff=0.7)
+    near = difflib.get_close_matches(text, identifiers, n=3, cutoff=0.7)
     return f"did you mean {' or '.join(near)}?" if near else "`mqbridge explain` lists all messages"
 
 
-def _page(one: _Explained) -> str:
+def _page(explanation: _Explained) -> str:
     import textwrap
 
     fill = textwrap.TextWrapper(
         100, initial_indent="  ", subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
     ).fill
-    parts = (("What happened", one.happened), ("Why", one.why), ("What to do", one.do), ("What it means", one.meaning))
-    return "\n\n".join([f"{one.id}  {one.text}", *(f"{head}:\n{fill(text)}" for head, text in parts if text)])
+    parts = (
+        ("What happened", explanation.happened),
+        ("Why", explanation.why),
+        ("What to do", explanation.do),
+        ("What it means", explanation.meaning),
+    )
+    return "\n\n".join(
+        [f"{explanation.id}  {explanation.text}", *(f"{head}:\n{fill(text)}" for head, text in parts if text)]
+    )

@@ -67,12 +67,13 @@ def status(
     """
     token = "" if token_file is None else _token_in(token_file)
     asks = [
-        partial(_status_at, url, token, cafile) if (url := _url(one)) else partial(_status_of, one) for one in bridges
+        partial(_status_at, url, token, cafile) if (url := _url(bridge)) else partial(_status_of, bridge)
+        for bridge in bridges
     ]
     with ThreadPoolExecutor(_AT_ONCE) as executor:
-        found = [asked.result() for asked in [executor.submit(one) for one in asks]]
-    print_records(found, lambda one: one.shard or one.bridge, table=_print_table)
-    if not all(one.healthy for one in found):
+        statuses = [answer.result() for answer in [executor.submit(query) for query in asks]]
+    print_records(statuses, lambda shard_status: shard_status.shard or shard_status.bridge, table=_print_table)
+    if not all(shard_status.healthy for shard_status in statuses):
         raise typer.Exit(FAILED)
 
 
@@ -129,14 +130,22 @@ def _status_of(file: str) -> ShardStatus:
     return ShardStatus(bridge=file, shard=status.shard or shard, status=status)
 
 
-def _print_table(found: list[ShardStatus]) -> None:
+def _print_table(statuses: list[ShardStatus]) -> None:
     rows: list[tuple[str | int, ...]] = []
-    for one in found:
-        if one.status is None:
-            rows.append((one.shard or "?", "no answer", 0, 0, one.failure))
+    for shard_status in statuses:
+        if shard_status.status is None:
+            rows.append((shard_status.shard or "?", "no answer", 0, 0, shard_status.failure))
             continue
-        problems = "; ".join(problem.what for problem in one.status.problems)
-        rows.append((one.shard, str(one.status.state), one.status.clients, one.status.sessions, problems))
+        problems = "; ".join(problem.what for problem in shard_status.status.problems)
+        rows.append(
+            (
+                shard_status.shard,
+                str(shard_status.status.state),
+                shard_status.status.clients,
+                shard_status.status.sessions,
+                problems,
+            )
+        )
     print_table(("shard", "state", "clients", "sessions", "problems"), rows)
 
 
@@ -159,4 +168,6 @@ def shard(client: Annotated[str, argument("CLIENT", "Client identifier.")]) -> N
     if not client:
         raise Failure("a client without an identifier belongs to the shard to which it connects", WRONG_USAGE)
     number = Shard(config.number, config.of).shard_of(client)
-    print_record(ShardOfClient(client, number, config.of), number, lambda one: write(f"shard {one.number} of {one.of}"))
+    print_record(
+        ShardOfClient(client, number, config.of), number, lambda place: write(f"shard {place.number} of {place.of}")
+    )

@@ -63,15 +63,15 @@ def _print_health(report: HealthReport) -> None:
     output.print_table(*output.table_of(report.gauges, columns), title="Resources")
     columns = {
         "used by": "owner",
-        "expires": lambda one: time.strftime("%Y-%m-%d", time.gmtime(one.expires_at)),
-        "days left": lambda one: int((one.expires_at - time.time()) // 86_400),
+        "expires": lambda certificate: time.strftime("%Y-%m-%d", time.gmtime(certificate.expires_at)),
+        "days left": lambda certificate: int((certificate.expires_at - time.time()) // 86_400),
         "file": "file",
     }
     if report.certificates:
         output.print_table(*output.table_of(report.certificates, columns), title="Certificates")
     columns = {
         "connection": "name",
-        "state": lambda one: "connected" if one.connected else f"NOT CONNECTED: {one.problem}".removesuffix(": "),
+        "state": lambda link: "connected" if link.connected else f"NOT CONNECTED: {link.problem}".removesuffix(": "),
         "user": "user",
         "address": "address",
     }
@@ -85,14 +85,14 @@ def _print_health(report: HealthReport) -> None:
     ):
         columns = {
             kind: "name",
-            incoming: lambda one: _rate(last(one.incoming)),
-            "mean": lambda one: _rate(mean(one.incoming)),
-            outgoing: lambda one: _rate(last(one.outgoing)),
-            "mean ": lambda one: _rate(mean(one.outgoing)),
+            incoming: lambda rates: _rate(last(rates.incoming)),
+            "mean": lambda rates: _rate(mean(rates.incoming)),
+            outgoing: lambda rates: _rate(last(rates.outgoing)),
+            "mean ": lambda rates: _rate(mean(rates.outgoing)),
         }
         if kind == "queue":
-            columns["depth"] = lambda one: _rate(last(one.depth))
-        series = [one for one in report.rates.series if one.kind == kind]
+            columns["depth"] = lambda queue: _rate(last(queue.depth))
+        series = [link_series for link_series in report.rates.series if link_series.kind == kind]
         if series:
             output.print_table(*output.table_of(series, columns), title=f"Rates of {kind}s", numbers=True)
     if report.rates.problem:

@@ -101,18 +101,18 @@ def lake(
     for package in ("pyarrow", *(["deltalake"] if format is TargetFormat.DELTA else [])):
         if importlib.util.find_spec(package) is None:
             raise Failure(f"{package} is not installed: `{install('lake')}` installs it", WRONG_USAGE)
-    given = dict(one.partition("=")[::2] for one in option or ())
-    given |= {"spool": str(spool or Path(target, ".spool"))} | ({"columns": columns} if columns else {})
-    data_dir, named = settings.data_dir, os.environ.get(CONFIGURATION_VARIABLE)
-    file = settings.config or (Path(named) if named and not data_dir else None)
+    options = dict(assignment.partition("=")[::2] for assignment in option or ())
+    options |= {"spool": str(spool or Path(target, ".spool"))} | ({"columns": columns} if columns else {})
+    data_dir, configuration_path = settings.data_dir, os.environ.get(CONFIGURATION_VARIABLE)
+    file = settings.config or (Path(configuration_path) if configuration_path and not data_dir else None)
     if file is not None:
-        given["config"] = str(file)
-    elif queue is not None and "listener" not in given:
-        given["dataDirectory"] = str(data_directory(data_dir, None))
+        options["config"] = str(file)
+    elif queue is not None and "listener" not in options:
+        options["dataDirectory"] = str(data_directory(data_dir, None))
     if queue is not None:
-        given["queue"] = queue
+        options["queue"] = queue
     else:
-        given |= {"topic": str(topic)} | ({} if file is None else {"link": link})
+        options |= {"topic": str(topic)} | ({} if file is None else {"link": link})
     from bridge.lake import TARGETS, DeltaTable, LakeWriter, TargetFailed
     from bridge.spark.columns import MQ_COLUMNS, MQTT_COLUMNS
     from bridge.spark.options import OptionError
@@ -124,21 +124,21 @@ def lake(
         signal.signal(number, lambda *_: stop.set())
     try:
         if format is TargetFormat.DELTA and columns is None and not merge_schema:
-            given |= _columns_of(DeltaTable.columns(target), MQ_COLUMNS if queue is not None else MQTT_COLUMNS)
+            options |= _columns_of(DeltaTable.columns(target), MQ_COLUMNS if queue is not None else MQTT_COLUMNS)
         body = "body" if queue is not None else "payload"
         rows_of_records = None
         if copybook is not None:
             needed = [body, *(("ccsid", "encoding") if queue is not None else ())]
-            read = given["columns"].split(",") if "columns" in given else None
-            without = [] if read is None else [name for name in needed if name not in read]
-            if read is not None:
-                given["columns"] = ",".join([*read, *without])
+            names = options["columns"].split(",") if "columns" in options else None
+            without = [] if names is None else [name for name in needed if name not in names]
+            if names is not None:
+                options["columns"] = ",".join([*names, *without])
             rows_of_records = _record_rows(copybook, record_option, body, without)
-        sources = _sources(given)
-        made = TARGETS[format](target, sources.schema, keeps_state=topic is not None, records=rows_of_records)
-        if isinstance(made, DeltaTable):
-            made.merges_schema = merge_schema
-        writer = LakeWriter(sources.fillers, made, rows, interval, sources.stream, sources.former)
+        sources = _sources(options)
+        table = TARGETS[format](target, sources.schema, keeps_state=topic is not None, records=rows_of_records)
+        if isinstance(table, DeltaTable):
+            table.merges_schema = merge_schema
+        writer = LakeWriter(sources.fillers, table, rows, interval, sources.stream, sources.former)
         writer.run(stop, once=once)
     except OptionError as error:
         raise Failure(str(error), WRONG_USAGE) from error
@@ -162,8 +162,8 @@ def _record_rows(copybook: Path, options: list[str] | None, body: str, without: 
 
 def _columns_of(names: list[str] | None, columns: Sequence[EnvelopeColumn]) -> dict[str, str]:
     """Return the option `columns` for a table that has some of an envelope's columns, such as one of an earlier version."""
-    kept = [column.name for column in columns if names is None or column.name in names]
-    return {"columns": ",".join(kept)} if 0 < len(kept) < len(columns) else {}
+    column_names = [column.name for column in columns if names is None or column.name in names]
+    return {"columns": ",".join(column_names)} if 0 < len(column_names) < len(columns) else {}
 
 
 class _Sources(NamedTuple):
@@ -175,15 +175,15 @@ class _Sources(NamedTuple):
     schema: Any
 
 
-def _sources(given: Mapping[str, str]) -> _Sources:
+def _sources(options: Mapping[str, str]) -> _Sources:
     """Return what options specify. Raises OptionError, MQError, SpoolBusy, SpoolDamaged."""
     from bridge.spark.mq import queue_reader
     from bridge.spark.mqtt import subscriber
     from bridge.spark.options import MQ_FOREIGN, MQTT_FOREIGN, Options
 
-    if "queue" in given:
-        queue = queue_reader.source_options_of(Options("mqbridge lake", given, queue_reader.READ_OPTIONS, MQ_FOREIGN))
+    if "queue" in options:
+        queue = queue_reader.source_options_of(Options("mqbridge lake", options, queue_reader.READ_OPTIONS, MQ_FOREIGN))
         fillers = queue_reader.queue_readers(queue)
         return _Sources(fillers, partial(queue_reader.former_spools, queue), queue.stream, queue.schema)
-    topic = subscriber.source_options_of(Options("mqbridge lake", given, subscriber.READ_OPTIONS, MQTT_FOREIGN))
+    topic = subscriber.source_options_of(Options("mqbridge lake", options, subscriber.READ_OPTIONS, MQTT_FOREIGN))
     return _Sources(subscriber.subscribers(topic), partial(subscriber.former_spools, topic), topic.stream, topic.schema)

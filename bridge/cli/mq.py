@@ -113,8 +113,8 @@ def pub(
 
 
 def _put(connection: Connection, od: MQOD, message: Message, pmo: int, properties: list[str] | None) -> None:
-    named = [Property(name=name, value=value) for name, value in properties_in(properties or []).items()]
-    md = connection.put1(od, message, pmo | cmqc.MQPMO_NO_SYNCPOINT | cmqc.MQPMO_FAIL_IF_QUIESCING, named)
+    properties_named = [Property(name=name, value=value) for name, value in properties_in(properties or []).items()]
+    md = connection.put1(od, message, pmo | cmqc.MQPMO_NO_SYNCPOINT | cmqc.MQPMO_FAIL_IF_QUIESCING, properties_named)
     msg_id = md.MsgId.hex().upper()
     print_record(md_json(md), msg_id, lambda _: write(msg_id))
 
@@ -190,21 +190,21 @@ def remove(
     Exit status 3 if there is no such message.
     """
     try:
-        wanted = bytes.fromhex(msg_id)
+        message_id = bytes.fromhex(msg_id)
     except ValueError:
-        wanted = b""
-    if len(wanted) != cmqc.MQ_MSG_ID_LENGTH:
+        message_id = b""
+    if len(message_id) != cmqc.MQ_MSG_ID_LENGTH:
         raise Failure(f"MSGID: expected 48 hexadecimal digits, found {msg_id!r}", WRONG_USAGE)
     flags = cmqc.MQGMO_NO_SYNCPOINT | cmqc.MQGMO_ACCEPT_TRUNCATED_MSG | cmqc.MQGMO_FAIL_IF_QUIESCING
     opening = cmqc.MQOO_BROWSE | cmqc.MQOO_INPUT_SHARED | cmqc.MQOO_NO_READ_AHEAD | cmqc.MQOO_FAIL_IF_QUIESCING
     with connected() as connection:
         handle = connection.open(MQOD(ObjectName=queue), opening)
         # No more than the header of the transmission queue, because a longer part may be what cannot be read.
-        browse = GetOptions(Options=flags | cmqc.MQGMO_BROWSE_FIRST, MsgId=wanted, MaxLength=cmqc.MQXQH_LENGTH_1)
+        browse = GetOptions(Options=flags | cmqc.MQGMO_BROWSE_FIRST, MsgId=message_id, MaxLength=cmqc.MQXQH_LENGTH_1)
         head = connection.get(handle, browse)
         confirm(f"Delete the message of {head.DataLength} bytes{_recipient(head)} from {queue}?")
-        connection.get(handle, GetOptions(Options=flags, MsgId=wanted, MaxLength=0))
-    say(f"removed message {wanted.hex().upper()} ({head.DataLength} bytes{_recipient(head)}) from {queue}")
+        connection.get(handle, GetOptions(Options=flags, MsgId=message_id, MaxLength=0))
+    say(f"removed message {message_id.hex().upper()} ({head.DataLength} bytes{_recipient(head)}) from {queue}")
 
 
 def _recipient(head: Got) -> str:
@@ -246,8 +246,8 @@ def _print_all(
     """Print messages of a queue, and commit each get after its message was printed. Return the number of messages."""
 
     def views() -> Iterator[MessageView]:
-        for got in _messages(connection, handle, count, wait, browse):
-            yield MessageView(got.md, got.data)
+        for message in _messages(connection, handle, count, wait, browse):
+            yield MessageView(message.md, message.data)
             if not browse:
                 connection.commit()  # the message has been printed
 
@@ -259,7 +259,7 @@ def _print_all(
         return number
     if settings.output is options.Format.table:
         return print_records(views(), str, each=lambda view: write(view.text(verbose=verbose)))
-    return print_records((view.json() for view in views()), lambda one: one["md"]["MsgId"])
+    return print_records((view.json() for view in views()), lambda message: message["md"]["MsgId"])
 
 
 def _messages(
@@ -291,10 +291,10 @@ def read_body(argument: str | None) -> bytes:
     return sys.stdin.buffer.read()
 
 
-def properties_in(written: list[str]) -> dict[str, str]:
+def properties_in(pairs: list[str]) -> dict[str, str]:
     """Return the properties in options NAME=VALUE. Raises Failure."""
     properties = {}
-    for pair in written:
+    for pair in pairs:
         name, equals, properties[name] = pair.partition("=")
         if not name or not equals:
             raise Failure(f"--property: expected NAME=VALUE, found {pair!r}", WRONG_USAGE)

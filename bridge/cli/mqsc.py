@@ -119,7 +119,11 @@ def _confirm(text: str) -> None:
     """Ask before commands that change something, on a terminal. Raises Failure."""
     from bridge.mq.mqsc import read
 
-    changes = [one.text for one in read(text) if one.problem is None and one.verb not in _READING]
+    changes = [
+        mqsc_command.text
+        for mqsc_command in read(text)
+        if mqsc_command.problem is None and mqsc_command.verb not in _READING
+    ]
     if len(changes) == 1:
         confirm(f"Run {changes[0]}?")
     elif changes:
@@ -158,7 +162,7 @@ def run(
     if settings.output is Format.table:
         say(f"{len(responses)} MQSC command{plural} run, {len(failed)} failed.")
     if failed:
-        lines = tuple(f"{script}:{one.line}: {one.message}" for one in failed)
+        lines = tuple(f"{script}:{response.line}: {response.message}" for response in failed)
         raise Failure(f"{len(failed)} of {len(responses)} MQSC commands failed", FAILED, lines=lines)
 
 
@@ -168,21 +172,21 @@ def _preview(script: str, text: str) -> None:
 
     try:
         with queue_manager.connected() as connection:
-            found = effects(connection, text)
+            previews = effects(connection, text)
     except TooManyCommands as error:
         raise Failure(f"{script}: {error}", WRONG_USAGE) from error
 
-    def table(found: list[CommandEffect]) -> None:
-        for effect in found:
+    def table(previews: list[CommandEffect]) -> None:
+        for effect in previews:
             what = f"{effect.kind} {effect.name}" if effect.name else effect.command
             write(f"{effect.line:6d} : {effect.effect:<8} {what}{f': {effect.text}' if effect.text else ''}")
             for change in effect.changes:
                 write(f"{'':9}{change.keyword}: {change.before or 'blank'} -> {change.after or 'blank'}")
 
-    print_records(found, lambda effect: effect.name, table=table)
-    if mistakes := [effect for effect in found if effect.effect == "error"]:
+    print_records(previews, lambda effect: effect.name, table=table)
+    if mistakes := [effect for effect in previews if effect.effect == "error"]:
         lines = tuple(f"{script}:{effect.line}: {effect.text}" for effect in mistakes)
-        raise Failure(f"{len(mistakes)} of {len(found)} MQSC commands have mistakes", FAILED, lines=lines)
+        raise Failure(f"{len(mistakes)} of {len(previews)} MQSC commands have mistakes", FAILED, lines=lines)
 
 
 def _print(response: CommandResponse) -> None:
@@ -221,7 +225,7 @@ def display(
         if settings.output is Format.table:
             _print(response)
         else:
-            print_records(response.objects, lambda shown: next(iter(shown.values()), ""))
+            print_records(response.objects, lambda attributes: next(iter(attributes.values()), ""))
 
 
 #: AMQ messages of DISPLAY if there is no such object.
@@ -240,15 +244,19 @@ def dump(
     Channels and records of the configuration file are not included, and neither are subscriptions of MQTT clients. Run the
     commands at another queue manager with `mqbridge mqsc run`.
     """
-    found = queue_manager.connection_settings()
-    if found is not None and found.queue_manager.type == "ibm":
-        name = found.queue_manager.name
+    configuration = queue_manager.connection_settings()
+    if configuration is not None and configuration.queue_manager.type == "ibm":
+        name = configuration.queue_manager.name
         raise Failure("this command is for the embedded queue manager", WRONG_USAGE, hint=f"use dmpmqcfg -m {name} -a")
     from bridge.mq.definitions import definitions
 
-    channels = {one.name for one in found.channels} if found is not None else set()
-    records = {(one.channel, one.type) for one in found.channel_authentication} if found is not None else set()
-    with queue_manager.connected_to(found) as connection:
+    channels = {channel.name for channel in configuration.channels} if configuration is not None else set()
+    records = (
+        {(record.channel, record.type) for record in configuration.channel_authentication}
+        if configuration is not None
+        else set()
+    )
+    with queue_manager.connected_to(configuration) as connection:
         for line in definitions(connection, channels, records, everything=everything):
             write(line)
 
@@ -287,20 +295,20 @@ def mqsc_script(
     for name in filter(None, (user, group)):
         if not name.isprintable() or "'" in name or " " in name:
             raise Failure(f"{name!r} is not the name of a user or group", WRONG_USAGE)
-    found = queue_manager.configuration() or default_configuration()
-    ibm = found.queue_manager
+    configuration = queue_manager.configuration() or default_configuration()
+    ibm = configuration.queue_manager
     connects_as = user or (ibm.user if ibm.type == "ibm" else None) or "mqbridge"
     grantee = f"PRINCIPAL('{user}')" if user is not None else f"GROUP('{group or 'mqbridge'}')"
     existing = None
     if connect:
         if ibm.type != "ibm":
             raise Failure("--connect is for a queue manager of IBM MQ (type: ibm)", WRONG_USAGE)
-        connection = queue_manager.connect(None, found)
+        connection = queue_manager.connect(None, configuration)
         try:
             existing = QueueManagerAttributes.of(connection)
         finally:
             connection.disconnect()
-        if existing.default_route not in ("", found.transmission_queue) and not aliases:
+        if existing.default_route not in ("", configuration.transmission_queue) and not aliases:
             aliases = True
             note(
                 f"warning: DEFXMITQ of queue manager {ibm.name} is {existing.default_route}, which routes messages to other"
@@ -311,7 +319,7 @@ def mqsc_script(
             f"warning: the script sets DEFXMITQ of queue manager {ibm.name}. If DISPLAY QMGR DEFXMITQ shows another queue,"
             " use --aliases, or messages for other queue managers go to MQTT clients. --connect looks it up"
         )
-    typer.echo(script_of(found, grantee, connects_as, aliases=aliases, existing=existing), nl=False)
+    typer.echo(script_of(configuration, grantee, connects_as, aliases=aliases, existing=existing), nl=False)
 
 
 @takes(CONFIG | OUTPUT | YES)
@@ -336,21 +344,21 @@ def ibm_acceptance(
     from bridge.mq.ibm.acceptance import Acceptance, Trials, traffic
     from bridge.mq.ibm.requirements import requirements_of
 
-    found = queue_manager.configuration_in(queue_manager.configuration_path())
-    ibm = found.queue_manager
+    configuration = queue_manager.configuration_in(queue_manager.configuration_path())
+    ibm = configuration.queue_manager
     if not settings.yes:
-        _refuse_traffic(found, traffic)
+        _refuse_traffic(configuration, traffic)
     trials = Trials(
-        wrong_password=_wrong_password(found),
-        refused=_refused(found),
-        without_tls=_without_tls(found),
-        kill=lambda: kill_under_load(found),
-        connections=_connections(found),
+        wrong_password=_wrong_password(configuration),
+        refused=_refused(configuration),
+        without_tls=_without_tls(configuration),
+        kill=lambda: kill_under_load(configuration),
+        connections=_connections(configuration),
         subscriptions=subscriptions,
     )
     acceptance = Acceptance(
-        lambda: queue_manager.connect(None, found),
-        requirements_of(found),
+        lambda: queue_manager.connect(None, configuration),
+        requirements_of(configuration),
         channel=(ibm.channel or "") if ibm.type == "ibm" else "",
         trials=trials,
     )
@@ -375,26 +383,26 @@ def ibm_acceptance(
     raise typer.Exit(FAILED if results["fail"] else 0)
 
 
-def _connections(found: Configuration) -> int:
+def _connections(configuration: Configuration) -> int:
     """Return the number of connections of a bridge without subscriptions of clean sessions; 0 for the embedded one."""
-    ibm = found.queue_manager
+    ibm = configuration.queue_manager
     if ibm.type != "ibm":
         return 0
-    return ibm.publishers + ibm.removers + 5 + sum(mapping.enabled for mapping in found.mappings.values())
+    return ibm.publishers + ibm.removers + 5 + sum(mapping.enabled for mapping in configuration.mappings.values())
 
 
-def _refuse_traffic(found: Configuration, traffic: Callable[[Connection, str, str], list[str]]) -> None:
+def _refuse_traffic(configuration: Configuration, traffic: Callable[[Connection, str, str], list[str]]) -> None:
     """Raise Failure if other applications use the queue manager. A connection that fails is reported by the tests."""
     from bridge.mq.mqi import MQError
 
     try:
-        connection = queue_manager.connect(None, found)
+        connection = queue_manager.connect(None, configuration)
     except MQError:
         return
-    ibm = found.queue_manager
+    ibm = configuration.queue_manager
     channel = (ibm.channel or "") if ibm.type == "ibm" else ""
     try:
-        others = traffic(connection, channel, found.transmission_queue)
+        others = traffic(connection, channel, configuration.transmission_queue)
     finally:
         connection.disconnect()
     if others:
@@ -404,9 +412,9 @@ def _refuse_traffic(found: Configuration, traffic: Callable[[Connection, str, st
         )
 
 
-def _changed(found: Configuration, **changes: Any) -> Callable[[], Connection]:
+def _changed(configuration: Configuration, **changes: Any) -> Callable[[], Connection]:
     """Return a function that connects with other connection parameters."""
-    ibm = found.queue_manager
+    ibm = configuration.queue_manager
     assert ibm.type == "ibm"
     from bridge.mq.ibm.connection import connect_ibm
     from bridge.mq.ibm.parameters import load_library, parameters
@@ -415,38 +423,41 @@ def _changed(found: Configuration, **changes: Any) -> Callable[[], Connection]:
     return lambda: connect_ibm(load_library(ibm.library), changed)
 
 
-def _refused(found: Configuration) -> dict[str, Callable[[], Connection]]:
+def _refused(configuration: Configuration) -> dict[str, Callable[[], Connection]]:
     """Return connections that a queue manager must refuse, by name."""
-    ibm = found.queue_manager
+    ibm = configuration.queue_manager
     if ibm.type != "ibm" or ibm.channel is None:
         return {}
     with socket.create_server(("127.0.0.1", 0)) as server:
-        closed = server.getsockname()[1]
+        unused_port = server.getsockname()[1]
     return {
-        "unknown channel": _changed(found, channel="MQBRIDGE.ACCEPTANCE"),
-        "unknown queue manager": _changed(found, queue_manager="MQBRIDGE.ACCEPTANCE"),
-        "unused port": _changed(found, connections=f"127.0.0.1({closed})"),
+        "unknown channel": _changed(configuration, channel="MQBRIDGE.ACCEPTANCE"),
+        "unknown queue manager": _changed(configuration, queue_manager="MQBRIDGE.ACCEPTANCE"),
+        "unused port": _changed(configuration, connections=f"127.0.0.1({unused_port})"),
     }
 
 
-def _without_tls(found: Configuration) -> dict[str, Callable[[], Connection]]:
+def _without_tls(configuration: Configuration) -> dict[str, Callable[[], Connection]]:
     """Return connections that a queue manager with TLS must refuse, by name."""
     from bridge.mq.ibm.parameters import parameters
 
-    ibm = found.queue_manager
+    ibm = configuration.queue_manager
     if ibm.type != "ibm" or ibm.tls is None or ibm.channel is None:
         return {}
     tls = parameters(ibm, os.environ).tls
     assert tls is not None
     other = msgspec.structs.replace(tls, peer_name="CN=mqbridge acceptance,O=nobody")
-    return {"without TLS": _changed(found, tls=None), "with another peer name": _changed(found, tls=other)}
+    return {
+        "without TLS": _changed(configuration, tls=None),
+        "with another peer name": _changed(configuration, tls=other),
+    }
 
 
-def _wrong_password(found: Configuration) -> Callable[[], Connection] | None:
+def _wrong_password(configuration: Configuration) -> Callable[[], Connection] | None:
     """Return what connects with a wrong password; None if the configuration has no password."""
-    ibm = found.queue_manager
+    ibm = configuration.queue_manager
     if ibm.type != "ibm" or ibm.user is None:
         return None
     from bridge.mq.ibm.parameters import parameters
 
-    return _changed(found, password=f"{parameters(ibm, os.environ).password[:8]}-wrong")
+    return _changed(configuration, password=f"{parameters(ibm, os.environ).password[:8]}-wrong")

@@ -142,7 +142,7 @@ def common_parameters(common: Common, *, root: bool = False, declared: tuple[str
     """
     declaration = typer.Typer(add_completion=False)
     declaration.command()(_common)
-    found = []
+    parameters = []
     for parameter in typer.main.get_command(declaration).params:
         name = str(parameter.name)
         if name in declared or (name in _SHOWN and not common & _SHOWN[name]) or parameter.opts == ["--help"]:
@@ -150,8 +150,8 @@ def common_parameters(common: Common, *, root: bool = False, declared: tuple[str
         parameter.expose_value = False
         parameter.callback = _remember
         parameter.hidden = name not in _SHOWN and not root  # type: ignore[attr-defined]
-        found.append(parameter)
-    return found
+        parameters.append(parameter)
+    return parameters
 
 
 def _remember(context: Any, parameter: Any, value: Any) -> None:
@@ -216,10 +216,10 @@ def moment(text: str | None, name: str) -> datetime | None:
     try:
         if text.startswith("-"):
             return datetime.now(UTC) - timedelta(seconds=float(durations.parsed(text[1:])))
-        found = datetime.fromisoformat(text)
+        timestamp = datetime.fromisoformat(text)
     except (ValueError, OverflowError):  # the latter: before the year 1
         raise Failure(f"{name}: expected a time such as {_TIMES}, found {text!r}", WRONG_USAGE) from None
-    return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
+    return timestamp.replace(tzinfo=UTC) if timestamp.tzinfo is None else timestamp.astimezone(UTC)
 
 
 def period(start: str | None, end: str | None) -> tuple[datetime | None, datetime | None]:

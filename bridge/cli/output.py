@@ -87,9 +87,9 @@ def print_records(
     The format table is printed by `table` in the end, or by `each` as they come. `name` returns what `-o name` prints.
     """
     if settings.output is Format.table and table is not None:
-        found = list(records)
-        table(found)
-        return len(found)
+        rows = list(records)
+        table(rows)
+        return len(rows)
     count = 0
     for record in records:
         match settings.output:
@@ -152,7 +152,7 @@ def print_table(
         typer.echo(f"\n{styled(title, bold=True)}")
     cells = [[printable(str(cell)) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(heads, *cells, strict=True)]
-    right = [all(isinstance(one, int) for one in column) for column in zip(*rows, strict=True)]
+    right = [all(isinstance(cell, int) for cell in column) for column in zip(*rows, strict=True)]
     if numbers:
         right[1:] = [True] * (len(right) - 1)
     for number, row in enumerate((list(heads), *cells)):
@@ -181,7 +181,9 @@ def shortened(text: str, most: int = 60) -> str:
 
 def printable(text: str) -> str:
     """Return a text with control characters escaped, because clients choose their names and topics."""
-    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
+    return "".join(
+        character if character.isprintable() else character.encode("unicode_escape").decode() for character in text
+    )
 
 
 # Terminals -----------------------------------------------------------------------------------------------------------

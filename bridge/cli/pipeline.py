@@ -128,7 +128,7 @@ def run(
         from bridge.spark.pipeline import plan
         from bridge.spark.runner import PipelineRunner
 
-        plans = {made.name: [made] for made in _plan_all(spark, file, chosen, environment)}
+        plans = {planned.name: [planned] for planned in _plan_all(spark, file, chosen, environment)}
 
         def planned(name: str) -> Callable[[], Pipeline]:
             return lambda: plans[name].pop() if plans[name] else plan(spark, name, chosen[name], environment)
@@ -162,7 +162,7 @@ def show(names: Annotated[list[str] | None, typer.Argument(metavar="NAME…", sh
         conditions = [condition(name, pipeline, environment, now) for name, pipeline in chosen.items()]
     except StatusDamaged as damaged:
         raise Failure(str(damaged)) from damaged
-    print_records(conditions, lambda one: one["name"], table=_print_conditions)
+    print_records(conditions, lambda pipeline: pipeline["name"], table=_print_conditions)
 
 
 @takes(BRIDGE)
@@ -208,11 +208,11 @@ def reset(
         say(f"{name} has no checkpoint")
         return
     try:
-        held = lock(directory / LOCK)
+        lock_file = lock(directory / LOCK)
     except Locked as error:
         hint = f"stop it first: mqbridge pipeline stop {name} --config {file}"
         raise Failure(f"process {error.process} runs {name}", hint=hint) from error
-    with held:
+    with lock_file:
         confirm(f"Remove {directory / CHECKPOINT}?")
         shutil.rmtree(directory / CHECKPOINT)
     say(f"{name}: removed {directory / CHECKPOINT}")
@@ -225,19 +225,19 @@ def configured() -> tuple[Path, Configuration]:
     """Return the configuration file named by `--config` or the environment, and its configuration."""
     from bridge.cli.queue_manager import CONFIGURATION_VARIABLE, configuration_in
 
-    named = settings.config or os.environ.get(CONFIGURATION_VARIABLE)
-    if not named:
+    path = settings.config or os.environ.get(CONFIGURATION_VARIABLE)
+    if not path:
         raise Failure("no configuration file", WRONG_USAGE, hint=f"name it with --config or {CONFIGURATION_VARIABLE}")
-    return Path(named), configuration_in(Path(named))
+    return Path(path), configuration_in(Path(path))
 
 
 def _chosen(configuration: Configuration, names: list[str] | None) -> dict[str, PipelineConfig]:
     """Return the named pipelines, or all enabled pipelines."""
-    known = configuration.pipelines
-    if unknown := [name for name in names or () if name not in known]:
-        raise Failure(f"no pipeline {', '.join(unknown)}; there are {', '.join(known) or 'none'}", NOT_FOUND)
-    enabled = (name for name, pipeline in known.items() if pipeline.enabled)
-    chosen = {name: known[name] for name in dict.fromkeys(names or enabled)}
+    pipelines = configuration.pipelines
+    if unknown := [name for name in names or () if name not in pipelines]:
+        raise Failure(f"no pipeline {', '.join(unknown)}; there are {', '.join(pipelines) or 'none'}", NOT_FOUND)
+    enabled = (name for name, pipeline in pipelines.items() if pipeline.enabled)
+    chosen = {name: pipelines[name] for name in dict.fromkeys(names or enabled)}
     if not chosen:
         raise Failure("the configuration file has no pipeline that is enabled", WRONG_USAGE)
     return chosen
@@ -255,7 +255,7 @@ def settings_of(spark: SparkConfig, conf: list[str] | None, packages: str | None
     """Return the Spark settings of the file and of the command line, which takes precedence. Lists are joined."""
     from bridge.config.pipeline import PACKAGE, is_secret
 
-    found = dict(spark.conf)
+    configuration = dict(spark.conf)
     for text in conf or ():
         name, equals, value = text.partition("=")
         if not equals or not name.startswith("spark."):
@@ -263,17 +263,17 @@ def settings_of(spark: SparkConfig, conf: list[str] | None, packages: str | None
         if is_secret(name):
             hint = "write it to spark-defaults.conf of SPARK_CONF_DIR"
             raise Failure(f"--conf {name}: secrets on the command line are visible to others", WRONG_USAGE, hint=hint)
-        found[name] = value
-    added = _listed(packages)
-    if wrong := [package for package in added if not re.fullmatch(PACKAGE, package)]:
+        configuration[name] = value
+    extra_packages = _listed(packages)
+    if wrong := [package for package in extra_packages if not re.fullmatch(PACKAGE, package)]:
         raise Failure(f"--packages: expected group:artifact:version, found {wrong[0]!r}", WRONG_USAGE)
     for name, parts in (
-        ("spark.jars.packages", [*spark.packages, *added]),
+        ("spark.jars.packages", [*spark.packages, *extra_packages]),
         ("spark.jars", [*map(str, spark.jars), *map(_absolute, _listed(jars))]),
     ):
         if parts:
-            found[name] = ",".join(dict.fromkeys([*_listed(found.get(name)), *parts]))
-    return found
+            configuration[name] = ",".join(dict.fromkeys([*_listed(configuration.get(name)), *parts]))
+    return configuration
 
 
 def _listed(text: str | None) -> list[str]:
@@ -328,8 +328,8 @@ def _plan_all(
             if mistake.position is None:
                 problems.append(collection.problem(location, mistake.expected, mistake.found))
             else:
-                found = mistake.found or "nothing"
-                problems.append(collection.text_problem(location, mistake.position, mistake.expected, found))
+                actual = mistake.found or "nothing"
+                problems.append(collection.text_problem(location, mistake.position, mistake.expected, actual))
     if problems:
         lines = tuple(map(str, collection.in_order(problems)))
         count = "1 mistake" if len(lines) == 1 else f"{len(lines)} mistakes"
@@ -414,30 +414,43 @@ def _print_conditions(conditions: list[dict[str, Any]]) -> None:
     )
     counted = ("rows_in", "rows_out", "dead_letters", "late", "rows_in_per_second", "waiting")
     rows = []
-    for one in conditions:
-        batch, runs = one["last_batch"], one["process"] is not None
-        since = one["since"] if runs else one["until"] or one["since"]
+    for condition in conditions:
+        batch, runs = condition["last_batch"], condition["process"] is not None
+        since = condition["since"] if runs else condition["until"] or condition["since"]
         last = "" if batch is None else f"{batch['number']} at {when(batch['at'])}"
-        counts = ["" if one[key] is None or (key == "rows_in_per_second" and not runs) else one[key] for key in counted]
-        process = one["process"] if runs else ""
+        counts = [
+            "" if condition[key] is None or (key == "rows_in_per_second" and not runs) else condition[key]
+            for key in counted
+        ]
+        process = condition["process"] if runs else ""
         rows.append(
-            (one["name"], one["state"], when(since), process, last, *counts, when(one["oldest"]), one["spool_messages"])
+            (
+                condition["name"],
+                condition["state"],
+                when(since),
+                process,
+                last,
+                *counts,
+                when(condition["oldest"]),
+                condition["spool_messages"],
+            )
         )
     print_table(heads, rows, _NO_PIPELINES)
-    for one in conditions:
-        for source, messages in one["unread"].items():
+    for condition in conditions:
+        for source, messages in condition["unread"].items():
             say(
-                f"{one['name']}: {messages} messages of {source} are in its spool, and it no longer reads them; hint:"
+                f"{condition['name']}: {messages} messages of {source} are in its spool, and it no longer reads them; hint:"
                 f" mqbridge pipeline spool return {source}"
             )
-        if one["discarded"]:
+        if condition["discarded"]:
             say(
-                f"{one['name']}: discarded {one['discarded']} dead letters, the last ones at {when(one['discarded_at'])},"
-                " because too many are on the queue (limits.dead_letter_bytes); hint: mqbridge dlq list"
+                f"{condition['name']}: discarded {condition['discarded']} dead letters,"
+                f" the last ones at {when(condition['discarded_at'])}, because too many are on the queue"
+                " (limits.dead_letter_bytes); hint: mqbridge dlq list"
             )
-        if (error := one["last_error"]) is not None:
+        if (error := condition["last_error"]) is not None:
             remedy = f"; hint: {error['remedy']}" if error["remedy"] else ""
-            say(f"{one['name']}: last error at {when(error['at'])}: {error['what']}{remedy}")
+            say(f"{condition['name']}: last error at {when(error['at'])}: {error['what']}{remedy}")
 
 
 def when(at: float | None) -> str:

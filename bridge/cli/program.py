@@ -219,11 +219,11 @@ class CommandGroup(typer.core.TyperGroup):
             invoke_without_command=default is not None,
             no_args_is_help=default is None,
         )(run)
-        made: Any = typer.main.get_group(group)
-        made.name, made.entries, made.prefix = name, dict(entry.commands), f"{self.prefix}{name} "
-        made.otherwise, made.recognized = entry.otherwise, entry.recognized
-        made.params += common_parameters(BRIDGE if default else Common(0))
-        return made
+        typer_group: Any = typer.main.get_group(group)
+        typer_group.name, typer_group.entries, typer_group.prefix = name, dict(entry.commands), f"{self.prefix}{name} "
+        typer_group.otherwise, typer_group.recognized = entry.otherwise, entry.recognized
+        typer_group.params += common_parameters(BRIDGE if default else Common(0))
+        return typer_group
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         if self.otherwise and args[0] not in self.entries and function_of(self.recognized)(args):
@@ -238,8 +238,8 @@ class CommandGroup(typer.core.TyperGroup):
             hint = (
                 " or ".join(f"`mqbridge {self.prefix}{name}`" for name in near) or "`mqbridge help` lists the commands"
             )
-            meant = "did you mean " if near else ""
-            hint = f"{meant}{hint}{'?' * bool(near)}"
+            question = "did you mean " if near else ""
+            hint = f"{question}{hint}{'?' * bool(near)}"
             raise Failure(f"no command {self.prefix}{args[0]}", WRONG_USAGE, hint=hint) from error
 
 
@@ -283,11 +283,11 @@ class BridgeCommands(CommandGroup):
         except Exception as error:
             if settings.debug:
                 traceback.print_exc()
-            found = failure_of(error)
-            if found is None:
+            unexpected = failure_of(error)
+            if unexpected is None:
                 raise
-            print_error(found)
-            status = found.status
+            print_error(unexpected)
+            status = unexpected.status
         sys.exit(status or 0)
 
 
@@ -314,10 +314,10 @@ def _command(name: str, function: Any, end: str) -> Any:
     # The whole first sentence: otherwise, the list of commands has its beginning only.
     sentence = (function.__doc__ or "").partition("\n")[0]
     alone.command(name, cls=_Command, epilog=end, short_help=sentence)(function)
-    made = typer.main.get_command(alone)
-    declared = tuple(str(one.name) for one in made.params)
-    made.params += common_parameters(getattr(function, "takes", Common(0)), declared=declared)
-    return made
+    command = typer.main.get_command(alone)
+    declared = tuple(str(parameter.name) for parameter in command.params)
+    command.params += common_parameters(getattr(function, "takes", Common(0)), declared=declared)
+    return command
 
 
 def help_(
@@ -326,16 +326,16 @@ def help_(
 ) -> None:
     """Print the help of a command, or the list of commands."""
     parent: Any = context.find_root()
-    shown: Any = parent.command
+    parent_command: Any = parent.command
     for name in command or ():
-        lower = shown.get_command(parent, name) if isinstance(shown, CommandGroup) else None
+        lower = parent_command.get_command(parent, name) if isinstance(parent_command, CommandGroup) else None
         if lower is None:
             raise Failure(
                 f"no command {' '.join(command or ())}", WRONG_USAGE, hint="`mqbridge help` lists the commands"
             )
         parent = lower.make_context(name, [], parent=parent, resilient_parsing=True)
-        shown = lower
-    typer.echo(shown.get_help(parent))
+        parent_command = lower
+    typer.echo(parent_command.get_help(parent))
 
 
 program = typer.Typer(
@@ -350,8 +350,8 @@ program = typer.Typer(
 )
 
 
-def _print_version(wanted: bool) -> None:
-    if wanted:
+def _print_version(is_wanted: bool) -> None:
+    if is_wanted:
         from bridge.cli.service import version
 
         version()

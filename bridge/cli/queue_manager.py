@@ -86,8 +86,8 @@ def configured(
         changes["channels"] = [base.channels[0].model_copy(update={"port": port}), *base.channels[1:]]
     configuration = base.model_copy(update=changes)
     configuration.locate(base.file, places, base.notes)
-    if port is not None and (found := clashes(configuration)):
-        text = "; ".join(f"expected {clash.expected}, found {clash.found}" for clash in found)
+    if port is not None and (conflicts := clashes(configuration)):
+        text = "; ".join(f"expected {clash.expected}, found {clash.found}" for clash in conflicts)
         raise Failure(f"--port {port}: {text}", WRONG_USAGE)
     return configuration
 
@@ -154,15 +154,15 @@ def connection_settings() -> Configuration | None:
 
         file = configuration_path()
         try:
-            found = load_connection(file)
+            connection = load_connection(file)
         except ConfigurationError:
-            found = None
-        if found is None or not found.model_fields_set:
+            connection = None
+        if connection is None or not connection.model_fields_set:
             if settings.data_dir is None:
                 raise
-            found = None
+            connection = None
     note(f"warning: {file} has mistakes (`mqbridge check {file}` lists them); using only how to reach the bridge")
-    return found
+    return connection
 
 
 @contextlib.contextmanager

@@ -103,8 +103,8 @@ def decode(
             start = end
 
     if settings.output is Format.table:
-        for one in documents():
-            write(bytes(one))
+        for document in documents():
+            write(bytes(document))
         return
     print_records(documents(), bytes)
 
@@ -145,14 +145,14 @@ def record_options(
     from bridge.config.problems import place_of
     from bridge.config.record import RecordConfig
 
-    given: dict[str, Any] = {"copybook": str(copybook), "ccsid": ccsid}
+    values: dict[str, Any] = {"copybook": str(copybook), "ccsid": ccsid}
     for text in options or ():
         key, equals, value = text.partition("=")
         if not equals:
             raise Failure(f"{name} {text}: expected NAME=VALUE", WRONG_USAGE)
-        given[key] = _yaml(f"{name} {key}", value)
+        values[key] = _yaml(f"{name} {key}", value)
     try:
-        return RecordConfig.model_validate(given)
+        return RecordConfig.model_validate(values)
     except ValidationError as error:
         detail = error.errors(include_url=False, include_input=False)[0]
         place, is_key = place_of(detail, RecordConfig)
@@ -203,7 +203,7 @@ def _documents(data: bytes) -> list[bytes]:
     if data.lstrip()[:1] != b"[":
         return [line for line in data.splitlines() if line.strip()] if _is_lines(data) else [data]
     try:
-        return [bytes(one) for one in msgspec.json.decode(data, type=list[msgspec.Raw])]
+        return [bytes(document) for document in msgspec.json.decode(data, type=list[msgspec.Raw])]
     except msgspec.DecodeError as error:
         raise Failure(f"expected an array of JSON documents: {error}", FAILED) from error
 

@@ -239,11 +239,11 @@ def restricted(command: list[str]) -> list[str]:
     """Return a command that runs another one with the user and the restrictions of the installed unit. Raises Failure."""
     if not Path("/run/systemd/system").is_dir():
         raise Failure("--as-service: systemd is not running", hint="run the command as the user of the service instead")
-    shown = subprocess.run(["systemctl", "cat", "mqbridge.service"], capture_output=True, text=True, check=False)
-    if shown.returncode:
-        raise Failure(f"--as-service: {shown.stderr.strip()}", hint="mqbridge install-service installs the service")
+    unit_file = subprocess.run(["systemctl", "cat", "mqbridge.service"], capture_output=True, text=True, check=False)
+    if unit_file.returncode:
+        raise Failure(f"--as-service: {unit_file.stderr.strip()}", hint="mqbridge install-service installs the service")
     properties, section = [], ""
-    for line in map(str.strip, shown.stdout.replace("\\\n", " ").splitlines()):
+    for line in map(str.strip, unit_file.stdout.replace("\\\n", " ").splitlines()):
         if line.startswith("["):
             section = line
         elif section == "[Service]" and re.match(r"\w+=", line) and not _NOT_RESTRICTIONS.match(line):
@@ -260,10 +260,10 @@ def unseen(*paths: Path) -> Iterator[Path]:
 def running_program() -> Path:
     """Return the path of `mqbridge`, which is in the directory of the Python interpreter or on PATH. Raises Failure."""
     program = Path(sys.executable).absolute().with_name("mqbridge")
-    found = program if program.is_file() else shutil.which("mqbridge")
-    if found is None:
+    path = program if program.is_file() else shutil.which("mqbridge")
+    if path is None:
         raise Failure(f"no program mqbridge next to {sys.executable} or on PATH", hint="install the package first")
-    return Path(found)
+    return Path(path)
 
 
 def _refuse(service: Service) -> bool:

@@ -54,9 +54,9 @@ def list_(
     records = []
     for query in _queries(names, spool, checkpoint):
         for contents in _inventory(query):
-            read = None if query.sources is None else contents.source in query.sources
-            if contents.messages or read:
-                records.append({"pipeline": query.pipeline, "read": read, **msgspec.to_builtins(contents)})
+            is_read = None if query.sources is None else contents.source in query.sources
+            if contents.messages or is_read:
+                records.append({"pipeline": query.pipeline, "read": is_read, **msgspec.to_builtins(contents)})
     print_records(records, lambda record: record["source"], table=_print)
 
 
@@ -162,15 +162,15 @@ def _print(records: list[dict[str, Any]]) -> None:
     words = {True: "yes", False: "no", None: ""}
     rows = [
         (
-            one["pipeline"],
-            one["source"],
-            words[one["read"]],
-            one["messages"],
-            one["bytes"],
-            one["planned"],
-            when(one["oldest"]),
-            one["directory"],
+            spool["pipeline"],
+            spool["source"],
+            words[spool["read"]],
+            spool["messages"],
+            spool["bytes"],
+            spool["planned"],
+            when(spool["oldest"]),
+            spool["directory"],
         )
-        for one in records
+        for spool in records
     ]
     print_table(heads, rows, "no spool has messages")

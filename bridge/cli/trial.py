@@ -134,13 +134,15 @@ def try_mapping(
             raise Failure(f"mapping {mapping} is a mapping to MQ: {what} for messages in a file", WRONG_USAGE)
         if reads_messages:
             if samples is not None:
-                found = messages_in(samples, format, ccsid, encoding)
-                _print_results(partial(_put_to, trial, partial(trial.received, one)) for one in found)
+                sample_messages = messages_in(samples, format, ccsid, encoding)
+                _print_results(partial(_put_to, trial, partial(trial.received, sample)) for sample in sample_messages)
                 return
             assert message is not None
-            given = message_in(message, format, ccsid, encoding)
-            made_ = _made(mapping, steps, lambda done: trial.messages(trial.received(given, topic), done))
-            _print_messages(made_, splits=trial.splits)
+            source_message = message_in(message, format, ccsid, encoding)
+            mapped_messages = _made(
+                mapping, steps, lambda done: trial.messages(trial.received(source_message, topic), done)
+            )
+            _print_messages(mapped_messages, splits=trial.splits)
             return
         assert topic is not None
         described = topic  # for the type checker, in the function below
@@ -169,7 +171,9 @@ def try_mapping(
             _print_results(partial(_put_to, trial, partial(publication_of, line)) for line in lines)
             return
         publication = publication_of(body or b"")
-        _print_messages(_made(mapping, steps, lambda done: trial.messages(publication, done)), splits=trial.splits)
+        _print_messages(
+            _made(mapping, steps, lambda outcomes: trial.messages(publication, outcomes)), splits=trial.splits
+        )
         return
     if samples is None and (message is None) == (body is None):
         raise Failure(
@@ -182,26 +186,26 @@ def try_mapping(
         raise Failure(f"mapping {mapping} is a mapping to MQTT: {options_} are for mappings to MQ", WRONG_USAGE)
     from bridge.mapping.message_view import with_properties
 
-    asked = message_in(request, None, None) if request is not None else None
+    request_message = message_in(request, None, None) if request is not None else None
 
     def message_of_body(body: bytes) -> Message:
-        made = trial.message(body, format, ccsid, encoding)
-        return made if not properties else with_properties(made, properties_in(properties))
+        message = trial.message(body, format, ccsid, encoding)
+        return message if not properties else with_properties(message, properties_in(properties))
 
     if samples is not None:
         messages: Iterable[Callable[[], Message]] = (
             [partial(message_of_body, line) for line in samples.read_bytes().splitlines()]
             if each_line
-            else [partial(_itself, one) for one in messages_in(samples, format, ccsid, encoding)]
+            else [partial(_itself, sample) for sample in messages_in(samples, format, ccsid, encoding)]
         )
-        _print_results(partial(_published_to, trial, one, topic, asked) for one in messages)
+        _print_results(partial(_published_to, trial, sample, topic, request_message) for sample in messages)
         return
 
     def tried() -> Message:
         return message_in(message, format, ccsid, encoding) if message is not None else message_of_body(body or b"")
 
-    made = _made(mapping, steps, lambda done: trial.publications(tried(), topic, asked, done))
-    _print_publications(trial.rule.config.destination.link, made, splits=trial.splits)
+    results = _made(mapping, steps, lambda outcomes: trial.publications(tried(), topic, request_message, outcomes))
+    _print_publications(trial.rule.config.destination.link, results, splits=trial.splits)
 
 
 def _put_to(trial: Trial, publication: Callable[[], Publication]) -> list[str]:
@@ -260,8 +264,8 @@ def _trial(name: str) -> Trial:
     configuration = configuration_in(configuration_path())
     config = configuration.mappings.get(name)
     if config is None:
-        known = suggestion(name, configuration.mappings) or ", ".join(configuration.mappings) or "there are none"
-        raise Failure(f"no mapping {name} in the configuration ({known})", NOT_FOUND)
+        names = suggestion(name, configuration.mappings) or ", ".join(configuration.mappings) or "there are none"
+        raise Failure(f"no mapping {name} in the configuration ({names})", NOT_FOUND)
     if not config.enabled:
         note(f"mapping {name} is not enabled")
     return trial_of(name, configuration)
@@ -355,13 +359,13 @@ def _publication_text(link: str, publication: Publication, view: dict[str, Any])
     from bridge.mapping.message_view import body_text
 
     where = "" if link == LOCAL else f" of link {link}"
-    said = {name: value for name, value in view.items() if name not in _APART and value not in (None, "")}
-    said |= {"retain": "true" if publication.retain else "false"}
-    pairs = [*said.items()]
+    fields = {name: value for name, value in view.items() if name not in _APART and value not in (None, "")}
+    fields |= {"retain": "true" if publication.retain else "false"}
+    pairs = [*fields.items()]
     pairs += [(f"properties.{name}", value) for name, value in publication.properties.user_property]
-    shown = [f"  {name:<20} {value}" for name, value in pairs]
+    lines = [f"  {name:<20} {value}" for name, value in pairs]
     head = f"published to MQTT topic {publication.topic}{where}"
-    return "\n".join([head, *shown, f"body ({len(publication.payload)} bytes)", body_text(publication.payload)])
+    return "\n".join([head, *lines, f"body ({len(publication.payload)} bytes)", body_text(publication.payload)])
 
 
 #: Fields that the text form has elsewhere.
@@ -391,9 +395,9 @@ class _Header(msgspec.Struct):
     def rfh2(self) -> RFH2:
         """Return the header."""
         folders = [
-            Folder.build(name, one)
+            Folder.build(name, folder)
             for name, contents in self.folders.items()
-            for one in (contents if isinstance(contents, list) else [contents])
+            for folder in (contents if isinstance(contents, list) else [contents])
         ]
         numbers = {name: getattr(self, name) for name in ("Encoding", "CodedCharSetId", "Flags", "NameValueCCSID")}
         return RFH2(Format=self.Format.encode(), folders=tuple(folders), **numbers)
@@ -423,12 +427,12 @@ class _MessageFile(msgspec.Struct):
             from bridge.mq.dead_letter import original_of
 
             return original_of(md, self.data)
-        if found := [name for name in ("xqh", "dlh", "mde") if getattr(self, name) is not None]:
-            raise ValueError(f"JSON does not show an MQ{found[0].upper()} in full; specify the bytes, with --format")
+        if headers := [name for name in ("xqh", "dlh", "mde") if getattr(self, name) is not None]:
+            raise ValueError(f"JSON does not show an MQ{headers[0].upper()} in full; specify the bytes, with --format")
         body = self.body.encode() if self.bodyEncoding == "utf-8" else base64.b64decode(self.body, validate=True)
         if not self.rfh2:
             return Message(md, body)
-        format_, encoding, ccsid, data = encode_chain([one.rfh2() for one in self.rfh2], body)
+        format_, encoding, ccsid, data = encode_chain([folder.rfh2() for folder in self.rfh2], body)
         return Message(msgspec.structs.replace(md, Format=format_, Encoding=encoding, CodedCharSetId=ccsid), data)
 
 

@@ -33,7 +33,7 @@ def advice(configuration: Configuration) -> Iterator[str]:
             )
     on_ibm_mq = configuration.queue_manager.type == "ibm"
     for channel in configuration.channels:
-        if on_ibm_mq and any(one.method == "queue-manager" for one in channel.authentication):
+        if on_ibm_mq and any(method.method == "queue-manager" for method in channel.authentication):
             yield (
                 f"channel {channel.name}: method queue-manager connects to the queue manager for each login, two at a time;"
                 " each user of a client needs CONNECT authority, and CONNAUTH must check passwords"
@@ -65,8 +65,8 @@ def _origin_of_user(channel: ChannelConfig) -> str:
     if channel.use_client_id:
         return "client identifier"
     unknown = ("certificate", "jwt", "ldap", "plugin")
-    named = not channel.mcauser and any(one.method in unknown for one in channel.authentication)
-    return "user name" if named else ""
+    has_name = not channel.mcauser and any(method.method in unknown for method in channel.authentication)
+    return "user name" if has_name else ""
 
 
 def is_mapped(configuration: Configuration, channel: ChannelConfig) -> bool:
@@ -79,9 +79,9 @@ def is_mapped(configuration: Configuration, channel: ChannelConfig) -> bool:
 
 def may_be_nobody(channel: ChannelConfig) -> bool:
     """Return whether clients without an identity may connect to a channel that assigns none."""
-    named = channel.use_client_id or channel.mcauser
-    return not named and (
-        not channel.authentication or any(one.method == "anonymous" for one in channel.authentication)
+    has_name = channel.use_client_id or channel.mcauser
+    return not has_name and (
+        not channel.authentication or any(method.method == "anonymous" for method in channel.authentication)
     )
 
 

@@ -87,7 +87,7 @@ class AddressPattern:
             part = self._parts[index]
             if part.many:
                 rest = len(self._parts) - index - 1
-                return any(self._match(index + 1, numbers[taken:]) for taken in range(1, len(numbers) - rest + 1))
+                return any(self._match(index + 1, numbers[count:]) for count in range(1, len(numbers) - rest + 1))
             if not numbers or not part.low <= numbers[0] <= part.high:
                 return False
             numbers = numbers[1:]
@@ -99,13 +99,13 @@ class AddressPattern:
         if self._is_any:
             return (-0x1_0000,)
         more = self._count - len(self._parts)
-        found: list[int] = []
+        widths: list[int] = []
         for part in self._parts:
             spread = 1
             if part.many:
                 spread, more = 1 + more, 0
-            found += [part.low - part.high] * spread
-        return tuple(found)
+            widths += [part.low - part.high] * spread
+        return tuple(widths)
 
 
 @lru_cache(1_000)
@@ -116,12 +116,12 @@ def address_pattern(text: str) -> AddressPattern:
 
 def _without_double_colon(text: str) -> list[str]:
     """Return the parts of an IPv6 pattern, with `::` expanded. Raises ValueError."""
-    left, double, right = text.partition("::")
+    before_colons, double, right = text.partition("::")
     if not double:
         return text.split(":")
     if "*" in text:
         raise ValueError(f"either :: or * in {text}, for it is not clear which parts each is for")
-    before, behind = (side.split(":") if side else [] for side in (left, right))
+    before, behind = (side.split(":") if side else [] for side in (before_colons, right))
     missing = 8 - len(before) - len(behind)
     if missing < 1:
         raise ValueError(f"fewer than eight parts next to the :: of {text}")
@@ -155,17 +155,17 @@ _ASTERISK: Final = "\0"
 @lru_cache(1_000)
 def name_pattern(text: str) -> tuple[tuple[str, str], ...]:
     """Return the attribute types and values of a pattern (cached). Raises ValueError with the expectation as a phrase."""
-    found = _read(text)
-    if not found:
+    attributes = _read(text)
+    if not attributes:
         raise ValueError("a distinguished name such as CN=pump*,O=Example")
-    for key, value in found:
+    for key, value in attributes:
         if key not in ATTRIBUTES:
             raise ValueError(f"one of {', '.join(ATTRIBUTES)} before = in {key or value!r}")
         if not value:
             raise ValueError(f"a value behind {key}=")
         if "*" in value[1:-1]:
             raise ValueError(f"* at the beginning or the end of {key}={value}, or \\* for an asterisk")
-    return tuple(found)
+    return tuple(attributes)
 
 
 def matches_name(pattern: str, name: str) -> bool:
@@ -175,13 +175,13 @@ def matches_name(pattern: str, name: str) -> bool:
     order. An invalid pattern matches no name.
     """
     try:
-        wanted = name_pattern(pattern)
+        attributes = name_pattern(pattern)
     except ValueError:
         return False
     there = _read(name)
     positions: dict[str, int] = {}
-    for key, value in wanted:
-        values = [one for other, one in there if other == key]
+    for key, value in attributes:
+        values = [pattern for other, pattern in there if other == key]
         index = positions.get(key, 0)
         while index < len(values) and not _value_matches(value, values[index]):
             index += 1
@@ -191,10 +191,10 @@ def matches_name(pattern: str, name: str) -> bool:
     return True
 
 
-def _value_matches(wanted: str, value: str) -> bool:
-    wanted, value = wanted.lower(), value.replace(_ASTERISK, "*").lower()
-    begins, ends = wanted.startswith("*"), wanted.endswith("*")
-    middle = wanted[begins : len(wanted) - (ends and len(wanted) > begins)].replace(_ASTERISK, "*")
+def _value_matches(pattern: str, value: str) -> bool:
+    pattern, value = pattern.lower(), value.replace(_ASTERISK, "*").lower()
+    begins, ends = pattern.startswith("*"), pattern.endswith("*")
+    middle = pattern[begins : len(pattern) - (ends and len(pattern) > begins)].replace(_ASTERISK, "*")
     if begins and ends:
         return middle in value
     if begins:
@@ -207,7 +207,7 @@ def _read(name: str) -> list[tuple[str, str]]:
 
     Separators within a value are escaped with a backslash or quotes. A part without `=` has an empty type.
     """
-    found: list[tuple[str, str]] = []
+    attributes: list[tuple[str, str]] = []
     part, quoted, escaped = "", False, False
     for character in name + ",":
         if escaped:
@@ -218,13 +218,13 @@ def _read(name: str) -> list[tuple[str, str]]:
             quoted = not quoted
         elif character in ",;" and not quoted:
             key, equals, value = part.partition("=")
-            found.append((_type(key), value.strip()) if equals else ("", part.strip()))
+            attributes.append((_type(key), value.strip()) if equals else ("", part.strip()))
             part = ""
         else:
             part += character
     if quoted or escaped:
-        found.append(("", part))
-    return found
+        attributes.append(("", part))
+    return attributes
 
 
 def _type(key: str) -> str:
@@ -388,13 +388,13 @@ def each_kind_once(methods: list[AuthenticationConfig]) -> list[AuthenticationCo
 
     Raises ValueError (`values.refusal`).
     """
-    seen: dict[str, str] = {}
-    for index, one in enumerate(methods):
-        kind = "password" if one.method in OF_PASSWORDS else one.method
-        if kind in seen and kind != "plugin":
-            expected = f"only one of {seen[kind]} and other methods that check the same credentials"
+    methods_by_kind: dict[str, str] = {}
+    for index, method in enumerate(methods):
+        kind = "password" if method.method in OF_PASSWORDS else method.method
+        if kind in methods_by_kind and kind != "plugin":
+            expected = f"only one of {methods_by_kind[kind]} and other methods that check the same credentials"
             raise values.refusal(expected, index, "method")
-        seen[kind] = one.method
+        methods_by_kind[kind] = method.method
     return methods
 
 
@@ -472,4 +472,4 @@ class ChannelAuthenticationConfig(Section):
     def key(self) -> tuple[str, ...]:
         """The values that identify a record: no two records may share them (MQ: SET CHLAUTH)."""
         by = (self.address, self.client_user, self.ssl_peer, self.ssl_cert_issuer)
-        return (self.channel, self.type, *(one or "" for one in by))
+        return (self.channel, self.type, *(part or "" for part in by))

@@ -49,7 +49,7 @@ def place_in(file: str, node: yaml.ScalarNode, position: int) -> tuple[int, int]
     `position` therefore identifies the place in the file.
     """
     text: str = node.value
-    before = sum(not one.isspace() for one in text[:position])
+    before = sum(not character.isspace() for character in text[:position])
     places = list(_characters(file, node))
     if before and (position >= len(text) or text[position].isspace()):
         index, length = places[before - 1]
@@ -137,8 +137,8 @@ class _Composer(yaml.SafeLoader):
             if tag := getattr(event, "tag", None):
                 self._source.tell(_place(event.start_mark), "", "a value without a tag", tag.replace(_YAML_TAG, "!!"))
         if isinstance(event, yaml.ScalarEvent) and (surrogate := _SURROGATE.search(event.value)) is not None:
-            found = f"the surrogate U+{ord(surrogate[0]):04X}"
-            self._source.refuse(*_place(event.start_mark), "characters of Unicode (\\U and eight digits)", found)
+            actual = f"the surrogate U+{ord(surrogate[0]):04X}"
+            self._source.refuse(*_place(event.start_mark), "characters of Unicode (\\U and eight digits)", actual)
         if isinstance(event, yaml.CollectionStartEvent):
             self._depth += 1
             if self._depth > MAX_DEPTH:
@@ -195,32 +195,32 @@ class SourceFile:
                 self._refuse_node(root, "a mapping (lines of 'key: value')", _shown(root))
             self.values = self._mapping(root, (), 0)
 
-    def problem(self, location: Location, expected: str, found: str | None = None) -> ConfigurationMistake:
+    def problem(self, location: Location, expected: str, actual: str | None = None) -> ConfigurationMistake:
         """Return a problem at `location` with the given expectation.
 
-        `found` defaults to the value in the file.
+        `actual` defaults to the value in the file.
         """
         # A missing key is reported at the start of its section.
-        written = [location[:length] for length in range(len(location), -1, -1) if location[:length] in self._nodes]
-        if not written:  # an empty file
-            return ConfigurationMistake(self.file, None, None, dotted(location), expected, found or "nothing")
-        node = self._nodes[written[0]]
+        places = [location[:length] for length in range(len(location), -1, -1) if location[:length] in self._nodes]
+        if not places:  # an empty file
+            return ConfigurationMistake(self.file, None, None, dotted(location), expected, actual or "nothing")
+        node = self._nodes[places[0]]
         if isinstance(node, yaml.ScalarNode) and not _is_nothing(node):  # a single word in place of a section
-            location = written[0]
-        shown = _shown(node) if written[0] == location else "nothing"
+            location = places[0]
+        node_text = _shown(node) if places[0] == location else "nothing"
         if isinstance(node, yaml.ScalarNode):
-            shown = HIDDEN if _may_be_secret(location, node.value) else without_secret_parts(shown)
-        hint = _hint(self._text, node) if written[0] == location and "template" in expected else ""
+            node_text = HIDDEN if _may_be_secret(location, node.value) else without_secret_parts(node_text)
+        hint = _hint(self._text, node) if places[0] == location and "template" in expected else ""
         return ConfigurationMistake(
-            self.file, *_place(node.start_mark), dotted(location), expected, found or shown, hint
+            self.file, *_place(node.start_mark), dotted(location), expected, actual or node_text, hint
         )
 
-    def key_problem(self, location: Location, expected: str, found: str | None = None) -> ConfigurationMistake:
+    def key_problem(self, location: Location, expected: str, actual: str | None = None) -> ConfigurationMistake:
         """Return a problem with the key at `location`, rather than its value."""
         place = _place(self._keys[location].start_mark)
-        return ConfigurationMistake(self.file, *place, dotted(location), expected, found or quoted(str(location[-1])))
+        return ConfigurationMistake(self.file, *place, dotted(location), expected, actual or quoted(str(location[-1])))
 
-    def text_problem(self, location: Location, position: int, expected: str, found: str) -> ConfigurationMistake:
+    def text_problem(self, location: Location, position: int, expected: str, actual: str) -> ConfigurationMistake:
         """Return a problem with one character of the text at `location`.
 
         `position` is an index, from 0, into the parsed text.
@@ -228,7 +228,7 @@ class SourceFile:
         node = self._nodes[location]
         assert isinstance(node, yaml.ScalarNode)
         place = place_in(self._text, node, position)
-        return ConfigurationMistake(self.file, *place, dotted(location), expected, found)
+        return ConfigurationMistake(self.file, *place, dotted(location), expected, actual)
 
     def key_place(self, location: Location) -> str:
         """Return the position of the key at `location`, as `file:line`."""
@@ -298,16 +298,16 @@ class SourceFile:
         for key_node, value_node in node.value:
             place = _place(key_node.start_mark)
             if not isinstance(key_node, yaml.ScalarNode):
-                found = _shown(key_node)
-                self.tell(place, dotted(location), "a key that is text", found)
+                actual = _shown(key_node)
+                self.tell(place, dotted(location), "a key that is text", actual)
                 continue
             key: str = key_node.value
             if key_node.style is None and key[:1] and key[0] in _TYPOGRAPHIC_QUOTES:
                 self._tell_quotes(key_node, (*location, key))
                 key = key.strip(_TYPOGRAPHIC_QUOTES)
             if key in first:
-                found = f"it again, after line {first[key]}"
-                self.tell(place, dotted((*location, key)), "each key once", found)
+                actual = f"it again, after line {first[key]}"
+                self.tell(place, dotted((*location, key)), "each key once", actual)
                 continue
             first[key] = place[0]
             if not _is_merge(key_node):
@@ -335,32 +335,32 @@ class SourceFile:
         if depth > MAX_DEPTH:  # only an alias inside its own anchor gets here: the composer has checked the text
             self._refuse_node(node, f"at most {MAX_DEPTH} levels of nesting, aliases written out", "more")
 
-    def _refuse_node(self, node: yaml.Node, expected: str, found: str) -> NoReturn:
-        self.refuse(*_place(node.start_mark), expected, found)
+    def _refuse_node(self, node: yaml.Node, expected: str, actual: str) -> NoReturn:
+        self.refuse(*_place(node.start_mark), expected, actual)
 
     def _refuse_syntax(self, error: yaml.MarkedYAMLError) -> NoReturn:
-        said = error.problem or "something else"
-        unclosed = said == "found unexpected end of stream"  # the end of the file would not help
+        reason = error.problem or "something else"
+        unclosed = reason == "found unexpected end of stream"  # the end of the file would not help
         place = _place(error.context_mark if unclosed else error.problem_mark)
         line = self._text.splitlines()[place[0] - 1 : place[0]]
         hint = _syntax_hint(line[0]) if line else ""
-        for pattern, expected, found in _SYNTAX:
-            if match := re.fullmatch(pattern, said, re.DOTALL):
+        for pattern, expected, actual in _SYNTAX:
+            if match := re.fullmatch(pattern, reason, re.DOTALL):
                 words = match.groupdict()
-                self.refuse(*place, expected.format(**words), found.format(**words), hint)
-        self.refuse(*place, "YAML", f"what is not: {said}", hint)
+                self.refuse(*place, expected.format(**words), actual.format(**words), hint)
+        self.refuse(*place, "YAML", f"what is not: {reason}", hint)
 
     def _tell_quotes(self, node: yaml.ScalarNode, location: Location) -> None:
         self.tell(_place(node.start_mark), dotted(location), "straight quotes", quoted(node.value), _STRAIGHT_QUOTES)
 
-    def tell(self, place: tuple[int, int], key: str, expected: str, found: str, hint: str = "") -> None:
+    def tell(self, place: tuple[int, int], key: str, expected: str, actual: str, hint: str = "") -> None:
         """Add a mistake that is not visible in the values."""
-        self.problems.append(ConfigurationMistake(self.file, *place, key, expected, found, hint))
+        self.problems.append(ConfigurationMistake(self.file, *place, key, expected, actual, hint))
 
-    def refuse(self, line: int | None, column: int | None, expected: str, found: str, hint: str = "") -> NoReturn:
+    def refuse(self, line: int | None, column: int | None, expected: str, actual: str, hint: str = "") -> NoReturn:
         """Raise ConfigurationError. The rest of the file cannot be checked."""
         raise ConfigurationError(
-            [*self.problems, ConfigurationMistake(self.file, line, column, "", expected, found, hint)]
+            [*self.problems, ConfigurationMistake(self.file, line, column, "", expected, actual, hint)]
         )
 
 
@@ -434,7 +434,7 @@ def _hint(text: str, node: yaml.Node) -> str:
     if (
         not isinstance(node, yaml.MappingNode)
         or not node.flow_style
-        or not all(_is_nothing(one) for _, one in node.value)
+        or not all(_is_nothing(value_node) for _, value_node in node.value)
     ):
         return ""
     return f'put templates in quotes: "{text[node.start_mark.index : node.end_mark.index]}"'
@@ -444,8 +444,8 @@ def _syntax_hint(line: str) -> str:
     """Return a hint if a line that is not YAML has typographic quotes, or a template without quotes."""
     if any(quote in line for quote in _TYPOGRAPHIC_QUOTES):
         return _STRAIGHT_QUOTES
-    found = _UNQUOTED_TEMPLATE.search(line)
-    return f'put templates in quotes: "{found["text"]}"' if found else ""
+    match = _UNQUOTED_TEMPLATE.search(line)
+    return f'put templates in quotes: "{match["text"]}"' if match else ""
 
 
 Examine = Callable[[Configuration, Names], list[Clash]]
@@ -469,7 +469,7 @@ def load(path: Path, examine: Examine | None = None, text: str | None = None) ->
     """
     collection = Collection(path, text)
     problems = list(collection.problems)
-    found: list[Clash] = []
+    conflicts: list[Clash] = []
     wrong: dict[str, set[str]] = {}
     try:
         configuration = Configuration.model_validate(collection.values)
@@ -478,10 +478,10 @@ def load(path: Path, examine: Examine | None = None, text: str | None = None) ->
         problems += [_value_problem(collection, detail) for detail in details if detail["type"] != "clash"]
         # pydantic checks for clashes only if every value is valid. Report them now as well.
         configuration, wrong = _valid_parts(collection.values, details)
-        found = clashes(configuration, wrong)
+        conflicts = clashes(configuration, wrong)
     if examine is not None:
-        found += examine(configuration, wrong)
-    problems += [collection.clash_problem(clash) for clash in found]
+        conflicts += examine(configuration, wrong)
+    problems += [collection.clash_problem(clash) for clash in conflicts]
     if problems:
         raise ConfigurationError(collection.in_order(problems))
     configuration.locate(path, collection.places(), collection.notes)
@@ -496,13 +496,13 @@ def new_files(path: Path, text: str) -> list[ConfigurationMistake]:
     """
     copy, directory = SourceFile(path, text=text), path.absolute().parent
     try:
-        known = {_real(directory, written) for _, written in SourceFile(path).strings()}
+        files = {_real(directory, value) for _, value in SourceFile(path).strings()}
     except ConfigurationError:
-        known = set()
+        files = set()
     mistakes = []
-    for location, written in copy.strings():
-        real = _real(directory, written)
-        if real is None or real in known:
+    for location, value in copy.strings():
+        real = _real(directory, value)
+        if real is None or real in files:
             continue
         is_listed = len(location) == 2 and location[0] in _LISTED
         if real.is_file() or (is_listed and real.is_dir()):
@@ -511,10 +511,10 @@ def new_files(path: Path, text: str) -> list[ConfigurationMistake]:
     return mistakes
 
 
-def _real(directory: Path, written: str) -> Path | None:
+def _real(directory: Path, value: str) -> Path | None:
     """Return the file or directory that a text names, or None if there is none."""
     try:
-        real = (directory / written).resolve()
+        real = (directory / value).resolve()
         return real if real.exists() else None
     except (OSError, RuntimeError, ValueError):  # too long, a circle of links, a NUL
         return None
@@ -541,8 +541,12 @@ def load_connection(path: Path) -> Configuration:
     try:
         return Configuration.model_validate(source.values)
     except ValidationError as error:
-        found = [place_of(detail, Configuration)[0] for detail in error.errors(include_url=False, include_input=False)]
-        raise ConfigurationError([source.problem(one, "a value that is valid") for one in found]) from error
+        locations = [
+            place_of(detail, Configuration)[0] for detail in error.errors(include_url=False, include_input=False)
+        ]
+        raise ConfigurationError(
+            [source.problem(location, "a value that is valid") for location in locations]
+        ) from error
 
 
 #: Sections whose entries have names. An invalid entry is left out of the valid parts, with all its options.
@@ -617,23 +621,23 @@ class Collection:
             for index, item in enumerate(items):
                 self._add_item((section, index), item)
 
-    def problem(self, location: Location, expected: str, found: str | None = None) -> ConfigurationMistake:
+    def problem(self, location: Location, expected: str, actual: str | None = None) -> ConfigurationMistake:
         """Return a problem at `location` of the merged values, with its position in its file."""
-        source, written = self._written(location)
-        return source.problem(written, expected, found)
+        source, place = self._written(location)
+        return source.problem(place, expected, actual)
 
     def key_problem(self, location: Location, expected: str) -> ConfigurationMistake:
         """Return a problem with the key at `location` of the merged values, rather than its value."""
-        source, written = self._written(location)
-        return source.key_problem(written, expected)
+        source, place = self._written(location)
+        return source.key_problem(place, expected)
 
-    def text_problem(self, location: Location, position: int, expected: str, found: str) -> ConfigurationMistake:
+    def text_problem(self, location: Location, position: int, expected: str, actual: str) -> ConfigurationMistake:
         """Return a problem with one character of the text at `location`.
 
         `position` is an index, from 0, into the parsed text.
         """
-        source, written = self._written(location)
-        return source.text_problem(written, position, expected, found)
+        source, place = self._written(location)
+        return source.text_problem(place, position, expected, actual)
 
     def clash_problem(self, clash: Clash) -> ConfigurationMistake:
         """Return the problem for a clash, with its position in its file."""
@@ -643,7 +647,9 @@ class Collection:
     def in_order(self, problems: list[ConfigurationMistake]) -> list[ConfigurationMistake]:
         """Sort `problems` by file, in reading order, then by position."""
         order = {file: index for index, file in enumerate(self._files)}
-        return sorted(problems, key=lambda one: (order.get(one.file, len(order)), one.line or 0, one.column or 0))
+        return sorted(
+            problems, key=lambda mistake: (order.get(mistake.file, len(order)), mistake.line or 0, mistake.column or 0)
+        )
 
     def places(self) -> dict[Location, str]:
         """Return the places of all values of the merged configuration, as `file:line`."""
@@ -675,11 +681,11 @@ class Collection:
             for file in _files_at(path):
                 self._add_file(location, file)
             if not path.exists():
-                found = f"{quoted(item)}, which does not exist"
-                self._tell(self._main, location, f"the path of a {word} file, or of a directory of such", found)
+                actual = f"{quoted(item)}, which does not exist"
+                self._tell(self._main, location, f"the path of a {word} file, or of a directory of such", actual)
 
     def _add_file(self, location: Location, file: Path) -> None:
-        if any(file.samefile(known) for known in self._files):
+        if any(file.samefile(other) for other in self._files):
             word = _LISTED[str(location[0])]
             self._tell(self._main, location, f"each {word} file once, and not this file itself", f"{file} again")
             return
@@ -705,13 +711,13 @@ class Collection:
             elif value is not None:
                 self._tell(source, (key,), "a mapping (lines of 'key: value')")
 
-    def _merge(self, section: str, added: dict[str, Any], source: SourceFile, location: Location) -> None:
+    def _merge(self, section: str, entries: dict[str, Any], source: SourceFile, location: Location) -> None:
         """Merge the named entries at `location` of a file into `section`."""
         whole = self.values.get(section)
         if whole is not None and not isinstance(whole, dict):
             return  # the section itself is invalid, which is reported elsewhere
         merged = dict(whole or {})
-        for name, value in added.items():
+        for name, value in entries.items():
             place: Location = (section, name)
             if place in self._places:
                 other, way = self._places[place]
@@ -727,8 +733,8 @@ class Collection:
         listed = self._main.values.get(section)
         return list(listed) if isinstance(listed, dict) else []
 
-    def _tell(self, source: SourceFile, location: Location, expected: str, found: str | None = None) -> None:
-        self.problems.append(source.problem(location, expected, found))
+    def _tell(self, source: SourceFile, location: Location, expected: str, actual: str | None = None) -> None:
+        self.problems.append(source.problem(location, expected, actual))
 
 
 def _files_at(path: Path) -> Iterator[Path]:

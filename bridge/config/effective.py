@@ -35,8 +35,10 @@ def effective_yaml(value: Any) -> str:
 
 def described(configuration: Configuration) -> list[str]:
     """Return the lines of the effective YAML of the sections that a file contains."""
-    named = configuration.model_fields_set
-    sections = {name: getattr(configuration, name) for name in type(configuration).model_fields if name in named}
+    section_names = configuration.model_fields_set
+    sections = {
+        name: getattr(configuration, name) for name in type(configuration).model_fields if name in section_names
+    }
     return effective_yaml(sections).splitlines() if sections else []
 
 

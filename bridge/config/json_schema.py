@@ -47,59 +47,69 @@ class _Generator(GenerateJsonSchema):
     """pydantic's generator, extended with the descriptions and custom validators of the models."""
 
     def model_schema(self, schema: core_schema.ModelSchema) -> JsonSchemaValue:
-        made = super().model_schema(schema)
+        object_schema = super().model_schema(schema)
         model: type[Section] = schema["cls"]
-        made.pop("title", None)
+        object_schema.pop("title", None)
         docstrings = _docstrings(model)
         for name, field in model.model_fields.items():
             key = field.alias or name
-            described = made["properties"][key]
+            described = object_schema["properties"][key]
             described.pop("title", None)
             if _NOTHING not in described.get("anyOf", ()) and _may_be_empty(model, key):
                 described = {"anyOf": [described, _NOTHING]}
-            made["properties"][key] = (
+            object_schema["properties"][key] = (
                 {**described, "description": docstrings[name]} if name in docstrings else described
             )
         if model is Configuration:
-            kinds = made["properties"]["mappings"]["anyOf"]  # by name, or null
+            kinds = object_schema["properties"]["mappings"]["anyOf"]  # by name, or null
             kinds.append({"type": "array", "items": {"anyOf": [{"type": "string", "minLength": 1}, kinds[0]]}})
         if model is TextPayload:
             # Its own options before those of records, which it inherits.
             own = [field.alias or name for name, field in model.model_fields.items() if name in model.__annotations__]
-            made["properties"] = {key: made["properties"][key] for key in dict.fromkeys([*own, *made["properties"]])}
-            return {"anyOf": [{"enum": list(get_args(PayloadType))}, made]}
+            object_schema["properties"] = {
+                key: object_schema["properties"][key] for key in dict.fromkeys([*own, *object_schema["properties"]])
+            }
+            return {"anyOf": [{"enum": list(get_args(PayloadType))}, object_schema]}
         if model is SplitConfig:
-            return {"anyOf": [made["properties"]["path"], made]}
-        return made
+            return {"anyOf": [object_schema["properties"]["path"], object_schema]}
+        return object_schema
 
     def nullable_schema(self, schema: core_schema.NullableSchema) -> JsonSchemaValue:
-        made = self.generate_inner(schema["schema"])
-        return {**made, "anyOf": [*made["anyOf"], _NOTHING]} if "anyOf" in made else {"anyOf": [made, _NOTHING]}
+        inner_schema = self.generate_inner(schema["schema"])
+        return (
+            {**inner_schema, "anyOf": [*inner_schema["anyOf"], _NOTHING]}
+            if "anyOf" in inner_schema
+            else {"anyOf": [inner_schema, _NOTHING]}
+        )
 
     def default_schema(self, schema: core_schema.WithDefaultSchema) -> JsonSchemaValue:
-        made = super().default_schema(schema)
-        if made.get("default", ...) is None:  # editors would insert it
-            del made["default"]
-        return made
+        value_schema = super().default_schema(schema)
+        if value_schema.get("default", ...) is None:  # editors would insert it
+            del value_schema["default"]
+        return value_schema
 
     def dict_schema(self, schema: core_schema.DictSchema) -> JsonSchemaValue:
-        made = {key: self.generate_inner(schema[key]) for key in ("keys_schema", "values_schema")}
-        return {"type": "object", "propertyNames": made["keys_schema"], "additionalProperties": made["values_schema"]}
+        schemas = {key: self.generate_inner(schema[key]) for key in ("keys_schema", "values_schema")}
+        return {
+            "type": "object",
+            "propertyNames": schemas["keys_schema"],
+            "additionalProperties": schemas["values_schema"],
+        }
 
     def tagged_union_schema(self, schema: core_schema.TaggedUnionSchema) -> JsonSchemaValue:
         # Not oneOf: editors would then only report that no alternative matches.
-        made = {str(tag): self.generate_inner(choice) for tag, choice in schema["choices"].items()}
-        if frozenset(made) not in _CONDITIONS:
-            kinds = [{"if": {"properties": {"method": {"const": tag}}}, "then": kind} for tag, kind in made.items()]
+        schemas = {str(tag): self.generate_inner(choice) for tag, choice in schema["choices"].items()}
+        if frozenset(schemas) not in _CONDITIONS:
+            kinds = [{"if": {"properties": {"method": {"const": tag}}}, "then": kind} for tag, kind in schemas.items()]
             return {
                 "type": "object",
                 "required": ["method"],
-                "properties": {"method": {"enum": [*made]}},
+                "properties": {"method": {"enum": [*schemas]}},
                 "allOf": kinds,
             }
-        tag, condition = _CONDITIONS[frozenset(made)]
-        (other,) = made.keys() - {tag}
-        return {"if": condition, "then": made[tag], "else": made[other]}
+        tag, condition = _CONDITIONS[frozenset(schemas)]
+        (other,) = schemas.keys() - {tag}
+        return {"if": condition, "then": schemas[tag], "else": schemas[other]}
 
 
 def _may_be_empty(model: type[Section], key: str) -> bool:
@@ -113,12 +123,12 @@ def _may_be_empty(model: type[Section], key: str) -> bool:
 
 def _docstrings(model: type[Section]) -> dict[str, str]:
     """Return the docstring below each attribute in the source of `model`, by attribute name, as one line."""
-    found: dict[str, str] = {}
-    for owner in reversed([one for one in model.__mro__ if issubclass(one, Section)]):
+    texts: dict[str, str] = {}
+    for owner in reversed([section for section in model.__mro__ if issubclass(section, Section)]):
         (definition,) = ast.parse(textwrap.dedent(inspect.getsource(owner))).body
         assert isinstance(definition, ast.ClassDef)
         for attribute, text in zip(definition.body, definition.body[1:], strict=False):
             match attribute, text:
                 case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(words))):
-                    found[name] = re.sub(r"\bNone\b", "null", " ".join(words.split()))
-    return found
+                    texts[name] = re.sub(r"\bNone\b", "null", " ".join(words.split()))
+    return texts

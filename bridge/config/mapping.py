@@ -149,7 +149,7 @@ class MessageAttributes(Section):
                 Annotated[Literal["0", "1", "2"], values.choice(Literal["0", "1", "2"])],
                 Annotated[PersistenceWord, _PERSISTENCE],
             ],
-            AfterValidator(lambda given: STANDARD_PERSISTENCE | given),
+            AfterValidator(lambda overrides: STANDARD_PERSISTENCE | overrides),
             Tag("each"),
         ],
         Discriminator(_one_or_each),
@@ -226,7 +226,7 @@ class PublicationAttributes(Section):
                 ],
                 Annotated[int, _QOS],
             ],
-            AfterValidator(lambda given: STANDARD_QOS | given),
+            AfterValidator(lambda overrides: STANDARD_QOS | overrides),
             Tag("each"),
         ],
         Discriminator(_one_or_each),
@@ -536,13 +536,15 @@ def _several_qos() -> values.ValueKind:
         listed: list[Any] = value if isinstance(value, list) else [value]
         if not listed:
             raise values.refusal("0, 1 or 2, or a list of these")
-        for index, one in enumerate(listed):
-            if type(one) is not int or not 0 <= one <= 2:
+        for index, qos in enumerate(listed):
+            if type(qos) is not int or not 0 <= qos <= 2:
                 raise values.refusal("0, 1 or 2, or a list of these", *([index] if isinstance(value, list) else []))
         return listed
 
-    one = {"enum": [0, 1, 2]}
-    return values.ValueKind(check, schema={"anyOf": [one, {"type": "array", "items": one, "minItems": 1}]})
+    level_schema = {"enum": [0, 1, 2]}
+    return values.ValueKind(
+        check, schema={"anyOf": [level_schema, {"type": "array", "items": level_schema, "minItems": 1}]}
+    )
 
 
 def _filter_value() -> values.ValueKind:
@@ -550,13 +552,14 @@ def _filter_value() -> values.ValueKind:
 
     def check(value: object) -> object:
         listed = value if isinstance(value, list) else [value]
-        if value is not None and not (listed and all(isinstance(one, str | int | float) for one in listed)):
+        if value is not None and not (listed and all(isinstance(literal, str | int | float) for literal in listed)):
             raise values.refusal("text, a number, true, false, a list of these, or null (it is not there)")
         return value
 
-    one = {"type": ["string", "number", "boolean"]}
+    literal_schema = {"type": ["string", "number", "boolean"]}
     return values.ValueKind(
-        check, schema={"anyOf": [one, {"type": "null"}, {"type": "array", "items": one, "minItems": 1}]}
+        check,
+        schema={"anyOf": [literal_schema, {"type": "null"}, {"type": "array", "items": literal_schema, "minItems": 1}]},
     )
 
 
@@ -896,7 +899,7 @@ def _one_side_mqtt(data: Any) -> Any:
             "mqtt",
         )
     for key in data:
-        if isinstance(key, str) and (near := suggestion(key, [one for one in ("from", "to") if one not in data])):
+        if isinstance(key, str) and (near := suggestion(key, [side for side in ("from", "to") if side not in data])):
             raise values.refusal(f"the keys from and to ({near})", key)
     if not sides:
         raise values.refusal("mqtt: in from or in to")
@@ -927,18 +930,18 @@ def attributes_of(direction: type[ToMqMapping] | type[ToMqttMapping]) -> tuple[M
 
     Raises TypeError for a template without a target that has a check.
     """
-    found = []
+    attributes = []
     for section in ("destination", "attributes", "payload"):
         outer = direction.model_fields[section]
         assert isinstance(outer.annotation, type) and issubclass(outer.annotation, Section)
         for name, field in outer.annotation.model_fields.items():
-            target = next((one for one in field.metadata if isinstance(one, Target)), None)
+            target = next((target for target in field.metadata if isinstance(target, Target)), None)
             is_template = _has_template((field.annotation, *field.metadata))
             if is_template and (target is None or target.check is None):
                 raise TypeError(f"{outer.annotation.__name__}.{name} is a template without a Target that has a check")
             if target is not None:
-                found.append(MappingAttribute((outer.alias or section, field.alias or name), target, is_template))
-    return tuple(found)
+                attributes.append(MappingAttribute((outer.alias or section, field.alias or name), target, is_template))
+    return tuple(attributes)
 
 
 def _has_template(kind: object) -> bool:
@@ -956,12 +959,12 @@ def templates_of(mapping: ToMqMapping | ToMqttMapping) -> Iterator[tuple[tuple[s
         if not attribute.is_template:
             continue
         section, key = attribute.keys
-        written = getattr(mapping.destination if section == "to" else getattr(mapping, section), key)
-        if isinstance(written, dict):
-            for name, text in written.items():
+        section_values = getattr(mapping.destination if section == "to" else getattr(mapping, section), key)
+        if isinstance(section_values, dict):
+            for name, text in section_values.items():
                 if isinstance(text, TypedProperty):
                     yield (*attribute.keys, name, "value"), attribute, text.value
                 else:
                     yield (*attribute.keys, name), attribute, text
-        elif written is not None:
-            yield attribute.keys, attribute, written
+        elif section_values is not None:
+            yield attribute.keys, attribute, section_values

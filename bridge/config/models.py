@@ -307,9 +307,9 @@ class Configuration(Section):
             for mapping in self.mappings.values():
                 mapping.use_tables_of(self.tables)
             return self
-        if found := clashes(self):
-            sentences = "; ".join(f"expected {clash.expected}, found {clash.found}" for clash in found)
-            raise PydanticCustomError("clash", "{sentences}", {"sentences": sentences, "clashes": found})
+        if conflicts := clashes(self):
+            sentences = "; ".join(f"expected {clash.expected}, found {clash.found}" for clash in conflicts)
+            raise PydanticCustomError("clash", "{sentences}", {"sentences": sentences, "clashes": conflicts})
         names = self._names
         for mapping in self.mappings.values():
             mapping.resolve(self.mappings, names, self.tables)
@@ -342,14 +342,14 @@ class Configuration(Section):
             if end.requests_queue is not None:
                 queues.add(end.requests_queue)
             if isinstance(mapping, ToMqMapping):
-                written = mapping.destination.queue_manager, mapping.attributes.reply_to_queue_manager
-                queue_managers.update(name for name in written if name is not None and "{" not in name)
+                names = mapping.destination.queue_manager, mapping.attributes.reply_to_queue_manager
+                queue_managers.update(name for name in names if name is not None and "{" not in name)
         channels = tuple(
             PublishTopics((*channel.publish_topics,), channel.mcauser, channel.use_client_id)
             for channel in self.channels
             if channel.publish_topics is not None
         )
-        mapped = frozenset(one.mcauser for one in self.channel_authentication if one.mcauser is not None)
+        mapped = frozenset(record.mcauser for record in self.channel_authentication if record.mcauser is not None)
         return ConfiguredNames(
             frozenset(queues), frozenset(queue_managers), frozenset(users), channels=channels, mapped_users=mapped
         )
@@ -423,10 +423,10 @@ def _limit_clashes(configuration: Configuration) -> Iterator[Clash]:
 
 def _record_clashes(configuration: Configuration) -> Iterator[Clash]:
     """Yield a clash for each channel authentication record that selects the same clients as an earlier one."""
-    seen: dict[tuple[str, ...], int] = {}
+    indexes: dict[tuple[str, ...], int] = {}
     for index, record in enumerate(configuration.channel_authentication):
-        if seen.setdefault(record.key, index) != index:
-            again = f"{record.type} again, as in channel_authentication[{seen[record.key]}]"
+        if indexes.setdefault(record.key, index) != index:
+            again = f"{record.type} again, as in channel_authentication[{indexes[record.key]}]"
             expected = "a record that is for others than the one before it"
             yield Clash(("channel_authentication", index, "type"), expected, again)
 
@@ -452,10 +452,10 @@ def _link_clashes(configuration: Configuration, wrong: Names) -> Iterator[Clash]
 def _unknown_link(place: Location, name: str, links: Mapping[str, LinkConfig], wrong: Names) -> Iterator[Clash]:
     if name == LOCAL or name in wrong.get("links", ()):
         return
-    known = "there is none under links:, and local are the bridge's own clients"
+    expectation = "there is none under links:, and local are the bridge's own clients"
     if links:
-        known = suggestion(name, links) or f"{values.listing([*links, LOCAL], 'or')}"
-    yield Clash(place, f"the name of a link ({known})")
+        expectation = suggestion(name, links) or f"{values.listing([*links, LOCAL], 'or')}"
+    yield Clash(place, f"the name of a link ({expectation})")
 
 
 def _unfit(name: str, mapping: AnyMapping, link_name: str, link: LinkConfig) -> Iterator[Clash]:
@@ -505,13 +505,15 @@ def _queue_clashes(configuration: Configuration) -> Iterator[Clash]:
         if getattr(end, "queue_manager", None) is None:
             for key in ("queue", "requests_queue"):
                 if (queue := getattr(end, key)) in own:
-                    kept = f"{queue!r}, {own[queue]}"
-                    yield Clash(("mappings", name, side, key), "a queue that the bridge does not use itself", kept)
+                    queue_and_use = f"{queue!r}, {own[queue]}"
+                    yield Clash(
+                        ("mappings", name, side, key), "a queue that the bridge does not use itself", queue_and_use
+                    )
         if isinstance(mapping, ToMqMapping) or not mapping.enabled:
             continue
-        taken = mapping.source.queue
-        if taken is not None and taken not in own and takers.setdefault(taken, name) != name:
-            again = f"{taken!r} again, from which mapping {takers[taken]} takes"
+        source_queue = mapping.source.queue
+        if source_queue is not None and source_queue not in own and takers.setdefault(source_queue, name) != name:
+            again = f"{source_queue!r} again, from which mapping {takers[source_queue]} takes"
             yield Clash(("mappings", name, "from", "queue"), "a queue that no other enabled mapping takes from", again)
 
 
@@ -523,10 +525,10 @@ def _otherwise_clashes(configuration: Configuration, wrong: Names) -> Iterator[C
             place: Location = ("mappings", name, "otherwise", index)
             if other not in mappings:
                 if other not in wrong.get("mappings", ()):
-                    known = suggestion(other, mappings) or values.listing(
-                        [one for one in mappings if one != name], "or"
+                    names = suggestion(other, mappings) or values.listing(
+                        [other for other in mappings if other != name], "or"
                     )
-                    yield Clash(place, f"the name of a mapping ({known})")
+                    yield Clash(place, f"the name of a mapping ({names})")
             elif other == name or mappings[other].otherwise:
                 yield Clash(place, "a mapping without otherwise", f"{other!r}")
             elif _source_kind(mappings[other]) != _source_kind(mapping):
@@ -599,10 +601,10 @@ def _mapping_clashes(
     mappings, place = configuration.mappings, ("pipelines", name, "mapping")
     if used not in mappings:
         if used not in wrong.get("mappings", ()):
-            known = (
+            names = (
                 (suggestion(used, mappings) or values.listing(list(mappings), "or")) if mappings else "there is none"
             )
-            yield Clash(place, f"the name of a mapping ({known})")
+            yield Clash(place, f"the name of a mapping ({names})")
         return
     mapping = mappings[used]
     if pipeline.source.mqtt is not None and not isinstance(mapping, ToMqMapping):
@@ -661,16 +663,16 @@ def _circles(name: str, pipeline: PipelineConfig) -> Iterator[Clash]:
     source, letters, late = pipeline.source, pipeline.dead_letters, pipeline.late
     for key, section in (("to", pipeline.destination), ("late", late)):
         for what in ("queue", "topic"):
-            read = getattr(source.mq, what) if source.mq is not None else None
+            name_read = getattr(source.mq, what) if source.mq is not None else None
             if (
-                read is not None
+                name_read is not None
                 and section is not None
                 and section.mq is not None
-                and getattr(section.mq, what) == read
+                and getattr(section.mq, what) == name_read
             ):
                 yield Clash(("pipelines", name, key, "mq", what), f"another {what} than the one that it reads")
     if source.mq is not None and letters.queue is not None and letters.queue == source.mq.queue:
         yield Clash(("pipelines", name, "dead_letters", "queue"), "another queue than the one that it reads")
-    for key, written in (("to", pipeline.destination), ("late", late), ("dead_letters", letters)):
-        if source.archive is not None and written is not None and written.archive == source.archive:
+    for key, destination in (("to", pipeline.destination), ("late", late), ("dead_letters", letters)):
+        if source.archive is not None and destination is not None and destination.archive == source.archive:
             yield Clash(("pipelines", name, key, "archive"), "another directory than the one that it reads")

@@ -97,8 +97,8 @@ class AdminConfig(Section):
     @field_validator("authentication")
     @classmethod
     def _methods(cls, methods: list[AuthenticationConfig]) -> list[AuthenticationConfig]:
-        for index, one in enumerate(methods):
-            if one.method in ("anonymous", "certificate", "scram"):
+        for index, method in enumerate(methods):
+            if method.method in ("anonymous", "certificate", "scram"):
                 expected = "password, jwt, ldap, queue-manager or plugin (a method that checks user name and password)"
                 raise values.refusal(expected, index, "method")
         return each_kind_once(methods)

@@ -315,9 +315,9 @@ def _trigger() -> values.ValueKind:
     def check(value: object) -> object:
         if value == AVAILABLE_NOW:
             return value
-        if isinstance(value, str) and (written := _TRIGGER.fullmatch(value)):
-            unit = "min" if written[2].startswith("min") else _UNITS[written[2][0]]
-            value = f"{written[1]} {unit}"
+        if isinstance(value, str) and (match := _TRIGGER.fullmatch(value)):
+            unit = "min" if match[2].startswith("min") else _UNITS[match[2][0]]
+            value = f"{match[1]} {unit}"
         try:
             return duration.func(value)  # type: ignore[call-arg]
         except ValueError as error:
@@ -393,8 +393,10 @@ class PipelineSource(Section):
         for name in self.options:
             if self.archive is not None:
                 raise values.refusal("no options, which belong to mq: and mqtt:", "options")
-            if (said := _SAID_BY_PLAIN_NAME.get(name.replace("_", "").lower())) is not None:
-                raise values.refusal(f"no {said[0]}, because the key {said[1]} of the file says it", "options", name)
+            if (equivalent := _SAID_BY_PLAIN_NAME.get(name.replace("_", "").lower())) is not None:
+                raise values.refusal(
+                    f"no {equivalent[0]}, because the key {equivalent[1]} of the file says it", "options", name
+                )
         return self
 
     @property
@@ -403,7 +405,7 @@ class PipelineSource(Section):
 
     @model_validator(mode="after")
     def _one_source(self) -> Self:
-        if sum(one is not None for one in (self.mqtt, self.mq, self.archive)) != 1:
+        if sum(source is not None for source in (self.mqtt, self.mq, self.archive)) != 1:
             raise values.refusal("exactly one of mqtt:, mq: and archive:")
         if self.model_fields_set.intersection(self.irrelevant):
             raise values.refusal("no link, which belongs to mqtt:", "link")

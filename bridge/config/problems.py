@@ -102,13 +102,13 @@ def expectation(error: ErrorDetails, root: type[Section]) -> str:
 
 def key_expectation(key: str, model: type[Section]) -> str:
     """Return, as a phrase, what `model` expects instead of the unknown `key`."""
-    known = [field.alias or name for name, field in model.model_fields.items()]
-    return model.REFUSED.get(key) or f"a known key ({suggestion(key, known) or listing(known, 'or')})"
+    keys = [field.alias or name for name, field in model.model_fields.items()]
+    return model.REFUSED.get(key) or f"a known key ({suggestion(key, keys) or listing(keys, 'or')})"
 
 
-def suggestion(word: str, known: Iterable[str]) -> str:
+def suggestion(word: str, words: Iterable[str]) -> str:
     """Return `did you mean ...?`, or an empty string if no known word is similar."""
-    near = difflib.get_close_matches(word, known, n=1)
+    near = difflib.get_close_matches(word, words, n=1)
     return f"did you mean {near[0]}?" if near else ""
 
 
@@ -141,22 +141,22 @@ def _way(location: Location, root: Any) -> _Way:
     distinguish them from keys.
     """
     kind = model = root
-    written: list[str | int] = []
+    steps: list[str | int] = []
     free_key = False
     for step in location:
         kind = _without_none(kind)
         if free_key and step == "[key]" and get_origin(kind) is not dict:
-            return _Way(tuple(written), model, is_key=True)
+            return _Way(tuple(steps), model, is_key=True)
         tagged = {tag: member for member in get_args(kind) for tag in _tags(member)}
         free_key = get_origin(kind) is dict
         if tagged:
             kind = tagged.get(str(step))
         else:
-            written.append(step)
+            steps.append(step)
             kind = _kind_below(kind, step)
         kind = _without_none(kind)
         model = kind if _is_section(kind) else model
-    return _Way(tuple(written), model, is_key=False)
+    return _Way(tuple(steps), model, is_key=False)
 
 
 def _kind_below(kind: Any, step: str | int) -> Any:

@@ -108,10 +108,10 @@ class ListenerConfig(Section):
     @field_validator("authentication")
     @classmethod
     def _methods(cls, methods: list[AuthenticationConfig], info: ValidationInfo) -> list[AuthenticationConfig]:
-        for index, one in enumerate(methods):
-            if one.method in ("scram", "queue-manager"):
-                raise values.refusal(f"another method than {one.method}, which is for MQTT clients", index, "method")
-            if one.method in OF_PASSWORDS and info.data.get("password_file") is not None:
+        for index, method in enumerate(methods):
+            if method.method in ("scram", "queue-manager"):
+                raise values.refusal(f"another method than {method.method}, which is for MQTT clients", index, "method")
+            if method.method in OF_PASSWORDS and info.data.get("password_file") is not None:
                 raise values.refusal("no password method together with password_file", index, "method")
         return each_kind_once(methods)
 
@@ -206,8 +206,8 @@ class TlsConfig(Section):
         has_password = password is not None or self.key_repository_password_variable is not None
         repository, *stash = key_repository_files(self.key_repository, has_password=has_password)
         password = stash[0] if stash else password
-        found = {"key_repository": repository}
-        return found if password is None else found | {"key_repository_password_file": password}
+        paths = {"key_repository": repository}
+        return paths if password is None else paths | {"key_repository_password_file": password}
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:

@@ -80,9 +80,9 @@ class ListenerTlsConfig(Section):
             raise values.refusal(
                 "no crl_file if clients are not asked for a certificate (client_certificates)", "crl_file"
             )
-        named = [name for name in _PASSWORDS if getattr(self, name) is not None]
-        if len(named) > 1:
-            raise values.refusal(f"one of {values.listing(list(_PASSWORDS), 'and')}", named[1])
+        options = [name for name in _PASSWORDS if getattr(self, name) is not None]
+        if len(options) > 1:
+            raise values.refusal(f"one of {values.listing(list(_PASSWORDS), 'and')}", options[1])
         if not self.spoken:
             raise values.refusal(
                 f"a CipherSpec of a version in versions ({values.listing(list(self.versions), 'and')})", "ciphers"

@@ -175,12 +175,12 @@ def read_by(reader: Callable[[str], object], pattern: str, expected: str) -> Val
     of_signs = text(pattern, expected)
 
     def check(value: object) -> str:
-        found: str = of_signs.func(value)  # type: ignore[call-arg]
+        converted: str = of_signs.func(value)  # type: ignore[call-arg]
         try:
-            reader(found)
+            reader(converted)
         except ValueError as error:
             raise refusal(str(error)) from None
-        return found
+        return converted
 
     return ValueKind(check, schema=of_signs.schema)
 
@@ -250,9 +250,9 @@ def plain(value: Any) -> Any:
         case str():
             return str(value)
         case list():
-            return [plain(one) for one in value]
+            return [plain(element) for element in value]
         case dict():
-            return {name: plain(one) for name, one in value.items()}
+            return {name: plain(element) for name, element in value.items()}
     return value
 
 
@@ -337,9 +337,9 @@ def connections(longest: int) -> ValueKind:
 
     def check(value: object) -> list[str]:
         listed = value.split(",") if isinstance(value, str) else value
-        if not isinstance(listed, list) or not listed or not all(isinstance(one, str) for one in listed):
+        if not isinstance(listed, list) or not listed or not all(isinstance(entry, str) for entry in listed):
             raise refusal(expected)
-        names = [one.strip() for one in listed]
+        names = [entry.strip() for entry in listed]
         if not all(map(_is_connection, names)) or len(",".join(names)) > longest:
             raise refusal(expected)
         return names

@@ -73,7 +73,7 @@ class Login(msgspec.Struct, eq=False):
     #: the authentication that checked user and password
     authentication: ChannelAuthentication | None = None
     #: the result of the last change, shown once by the next page: success, and lines
-    said: tuple[bool, list[str]] | None = None
+    notice: tuple[bool, list[str]] | None = None
     #: the columns of clients that the user has chosen
     columns: list[ClientColumn] = []
 
@@ -96,9 +96,9 @@ class Logins:
     ) -> str:
         """Begin a login of at most `seconds`. Return the identifier for the cookie."""
         now = self._clock()
-        for key in [key for key, one in self._logins.items() if self._is_over(one, now)]:
+        for key in [key for key, login in self._logins.items() if self._is_over(login, now)]:
             del self._logins[key]
-        own = [key for key, one in self._logins.items() if one.name == name]
+        own = [key for key, login in self._logins.items() if login.name == name]
         for keys, limit in ((own, MAX_LOGINS_PER_NAME), (self._logins, MAX_LOGINS)):
             if len(keys) >= limit:
                 del self._logins[min(keys, key=lambda key: self._logins[key].seen)]
@@ -223,10 +223,10 @@ class Access:
 
     def _bearer(self, header: str) -> Token | None:
         """Return the token in an Authorization header, or None if it is unknown."""
-        scheme, _, shown = header.partition(" ")
+        scheme, _, token_text = header.partition(" ")
         if scheme.lower() != "bearer" or self._tokens is None:
             return None
-        return self._tokens.holder(shown.strip())
+        return self._tokens.holder(token_text.strip())
 
     def check_change(self, request: Request, who: Who, form: Mapping[str, str | bytes], right: Right) -> None:
         """Check that a change comes from a page of this console and is permitted. Raises Problem."""
@@ -238,8 +238,8 @@ class Access:
         if who.login is None:
             return
         check_origin(request)
-        shown = request.headers.get(CSRF_HEADER) or str(form.get(CSRF_FIELD, ""))
-        if not hmac.compare_digest(shown.encode("utf-8", "replace"), who.login.csrf_token.encode()):
+        token = request.headers.get(CSRF_HEADER) or str(form.get(CSRF_FIELD, ""))
+        if not hmac.compare_digest(token.encode("utf-8", "replace"), who.login.csrf_token.encode()):
             raise RequestProblem(
                 403, "This form belongs to another login", ["Go back, reload the page, and send it again."]
             )
@@ -248,8 +248,8 @@ class Access:
         """Log in with a token, or with user and password. Return the identifier for the cookie. Raises Problem."""
         check_origin(request)
         address = address_of(request)
-        if shown := str(form.get("token", "")):
-            token = None if self._tokens is None else self._tokens.holder(shown.strip())
+        if token_text := str(form.get("token", "")):
+            token = None if self._tokens is None else self._tokens.holder(token_text.strip())
             if token is None:
                 await self._no_token(address)
                 raise RequestProblem(403, "Unknown token")
@@ -306,7 +306,7 @@ class Access:
         attempt = await self._attempt(address, user)
         try:
             secret = password.encode("utf-8", "surrogatepass")
-            found = await self._checked(authenticator.Presented("", user, secret, None, address, _CHANNEL))
+            authentication = await self._checked(authenticator.Presented("", user, secret, None, address, _CHANNEL))
             attempt.end(True)
         except AuthenticationUnavailable as error:
             attempt.end(True)  # it has not failed
@@ -319,22 +319,22 @@ class Access:
             raise RequestProblem(403, "User or password is wrong") from error
         finally:
             attempt.end(False)
-        name = found.user_name if found.user_name is not None else user
-        seconds = None if found.expires is None else min(found.expires - time.time(), MAX_DURATION)
+        name = authentication.user_name if authentication.user_name is not None else user
+        seconds = None if authentication.expires is None else min(authentication.expires - time.time(), MAX_DURATION)
         return name, seconds
 
     async def _checked(self, presented: authenticator.Presented) -> authenticator.Authenticated:
         """Authenticate a user. Raises AuthenticationFailed or AuthenticationUnavailable."""
         try:
             async with asyncio.timeout(AUTHENTICATION_TIMEOUT):
-                found = await self._bridge.authenticate(presented)
+                authentication = await self._bridge.authenticate(presented)
         except (authenticator.AuthenticatorUnavailable, NotRunning) as error:
             raise AuthenticationUnavailable(str(error)) from error
         except TimeoutError as error:
             raise AuthenticationUnavailable(f"timeout after {AUTHENTICATION_TIMEOUT:g} s") from error
-        if found.user_name == "":
+        if authentication.user_name == "":
             raise authenticator.AuthenticationFailed("the credentials name no user")
-        return found
+        return authentication
 
     async def _no_token(self, address: str) -> None:
         """Record an unknown token. Repeated failures delay the answer."""

@@ -125,9 +125,9 @@ def _report(problem: Callable[[Any], RequestProblem]) -> Callable[[Request, Exce
 
 
 def _http_problem(error: HTTPException) -> RequestProblem:
-    known = {404: "This page does not exist", 405: "This page cannot be used with this method"}
-    title = known.get(error.status_code, HTTPStatus(error.status_code).phrase)
-    detail = [] if error.status_code in known else [error.detail]
+    titles = {404: "This page does not exist", 405: "This page cannot be used with this method"}
+    title = titles.get(error.status_code, HTTPStatus(error.status_code).phrase)
+    detail = [] if error.status_code in titles else [error.detail]
     return RequestProblem(error.status_code, title, detail, dict(error.headers or {}))
 
 
@@ -203,7 +203,9 @@ async def _openapi(request: Request) -> Response:
 def openapi() -> dict[str, Any]:
     """Return the OpenAPI document of all pages and changes."""
     types = (
-        [one.output for one in ENDPOINTS if not _is_response(one)] + [one.input for one in ENDPOINTS] + [ErrorReport]
+        [endpoint.output for endpoint in ENDPOINTS if not _is_response(endpoint)]
+        + [endpoint.input for endpoint in ENDPOINTS]
+        + [ErrorReport]
     )
     schemas, components = msgspec.json.schema_components(types, ref_template="#/components/schemas/{name}")
     outputs = iter(schemas)
@@ -288,9 +290,9 @@ def _errors(endpoint: Endpoint) -> dict[str, Any]:
     }
     if endpoint.changes:
         # A change that was refused has a result with ok: false.
-        done = {"$ref": f"#/components/schemas/{Done.__name__}"}
+        done_schema = {"$ref": f"#/components/schemas/{Done.__name__}"}
         for status in ("404", "409", "422", "503"):
-            schema = {"anyOf": [done, report["application/json"]["schema"]]}
+            schema = {"anyOf": [done_schema, report["application/json"]["schema"]]}
             errors[status] = errors[status] | {"content": {"application/json": {"schema": schema}}}
     return errors
 

@@ -113,8 +113,10 @@ async def call(visit: Visit, query: CallQuery) -> Response:
     reply = await _while_connected(visit.request, visit.console.bridge.call(visit.who.application, request))
     headers, content_type = {}, "application/octet-stream"
     if (properties := reply.properties) is not None:
-        given = properties.content_type or ("text/plain; charset=utf-8" if properties.payload_format_indicator else "")
-        content_type = given if _CONTENT_TYPE.fullmatch(given) else content_type
+        declared_type = properties.content_type or (
+            "text/plain; charset=utf-8" if properties.payload_format_indicator else ""
+        )
+        content_type = declared_type if _CONTENT_TYPE.fullmatch(declared_type) else content_type
         if properties.user_property:
             encoded = urlencode(properties.user_property)
             fits = len(encoded) <= MAX_HEADER
@@ -147,12 +149,12 @@ async def _payload(visit: Visit) -> dict[str, Any]:
 
 async def _while_connected(request: Request, work: Coroutine[Any, Any, T]) -> T:
     """Return the result of a coroutine, which is cancelled if the client disconnects. Raises Problem."""
-    task, gone = asyncio.ensure_future(work), asyncio.ensure_future(request.receive())
+    task, disconnection = asyncio.ensure_future(work), asyncio.ensure_future(request.receive())
     try:
-        await asyncio.wait({task, gone}, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait({task, disconnection}, return_when=asyncio.FIRST_COMPLETED)
         if not task.done():
             raise RequestProblem(400, "The client has disconnected")
         return task.result()
     finally:
         task.cancel()
-        gone.cancel()
+        disconnection.cancel()

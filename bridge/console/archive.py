@@ -76,13 +76,13 @@ class Reports:
         """Return the report of an archive, or an error message. Raises Problem if it takes too long."""
         key = (str(directory), *options)
         async with self._lock:
-            made = self._reports.pop(key, None)
-            if made is None or time.monotonic() - made[0] > _FRESH:
-                made = time.monotonic(), await _report(directory, options)
-            self._reports[key] = made
+            entry = self._reports.pop(key, None)
+            if entry is None or time.monotonic() - entry[0] > _FRESH:
+                entry = time.monotonic(), await _report(directory, options)
+            self._reports[key] = entry
             while len(self._reports) > _KEPT:
                 del self._reports[next(iter(self._reports))]
-        return made[1]
+        return entry[1]
 
 
 _reports = Reports()
@@ -112,7 +112,7 @@ async def _report(directory: Path, options: list[str]) -> Report | str:
     )
     try:
         async with asyncio.timeout(_TIMEOUT):
-            written, errors = await process.communicate()
+            output, errors = await process.communicate()
     except TimeoutError as error:
         raise RequestProblem(
             504, f"The report took longer than {_TIMEOUT:g} s", ["Choose a shorter time range."]
@@ -126,4 +126,4 @@ async def _report(directory: Path, options: list[str]) -> Report | str:
             errors.decode("utf-8", "replace").strip()[-1_000:]
             or f"mqbridge report ended with status {process.returncode}"
         )
-    return msgspec.json.decode(written, type=Report)
+    return msgspec.json.decode(output, type=Report)

@@ -105,12 +105,12 @@ class Console:
 
     def render(self, template: str, request: Request, who: Who | None, code: int = 200, **values: Any) -> Response:
         """Return a page made of a template."""
-        said = None
+        notice = None
         if who is not None and who.login is not None:
-            said, who.login.said = who.login.said, None
+            notice, who.login.notice = who.login.notice, None
         html = self._templates.get_template(template).render(
             who=who,
-            said=said,
+            notice=notice,
             path=request.url.path,
             here=here(request),
             version=bridge.__version__,
@@ -226,13 +226,13 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
         if self.question and not fields.get(CONFIRM_FIELD):
             return self._ask(visit, form)
         back = local(str(fields.get(BACK_FIELD) or "/"))
-        done: Done = await self.handler(visit, parsed(form, self.input))
+        answer: Done = await self.handler(visit, parsed(form, self.input))
         if wants_json(request):
-            return json_of(done, done.status)
+            return json_of(answer, answer.status)
         if visit.who.login is None:
-            return _text(done.lines, done.status)
-        visit.who.login.said = done.ok, done.lines[:_LINES]
-        return RedirectResponse(done.to or back, 303)
+            return _text(answer.lines, answer.status)
+        visit.who.login.notice = answer.ok, answer.lines[:_LINES]
+        return RedirectResponse(answer.to or back, 303)
 
     async def _page(self, visit: Visit, fields: list[tuple[str, Any]]) -> Response:
         query = parsed(fields, self.input)
@@ -317,8 +317,8 @@ class Routes:
     def _add(self, handler: Any, **values: Any) -> Any:
         hints = get_type_hints(handler)
         output = hints.pop("return")
-        _, given = hints.values()
-        self._append(Endpoint(handler=handler, input=given, output=output, **values))
+        _, input_type = hints.values()
+        self._append(Endpoint(handler=handler, input=input_type, output=output, **values))
         return handler
 
 
@@ -357,9 +357,14 @@ def templates() -> Environment:
         "options": user_data_in_words,
         "whole": partial(short, most=2 * LINE_LENGTH),
     }
-    made = environment(Path(__file__).parent / "templates", filters)
-    made.globals |= {"link": link, "groups": GROUPS, "match_page": match_page, "right_of": _RIGHTS.__getitem__}
-    return made
+    template_environment = environment(Path(__file__).parent / "templates", filters)
+    template_environment.globals |= {
+        "link": link,
+        "groups": GROUPS,
+        "match_page": match_page,
+        "right_of": _RIGHTS.__getitem__,
+    }
+    return template_environment
 
 
 def moment(seconds: float | None) -> Markup:
@@ -410,4 +415,4 @@ def _with(query: msgspec.Struct, **changes: object) -> dict[str, object]:
 
 @cache
 def _defaults(query: type[msgspec.Struct]) -> dict[str, object]:
-    return {one.name: one.default for one in msgspec.structs.fields(query)}
+    return {field.name: field.default for field in msgspec.structs.fields(query)}

@@ -48,8 +48,8 @@ class RequestProblem(Exception):
 
 def link(path: str, **query: object) -> str:
     """Return the address of a page with a query. Blank and false values are omitted."""
-    given = {name: value for name, value in query.items() if value not in (None, "", False, 0, [])}
-    return path + (f"?{urlencode(given, doseq=True)}" if given else "")
+    parameters = {name: value for name, value in query.items() if value not in (None, "", False, 0, [])}
+    return path + (f"?{urlencode(parameters, doseq=True)}" if parameters else "")
 
 
 def anchor(name: str) -> str:

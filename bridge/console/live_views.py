@@ -70,9 +70,9 @@ class Seen(msgspec.Struct, frozen=True):
     time: float = msgspec.field(default_factory=time.time)
 
 
-def event(seen: Seen) -> bytes:
+def event(view_event: Seen) -> bytes:
     """Return a server-sent event."""
-    return b"event: %s\ndata: %s\n\n" % (seen.kind.encode(), msgspec.json.encode(seen))
+    return b"event: %s\ndata: %s\n\n" % (view_event.kind.encode(), msgspec.json.encode(view_event))
 
 
 class EventStream(StreamingResponse):
@@ -101,7 +101,7 @@ class LiveViews:
 
     def check(self, user: str) -> None:
         """Raise Problem if a user may not open another view now."""
-        own = sum(one == user for one in self._views.values())
+        own = sum(owner == user for owner in self._views.values())
         if own >= MAX_VIEWS_PER_USER:
             raise RequestProblem(
                 429,
@@ -171,16 +171,16 @@ class LiveView:
         while True:
             try:
                 async with asyncio.timeout(_HEARTBEAT):
-                    seen: Seen | None = await self.seen.get()
+                    view_event: Seen | None = await self.seen.get()
             except TimeoutError:
-                seen = None
+                view_event = None
             if not may_look():
-                seen = Seen("end", "The view ends: the login has ended")
-            if seen is None:
+                view_event = Seen("end", "The view ends: the login has ended")
+            if view_event is None:
                 yield b": alive\n\n"
                 continue
-            yield event(seen)
-            if seen.kind == "end":
+            yield event(view_event)
+            if view_event.kind == "end":
                 return
 
     def _run(self) -> None:
@@ -207,46 +207,48 @@ class LiveView:
         _, queue = connection.subscribe(MQSD(Options=options, ObjectString=self._filter))
         self._show(Seen("notice", f"Subscribed to {self._filter}"))
         gmo = GetOptions(Options=_GET, WaitInterval=_WAIT, MatchOptions=cmqc.MQMO_NONE, MaxLength=65_536)
-        second, came = 0, 0
+        second, count = 0, 0
         while not self._ended.is_set():
             try:
-                got = connection.get(queue, gmo)
+                message = connection.get(queue, gmo)
             except MQError as error:
                 if error.reason != cmqc.MQRC_NO_MSG_AVAILABLE:
                     raise
-                got = None
+                message = None
             if int(time.time()) != second:
-                self._report_hidden(came)
-                second, came = int(time.time()), 0
-            if got is None:
+                self._report_hidden(count)
+                second, count = int(time.time()), 0
+            if message is None:
                 continue
-            came += 1
-            if came <= SHOWN:
-                self._show(self._seen(got))
-            elif came > TOO_MANY:
+            count += 1
+            if count <= SHOWN:
+                self._show(self._seen(message))
+            elif count > TOO_MANY:
                 text = f"The view ends: more than {TOO_MANY:,} messages a second match {self._filter}. Use a narrower filter"
                 self._show(Seen("notice", text))
                 return
 
-    def _report_hidden(self, came: int) -> None:
-        if came > SHOWN:
-            self._show(Seen("notice", f"{came - SHOWN} more messages in that second were not shown"))
+    def _report_hidden(self, count: int) -> None:
+        if count > SHOWN:
+            self._show(Seen("notice", f"{count - SHOWN} more messages in that second were not shown"))
 
-    def _seen(self, got: Got) -> Seen:
-        view = MessageView(got.md, got.data)
+    def _seen(self, message: Got) -> Seen:
+        view = MessageView(message.md, message.data)
         folders = [header["folders"] for header in view.json()["rfh2"]]
-        mqps: dict[str, object] = next((one["mqps"] for one in folders if isinstance(one.get("mqps"), dict)), {})
-        size = max(got.DataLength - len(got.data), 0) + len(view.body)
+        mqps: dict[str, object] = next(
+            (folder["mqps"] for folder in folders if isinstance(folder.get("mqps"), dict)), {}
+        )
+        size = max(message.DataLength - len(message.data), 0) + len(view.body)
         text = body_text(view.body[:PAYLOAD]) if self._payloads else ""
         return Seen("message", text, str(mqps.get("Top", self._filter)), size, bool(mqps.get("Ret")))
 
-    def _show(self, seen: Seen) -> None:
+    def _show(self, view_event: Seen) -> None:
         with contextlib.suppress(RuntimeError):  # the event loop of the admin port has ended
-            self._loop.call_soon_threadsafe(self._add, seen)
+            self._loop.call_soon_threadsafe(self._add, view_event)
 
-    def _add(self, seen: Seen) -> None:
-        if seen.kind == "end":
+    def _add(self, view_event: Seen) -> None:
+        if view_event.kind == "end":
             while self.seen.full():
                 self.seen.get_nowait()
         if not self.seen.full():
-            self.seen.put_nowait(seen)
+            self.seen.put_nowait(view_event)

@@ -139,23 +139,23 @@ def _success(what: str, views: Sequence[dict[str, Any]]) -> TrialOutcome:
     """Return the outcome of a trial with one message or several parts of it, of which the first `SHOWN_PARTS` are shown."""
     if len(views) == 1:
         return TrialOutcome(True, what, list(fields(views[0])))
-    shown = [
+    parts = [
         (f"part {index}: {name}", text) for index, view in enumerate(views[:SHOWN_PARTS]) for name, text in fields(view)
     ]
-    return TrialOutcome(True, f"{what}, as the first of {len(views):,} parts", shown)
+    return TrialOutcome(True, f"{what}, as the first of {len(views):,} parts", parts)
 
 
 def _properties(text: str) -> dict[str, str]:
     """Return the properties in lines NAME=VALUE. Raises ValueError."""
-    found = {}
+    properties = {}
     for line in text.splitlines():
         if not line.strip():
             continue
         name, equals, value = line.partition("=")
         if not equals or not name.strip():
             raise ValueError(f"expected a property NAME=VALUE, found {line[:100]!r}")
-        found[name.strip()] = value
-    return found
+        properties[name.strip()] = value
+    return properties
 
 
 # Links ---------------------------------------------------------------------------------------------------------------
@@ -195,6 +195,8 @@ def _pipelines(configuration: Configuration) -> PipelinesPage:
     try:
         environment = environment_at_bridge(configuration)
         now = time.time()
-        return PipelinesPage([condition(name, one, environment, now) for name, one in configuration.pipelines.items()])
+        return PipelinesPage(
+            [condition(name, config, environment, now) for name, config in configuration.pipelines.items()]
+        )
     except (StatusDamaged, OSError) as error:
         return PipelinesPage([], str(error))

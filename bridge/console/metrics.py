@@ -134,8 +134,10 @@ class MetricsPage:
                 samples = await self._access.run(lambda: _gather(bridge))
         except TimeoutError:
             return PlainTextResponse(f"the event loop has not turned for {TURN_TIMEOUT:g} s\n", 503)
-        for one in certificates_in_use(bridge.configuration):
-            samples.add("mqbridge_certificate_expiry_timestamp_seconds", one.expiry, one.use, one.name)
+        for certificate in certificates_in_use(bridge.configuration):
+            samples.add(
+                "mqbridge_certificate_expiry_timestamp_seconds", certificate.expiry, certificate.use, certificate.name
+            )
         gather_pipelines(samples, bridge.configuration)
         text = encode(_Scrape(samples, self._process))
         self._last[content_type] = time.monotonic(), text

@@ -115,9 +115,9 @@ class CommandsPage(msgspec.Struct, kw_only=True):
 async def objects(visit: Visit, query: ObjectsQuery) -> ObjectsPage:
     """List the queues, topics or namelists of the queue manager."""
     rows = await visit.ask(requests.ListObjects(kind=query.kind, system=query.system))
-    wanted = query.search.casefold()
-    found = [row for row in rows if wanted in row.name.casefold() or wanted in row.detail.casefold()]
-    return ObjectsPage(objects=found[(query.page - 1) * ROWS : query.page * ROWS], found=len(found))
+    text = query.search.casefold()
+    matches = [row for row in rows if text in row.name.casefold() or text in row.detail.casefold()]
+    return ObjectsPage(objects=matches[(query.page - 1) * ROWS : query.page * ROWS], found=len(matches))
 
 
 routes.show("/objects/show", requests.ShowObject, "object.html")

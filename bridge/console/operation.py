@@ -92,7 +92,7 @@ class Overview(msgspec.Struct, kw_only=True):
 
     def queue(self, role: str) -> answers.QueueRow | None:
         """Return the queue with a role."""
-        return next((one for one in self.queues if one.role == role), None)
+        return next((queue for queue in self.queues if queue.role == role), None)
 
     def charts(self) -> list[Chart]:
         """Return the charts of the page."""
@@ -150,13 +150,13 @@ class HealthPage(HealthReport):
         """
         now = time.time()
         charts = []
-        for one in series:
-            if not any((*one.incoming, *one.outgoing, *one.depth)):
+        for rates in series:
+            if not any((*rates.incoming, *rates.outgoing, *rates.depth)):
                 continue  # nothing has happened
-            lines = list(zip(_RATE_NAMES[one.kind], (one.incoming, one.outgoing), strict=True))
-            if all(value is None for value in one.incoming):
-                lines = [("messages on the queue", one.depth)]
-            title = one.name if len(one.name) <= 60 else f"{one.name[:59]}…"
+            lines = list(zip(_RATE_NAMES[rates.kind], (rates.incoming, rates.outgoing), strict=True))
+            if all(value is None for value in rates.incoming):
+                lines = [("messages on the queue", rates.depth)]
+            title = rates.name if len(rates.name) <= 60 else f"{rates.name[:59]}…"
             charts.append(line_chart(title, self.rates.times, lines, now - self.seconds, now))
         return charts
 

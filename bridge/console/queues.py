@@ -75,7 +75,7 @@ class PutForm(msgspec.Struct):
 @routes.page("/queues", "queues.html")
 async def queues(visit: Visit, query: QueuesQuery) -> QueuesPage:
     """Return one page of local queues."""
-    found = [
+    matches = [
         row
         for row in await visit.ask(requests.ListQueues())
         if query.search.upper() in row.name.upper()
@@ -83,10 +83,10 @@ async def queues(visit: Visit, query: QueuesQuery) -> QueuesPage:
         and (row.depth or not query.filled)
     ]
     # Queues without an age come first, like those with the age 0.
-    found.sort(
+    matches.sort(
         key=lambda row: getattr(row, query.sort) or ("" if query.sort == "name" else 0), reverse=query.descending
     )
-    return QueuesPage(queues=found[(query.page - 1) * ROWS : query.page * ROWS], found=len(found))
+    return QueuesPage(queues=matches[(query.page - 1) * ROWS : query.page * ROWS], found=len(matches))
 
 
 @routes.page("/queues/show", "queue.html")

@@ -42,7 +42,7 @@ def to_replace(networks: Mapping[Waiting, str]) -> Waiting:
     `networks` contains the network of each connection, the oldest connection first.
     """
     sizes = Counter(networks.values())
-    return max(networks, key=lambda one: sizes[networks[one]])
+    return max(networks, key=lambda connection: sizes[networks[connection]])
 
 
 class HttpProtocol(H11Protocol):
@@ -68,11 +68,13 @@ class HttpProtocol(H11Protocol):
     def _make_room(self) -> None:
         """Abort the connection that has waited longest for a request, its rest or its turn, of the largest network."""
         waiting = [
-            one for one in self.connections if isinstance(one, HttpProtocol) and one is not self and one._is_waiting
+            connection
+            for connection in self.connections
+            if isinstance(connection, HttpProtocol) and connection is not self and connection._is_waiting
         ]
         if len(waiting) >= MAX_CONNECTIONS:  # others wait for the reply to a call
-            waiting.sort(key=lambda one: one._awaited_since)
-            oldest = to_replace({one: one._network for one in waiting})
+            waiting.sort(key=lambda connection: connection._awaited_since)
+            oldest = to_replace({connection: connection._network for connection in waiting})
             oldest._stop_waiting()
             # asyncio reports its end later, and many connections may arrive in one turn of the event loop.
             self.connections.discard(oldest)
@@ -167,7 +169,7 @@ class TlsGate:
             oldest.cancel()
         task = asyncio.get_running_loop().create_task(self._handshake(connection, protocol))
         self._handshakes[task] = network
-        task.add_done_callback(lambda done: self._handshakes.pop(done, None))
+        task.add_done_callback(lambda handshake: self._handshakes.pop(handshake, None))
 
     async def _handshake(self, connection: socket.socket, protocol: ProtocolFactory) -> None:
         # The files may have changed since the last connection.

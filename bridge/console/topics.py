@@ -72,8 +72,8 @@ class PublishForm(msgspec.Struct):
 @routes.page("/topics", "topics.html")
 async def topics(visit: Visit, query: TopicsQuery) -> TopicsPage:
     """List the levels below a topic."""
-    found = await visit.ask(ListTopics(below=query.below, after=query.after, rows=ROWS + 1))
-    return TopicsPage(topics=found[:ROWS], more=len(found) > ROWS)
+    nodes = await visit.ask(ListTopics(below=query.below, after=query.after, rows=ROWS + 1))
+    return TopicsPage(topics=nodes[:ROWS], more=len(nodes) > ROWS)
 
 
 @routes.page("/topics/show", "topic.html")

@@ -356,9 +356,9 @@ class LinkHandshake:
     def lost(self) -> LinkLost:
         """Return the best known reason for the loss of the connection."""
         client = self.client
-        lost = self._refused or LinkLost(client.fault or client.write_error() or self._last_words or "it broke")
-        lost.violation = client.violation
-        return lost
+        failure = self._refused or LinkLost(client.fault or client.write_error() or self._last_words or "it broke")
+        failure.violation = client.violation
+        return failure
 
     # paho callbacks ---------------------------------------------------------------------------------------------------
 

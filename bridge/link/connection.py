@@ -233,11 +233,11 @@ class LinkConnection:
         early, possibly empty, if PUBRELs arrived, a connection was accepted (check `session_present`), `interrupt` was called
         or the link was stopped.
         """
-        taken = self._inbox.take(messages, size, wait)
+        batch = self._inbox.take(messages, size, wait)
         if self._paused:
             # The inbox has room again.
             self._wake_up.ring()
-        return taken
+        return batch
 
     def interrupt(self) -> None:
         """Make the current or next take() return."""
@@ -333,9 +333,9 @@ class LinkConnection:
                 try:
                     yield from self._stay_connected()
                     self._attempts.settled()
-                except LinkLost as lost:
-                    pause = self._attempts.failed(lost)
-                    self._tell(lost, pause)
+                except LinkLost as failure:
+                    pause = self._attempts.failed(failure)
+                    self._tell(failure, pause)
                     self._pause(pause)
         except Exception as crash:
             log.exception("MQB6006E link %s (%s) ended because of an internal error", self.name, self.address)
@@ -475,15 +475,15 @@ class LinkConnection:
             )
         self.granted_qos = granted
 
-    def _turn_until(self, handshake: LinkHandshake, done: Callable[[], bool], answer: str) -> None:
+    def _turn_until(self, handshake: LinkHandshake, is_over: Callable[[], bool], answer: str) -> None:
         before = time.monotonic() + ANSWER_TIME
-        while not done():
+        while not is_over():
             if self._stopping.is_set():
                 raise _Stopped
             if time.monotonic() > before:
-                lost = LinkLost(f"no {answer} within {ANSWER_TIME:g} s")
-                lost.violation = Violation.NO_HANDSHAKE
-                raise lost
+                failure = LinkLost(f"no {answer} within {ANSWER_TIME:g} s")
+                failure.violation = Violation.NO_HANDSHAKE
+                raise failure
             self._turn(handshake, TURN)
 
     def _serve(self, handshake: LinkHandshake) -> Iterator[Pause]:
@@ -520,18 +520,18 @@ class LinkConnection:
         # Set the flag before checking for room: a concurrent take() then wakes this thread.
         self._paused = True
         self._paused = self._room() == 0
-        wanted = 0 if self._paused else selectors.EVENT_READ
+        selected_events = 0 if self._paused else selectors.EVENT_READ
         if client.want_write():
-            wanted |= selectors.EVENT_WRITE
+            selected_events |= selectors.EVENT_WRITE
         sock: Any = client.socket()
         registered = selector.get_map().get(sock)
         if registered is None:
-            if wanted:
-                selector.register(sock, wanted)
-        elif not wanted:
+            if selected_events:
+                selector.register(sock, selected_events)
+        elif not selected_events:
             selector.unregister(sock)
-        elif registered.events != wanted:
-            selector.modify(sock, wanted)
+        elif registered.events != selected_events:
+            selector.modify(sock, selected_events)
         ready = 0
         selected = selector.select(0 if client.backlog and not self._paused else wait)
         for key, events in selected:
@@ -551,9 +551,9 @@ class LinkConnection:
         if client.socket() is None and not (self._stopping.is_set() and client.fault == ""):
             raise handshake.lost()
         if self._abandoned[0] == self._generation:
-            lost = LinkLost(self._abandoned[1])
-            lost.violation = Violation.UNANSWERED
-            raise lost
+            failure = LinkLost(self._abandoned[1])
+            failure.violation = Violation.UNANSWERED
+            raise failure
         if self._outbox.no_qos_2 and not self._qos_2_logged:
             self._qos_2_logged = True
             log.warning(

@@ -51,17 +51,17 @@ class Inbox:
         """
         with self._changed:
             if dropping:
-                kept = [received for received in self._queue if not received.qos]
+                messages = [received for received in self._queue if not received.qos]
             else:
-                kept = [
+                messages = [
                     Received(received.publication, 0, 0, received.dup, received.generation)
                     if received.qos
                     else received
                     for received in self._queue
                 ]
-            self._queue = deque(kept)
-            self._bytes = sum(len(received.publication.payload) for received in kept)
-            self._unconfirmed = len(kept)
+            self._queue = deque(messages)
+            self._bytes = sum(len(received.publication.payload) for received in messages)
+            self._unconfirmed = len(messages)
             self._owed.clear()
             self._released.clear()
             self._completing.clear()
@@ -76,10 +76,10 @@ class Inbox:
         """Queue received publications."""
         with self._changed:
             self._queue.extend(received)
-            for one in received:
-                self._bytes += len(one.publication.payload)
-                if one.qos:
-                    self._owed.add(one.packet_id)
+            for message in received:
+                self._bytes += len(message.publication.payload)
+                if message.qos:
+                    self._owed.add(message.packet_id)
                 else:
                     self._unconfirmed += 1
             self._changed.notify()
@@ -115,22 +115,22 @@ class Inbox:
             if not self._ready():
                 self._changed.wait_for(self._ready, wait)
             self._interrupted = False
-            taken: list[Received] = []
+            batch: list[Received] = []
             if self._ended:
-                return taken
+                return batch
             queue = self._queue
-            left = size
-            while queue and len(taken) < messages:
+            room = size
+            while queue and len(batch) < messages:
                 length = len(queue[0].publication.payload)
-                if length > left and taken:
+                if length > room and batch:
                     break
-                left -= length
+                room -= length
                 received = queue.popleft()
                 self._bytes -= length
                 if not received.qos:
                     self._unconfirmed -= 1
-                taken.append(received)
-            return taken
+                batch.append(received)
+            return batch
 
     def _ready(self) -> bool:
         return bool(self._queue or self._released or self._interrupted or self._ended)
@@ -152,15 +152,15 @@ class Inbox:
         """Return the connection's generation and the acknowledgements of its publications."""
         packets = []
         with self._changed:
-            for one in received:
-                if one.qos and one.generation == self.generation and one.packet_id in self._owed:
-                    self._owed.discard(one.packet_id)
-                    packets.append(encode_acknowledgement(_PUBACK if one.qos == 1 else _PUBREC, one.packet_id))
+            for message in received:
+                if message.qos and message.generation == self.generation and message.packet_id in self._owed:
+                    self._owed.discard(message.packet_id)
+                    packets.append(encode_acknowledgement(_PUBACK if message.qos == 1 else _PUBREC, message.packet_id))
             return self.generation, packets
 
     def complete(self, packet_ids: Sequence[int]) -> tuple[int, list[bytes]]:
         """Return the connection's generation and the PUBCOMP packets for its PUBRELs."""
         with self._changed:
-            known = [packet_id for packet_id in packet_ids if packet_id in self._completing]
-            self._completing.difference_update(known)
-            return self.generation, [encode_acknowledgement(_PUBCOMP, packet_id) for packet_id in known]
+            known_ids = [packet_id for packet_id in packet_ids if packet_id in self._completing]
+            self._completing.difference_update(known_ids)
+            return self.generation, [encode_acknowledgement(_PUBCOMP, packet_id) for packet_id in known_ids]

@@ -311,12 +311,12 @@ class LinkOutbox:
             for answer in answers:
                 packet_id = answer.packet_id
                 try:
-                    sent, step = window.answered(_column(answer), packet_id)
+                    delivery, step = window.answered(_column(answer), packet_id)
                 except WrongAcknowledgement as wrong:
                     self._accept(answer, wrong)
                     continue
-                if sent is None or isinstance(step, Step):
-                    if step is Step.PUBREL and (sent is not None or packet_id in self._stale):
+                if delivery is None or isinstance(step, Step):
+                    if step is Step.PUBREL and (delivery is not None or packet_id in self._stale):
                         # The worker may still send any other packet identifier again, and PUBLISH must not follow PUBREL
                         # (MQTT 5.0 section 4.3.3). PUBREL then answers the PUBREC for that PUBLISH.
                         releases.append(packet_id)
@@ -324,7 +324,7 @@ class LinkOutbox:
                         self._stale.discard(packet_id)
                 elif step is _RELEASING and not self._holding:
                     self._counters.sent += 1
-                    window.move(sent, Phase.AWAITING_PUBCOMP)
+                    window.move(delivery, Phase.AWAITING_PUBCOMP)
                     releases.append(packet_id)
                 else:
                     position = self._positions.pop(packet_id)
@@ -435,14 +435,14 @@ class LinkOutbox:
             self._await(generation, 0, True, deadline)
 
     def _begin_call(self, holding: bool) -> int:
-        lost = None
+        failure = None
         if not self._generation:
-            lost = self._lost()
+            failure = self._lost()
         elif holding and self.bound not in ("", self._address):
-            lost = LinkLost(f"the link is connected to {self._address} instead of {self.bound}")
-        if lost is not None:
-            lost.unsent = True
-            raise lost
+            failure = LinkLost(f"the link is connected to {self._address} instead of {self.bound}")
+        if failure is not None:
+            failure.unsent = True
+            raise failure
         self._refusals, self._unanswered = {}, set()
         self._holding = holding
         return self._generation
@@ -459,7 +459,7 @@ class LinkOutbox:
     ) -> int:
         """Send publications starting at `position`. Return the position after the last one sent."""
         packets: list[bytes] = []
-        sent: list[tuple[int, Phase, int]] = []
+        entries: list[tuple[int, Phase, int]] = []
         refusals: dict[int, PublicationRefusal] = {}
         end = min(len(publications), position + _AT_ONCE)
         while position < end:
@@ -471,7 +471,7 @@ class LinkOutbox:
                 position += 1
                 continue
             if qos:
-                if len(sent) == room:
+                if len(entries) == room:
                     break
                 packet_id = self._new_packet_id() if packet_ids is None else packet_ids[position]
             else:
@@ -482,13 +482,13 @@ class LinkOutbox:
             else:
                 packets.append(packet)
                 if qos:
-                    sent.append((packet_id, SENT[qos], position))
+                    entries.append((packet_id, SENT[qos], position))
             position += 1
         with self._changed:
             if self._generation != generation:
                 raise self._lost()
             self._refusals |= refusals
-            self._add(sent)
+            self._add(entries)
             self._hand_over(generation, b"".join(packets))
         return position
 
@@ -505,12 +505,12 @@ class LinkOutbox:
             self._submitted += 1
             self._submit(generation, packets)
 
-    def _await(self, generation: int, enough: int, written: bool, deadline: float) -> None:
-        """Wait until at most `enough` are unacknowledged and, if `written`, all output is written. Requires the lock."""
+    def _await(self, generation: int, enough: int, until_written: bool, deadline: float) -> None:
+        """Wait until at most `enough` are unacknowledged and, if `until_written`, all output is written. Needs the lock."""
 
         def over() -> bool:
             return self._generation != generation or (
-                len(self._positions) <= enough and not (written and self._written != self._submitted)
+                len(self._positions) <= enough and not (until_written and self._written != self._submitted)
             )
 
         self._enough = enough
@@ -526,9 +526,9 @@ class LinkOutbox:
             raise self._lost()
 
     def _lost(self) -> LinkLost:
-        lost = LinkLost(self._error)
-        lost.violation = self._violation
-        return lost
+        failure = LinkLost(self._error)
+        failure.violation = self._violation
+        return failure
 
     def _new_packet_id(self) -> int:
         self._last_packet_id = self._window.free_identifier(self._last_packet_id + 1, self._stale, HIGHEST_PACKET_ID)

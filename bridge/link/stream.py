@@ -89,11 +89,11 @@ class Stream:
 
     def recv(self, size: int) -> bytes:
         """Return bytes of the offered packet. Raises BlockingIOError if none are left."""
-        taken = self._offered[self._offset : self._offset + size]
-        if not taken:
+        chunk = self._offered[self._offset : self._offset + size]
+        if not chunk:
             raise BlockingIOError
-        self._offset += len(taken)
-        return taken
+        self._offset += len(chunk)
+        return chunk
 
     def send(self, data: bytes | memoryview) -> int:
         """Send as much as the network accepts without blocking. Return the number of bytes sent."""
@@ -150,10 +150,10 @@ class WebSocketStream(Stream):
         protocol.send_request(protocol.connect())
         self._socket.sendall(b"".join(protocol.data_to_send()))
         while protocol.state is State.CONNECTING and protocol.handshake_exc is None:
-            left = deadline - time.monotonic()
-            if left <= 0:
+            seconds = deadline - time.monotonic()
+            if seconds <= 0:
                 raise TimeoutError("the broker left the WebSocket handshake unanswered")
-            self._socket.settimeout(left)
+            self._socket.settimeout(seconds)
             self._early += self._payloads(self._socket.recv(_CHUNK))
         error = protocol.handshake_exc
         if error is None:

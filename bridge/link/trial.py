@@ -47,10 +47,10 @@ def reach(config: LinkConfig) -> Iterator[str]:
 def _reach(config: LinkConfig, host: str, port: int) -> Iterator[str]:
     place = endpoint(host, port)
     try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
         raise TrialFailed(f"{host} is not an address or a known host name: {error}") from error
-    yield f"resolved: {host} is {', '.join(dict.fromkeys(str(one[4][0]) for one in found))}"
+    yield f"resolved: {host} is {', '.join(dict.fromkeys(str(addrinfo[4][0]) for addrinfo in addresses))}"
     try:
         connection = socket.create_connection((host, port), TIMEOUT)
     except OSError as error:

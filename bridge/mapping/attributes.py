@@ -536,8 +536,8 @@ def _property_type(config: AnyMapping, location: tuple[str, ...]) -> PropertyTyp
     """Return the type of the property whose value is at a location, or None for text."""
     if not isinstance(config, ToMqMapping) or location[:2] != ("attributes", "properties"):
         return None
-    given = config.attributes.properties[location[2]]
-    return given.type if isinstance(given, TypedProperty) else None
+    property_value = config.attributes.properties[location[2]]
+    return property_value.type if isinstance(property_value, TypedProperty) else None
 
 
 def located(location: tuple[str, ...], make: Callable[..., Made], *arguments: object) -> Made:
@@ -597,14 +597,14 @@ def check_known(name: str, captures: Collection[str], of_publication: bool) -> N
     if folder == "payload" and dot:
         raise TemplateError(f"{{{name}}}: a field of the payload is {{$.{name.removeprefix('payload.')}}}")
     if of_publication and dot and folder != "usr" and name not in PUBLICATION_NAMES:
-        names = ", ".join(sorted(known for known in PUBLICATION_NAMES if "." in known))
+        names = ", ".join(sorted(name for name in PUBLICATION_NAMES if "." in name))
         raise TemplateError(f"{{{name}}}: a publication has no such property (hint: write usr.NAME, or one of {names})")
     if dot:
         return
-    for known in (*captures, *WORDS):
-        if known.lower() == name.lower():
+    for similar in (*captures, *WORDS):
+        if similar.lower() == name.lower():
             raise TemplateError(
-                f"{{{name}}}: did you mean {{{known}}}? A message property of that name is {{usr.{name}}}"
+                f"{{{name}}}: did you mean {{{similar}}}? A message property of that name is {{usr.{name}}}"
             )
 
 

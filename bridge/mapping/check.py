@@ -54,20 +54,20 @@ def problems(configuration: Configuration, wrong: Names | None = None) -> list[C
     contains the names of invalid parts, which the configuration lacks. Mappings that may use such a table are not checked.
     """
     mappings, links = configuration.mappings, configuration.links
-    found: list[Clash] = []
+    conflicts: list[Clash] = []
     for index, channel in enumerate(configuration.channels):
         for topic_filter in channel.schemas:
             try:
                 schema_of_channel(channel, topic_filter)
             except SchemaError as error:
                 location = ("channels", index, "schemas", topic_filter)
-                found.append(Clash(location, f"a file with a JSON Schema: {error.sentence}"))
+                conflicts.append(Clash(location, f"a file with a JSON Schema: {error.sentence}"))
     invalid_tables = set((wrong or {}).get("tables", ()))
     for name, table in configuration.tables.items():
         try:
             table_of(table)
         except TableError as error:
-            found.append(Clash(("tables", name, "file"), f"a table: {error}"))
+            conflicts.append(Clash(("tables", name, "file"), f"a table: {error}"))
             invalid_tables.add(name)
     for name, pipeline in configuration.pipelines.items():
         for place, record in pipeline.records.items():
@@ -78,19 +78,19 @@ def problems(configuration: Configuration, wrong: Names | None = None) -> list[C
                 checked_record(record, writes=writes)
             except RecordLayoutError as error:
                 why = f"{_EXPECTED[RecordLayoutError]} without this mistake: {error.sentence}"
-                found.append(Clash(("pipelines", name, *place, *error.location), why))
+                conflicts.append(Clash(("pipelines", name, *place, *error.location), why))
     right: dict[str, AnyMapping] = {}
     for name, mapping in mappings.items():
         if invalid_tables and invalid_tables & mapping.words():
             continue
         errors = list(_errors(name, mapping))
-        found += [_clash(name, error) for error in errors]
+        conflicts += [_clash(name, error) for error in errors]
         if not errors:
             right[name] = mapping
     for loop in loops(right, links, _ANY):
         if loop.uncut or (loop.certain and len(loop.names) == 1):
-            found.append(_refused(loop, right[loop.names[-1]]))
-    return found
+            conflicts.append(_refused(loop, right[loop.names[-1]]))
+    return conflicts
 
 
 def loops_of(configuration: Configuration) -> list[Loop]:
@@ -220,7 +220,9 @@ def _unrouted(mappings: Mapping[str, AnyMapping]) -> Iterator[str]:
     for (topic_filter, _), names in groups.items():
         if len(names) < 2 or any(mappings[name].filter == FilterConfig() for name in names):
             continue
-        if not any(mappings[name].otherwise for name in names) and not any(set(names) <= named for named in covered):
+        if not any(mappings[name].otherwise for name in names) and not any(
+            set(names) <= covered_names for covered_names in covered
+        ):
             yield (
                 f"a message of {topic_filter} that no filter of the mappings {listing(names, 'and')} accepts is discarded"
                 f" (hint: a mapping with otherwise: [{', '.join(names)}])"
@@ -241,7 +243,7 @@ def _warnings_of(mapping: AnyMapping, links: Mapping[str, LinkConfig]) -> Iterat
         )
     if isinstance(mapping, ToMqMapping):
         link = links.get(mapping.source.link)
-        yield from _unknown_names(mapping, mapping.source.mqtt, mapping.destination.queue or mapping.destination.topic)
+        yield from _unothers(mapping, mapping.source.mqtt, mapping.destination.queue or mapping.destination.topic)
         if link is not None:
             yield from _received(mapping)
         if mapping.destination.requests_queue is not None and _old(link):
@@ -257,7 +259,7 @@ def _warnings_of(mapping: AnyMapping, links: Mapping[str, LinkConfig]) -> Iterat
         if mapping.filter.properties and _old(link):
             yield "its filter looks at properties, which publications of MQTT 3.1.1 have not"
         return
-    yield from _unknown_names(mapping, mapping.source.topic, mapping.destination.mqtt)
+    yield from _unothers(mapping, mapping.source.topic, mapping.destination.mqtt)
     if mapping.source.requests_queue is not None and mapping.source.requests_queue == mapping.source.queue:
         yield "its requests_queue is also its source queue, and should be a separate queue"
     link = links.get(mapping.destination.link)
@@ -375,7 +377,7 @@ def _names_without_default(text: str | None) -> Iterator[str]:
             yield piece.name
 
 
-def _unknown_names(mapping: AnyMapping, source: str | None, destination: str | None) -> Iterator[str]:
+def _unothers(mapping: AnyMapping, source: str | None, destination: str | None) -> Iterator[str]:
     """Yield a warning for each name that can only be a message property. Messages without it are dead-lettered."""
     captures = names_of(mapping, pattern_of(source).names if source is not None else ())
     texts = {"its destination": destination}
@@ -385,9 +387,9 @@ def _unknown_names(mapping: AnyMapping, source: str | None, destination: str | N
     for place, text in texts.items():
         for name in _names_without_default(text):
             if "." not in name and not name.startswith(("$", "@")) and name not in WORDS and name not in captures:
-                known = f" (captures: {', '.join(captures)})" if captures else ""
+                others = f" (captures: {', '.join(captures)})" if captures else ""
                 yield (
-                    f"{{{name}}} in {place} is not a capture{known}, so it is a message property: a message without it goes"
+                    f"{{{name}}} in {place} is not a capture{others}, so it is a message property: a message without it goes"
                     " to the dead-letter queue"
                 )
 
@@ -395,10 +397,10 @@ def _unknown_names(mapping: AnyMapping, source: str | None, destination: str | N
 def _received(mapping: ToMqMapping) -> Iterator[str]:
     """Yield warnings about the QoS of a link's subscription, which follows from the guarantee."""
     most = GUARANTEED_QOS[mapping.guarantee]
-    wanted = mapping.filter.qos
-    if wanted is not None and min(wanted) > most:
+    levels = mapping.filter.qos
+    if levels is not None and min(levels) > most:
         yield f"its filter accepts nothing: {mapping.guarantee} subscribes with QoS {most}, and no message has a higher QoS"
-    elif mapping.guarantee == "exactly-once" and (wanted is None or min(wanted) < most):
+    elif mapping.guarantee == "exactly-once" and (levels is None or min(levels) < most):
         yield "exactly-once is for publications of QoS 2; of QoS 1 a broker may send one twice, of QoS 0 lose it"
 
 
@@ -413,6 +415,6 @@ def _published(mapping: ToMqttMapping, link: LinkConfig) -> Iterator[str]:
     needed = GUARANTEED_QOS[mapping.guarantee]
     if needed > link.maximum_qos:
         yield f"{mapping.guarantee} needs QoS {needed}, but its link supports at most {link.maximum_qos}"
-    elif isinstance(qos, int) and (made := published_qos(mapping.guarantee, qos, link.maximum_qos)) != qos:
+    elif isinstance(qos, int) and (effective_qos := published_qos(mapping.guarantee, qos, link.maximum_qos)) != qos:
         why = f"link {mapping.destination.link}" if qos > link.maximum_qos else mapping.guarantee
-        yield f"attributes.qos is {qos}, and it publishes with QoS {made}, because of {why}"
+        yield f"attributes.qos is {qos}, and it publishes with QoS {effective_qos}, because of {why}"

@@ -56,9 +56,9 @@ class ChosenNames:
         self._names = names
         self._where = where
         self._queue_managers = names.queue_managers | {queue_manager}
-        self._objects = [one for one in allow if not one.startswith((CLIENT, USER))]
-        self._clients = [one.removeprefix(CLIENT) for one in allow if one.startswith(CLIENT)]
-        self._users = [one.removeprefix(USER) for one in allow if one.startswith(USER)]
+        self._objects = [pattern for pattern in allow if not pattern.startswith((CLIENT, USER))]
+        self._clients = [pattern.removeprefix(CLIENT) for pattern in allow if pattern.startswith(CLIENT)]
+        self._users = [pattern.removeprefix(USER) for pattern in allow if pattern.startswith(USER)]
         # MQ ignores blanks at the end of a name.
         own = "|".join(f"{re.escape(name)} *{_END}" for name in sorted(names.queues)) or _NOTHING
         topics = [] if at_broker else [(_SYSTEM, "a topic of the queue manager")]
@@ -113,8 +113,8 @@ class ChosenNames:
 
     def _require(self, name: str, what: str, allowed: list[str], prefix: str = "") -> None:
         if not _matches(name, allowed):
-            shown = _compiled(CONTROL).sub("?", name[:100])
-            raise Unmappable(cmqc.MQRC_NOT_AUTHORIZED, self._reason(shown, what, prefix))
+            printable = _compiled(CONTROL).sub("?", name[:100])
+            raise Unmappable(cmqc.MQRC_NOT_AUTHORIZED, self._reason(printable, what, prefix))
 
     def _reason(self, name: str, what: str, prefix: str = "") -> str:
         hint = f'hint: allow: ["{prefix}{name}"] in the {self._where}'

@@ -168,7 +168,7 @@ class Expression:
         self.text = text
         if len(text) > _LENGTH:
             raise ExpressionError(f"an expression has at most {_LENGTH:,} characters, not {len(text):,}")
-        unknown = {name for name, known in (("md", not of_publication), ("part", of_part)) if not known}
+        unknown = {name for name, is_known in (("md", not of_publication), ("part", of_part)) if not is_known}
         words = frozenset((*captures, *WORDS)) - _TYPES - (unknown.difference(captures))
         #: the lookups, whose variables have their indexes as numbers, and the expressions of their keys
         self._lookups: Sequence[TableLookup] = ()
@@ -455,14 +455,14 @@ def _floating(environment: Any, text: str, tokens: Sequence[re.Match[str]]) -> A
     if program is not None or len(floats) > _MAX_INTEGERS:
         return program
     calls: dict[int, set[int]] = {}
-    opened: list[int] = []
+    positions: list[int] = []
     for index, token in enumerate(tokens):
         if token[0] == "(":
-            opened.append(index)
-        elif token[0] == ")" and opened:
-            opened.pop()
-        elif index in floats and opened:
-            calls.setdefault(opened[-1], set()).add(index)
+            positions.append(index)
+        elif token[0] == ")" and positions:
+            positions.pop()
+        elif index in floats and positions:
+            calls.setdefault(positions[-1], set()).add(index)
     each = [{index} for index in sorted(floats)]
     # Each integer, then those of one call. At last those whose mistake hides another one.
     for sets, tolerated in ((each, -1), (calls.values(), -1), (each, 0)):
@@ -503,16 +503,16 @@ def _members_of(tokens: Sequence[re.Match[str]]) -> frozenset[str] | None:
     return frozenset(members)
 
 
-def _mistake(written: str, text: str, error: str, words: Collection[str]) -> ExpressionError:
-    """Return the error for a text that the package rejects. `written` is the text of the configuration."""
+def _mistake(source: str, text: str, error: str, words: Collection[str]) -> ExpressionError:
+    """Return the error for a text that the package rejects. `source` is the text of the configuration."""
     place = _PLACE.search(error)
     if place is None:
-        return ExpressionError(f"{written!r} is not an expression of CEL: {_reason(error)}")
+        return ExpressionError(f"{source!r} is not an expression of CEL: {_reason(error)}")
     column = sum(len(line) + 1 for line in text.split("\n")[: int(place[1]) - 1]) + int(place[2])
     sentence = place[3].removesuffix(" (in container '')")
     if sentence.startswith("undeclared reference"):
         sentence += f"; known names are {', '.join(sorted(words))} (a field of the payload is payload.NAME)"
-    return ExpressionError(f"{written!r} is not an expression of CEL: {sentence}", column if column > 0 else None)
+    return ExpressionError(f"{source!r} is not an expression of CEL: {sentence}", column if column > 0 else None)
 
 
 def _run(program: Any, data: Mapping[str, Any]) -> tuple[bool, Any]:

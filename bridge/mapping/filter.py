@@ -66,11 +66,11 @@ class Filter:
             tests.append(_of_retained(config.retained))
         if config.min_size is not None or config.max_size is not None:
             tests.append(_of_size(config.min_size or 0, config.max_size))
-        for name, wanted in config.properties.items():
+        for name, value in config.properties.items():
             location = ("filter", "properties", name)
             located(location, check_name, name)
             located(location, check_known, name, captures, of_publication)
-            tests.append(_of_property(name, wanted))
+            tests.append(_of_property(name, value))
         if config.json_path is not None:
             # Imported late: few mappings use it, and its dependencies are slow to import.
             from bridge.mapping.json_filter import json_test
@@ -125,35 +125,35 @@ def _expression_test(text: str, captures: Collection[str], of_publication: bool,
     return test
 
 
-def _of_qos(wanted: frozenset[int]) -> Test:
-    return lambda message: message.qos in wanted
+def _of_qos(levels: frozenset[int]) -> Test:
+    return lambda message: message.qos in levels
 
 
-def _of_retained(wanted: bool) -> Test:
-    return lambda message: message.retained == wanted
+def _of_retained(retained: bool) -> Test:
+    return lambda message: message.retained == retained
 
 
 def _of_size(low: int, high: int | None) -> Test:
     return lambda message: message.size >= low and (high is None or message.size <= high)
 
 
-def _of_property(name: str, wanted: FilterValue) -> Test:
-    if wanted is None:
+def _of_property(name: str, value: FilterValue) -> Test:
+    if value is None:
         return lambda message: message(name) is None
-    if isinstance(wanted, list):
-        tests = [_of_value(one) for one in wanted]
+    if isinstance(value, list):
+        tests = [_of_value(alternative) for alternative in value]
         return lambda message: any(test(message(name)) for test in tests)
-    test = _of_value(wanted)
+    test = _of_value(value)
     return lambda message: test(message(name))
 
 
-def _of_value(wanted: str | int | float) -> Callable[[str | None], bool]:
-    if isinstance(wanted, bool):
-        words = ("true", "1") if wanted else ("false", "0")
+def _of_value(filter_value: str | int | float) -> Callable[[str | None], bool]:
+    if isinstance(filter_value, bool):
+        words = ("true", "1") if filter_value else ("false", "0")
         return lambda value: value is not None and value.strip().lower() in words
-    if isinstance(wanted, int | float):
-        return lambda value: _number(value) == wanted
-    return lambda value: value == wanted
+    if isinstance(filter_value, int | float):
+        return lambda value: _number(value) == filter_value
+    return lambda value: value == filter_value
 
 
 def _number(value: str | None) -> int | float | None:

@@ -47,8 +47,8 @@ def line_of(error: BaseException, data: bytes) -> int | None:
 
 
 def _position_of(error: BaseException, data: bytes) -> int | None:
-    if (found := _BYTE.search(str(error))) is not None:
-        return int(found[1])
+    if (match := _BYTE.search(str(error))) is not None:
+        return int(match[1])
     if _TRUNCATED in str(error):
         return len(data.rstrip())
     # The parser reports text that is not UTF-8 with a position in that text, or with none.
@@ -244,7 +244,7 @@ def _unquoted(quoted: str, position: int) -> str:
     inner = quoted[1:-1]
     if quoted[0] == "'":
         inner = re.sub(
-            r"\\.|\"", lambda found: {"\\'": "'", '"': '\\"'}.get(found[0], found[0]), inner, flags=re.DOTALL
+            r"\\.|\"", lambda match: {"\\'": "'", '"': '\\"'}.get(match[0], match[0]), inner, flags=re.DOTALL
         )
     try:
         name = json.loads(f'"{inner}"')

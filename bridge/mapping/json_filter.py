@@ -57,16 +57,16 @@ class _Match:
     def __call__(self, text: object, pattern: str) -> bool:
         if not isinstance(text, str):
             return False
-        left = _deadline.value - time.monotonic()
-        if left <= 0:
+        seconds = _deadline.value - time.monotonic()
+        if seconds <= 0:
             raise TimeoutError
-        return getattr(_compiled_expression(pattern), self._method)(text, timeout=left) is not None
+        return getattr(_compiled_expression(pattern), self._method)(text, timeout=seconds) is not None
 
 
 @lru_cache(maxsize=256)
 def _compiled_expression(pattern: str) -> Any:
     """Compile a regular expression of RFC 9485. Section 5.4 defines the dot. Raises regex.error."""
-    return regex.compile(_DOT.sub(lambda found: r"[^\n\r]" if found[1] else found[0], pattern), regex.VERSION0)
+    return regex.compile(_DOT.sub(lambda match: r"[^\n\r]" if match[1] else match[0], pattern), regex.VERSION0)
 
 
 class _Clock:
@@ -164,7 +164,7 @@ def _query(text: str) -> Any:
     _check_repetition(text)
     # In the list, `@` is the payload, so `$` must be replaced by `$[0]`. Each filter in a query asks the clock first.
     replaced = {"$": "$[0]", "?": f"?{_CLOCK}(@) && "}
-    rooted = _TOKEN.sub(lambda found: replaced.get(found[0], found[0]), text)
+    rooted = _TOKEN.sub(lambda match: replaced.get(match[0], match[0]), text)
     try:
         # The parentheses reject text that contains more than one expression.
         return _LIMITED_ENVIRONMENT.compile(f"{_BEFORE}({rooted})]")
@@ -216,26 +216,26 @@ def _column(error: JSONPathError, text: str) -> int:
 def _check_literals(text: str) -> None:
     """Reject literals that would silently be misread: inexact numbers, invalid regular expressions. Raises FilterError."""
     function: re.Match[str] | None = None
-    for found in _TOKEN.finditer(text):
-        number = found["number"]
-        if number is not None and not re.search(r"[\w\])]$", text[: found.start()]):
+    for match in _TOKEN.finditer(text):
+        number = match["number"]
+        if number is not None and not re.search(r"[\w\])]$", text[: match.start()]):
             if number.lstrip("-").isdigit() and int(number) not in _EXACT:
-                raise FilterError(f"{number} cannot be compared exactly: beyond 2^53", found.start() + 1)
+                raise FilterError(f"{number} cannot be compared exactly: beyond 2^53", match.start() + 1)
             if float(number) in (float("inf"), float("-inf")):
-                raise FilterError(f"{number} is too large a number", found.start() + 1)
-        elif found["name"] in ("match", "search") and text.startswith("(", found.end()):
+                raise FilterError(f"{number} is too large a number", match.start() + 1)
+        elif match["name"] in ("match", "search") and text.startswith("(", match.end()):
             _check_pattern_is_literal(function)
-            function = found
-        elif found["string"] is not None and function and text[: found.start()].rstrip().endswith(","):
+            function = match
+        elif match["string"] is not None and function and text[: match.start()].rstrip().endswith(","):
             function = None
-            pattern = found["string"][1:-1].replace("\\\\", "\\")
+            pattern = match["string"][1:-1].replace("\\\\", "\\")
             if not is_regular_expression(pattern):
-                raise FilterError(f"{found['string']} is not a regular expression of RFC 9485", found.start() + 1)
+                raise FilterError(f"{match['string']} is not a regular expression of RFC 9485", match.start() + 1)
             try:
                 _compiled_expression(pattern)
             except regex.error as error:
                 raise FilterError(
-                    f"{found['string']} is too large or not supported: {error}", found.start() + 1
+                    f"{match['string']} is too large or not supported: {error}", match.start() + 1
                 ) from error
     _check_pattern_is_literal(function)
 

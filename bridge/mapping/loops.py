@@ -129,12 +129,12 @@ def loops(
     nodes = [_Node(name, config, origin, links or {}) for name, config in mappings.items()]
     nodes = [node for node in nodes if node.enabled]
     fed = {node.name: [other for other in nodes if node.feeds(other)] for node in nodes}
-    found: dict[frozenset[str], Loop] = {}
+    by_names: dict[frozenset[str], Loop] = {}
     for node in nodes:
         cycle = _shortest_cycle(node, fed)
         if cycle is not None:
-            found.setdefault(frozenset(one.name for one in cycle), _loop(cycle))
-    return list(found.values())
+            by_names.setdefault(frozenset(mapping.name for mapping in cycle), _loop(cycle))
+    return list(by_names.values())
 
 
 def _shortest_cycle(start: _Node, fed: Mapping[str, list[_Node]]) -> list[_Node] | None:
@@ -161,12 +161,12 @@ def _back(node: _Node, start: _Node, before: Mapping[str, _Node]) -> Iterator[_N
 def _loop(cycle: list[_Node]) -> Loop:
     edges = list(zip(cycle, cycle[1:] + cycle[:1], strict=True))
     certain = all(not node.filtered and node.surely_feeds(other) for node, other in edges)
-    lost = sum(
+    unmarked = sum(
         node.destination not in (LOCAL, QUEUES) and not (node.marks_kept and other.marks_kept) for node, other in edges
     )
     # If a mark is lost once per round, the following mappings add it again, and it stops the loop in the next round.
-    uncut = lost > (len(cycle) > 1)
-    return Loop(tuple(node.name for node in cycle), certain, uncut, late=lost > 0 and not uncut)
+    uncut = unmarked > (len(cycle) > 1)
+    return Loop(tuple(node.name for node in cycle), certain, uncut, late=unmarked > 0 and not uncut)
 
 
 class LoopGuard:
@@ -198,13 +198,13 @@ class LoopGuard:
         """
         if len(hops) < 2:
             return None
-        *came, own = hops
-        if own in came:
+        *earlier, own = hops
+        if own in earlier:
             return own.rpartition("/")[2]
-        if len(came) > MAX_HOPS:
-            return came[-1].rpartition("/")[2]
+        if len(earlier) > MAX_HOPS:
+            return earlier[-1].rpartition("/")[2]
         where = _place(place, self._links)
-        for mark in came:
+        for mark in earlier:
             origin, _, mapping = mark.rpartition("/")
             node = self._nodes.get(mapping)
             if node is not None and origin == self._origin and node.takes(where, name):
@@ -225,20 +225,20 @@ def topic_levels(template: Template, one_level: Collection[str]) -> tuple[str, .
     """
     levels: list[str] = []
     #: state of the current level: literal text, and whether it contains a name with one level or with any number
-    literal, one, many = "", False, False
+    literal, single, many = "", False, False
     for piece in template.pieces:
         if isinstance(piece, Placeholder):
             if _is_one_level(piece, one_level):
-                one = True
+                single = True
             else:
                 many = True
             continue
         first, *others = piece.split("/")
         literal += first
         for other in others:
-            levels += _level(literal, one, many)
-            literal, one, many = other, False, False
-    levels += _level(literal, one, many)
+            levels += _level(literal, single, many)
+            literal, single, many = other, False, False
+    levels += _level(literal, single, many)
     return tuple(levels)
 
 
@@ -249,10 +249,10 @@ def name_pattern(template: Template) -> re.Pattern[str]:
     )
 
 
-def _level(literal: str, one: bool, many: bool) -> tuple[str, ...]:
+def _level(literal: str, single: bool, many: bool) -> tuple[str, ...]:
     if many:
         return ("+", "#")
-    return ("+",) if one else (literal,)
+    return ("+",) if single else (literal,)
 
 
 def _is_one_level(placeholder: Placeholder, one_level: Collection[str]) -> bool:

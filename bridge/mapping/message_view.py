@@ -244,8 +244,8 @@ def _hex_dump(body: bytes) -> str:
     lines = []
     for offset in range(0, len(body), _HEX_LINE):
         row = body[offset : offset + _HEX_LINE]
-        shown = "".join(chr(byte) if 0x20 <= byte < 0x7F else "." for byte in row)
-        lines.append(f"{offset:08x}  {row.hex(' '):<{_HEX_LINE * 3 - 1}}  |{shown}|")
+        characters = "".join(chr(byte) if 0x20 <= byte < 0x7F else "." for byte in row)
+        lines.append(f"{offset:08x}  {row.hex(' '):<{_HEX_LINE * 3 - 1}}  |{characters}|")
     return "\n".join(lines)
 
 

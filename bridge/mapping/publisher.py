@@ -46,7 +46,7 @@ class PublisherIdentity:
         A message does not name the channel. The user name is known if it is the MQ user. Otherwise filters with %u match
         nothing.
         """
-        found = []
+        accesses = []
         mapped = user in self._names.mapped_users
         for channel in self._names.channels:
             if channel.use_client_id:
@@ -56,8 +56,8 @@ class PublisherIdentity:
             else:
                 used, name = True, user
             if used or mapped:
-                found.append(TopicAccess(channel.topics, None, client_id, "" if mapped else name))
-        return found
+                accesses.append(TopicAccess(channel.topics, None, client_id, "" if mapped else name))
+        return accesses
 
 
 def publisher_of(config: AnyMapping) -> PublisherIdentity | None:

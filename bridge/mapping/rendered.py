@@ -153,8 +153,8 @@ def user_identifier(text: str) -> bytes:
 
 
 def _topic_fault(text: str) -> str:
-    found = _WILDCARD.search(text)
-    return "it is empty" if found is None else f"it has {'U+0000' if found[0] == chr(0) else found[0]} in it"
+    match = _WILDCARD.search(text)
+    return "it is empty" if match is None else f"it has {'U+0000' if match[0] == chr(0) else match[0]} in it"
 
 
 def _cut(text: str) -> str:

@@ -169,11 +169,15 @@ class PublicationRuleCache(_Cache[_Entry]):
         """Return the key of a publication, or None if it is not cached."""
         if not self.possible:
             return None
-        given, properties = publication.properties, None
-        if given is not NO_PROPERTIES:  # hashing properties is slow
-            if given.user_property or given.correlation_data is not None or given.response_topic is not None:
+        own_properties, properties = publication.properties, None
+        if own_properties is not NO_PROPERTIES:  # hashing properties is slow
+            if (
+                own_properties.user_property
+                or own_properties.correlation_data is not None
+                or own_properties.response_topic is not None
+            ):
                 return None
-            properties = given
+            properties = own_properties
         return (
             publication.topic,
             publication.client_id,
@@ -200,9 +204,9 @@ class PublicationRuleCache(_Cache[_Entry]):
             # escaped.
             start = header.index(b">", header.index(_MSGID, cmqc.MQRFH_STRUC_LENGTH_FIXED_2)) + 1
             before, behind = header[:start], header[header.index(b"<", start) :]
-        kept = msgspec.structs.replace(mapped, message=Message(mapped.message.md, b""))
+        cached = msgspec.structs.replace(mapped, message=Message(mapped.message.md, b""))
         size = _size_of((before, behind, mapped.destination.name, mapped.destination.queue_manager))
-        self._keep(key, _Entry(kept, before, behind), size)
+        self._keep(key, _Entry(cached, before, behind), size)
 
     def mapped(self, key: Key, publication: Publication, body: bytes) -> MappedMessage | None:
         """Return the message for a publication with a cached key, or None if the mapping does not take it."""
@@ -247,8 +251,10 @@ class MessageRuleCache(_Cache[Publication]):
             self._keep(key, None, 0)
             return
         # A copy, because the caller may change the original.
-        kept = msgspec.structs.replace(publication, payload=b"")
-        self._keep(key, kept, _size_of((kept.topic, kept.client_id, kept.user)) + size_of_properties(kept.properties))
+        cached = msgspec.structs.replace(publication, payload=b"")
+        self._keep(
+            key, cached, _size_of((cached.topic, cached.client_id, cached.user)) + size_of_properties(cached.properties)
+        )
 
     def mapped(self, key: Key, message: Message) -> Publication | None:
         """Return the publication for a message with a cached key, or None if the mapping does not take it."""
@@ -456,12 +462,12 @@ class ToMqRule:
         body = self._body(scope, retained)
         if steps is not None:
             steps.append(("payload", body_text(body)))
-        given = publication.properties
-        asks = self._requests_queue is None or bool(given.response_topic)
+        mqtt_properties = publication.properties
+        asks = self._requests_queue is None or bool(mqtt_properties.response_topic)
         fields = self._fields if asks else {}
         md_fields = {field: attribute.of(scope) for field, attribute in fields.items()} if fields else {}
         if self._requests_queue is None:
-            correl_id = md_fields.get("CorrelId") or correl_id_of(given.correlation_data)
+            correl_id = md_fields.get("CorrelId") or correl_id_of(mqtt_properties.correlation_data)
         else:
             # An application may copy MsgId or CorrelId to the CorrelId of its answer. Without a CorrelId, both are the MsgId.
             correl_id = cmqc.MQCI_NONE
@@ -469,7 +475,7 @@ class ToMqRule:
         if expiry is None:
             expiry = expiry_of(publication.expiry)
         user = publication.user if self._user is None else self._user.of(scope)
-        format = body_format(given.payload_format_indicator) if self._format is None else self._format
+        format = body_format(mqtt_properties.payload_format_indicator) if self._format is None else self._format
         # Format and CodedCharSetId of the MQMD describe the RFH2 (the integration tables leave its CCSID to the queue
         # manager) or, without an RFH2, the body.
         outer = (cmqc.MQFMT_RF_HEADER_2, cmqc.MQCCSI_Q_MGR) if self._rfh2 else (format, self._ccsid)
@@ -480,7 +486,7 @@ class ToMqRule:
             md_fields["Encoding"] = self._encoding
         if md_fields:
             md = msgspec.structs.replace(md, **requested(md_fields))
-        properties = self._with_own(given, scope)
+        properties = self._with_own(mqtt_properties, scope)
         if correl_id != cmqc.MQCI_NONE and properties.correlation_data is None:
             # An empty element shows that the CorrelId does not come from Correlation Data.
             properties = msgspec.structs.replace(properties, correlation_data=b"")
@@ -488,10 +494,10 @@ class ToMqRule:
         original = publication.topic if destination.is_topic or not self._rfh2 else ""
         beside: dict[str, str | int | bool | Typed] = {}
         typed = {name: template.of(scope) for name, template in self._typed.items()} if self._typed else None
-        said = (publication.client_id or None, publication.qos, publication.packet_id, properties, correl_id)
+        arguments = (publication.client_id or None, publication.qos, publication.packet_id, properties, correl_id)
         if self._rfh2:
             header = rfh2_of(
-                *said,
+                *arguments,
                 mqps=None if destination.is_topic else (publication.topic, retained, None),
                 hops=hops,
                 original_topic=original,
@@ -502,7 +508,7 @@ class ToMqRule:
             )
             body = header + body
         else:
-            beside = message_properties(*said, hops=hops, original_topic=original, typed=typed)
+            beside = message_properties(*arguments, hops=hops, original_topic=original, typed=typed)
         return MappedMessage(
             destination=destination,
             message=Message(md, body),
@@ -624,7 +630,7 @@ class ToMqttRule:
         qos = attributes.qos
         self._qos = qos if isinstance(qos, int) else None
         self._qos_by_persistence = (
-            {} if isinstance(qos, int) else {PERSISTENCE[persistence]: one for persistence, one in qos.items()}
+            {} if isinstance(qos, int) else {PERSISTENCE[persistence]: level for persistence, level in qos.items()}
         )
         self._retained = attributes.retained
         self._expiry_as_published = attributes.expiry == "as-published"
@@ -727,9 +733,11 @@ class ToMqttRule:
         headers = Headers(message)
         properties = headers.properties
         if request is not None:
-            asked = Headers(request).properties
+            request_properties = Headers(request).properties
             properties = msgspec.structs.replace(
-                properties, response_topic=asked.response_topic, correlation_data=asked.correlation_data
+                properties,
+                response_topic=request_properties.response_topic,
+                correlation_data=request_properties.correlation_data,
             )
         topic = topic if topic is not None else headers.topic
         captures: dict[str, str] = {}
@@ -737,10 +745,10 @@ class ToMqttRule:
             if not topic:
                 why = f"the message contains no topic, but the mapping reads {self._pattern.text}"
                 raise Unmappable(cmqc.MQRC_TOPIC_STRING_ERROR, why)
-            found = self._pattern.captures(topic)
-            if found is None:
+            topic_captures = self._pattern.captures(topic)
+            if topic_captures is None:
                 return None
-            captures = found
+            captures = topic_captures
         qos = publication_qos(headers.md.Persistence, headers.qos)
         _add_captures(captures, steps)
         if self._tables:

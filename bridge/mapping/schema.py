@@ -91,7 +91,9 @@ class Schema:
                 raise Unmappable(cmqc.MQRC_FORMAT_ERROR, f"the payload does not match {self.name}")
             self._validator.validate(document)
         except jsonschema_rs.ValidationError as error:
-            place = "$" + "".join(f"[{one}]" if isinstance(one, int) else f".{one}" for one in error.instance_path)
+            place = "$" + "".join(
+                f"[{element}]" if isinstance(element, int) else f".{element}" for element in error.instance_path
+            )
             why = f"the payload does not match {self.name}: {place}: {error.message}"
             raise Unmappable(cmqc.MQRC_FORMAT_ERROR, _shortened(why)) from error
         except (ValueError, RecursionError) as error:  # nested too deeply for the package

@@ -135,9 +135,9 @@ def read_table(path: Path, key: str) -> Table:
     if len(content) > MAX_BYTES:
         raise TableError(f"{path} has more than {MAX_BYTES // 1024**2} MiB")
     stamp = status.st_mtime_ns, status.st_size, status.st_ino
-    read = _read_json if path.suffix.lower() == ".json" else _read_csv
-    columns, rows = read(content, path, key)
-    table = _IN_USE[path, key, stamp] = Table(columns, rows, stamp, is_json=read is _read_json)
+    reader = _read_json if path.suffix.lower() == ".json" else _read_csv
+    columns, rows = reader(content, path, key)
+    table = _IN_USE[path, key, stamp] = Table(columns, rows, stamp, is_json=reader is _read_json)
     return table
 
 
@@ -171,8 +171,8 @@ def row_of(scope: LookupScope, table: str, key: str) -> Row | None:
     """Return the row of a table with a key, or None. The lookup becomes a step of the mapping."""
     row = scope.tables[table].row(key)
     if scope.steps is not None:
-        shown = "no row" if row is None else encoded(scope.tables[table].members(row)).decode()
-        scope.steps.append((f"{table}[{key!r}]", shown))
+        row_text = "no row" if row is None else encoded(scope.tables[table].members(row)).decode()
+        scope.steps.append((f"{table}[{key!r}]", row_text))
     return row
 
 
@@ -237,12 +237,12 @@ def _records(text: str, path: Path) -> Iterator[tuple[int, list[str]]]:
 
 def _check_quotes(record: list[str], lines: list[str], place: str) -> None:
     """Raise TableError for a quote in a field without quotes, which the reader accepts and RFC 4180 does not."""
-    written = sum(line.count('"') for line in lines)
-    if not written:
+    quotes = sum(line.count('"') for line in lines)
+    if not quotes:
         return
     inside = [number for field in record if (number := field.count('"'))]
     # A field with quotes has two around it, and each inside is doubled.
-    around = written - 2 * sum(inside)
+    around = quotes - 2 * sum(inside)
     if around % 2 or around < 2 * len(inside):
         raise TableError(f'{place}: a quote in a field that does not begin with one (hint: "6"" pipe")')
 
@@ -312,10 +312,10 @@ def _with_key(element: Any, key: str, name: str) -> Any:
 
 def _lines_of(text: str, path: Path) -> Iterator[int]:
     """Yield the first line of each element of a JSON array, or of each member of an object. Raises TableError."""
-    line, known = 1, 0
+    line, position = 1, 0
     try:
         for element in elements(text):
-            line, known = line + text.count("\n", known, element.position), element.position
+            line, position = line + text.count("\n", position, element.position), element.position
             yield line
     except RepeatedName as error:
         raise TableError(f"{path}:{line_of_index(text, error.position)}: {error}") from error

@@ -140,7 +140,7 @@ def check_name(name: str, column: int | None = None) -> None:
     """Raise TemplateError for a name that no message can have."""
     folder, dot, field = name.partition(".")
     if dot and folder in FIELDS and field not in FIELDS[folder]:
-        near = [known for known in FIELDS[folder] if known.lower() == field.lower()]
+        near = [field_name for field_name in FIELDS[folder] if field_name.lower() == field.lower()]
         hint = f"did you mean {folder}.{near[0]}?" if near else f"there are {', '.join(FIELDS[folder])}"
         raise TemplateError(f"MQ{folder.upper()} has no field {field!r}; {hint}", column)
     if not all(name.split(".")):
@@ -317,23 +317,23 @@ def _placeholder(text: str, start: int) -> tuple[Placeholder, int]:
             ) from error
         name, position = path.text, end + len(text[end:]) - len(text[end:].lstrip())
     else:
-        found = _NAME.match(text, start + 1)
-        if found is None:
+        match = _NAME.match(text, start + 1)
+        if match is None:
             raise TemplateError("a name is missing after {; {{ stands for a literal {", start + 2)
-        name, position = found[1], found.end()
-        check_name(name, found.start(1) + 1)
+        name, position = match[1], match.end()
+        check_name(name, match.start(1) + 1)
     filters: list[Filter] = []
     as_written: list[tuple[str, str | None]] = []
     while text.startswith("|", position):
-        written = _FILTER.match(text, position)
-        assert written is not None  # the text starts with |
-        column = written.start(1) + 1
-        filter_ = _filter(written[1], written[2], column)
+        filter_match = _FILTER.match(text, position)
+        assert filter_match is not None  # the text starts with |
+        column = filter_match.start(1) + 1
+        filter_ = _filter(filter_match[1], filter_match[2], column)
         # The placeholder itself applies `json` to a value of JSON.
-        if (path is None and lookup is None) or as_written or written[1] != _JSON:
+        if (path is None and lookup is None) or as_written or filter_match[1] != _JSON:
             filters.append(filter_)
-        as_written.append((written[1], written[2]))
-        position = written.end()
+        as_written.append((filter_match[1], filter_match[2]))
+        position = filter_match.end()
     if not text.startswith("}", position):
         raise TemplateError(f"}} is missing after {{{text[start + 1 : position].strip()}", position + 1)
     return Placeholder(name, tuple(filters), tuple(as_written), path, lookup), position + 1
@@ -390,9 +390,12 @@ def _filter(name: str, argument: str | None, column: int) -> Filter:
             raise TemplateError("default needs a value after it, as in default:'none'", column)
         return partial(_default, argument)
     if name not in _FILTERS:
-        known = ", ".join((*_FILTERS, "default:'…'"))
+        filter_names = ", ".join((*_FILTERS, "default:'…'"))
         raise TemplateError(
-            f"{name!r} is not a filter; available filters: {known}" if name else f"a filter follows |: {known}", column
+            f"{name!r} is not a filter; available filters: {filter_names}"
+            if name
+            else f"a filter follows |: {filter_names}",
+            column,
         )
     if argument is not None:
         raise TemplateError(f"{name} accepts no value", column)
@@ -402,7 +405,9 @@ def _filter(name: str, argument: str | None, column: int) -> Filter:
 def filters_in_words() -> dict[str, str]:
     """Return the filters as written in templates -> their descriptions, for the reference page."""
     filters: dict[str, Callable[..., str | None]] = {**_FILTERS, "default:'…'": _default}
-    return {name: (inspect.getdoc(made) or "").removeprefix("Return ").rstrip(".") for name, made in filters.items()}
+    return {
+        name: (inspect.getdoc(function) or "").removeprefix("Return ").rstrip(".") for name, function in filters.items()
+    }
 
 
 def _default(otherwise: str, value: str | None) -> str:

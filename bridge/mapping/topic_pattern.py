@@ -63,9 +63,9 @@ class TopicPattern:
         names: list[str] = []
         self.prefix = shared_prefix(self.text)
         column = len(self.prefix) + 1
-        written = self.text[len(self.prefix) :].split("/")
-        for index, level in enumerate(written):
-            last = index == len(written) - 1
+        level_texts = self.text[len(self.prefix) :].split("/")
+        for index, level in enumerate(level_texts):
+            last = index == len(level_texts) - 1
             kind, name = _level(level, column)
             if name:
                 if name in names:
@@ -109,10 +109,10 @@ class TopicPattern:
         """Return the captured values of a topic, or None if the filter does not match."""
         if self._literal is not None:
             return {} if topic == self._literal else None
-        found = self._expression.fullmatch(topic)
-        if found is None:
+        match = self._expression.fullmatch(topic)
+        if match is None:
             return None
-        return dict(zip(self.names, found.groups(), strict=True))
+        return dict(zip(self.names, match.groups(), strict=True))
 
     def matches(self, topic: str) -> bool:
         """Return whether the filter matches a topic."""
@@ -169,18 +169,18 @@ def overlaps(destination: Sequence[str], source: Sequence[str]) -> bool:
         at, to, begun = waiting.pop()
         if (at, to) == ends:
             return True
-        left = destination[at] if at < ends[0] else None
+        mine = destination[at] if at < ends[0] else None
         right = source[to] if to < ends[1] else None
         following = []
-        if left == "#":
+        if mine == "#":
             following.append((at + 1, to, begun))
         if right == "#":
             following.append((at, to + 1, begun))
-        if left is not None and right is not None and (left in ("+", "#") or right in ("+", "#") or left == right):
+        if mine is not None and right is not None and (mine in ("+", "#") or right in ("+", "#") or mine == right):
             # Consume one level of both. A # remains, to consume more.
-            literal = left if left not in ("+", "#") else right
+            literal = mine if mine not in ("+", "#") else right
             if begun or not shy or not literal.startswith("$"):
-                following.append((at + (left != "#"), to + (right != "#"), True))
+                following.append((at + (mine != "#"), to + (right != "#"), True))
         for state in following:
             if state not in reached:
                 reached.add(state)

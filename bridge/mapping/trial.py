@@ -155,10 +155,10 @@ class Trial(msgspec.Struct, frozen=True):
                 raise NotTaken(f"its filter does not accept it, and the message {what} (filter.others)")
             if (other := rule.accepted_elsewhere(message, topic)) is not None:
                 raise NotTaken(f"mapping {other} in its otherwise accepts it")
-            taken = self._filtered(
+            is_taken = self._filtered(
                 lambda other: isinstance(other, ToMqttRule) and other.publications(message, topic=topic) is not None
             )
-            raise NotTaken(taken.replace("its filter", "its topic or its filter", 1))
+            raise NotTaken(is_taken.replace("its filter", "its topic or its filter", 1))
         for publication in publications:
             if self.link is not None:
                 publication.qos = published_qos(rule.config.guarantee, publication.qos, self.link.maximum_qos)
@@ -170,10 +170,10 @@ class Trial(msgspec.Struct, frozen=True):
         """Describe what happens to a message that the filter of the mapping rejects."""
         for other in self.fallbacks:
             try:
-                taken = takes(other)
+                is_taken = takes(other)
             except Unmappable:
-                taken = True  # and dead-letters it
-            if taken:
+                is_taken = True  # and dead-letters it
+            if is_taken:
                 return f"its filter does not accept it; mapping {other.name} does (otherwise)"
         return "its filter does not accept it, and this mapping discards it"
 

@@ -83,22 +83,22 @@ class PcfAdministration:
             Expiry=self._reply_wait // 100,
         )
         body = encode_pcf(MQCFH(Command=command, Version=cmqcfc.MQCFH_VERSION_1), parameters)
-        put = self._connection.put1(
+        reply_to = self._connection.put1(
             MQOD(ObjectName=COMMAND_QUEUE), Message(md, body), cmqc.MQPMO_NO_SYNCPOINT | cmqc.MQPMO_NEW_MSG_ID
         )
         responses: list[PcfResponse] = []
         failure: CommandFailed | None = None
         while True:
-            got = self._connection.get(
+            message = self._connection.get(
                 self._replies,
                 GetOptions(
                     Options=cmqc.MQGMO_WAIT | cmqc.MQGMO_NO_SYNCPOINT | cmqc.MQGMO_CONVERT,
                     WaitInterval=self._reply_wait,
-                    CorrelId=put.MsgId,
+                    CorrelId=reply_to.MsgId,
                     CodedCharSetId=CCSID_UTF8,
                 ),
             )
-            header, parameters = decode_pcf(got.data)
+            header, parameters = decode_pcf(message.data)
             if header.CompCode == cmqc.MQCC_FAILED and failure is None:
                 failure = CommandFailed(header.Reason, f"PCF command {command}", responses)
             values = {
@@ -152,7 +152,7 @@ class PcfAdministration:
 
         Raises MQError if it failed and the command server returned no text.
         """
-        done = True
+        is_complete = True
         try:
             responses = self.run(
                 cmqcfc.MQCMD_ESCAPE,
@@ -160,10 +160,10 @@ class PcfAdministration:
                 MQCFST(cmqcfc.MQCACF_ESCAPE_TEXT, text.encode()),
             )
         except CommandFailed as error:
-            done, responses = False, error.responses
+            is_complete, responses = False, error.responses
             if not any(cmqcfc.MQCACF_ESCAPE_TEXT in response.parameters for response in responses):
                 raise
-        return done, list(filter(None, (response.text(cmqcfc.MQCACF_ESCAPE_TEXT) for response in responses)))
+        return is_complete, list(filter(None, (response.text(cmqcfc.MQCACF_ESCAPE_TEXT) for response in responses)))
 
     def close(self) -> None:
         """Close the reply queue."""

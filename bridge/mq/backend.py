@@ -327,12 +327,12 @@ class Backend(Protocol):
         """
 
     def dead_letter(
-        self, transmission: Transmission, reason: int, done: Callable[[bool], None] = lambda _moved: None
+        self, transmission: Transmission, reason: int, on_moved: Callable[[bool], None] = lambda _moved: None
     ) -> None:
         """Move a message that no client can receive to the dead-letter queue, with an MQDLH that contains the reason.
 
-        `done` is called on the event loop: with True after the commit, or with False if the message stays on the transmission
-        queue. The log explains why.
+        `on_moved` is called on the event loop: with True after the commit, or with False if the message stays on the
+        transmission queue. The log explains why.
         """
 
     def flush(self) -> asyncio.Future[None]:
@@ -392,7 +392,9 @@ class JoinedMessage(msgspec.Struct, eq=False):
     @property
     def seconds_left(self) -> float | None:
         """Seconds until the first segment expires; None if no segment expires."""
-        return min([left for segment in self.segments if (left := segment.seconds_left) is not None], default=None)
+        return min(
+            [seconds for segment in self.segments if (seconds := segment.seconds_left) is not None], default=None
+        )
 
 
 class SegmentJoiner:

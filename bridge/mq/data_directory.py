@@ -36,14 +36,14 @@ def hold(data_directory: Path) -> IO[str]:
     Raises DataDirectoryInUse, or OSError.
     """
     try:
-        held = lock(data_directory / _LOCK, _LOCK_MODE)
+        lock_file = lock(data_directory / _LOCK, _LOCK_MODE)
     except Locked as error:
         raise DataDirectoryInUse(
             f"{data_directory} is in use by another bridge (process {error.process}); stop it, or take another data directory"
         ) from error
     with contextlib.suppress(OSError):
-        os.fchmod(held.fileno(), _LOCK_MODE)
-    return held
+        os.fchmod(lock_file.fileno(), _LOCK_MODE)
+    return lock_file
 
 
 @contextlib.contextmanager

@@ -108,11 +108,11 @@ def _salvage(directory: Path, new: Path, *, accept_loss: bool) -> DatabaseFindin
                 batch = max(batch, other, key=lambda unit: len(unit.puts))
             batches[row_id] = batch
         facts = _facts(database)
-    kept = {name for kind, name, _ in findings.objects if kind == "QLOCAL"}
+    queue_names = {name for kind, name, _ in findings.objects if kind == "QLOCAL"}
     for batch in batches.values():
         for lane in batch.lanes:
-            if lane.queue not in kept:
-                kept.add(lane.queue)
+            if lane.queue not in queue_names:
+                queue_names.add(lane.queue)
                 usage = {"USAGE": "XMITQ"} if lane.client_id and lane.remote_queue else {}
                 attributes = msgspec.json.encode(defaults("QLOCAL") | usage).decode()
                 findings.objects.append(("QLOCAL", lane.queue, attributes))
@@ -123,9 +123,9 @@ def _salvage(directory: Path, new: Path, *, accept_loss: bool) -> DatabaseFindin
         new.mkdir(mode=0o750, parents=True, exist_ok=True)
         path = new / DATABASE
         with _translated(path):
-            with _new(path, mode=layout.MODE) as written:
-                position = _write(written, facts, findings.objects, batches)
-                sync(written)
+            with _new(path, mode=layout.MODE) as target:
+                position = _write(target, facts, findings.objects, batches)
+                sync(target)
             # A database without its witness does not start. So a salvage that is interrupted here has to be repeated.
             create(witness_path(path), position, layout.MODE)
     return findings
@@ -163,14 +163,16 @@ def _received_records(batches: Iterable[LoggedBatch]) -> list[int]:
     """
     msg_numbers: set[int] = set()
     for batch in batches:
-        for put in batch.puts:
+        for record_put in batch.puts:
             numbers = [
-                delivery.msg_number for delivery in put.deliveries if batch.lanes[delivery.lane].queue == STATE_QUEUE
+                delivery.msg_number
+                for delivery in record_put.deliveries
+                if batch.lanes[delivery.lane].queue == STATE_QUEUE
             ]
-            if not numbers or not isinstance(put.message, Message):
+            if not numbers or not isinstance(record_put.message, Message):
                 continue
             with contextlib.suppress(record.UnknownRecord):
-                if isinstance(record.decode(bytes(put.message.data)), record.ReceivedRecord):
+                if isinstance(record.decode(bytes(record_put.message.data)), record.ReceivedRecord):
                     msg_numbers.update(numbers)
         msg_numbers.difference_update(batch.removed)
     return sorted(msg_numbers)
@@ -178,13 +180,13 @@ def _received_records(batches: Iterable[LoggedBatch]) -> list[int]:
 
 def _forget_received(database: sqlite3.Connection) -> None:
     """Remove the records of `_received_records` with a row of the log. Raises sqlite3.Error."""
-    removed = _received_records(decode(body) for (body,) in database.execute("SELECT body FROM batch ORDER BY id"))
-    if not removed:
+    numbers = _received_records(decode(body) for (body,) in database.execute("SELECT body FROM batch ORDER BY id"))
+    if not numbers:
         return
     last_id, body = database.execute("SELECT id, body FROM batch ORDER BY id DESC LIMIT 1").fetchone()
     last = decode(body)
     row_id = last_id + 1
-    batch = msgspec.structs.replace(last, puts=[], removed=removed, lanes=[], committed=time.time())
+    batch = msgspec.structs.replace(last, puts=[], removed=numbers, lanes=[], committed=time.time())
     if last.rows >= 0:
         batch.rows, batch.digest = last.rows + 1, (last.digest + digest_of(row_id)) & DIGEST_MASK
     body = encode(batch)
@@ -201,10 +203,10 @@ def messages_on(queue: str, path: Path) -> list[Message]:
     alive: dict[int, Message] = {}
     with closing(_opened(path, immutable=True)) as database:
         for _, batch in _undamaged(database, DatabaseFindings()):
-            for put in batch.puts:
-                for delivery in put.deliveries:
-                    if batch.lanes[delivery.lane].queue == queue and isinstance(put.message, Message):
-                        alive[delivery.msg_number] = put.message
+            for record_put in batch.puts:
+                for delivery in record_put.deliveries:
+                    if batch.lanes[delivery.lane].queue == queue and isinstance(record_put.message, Message):
+                        alive[delivery.msg_number] = record_put.message
             for number in batch.removed:
                 alive.pop(number, None)
     return list(alive.values())
@@ -278,8 +280,8 @@ def _undamaged(database: sqlite3.Connection, findings: DatabaseFindings) -> Iter
         digest = (digest + digest_of(row_id)) & DIGEST_MASK
         last = msgspec.structs.replace(batch, puts=[], removed=[])
         findings.batches += 1
-        for put in batch.puts:
-            numbers = [delivery.msg_number for delivery in put.deliveries]
+        for record_put in batch.puts:
+            numbers = [delivery.msg_number for delivery in record_put.deliveries]
             findings.messages += len(set(numbers) - alive)
             alive.update(numbers)
         alive.difference_update(batch.removed)
@@ -387,7 +389,7 @@ def backup(directory: Path, file: Path, *, replace: bool = False) -> Contents:
         raise StoreError(f"{source}: there is no such database; name the data directory of an embedded queue manager")
     _check_replaceable(file, replace=replace)
     _check_room(source, file)
-    taken = int(time.time())
+    now = int(time.time())
     end = End.of(source)
     with closing(_in_transaction(source)) as database, acting_as_owner(file.absolute().parent), _new(file) as new:
         with _translated(file):
@@ -400,9 +402,9 @@ def backup(directory: Path, file: Path, *, replace: bool = False) -> Contents:
         if missing:
             raise StoreError(f"{source} is not backed up: {missing}; see `mqbridge data verify {directory}`")
         with _translated(file), closing(sqlite3.connect(new, isolation_level=None)) as copy:
-            copy.execute("INSERT OR REPLACE INTO fact VALUES ('backup', ?)", (taken,))
+            copy.execute("INSERT OR REPLACE INTO fact VALUES ('backup', ?)", (now,))
         sync(new)
-    return msgspec.structs.replace(contents, taken=taken)
+    return msgspec.structs.replace(contents, taken=now)
 
 
 def restore(file: Path, directory: Path, *, force: bool = False) -> tuple[Contents, Path | None]:
@@ -433,10 +435,10 @@ def restore(file: Path, directory: Path, *, force: bool = False) -> tuple[Conten
                     _forget_received(restored)
                     position = _new_identity(restored)
                 sync(new)
-                kept = _kept_aside(directory) if there else None
+                former = _kept_aside(directory) if there else None
             # A database without its witness does not start. So a restore that is interrupted here has to be repeated.
             create(witness_path(path), position, layout.MODE)
-    return contents, kept
+    return contents, former
 
 
 def _in_transaction(source: Path) -> sqlite3.Connection:
@@ -511,8 +513,8 @@ def _skip_starts(restored: sqlite3.Connection, before: Path | None) -> None:
 
     Message identifiers begin with this number, and the restored queue manager must not reuse those assigned since.
     """
-    starts, taken = (_fact(restored, name) for name in ("starts", "backup"))
-    minutes = max(0, int(time.time()) - taken) // 60 if taken else 0
+    starts, backup_time = (_fact(restored, name) for name in ("starts", "backup"))
+    minutes = max(0, int(time.time()) - backup_time) // 60 if backup_time else 0
     reached = 0
     if before is not None:
         with contextlib.suppress(sqlite3.Error), closing(layout.connect_read_only(before)) as database:
@@ -533,21 +535,21 @@ def _kept_aside(directory: Path) -> Path:
     The write-ahead log is removed after a checkpoint, because SQLite would apply it to the restored database.
     """
     path = directory / DATABASE
-    kept = directory / time.strftime("before-restore-%Y%m%dT%H%M%S", time.gmtime())
-    kept.mkdir(mode=0o750)
+    former = directory / time.strftime("before-restore-%Y%m%dT%H%M%S", time.gmtime())
+    former.mkdir(mode=0o750)
     if path.exists():
         # If the checkpoint fails, the database is damaged, and kept as it is.
         with contextlib.suppress(sqlite3.Error), closing(layout.connect(path)) as database:
             database.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
     beside = [file for file in (Path(f"{path}-wal"), Path(f"{path}-shm"), witness_path(path)) if file.exists()]
     for file in [path, *beside] if path.exists() else beside:
-        os.link(file, kept / file.name)
-    sync(kept)
+        os.link(file, former / file.name)
+    sync(former)
     sync(directory)
     for file in beside:
         file.unlink()
     sync(directory)
-    return kept
+    return former
 
 
 def _check_replaceable(file: Path, *, replace: bool) -> None:

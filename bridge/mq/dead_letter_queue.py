@@ -93,8 +93,8 @@ class Destinations:
             return publication
         if (source := self._source(letter)) is not None:
             # A message that the mapping could not map names the mapping's source instead of a destination.
-            known = letter.destination not in (source, letter.topic) and not set("+#") & set(letter.destination)
-            mapped_to = letter.destination if known else ""
+            is_mapped = letter.destination not in (source, letter.topic) and not set("+#") & set(letter.destination)
+            mapped_to = letter.destination if is_mapped else ""
             return Redelivery(Destination(source), message, mapping=letter.put_by, mapped_to=mapped_to)
         name, manager = letter.destination, letter.destination_queue_manager
         transmission = transmitted(message)
@@ -257,8 +257,8 @@ class DeadLetterQueue:
 
     def read(self, selection: Selection, *, count: int | None = None) -> Iterator[tuple[Letter, MQMD, bytes]]:
         """Yield the selected messages with MQMD and data, including the MQDLH. Raises MQError."""
-        for letter, got, _ in islice(self._walk(_BROWSE, selection, None), count):
-            yield letter, got.md, got.data
+        for letter, message, _ in islice(self._walk(_BROWSE, selection, None), count):
+            yield letter, message.md, message.data
 
     def take(self, selection: Selection, *, count: int | None = None) -> Iterator[tuple[Letter, MQMD, bytes]]:
         """Get the selected messages under syncpoint. The caller commits or backs out. Raises MQError.
@@ -269,9 +269,9 @@ class DeadLetterQueue:
 
     def _taken(self, selection: Selection) -> Iterator[tuple[Letter, MQMD, bytes]]:
         for _, _, handle in self._walk(_TAKE, selection, HEADERS):
-            got = self._get(handle)
-            if got is not None:
-                yield read_letter(got.md, got.data, len(got.data)), got.md, got.data
+            message = self._get(handle)
+            if message is not None:
+                yield read_letter(message.md, message.data, len(message.data)), message.md, message.data
 
     def commit(self) -> None:
         """Commit the unit of work. Raises MQError."""
@@ -344,12 +344,12 @@ class DeadLetterQueue:
         """Yield the outcome of each message within `timeout` seconds."""
         deadline, pause = time.monotonic() + timeout, _MIN_PAUSE
         while followed:
-            left: list[_OnItsWay] = []
+            remaining: list[_OnItsWay] = []
             waiting: list[str] = []
             for item in followed:
                 # With a blocked mapping, many messages are searched on a long queue.
                 if time.monotonic() >= deadline:
-                    left.append(item)
+                    remaining.append(item)
                     waiting.append(f"its outcome is not known after {timeout:g} s")
                     continue
                 queue = item.delivery.destination.name if item.delivery.mapping else transmission_queue
@@ -358,13 +358,13 @@ class DeadLetterQueue:
                 if (returned := self._returned(item)) is not None:
                     yield returned
                 elif why:
-                    left.append(item)
+                    remaining.append(item)
                     waiting.append(why)
                 else:
                     yield Retried(letter=item.letter, place=item.delivery.place)
-            followed = left
+            followed = remaining
             if followed and time.monotonic() >= deadline:
-                for item, why in zip(left, waiting, strict=True):
+                for item, why in zip(remaining, waiting, strict=True):
                     yield Retried(
                         letter=item.letter, place=item.delivery.place, outcome=RetryOutcome.WAITING, failure=why
                     )
@@ -414,10 +414,10 @@ class DeadLetterQueue:
         handle = self._connection.open(MQOD(ObjectName=self.name), _TAKE)
         try:
             while True:
-                got = get_or_none(self._connection, handle, options)
-                if got is None:
+                message = get_or_none(self._connection, handle, options)
+                if message is None:
                     return None
-                letter = read_letter(got.md, got.data, max(got.DataLength, len(got.data)))
+                letter = read_letter(message.md, message.data, max(message.DataLength, len(message.data)))
                 if _is_return(letter, item):
                     break
             failure = f"{letter.reason_name} ({letter.reason}): {letter.what}"
@@ -427,9 +427,9 @@ class DeadLetterQueue:
         finally:
             self._close(handle)
 
-    def _restore_time(self, letter: Letter, got: Got, item: _OnItsWay) -> Letter:
+    def _restore_time(self, letter: Letter, found_message: Got, item: _OnItsWay) -> Letter:
         """Put a message back with its previous dead-letter time and commit. Return the message as it is then."""
-        message = with_dead_letter_time(got.md, got.data, item.md, item.header)
+        message = with_dead_letter_time(found_message.md, found_message.data, item.md, item.header)
         try:
             self._connection.put1(MQOD(ObjectName=self.name), message, _PUT | cmqc.MQPMO_SET_ALL_CONTEXT)
             self._connection.commit()
@@ -481,12 +481,12 @@ class DeadLetterQueue:
             flags = _NEXT if length is None else _NEXT | cmqc.MQGMO_ACCEPT_TRUNCATED_MSG
             options = GetOptions(Options=flags, MatchOptions=cmqc.MQMO_NONE, MaxLength=length)
             for _ in range(depth):
-                got = get_or_none(self._connection, handle, options)
-                if got is None:
+                message = get_or_none(self._connection, handle, options)
+                if message is None:
                     return
-                letter = read_letter(got.md, got.data, max(got.DataLength, len(got.data)))
+                letter = read_letter(message.md, message.data, max(message.DataLength, len(message.data)))
                 if selection.chooses(letter, now):
-                    yield letter, got, handle
+                    yield letter, message, handle
         finally:
             self._close(handle)
 

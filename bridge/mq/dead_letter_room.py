@@ -163,22 +163,22 @@ class DeadLetterRoom:
         with self._lock:
             self._during = Counter()
         used: Counter[Owner] = Counter()
-        known = {put_application(name) for name in mappings}
+        applications = {put_application(name) for name in mappings}
         complete = False
         try:
             handle = connection.open(MQOD(ObjectName=queue), _BROWSE)
             try:
                 options = GetOptions(Options=_NEXT, MaxLength=_HEADERS)
-                while (got := get_or_none(connection, handle, options)) is not None:
-                    owner = _owner_of(got.md, got.data, application, known, names)
+                while (message := get_or_none(connection, handle, options)) is not None:
+                    owner = _owner_of(message.md, message.data, application, applications, names)
                     if owner is not None:
-                        header = header_of(got.md, got.data)
+                        header = header_of(message.md, message.data)
                         assert header is not None
                         length = payload_length(
                             header.Format,
                             header.Encoding,
-                            got.data[HEADER_LENGTH:],
-                            got.DataLength - HEADER_LENGTH,
+                            message.data[HEADER_LENGTH:],
+                            message.DataLength - HEADER_LENGTH,
                         )
                         used[owner] += length + OVERHEAD
                 complete = True

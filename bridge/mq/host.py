@@ -129,11 +129,11 @@ class PcfTopicInquiry:
         responses = self._ask(cmqcfc.MQCMD_INQUIRE_TOPIC_STATUS, topic, nothing)
         return [(response.text(cmqc.MQCA_TOPIC_STRING), response) for response in responses]
 
-    def _ask(self, command: int, named: MQCFST, nothing: Iterable[int]) -> list[PcfResponse]:
+    def _ask(self, command: int, name: MQCFST, nothing: Iterable[int]) -> list[PcfResponse]:
         """Run a command. The reason codes in `nothing` mean an empty result. Raises MQError or TooMany."""
         connection = self._connect("topics")
         try:
-            responses = PcfAdministration(connection).run(command, named, most=MAX_RESPONSES + 1)
+            responses = PcfAdministration(connection).run(command, name, most=MAX_RESPONSES + 1)
         except CommandFailed as error:
             if error.reason in nothing:
                 return []
@@ -340,7 +340,7 @@ class Host(Protocol):
     def use_limits(self, limits: LimitsConfig) -> None:
         """Apply the limits that concern the queue manager."""
 
-    def name_publishers(self, wanted: bool) -> bool:
+    def name_publishers(self, is_wanted: bool) -> bool:
         """Write the users of MQTT clients into their publications if mappings need them there, and return whether they do.
 
         They do not if a copy of a publication has the user of its publisher in its MQMD.

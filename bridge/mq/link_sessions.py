@@ -165,7 +165,9 @@ class ParkedMessages:
 
     def load(self) -> list[ParkedMessage]:
         """Return the committed messages in the order of their packet identifiers' use."""
-        return [msgspec.msgpack.decode(got.data, type=ParkedMessage) for got in self._queue.browse(self._correl_id)]
+        return [
+            msgspec.msgpack.decode(message.data, type=ParkedMessage) for message in self._queue.browse(self._correl_id)
+        ]
 
     def __len__(self) -> int:
         return sum(1 for _ in self._queue.browse(self._correl_id, with_body=False))
@@ -177,10 +179,10 @@ class ParkedMessages:
 
     def take(self) -> list[ParkedMessage]:
         """Get all messages."""
-        taken = []
+        messages = []
         while (data := self._queue.take(self._correl_id)) is not None:
-            taken.append(msgspec.msgpack.decode(data, type=ParkedMessage))
-        return taken
+            messages.append(msgspec.msgpack.decode(data, type=ParkedMessage))
+        return messages
 
     def close(self) -> None:
         """Close the queue."""
@@ -281,10 +283,10 @@ class LinkSessions:
         used: dict[str, LinkSession] = {}
         former: dict[str, FormerSession] = {}
         try:
-            for got in queue.browse():
+            for message in queue.browse():
                 # The queue also contains other records, and possibly messages of applications, nested to any depth.
                 with contextlib.suppress(msgspec.DecodeError, RecursionError):
-                    record = msgspec.msgpack.decode(got.data[1:], type=LinkSession | FormerSession)
+                    record = msgspec.msgpack.decode(message.data[1:], type=LinkSession | FormerSession)
                     if isinstance(record, FormerSession):
                         former[record.session.key] = record
                     else:

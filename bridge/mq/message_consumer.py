@@ -110,17 +110,17 @@ def remove_subscription(connection: Connection, mapping: str) -> int:
         subscription = resume(connection, name)
         if subscription is None:
             continue
-        lost = remove(connection, subscription)
-        if lost:
+        count = remove(connection, subscription)
+        if count:
             log.warning(
                 "MQB5204W removed subscription %r for %s with its mapping, and %d waiting messages",
                 name,
                 subscription.topic_filter,
-                lost,
+                count,
             )
         else:
             log.info("MQB5203I removed subscription %r for %s with its mapping", name, subscription.topic_filter)
-        number += lost
+        number += count
     return number
 
 
@@ -140,32 +140,32 @@ class DuplicatePublications:
         self._left_out: set[bytes] = set()
         self._counts: Counter[bytes] | None = None
 
-    def note(self, taken: Iterable[Got]) -> None:
+    def note(self, messages: Iterable[Got]) -> None:
         """Record messages from the former subscription."""
-        for got in taken:
-            self._delivered[got.md.MsgId] = _content_of(got)
+        for message in messages:
+            self._delivered[message.md.MsgId] = _content_of(message)
 
-    def fresh(self, taken: Iterable[Got]) -> list[Got]:
+    def fresh(self, publications: Iterable[Got]) -> list[Got]:
         """Return the messages from the new subscription that the former one has not delivered, in order."""
         if self._counts is None:
             self._counts = Counter(self._delivered.values())
         messages = []
-        for got in taken:
-            if got.md.MsgId not in self._left_out:
-                content = _content_of(got)
+        for message in publications:
+            if message.md.MsgId not in self._left_out:
+                content = _content_of(message)
                 if not self._counts[content]:
-                    messages.append(got)
+                    messages.append(message)
                     continue
                 self._counts[content] -= 1
-                self._left_out.add(got.md.MsgId)
+                self._left_out.add(message.md.MsgId)
         return messages
 
 
-def _content_of(got: Got) -> bytes:
+def _content_of(message: Got) -> bytes:
     """Return a digest of the data and MQMD fields that are the same in all deliveries of a publication."""
-    md = got.md
+    md = message.md
     fields = (md.PutDate, md.PutTime, md.PutApplName, md.UserIdentifier, md.Format, md.ReplyToQ)
-    return hashlib.blake2b(b"\0".join((*fields, got.data)), digest_size=16).digest()
+    return hashlib.blake2b(b"\0".join((*fields, message.data)), digest_size=16).digest()
 
 
 #: Seconds between looks at the new subscription while the topic filter changes.
@@ -268,19 +268,19 @@ class MessageConsumer:
         Wait up to `wait` seconds for the first message only. The last message may exceed `size`. If this raises MQError,
         messages got before are in the unit of work.
         """
-        until, left = time.monotonic() + wait, wait
+        until, remaining = time.monotonic() + wait, wait
         pause = 0.0
         while True:
             changing = bool(self._former) and not self._unsettled
-            taken = self._take(messages, size, seconds, min(left, pause) if changing else left)
+            batch = self._take(messages, size, seconds, min(remaining, pause) if changing else remaining)
             if self._former or self._duplicates is not None:
-                taken = self._once(taken)
-            if taken:
-                return taken
-            left = max(0.0, until - time.monotonic())
+                batch = self._once(batch)
+            if batch:
+                return batch
+            remaining = max(0.0, until - time.monotonic())
             if changing and self._succeed():
                 continue
-            if left <= 0 or not (self._former or self._duplicates is not None):
+            if remaining <= 0 or not (self._former or self._duplicates is not None):
                 return []
             pause = SLICE
 
@@ -289,24 +289,24 @@ class MessageConsumer:
         options = GetOptions(Options=_GET)
         if wait:
             options = GetOptions(Options=_GET | cmqc.MQGMO_WAIT, WaitInterval=max(1, int(wait * 1000)))
-        taken: list[Got] = []
+        batch: list[Got] = []
         length, until = 0, 0.0
         get = self._connection.get
-        while len(taken) < messages and length < size:
+        while len(batch) < messages and length < size:
             try:
-                got = get(queue, options)
+                message = get(queue, options)
             except MQError as error:
-                if error.reason == cmqc.MQRC_NO_MSG_AVAILABLE or (taken and error.reason not in LOST):
+                if error.reason == cmqc.MQRC_NO_MSG_AVAILABLE or (batch and error.reason not in LOST):
                     break  # the next call raises the error
                 raise
-            if not taken:
+            if not batch:
                 until = time.monotonic() + seconds
                 options = GetOptions(Options=_GET)
-            taken.append(got)
-            length += len(got.data)
+            batch.append(message)
+            length += len(message.data)
             if time.monotonic() >= until:
                 break
-        return taken
+        return batch
 
     def announce(self, arrived: Callable[[], None]) -> bool:
         """Call `arrived` once, on any thread, when messages arrive. Raises MQError.
@@ -321,23 +321,23 @@ class MessageConsumer:
 
     def take_exactly(self, msg_ids: Iterable[bytes]) -> list[Got]:
         """Get messages by MsgId, in this order. Skip missing ones. Raises MQError."""
-        taken = []
+        batch = []
         for msg_id in msg_ids:
             options = GetOptions(Options=_GET, MatchOptions=cmqc.MQMO_MATCH_MSG_ID, MsgId=msg_id)
             for queue in self._queues:
-                if (got := get_or_none(self._connection, queue, options)) is not None:
-                    taken.append(got)
+                if (message := get_or_none(self._connection, queue, options)) is not None:
+                    batch.append(message)
                     break
-        self._unsettled = self._unsettled or bool(taken and self._former)
-        return taken
+        self._unsettled = self._unsettled or bool(batch and self._former)
+        return batch
 
     def request_of(self, answer: MQMD) -> Message | None:
         """Get the stored request for a reply, in the same unit of work. Return None if there is none. Raises MQError."""
         if self._requests is None or answer.CorrelId == cmqc.MQCI_NONE:
             return None
         options = GetOptions(Options=_GET, MatchOptions=cmqc.MQMO_MATCH_MSG_ID, MsgId=answer.CorrelId)
-        got = get_or_none(self._connection, self._requests, options)
-        return None if got is None else Message(got.md, got.data)
+        message = get_or_none(self._connection, self._requests, options)
+        return None if message is None else Message(message.md, message.data)
 
     def ended(self) -> None:
         """Record that the unit of work was committed or backed out."""
@@ -367,9 +367,9 @@ class MessageConsumer:
             options |= cmqc.MQGMO_WAIT
             interval = max(1, int(wait * 1000))
         self.has_browsed = True
-        got = get_or_none(self._connection, self._queues[0], GetOptions(Options=options, WaitInterval=interval))
+        message = get_or_none(self._connection, self._queues[0], GetOptions(Options=options, WaitInterval=interval))
         self._at_front = False
-        return got
+        return message
 
     def browse_from_front(self) -> None:
         """Begin the next `browse` at the front: a message may have been committed, or have a priority, before the cursor."""
@@ -393,19 +393,19 @@ class MessageConsumer:
 
     # A change of the topic filter ------------------------------------------------------------------------------------
 
-    def _once(self, taken: list[Got]) -> list[Got]:
+    def _once(self, messages: list[Got]) -> list[Got]:
         """Return messages got during a switch, without those that the former subscription has delivered."""
-        if not taken:
+        if not messages:
             if not self._former and not self._unsettled:
                 self._duplicates = None  # all duplicates have been delivered
-            return taken
+            return messages
         self._unsettled = True
         if self._duplicates is None:
-            return taken
+            return messages
         if self._former:
-            self._duplicates.note(taken)
-            return taken
-        return self._duplicates.fresh(taken)
+            self._duplicates.note(messages)
+            return messages
+        return self._duplicates.fresh(messages)
 
     def _succeed(self) -> bool:
         """Create the new subscription or, in the next call, remove the former one. Return False if it is too early to.

@@ -93,14 +93,16 @@ class MessageProducer:
             self._close(key)
             return self._connection.put(self._handle(key), message, options, properties)
 
-    def _keep(self, kept: KeptRequest, request: Message, options: int) -> Message:
+    def _keep(self, kept_request: KeptRequest, request: Message, options: int) -> Message:
         """Store part of a request. Return the request with MsgId and CorrelId set to the MsgId of the stored message."""
         options &= ~(cmqc.MQPMO_SET_IDENTITY_CONTEXT | cmqc.MQPMO_RETAIN)
-        key = _Opened(Destination(kept.queue))
+        key = _Opened(Destination(kept_request.queue))
         try:
-            md = self._put(key, kept.message, options | cmqc.MQPMO_NEW_MSG_ID)
+            md = self._put(key, kept_request.message, options | cmqc.MQPMO_NEW_MSG_ID)
         except MQError as error:
-            raise MQError(error.reason, f"requests_queue {kept.queue}: {error.detail}", error.comp_code) from error
+            raise MQError(
+                error.reason, f"requests_queue {kept_request.queue}: {error.detail}", error.comp_code
+            ) from error
         # Depending on the replying application, the reply's CorrelId is the MsgId or the CorrelId of the request.
         return msgspec.structs.replace(
             request, md=msgspec.structs.replace(request.md, MsgId=md.MsgId, CorrelId=md.MsgId)

@@ -201,9 +201,9 @@ class Got(msgspec.Struct, kw_only=True):
 class TruncatedMessage(MQError):
     """MQRC_TRUNCATED_MSG_FAILED, an MQCC_WARNING: `got` has the beginning of the message, which stays on the queue."""
 
-    def __init__(self, got: Got, detail: str) -> None:
+    def __init__(self, message: Got, detail: str) -> None:
         super().__init__(cmqc.MQRC_TRUNCATED_MSG_FAILED, detail, cmqc.MQCC_WARNING)
-        self.got = got
+        self.got = message
 
 
 class Connection(Protocol):

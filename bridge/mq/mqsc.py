@@ -188,10 +188,10 @@ class Command:
         parameter = self.parameter(keyword)
         return MQSCSyntaxError(detail, self.where if parameter is None else parameter.where, keyword)
 
-    def check_keywords(self, *known: str) -> None:
+    def check_keywords(self, *keywords: str) -> None:
         """Raise MQSCSyntaxError for a parameter with another keyword."""
         for parameter in self.parameters:
-            if parameter.keyword not in known:
+            if parameter.keyword not in keywords:
                 raise self.wrong(f"{self.verb} {self.noun} knows no {parameter.keyword}", parameter.keyword)
 
     def choice(self, keyword: str, words: Collection[str], otherwise: str = "") -> str:
@@ -338,15 +338,15 @@ def _between_semicolons(text: str) -> Iterator[tuple[int, int]]:
 def _command(joined: _Joined, start: int, end: int, unfinished: bool) -> Command:
     text = joined.text[start:end]
     begin = start + len(text) - len(text.lstrip(" \t,"))
-    written = text.strip()
+    source = text.strip()
     line = joined.where(begin).line
     try:
         if unfinished:
-            raise MQSCSyntaxError("the command continues, but no line follows", joined.where(end - 1), written[-20:])
+            raise MQSCSyntaxError("the command continues, but no line follows", joined.where(end - 1), source[-20:])
         parameters = _Parser(joined, begin, end).parameters()
-        return _complete(written, line, parameters)
+        return _complete(source, line, parameters)
     except MQSCSyntaxError as problem:
-        return Command(written, line, problem=problem)
+        return Command(source, line, problem=problem)
 
 
 def _complete(text: str, line: int, parameters: list[Parameter]) -> Command:
@@ -355,8 +355,8 @@ def _complete(text: str, line: int, parameters: list[Parameter]) -> Command:
         return Command(text, line, "END")
     verb = VERBS.get(first.keyword)
     if verb is None or first.values is not None:
-        expected = ", ".join(sorted(set(VERBS.values())))
-        raise MQSCSyntaxError(f"a command begins with {expected}", first.where, first.keyword)
+        verbs = ", ".join(sorted(set(VERBS.values())))
+        raise MQSCSyntaxError(f"a command begins with {verbs}", first.where, first.keyword)
     if len(parameters) < 2:
         raise MQSCSyntaxError(f"{verb} what?", first.where, first.keyword)
     second = parameters[1]
@@ -365,11 +365,11 @@ def _complete(text: str, line: int, parameters: list[Parameter]) -> Command:
         raise MQSCSyntaxError(f"{verb} knows no {second.keyword}", second.where, second.keyword)
     if second.values is not None and second.value is None:
         raise MQSCSyntaxError(f"{second.keyword} takes one name", second.where, second.keyword)
-    seen = set()
+    keywords = set()
     for parameter in parameters[2:]:
-        if parameter.keyword in seen:
+        if parameter.keyword in keywords:
             raise MQSCSyntaxError(f"{parameter.keyword} is there twice", parameter.where, parameter.keyword)
-        seen.add(parameter.keyword)
+        keywords.add(parameter.keyword)
     return Command(text, line, verb, noun, second.value, tuple(parameters[2:]), None, second.where)
 
 
@@ -463,18 +463,18 @@ def render(response: CommandResponse) -> str:
     lines = []
     for attributes in response.objects:
         lines.append(message)
-        left = ""
+        first_cell = ""
         for keyword, value in attributes.items():
             cell = _cell(keyword, value)
-            if left and len(left) < _COLUMN:
-                lines.append(f"{_INDENT}{left:{_COLUMN}}{cell}")
-                left = ""
+            if first_cell and len(first_cell) < _COLUMN:
+                lines.append(f"{_INDENT}{first_cell:{_COLUMN}}{cell}")
+                first_cell = ""
             else:
-                if left:
-                    lines.append(_INDENT + left)
-                left = cell
-        if left:
-            lines.append(_INDENT + left)
+                if first_cell:
+                    lines.append(_INDENT + first_cell)
+                first_cell = cell
+        if first_cell:
+            lines.append(_INDENT + first_cell)
     return "\n".join(lines)
 
 

@@ -142,15 +142,15 @@ def definition(kind: ObjectKind, name: str, values: Mapping[str, str], current: 
         value = values.get(attribute.keyword)
         if value is None or (value := value.strip()) == attribute.value:
             continue
-        written = str(read(kind, attribute.keyword, value))
-        if (word := _FLAGS.get((attribute.keyword, written))) is not None:
+        text = str(read(kind, attribute.keyword, value))
+        if (word := _FLAGS.get((attribute.keyword, text))) is not None:
             parts.append(word)
         elif attribute.words or attribute.low is not None:
-            parts.append(f"{attribute.keyword}({written})")
+            parts.append(f"{attribute.keyword}({text})")
         elif isinstance(ATTRIBUTES[kind][attribute.keyword], Names):
-            parts.append(f"{attribute.keyword}({','.join(_quoted(part) for part in written.split(',') if part)})")
+            parts.append(f"{attribute.keyword}({','.join(_quoted(part) for part in text.split(',') if part)})")
         else:
-            parts.append(f"{attribute.keyword}({_quoted(written)})")
+            parts.append(f"{attribute.keyword}({_quoted(text)})")
     if current.name and not parts:
         return ""
     verb = "ALTER" if current.name else "DEFINE"
@@ -288,8 +288,8 @@ def _existing(connection: Connection, kind: str, name: str) -> dict[str, Value] 
     (response,) = connection.command(f"DISPLAY {kind}({_quoted(name)}) ALL")
     if not response.ok or not response.objects:
         return None
-    wanted = {*ATTRIBUTES[kind], "CURDEPTH"}
-    return {keyword: value for keyword, value in response.objects[0].items() if keyword in wanted}
+    keywords = {*ATTRIBUTES[kind], "CURDEPTH"}
+    return {keyword: value for keyword, value in response.objects[0].items() if keyword in keywords}
 
 
 def _word(kind: str) -> str:

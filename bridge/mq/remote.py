@@ -206,10 +206,10 @@ class ConnectResult(msgspec.Struct, array_like=True):
 
 def frame(value: object) -> bytearray:
     """Encode a value as a frame."""
-    written = bytearray()
-    _ENCODER.encode_into(value, written, LENGTH.size)
-    LENGTH.pack_into(written, 0, len(written) - LENGTH.size)
-    return written
+    buffer = bytearray()
+    _ENCODER.encode_into(value, buffer, LENGTH.size)
+    LENGTH.pack_into(buffer, 0, len(buffer) - LENGTH.size)
+    return buffer
 
 
 def reply(comp_code: int, reason: int, detail: str, result: object = None) -> bytearray:
@@ -291,12 +291,12 @@ class RemoteConnection:
 
     def _read(self, size: int) -> bytearray:
         data = bytearray(size)
-        left = memoryview(data)
-        while left:
-            count = self._socket.recv_into(left)
+        rest = memoryview(data)
+        while rest:
+            count = self._socket.recv_into(rest)
             if not count:
                 raise MQError(cmqc.MQRC_CONNECTION_BROKEN, "the queue manager closed the connection")
-            left = left[count:]
+            rest = rest[count:]
         return data
 
     def open(self, od: MQOD, options: int) -> int:
@@ -398,7 +398,7 @@ def _fill(ours: msgspec.Struct, theirs: msgspec.Struct) -> None:
 def run_pipeline(
     pipeline: CallPipeline,
     get: Callable[[int, GetOptions], Any],
-    put: Callable[[PutCall], Any],
+    put_message: Callable[[PutCall], Any],
     *,
     until: float = math.inf,
 ) -> list[Any]:
@@ -412,7 +412,7 @@ def run_pipeline(
         if results and time.monotonic() > until:
             break
         try:
-            result = get(call.handle, call.options) if isinstance(call, GetCall) else put(call)
+            result = get(call.handle, call.options) if isinstance(call, GetCall) else put_message(call)
         except MQError as error:
             if not results or error.reason in _AT_ONCE:
                 raise

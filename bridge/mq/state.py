@@ -46,8 +46,8 @@ class StateQueue:
 
     def take(self, correl_id: bytes = cmqc.MQCI_NONE, *, wait: int = 0) -> bytes | None:
         """Get the oldest matching message. Return its body, or None if none arrives within `wait` milliseconds."""
-        got = self._get(cmqc.MQGMO_SYNCPOINT, correl_id, cmqc.MQMI_NONE, wait)
-        return None if got is None else got.data
+        message = self._get(cmqc.MQGMO_SYNCPOINT, correl_id, cmqc.MQMI_NONE, wait)
+        return None if message is None else message.data
 
     def remove(self, correl_id: bytes = cmqc.MQCI_NONE, *, msg_id: bytes = cmqc.MQMI_NONE, wait: int = 0) -> Got | None:
         """Get the oldest matching message without its body, or return None if there is none."""
@@ -60,8 +60,8 @@ class StateQueue:
     def browse(self, correl_id: bytes = cmqc.MQCI_NONE, *, with_body: bool = True) -> Iterator[Got]:
         """Yield matching messages, the oldest first."""
         how = cmqc.MQGMO_BROWSE_FIRST
-        while (got := self._get(how, correl_id, cmqc.MQMI_NONE, with_body=with_body)) is not None:
-            yield got
+        while (message := self._get(how, correl_id, cmqc.MQMI_NONE, with_body=with_body)) is not None:
+            yield message
             how = cmqc.MQGMO_BROWSE_NEXT
 
     def _get(
@@ -72,10 +72,10 @@ class StateQueue:
             options |= cmqc.MQGMO_WAIT
         if not with_body:
             options |= cmqc.MQGMO_ACCEPT_TRUNCATED_MSG
-        wanted = GetOptions(
+        get_options = GetOptions(
             Options=options, WaitInterval=wait, MsgId=msg_id, CorrelId=correl_id, MaxLength=None if with_body else 0
         )
-        return get_or_none(self._connection, self._handle, wanted)
+        return get_or_none(self._connection, self._handle, get_options)
 
     def close(self) -> None:
         """Close the queue."""
@@ -108,7 +108,7 @@ class MappingState:
         Do not call this within a unit of work, because it may commit. Raises MQError, with MQRC_UOW_IN_PROGRESS while another
         connection, which may be lost, is replacing the record.
         """
-        records = [got.data for got in self._queue.browse(self._correl_id)]
+        records = [message.data for message in self._queue.browse(self._correl_id)]
         if len(records) == 1:
             raise MQError(
                 cmqc.MQRC_UOW_IN_PROGRESS,

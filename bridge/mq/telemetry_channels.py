@@ -48,8 +48,8 @@ class RunningChannels:
         """Return the status of each channel."""
         return ()
 
-    def clients(self, wanted: Callable[[str], bool]) -> Iterator[ClientChannelStatus]:
-        """Yield the clients, connected or not, for whose identifiers `wanted` returns True."""
+    def clients(self, is_wanted: Callable[[str], bool]) -> Iterator[ClientChannelStatus]:
+        """Yield the clients, connected or not, for whose identifiers `is_wanted` returns True."""
         return iter(())
 
     def client(self, client_id: str) -> ClientChannelStatus | None:

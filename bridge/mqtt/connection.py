@@ -455,10 +455,10 @@ class ServerProtocol:
     def _take(self, packets: list[Packet], events: list[Event]) -> None:
         """Make events of the packets of a connected client; packets beyond its turn wait for the next one."""
         count = len(packets)
-        index, left = 0, PACKETS_AT_A_TURN
+        index, remaining = 0, PACKETS_AT_A_TURN
         portion = -1
         while index < count:
-            begin, stop = index, min(count, index + left)
+            begin, stop = index, min(count, index + remaining)
             while index < stop and type(packets[index]) in _MESSAGES:
                 index += 1
             if index > begin:
@@ -472,13 +472,13 @@ class ServerProtocol:
                 if begin + portion < index:
                     self._packets = packets[begin + portion :]
                     return
-                left -= index - begin
+                remaining -= index - begin
             if index == count:
                 return
-            if left <= 0:
+            if remaining <= 0:
                 self._packets = packets[index:]
                 return
-            left -= self._take_control(packets[index], events)
+            remaining -= self._take_control(packets[index], events)
             if self.ended:
                 return
             index += 1

@@ -89,8 +89,8 @@ class UserPropertyCache:
 
     def bytes_of(self, pairs: UserProperty) -> bytes | None:
         """Return the cached encoded bytes of User Properties, compared by identity, or None."""
-        known = self._bytes.get(id(pairs))
-        return known[1] if known is not None and known[0] is pairs else None
+        entry = self._bytes.get(id(pairs))
+        return entry[1] if entry is not None and entry[0] is pairs else None
 
     def remember(self, encoded: bytes, pairs: UserProperty) -> None:
         """Add an entry, unless it is too long."""
@@ -172,9 +172,9 @@ def decode_properties(  # noqa: C901
             identifier = buffer[at]
             if identifier == _USER_PROPERTY:
                 if not texts and end - at <= MAX_CACHED_LENGTH:
-                    known = USER_PROPERTIES.pairs_of(buffer[at:end])
-                    if known is not None:
-                        values["user_property"] = known
+                    cached_pairs = USER_PROPERTIES.pairs_of(buffer[at:end])
+                    if cached_pairs is not None:
+                        values["user_property"] = cached_pairs
                         at = end
                         break
                     first = at
@@ -194,8 +194,8 @@ def decode_properties(  # noqa: C901
             if identifier not in readable:
                 where = f"is none of {_name(place)}" if identifier in _IDENTIFIERS else "does not exist"
                 raise _Fault(f"MQTT 5 table 2-4: property 0x{identifier:02x} {where}")
-            field, repeated, read = readable[identifier]
-            value, at = read(buffer, at + 1, end)
+            field, repeated, reader = readable[identifier]
+            value, at = reader(buffer, at + 1, end)
             if repeated:
                 # Subscription Identifiers of a PUBLISH.
                 if from_client:
@@ -214,9 +214,9 @@ def decode_properties(  # noqa: C901
             if "\0" in "".join(texts):
                 raise _Fault("MQTT-1.5.4-2: User Property contains U+0000")
             pairs = iter(texts)
-            values["user_property"] = said = tuple(zip(pairs, pairs, strict=True))
+            values["user_property"] = user_properties = tuple(zip(pairs, pairs, strict=True))
             if first >= 0:
-                USER_PROPERTIES.remember(buffer[first:end], said)
+                USER_PROPERTIES.remember(buffer[first:end], user_properties)
         for field, members in several.items():
             values[field] = tuple(members)
     except _Fault as fault:

@@ -108,9 +108,9 @@ class Body:
     def _take(self, size: int, field: str) -> bytes:
         if size > self._stop - self._position:
             self.fail(f"MQTT 3.1.1 section 2.2.3: packet ends within {field}")
-        taken = self._buffer[self._position : self._position + size]
+        chunk = self._buffer[self._position : self._position + size]
         self._position += size
-        return taken
+        return chunk
 
     def byte(self, field: str) -> int:
         """Read a one-byte integer."""
@@ -205,16 +205,16 @@ def read_connect(body: Body, flags: int, level: int) -> Connect:
     name = body.string("protocol name")
     byte = body.byte("protocol level")
     level = _BRIDGE_LEVELS.get(byte, byte)
-    known = Connect("", name, level, bridge=byte in _BRIDGE_LEVELS)
+    connect = Connect("", name, level, bridge=byte in _BRIDGE_LEVELS)
     if knows_protocol(name, level):
-        return _read_connect_fields(body, flags, level, known)
+        return _read_connect_fields(body, flags, level, connect)
     try:
-        return _read_connect_fields(body, flags, LEVEL_MQTT_3_1_1, known)
+        return _read_connect_fields(body, flags, LEVEL_MQTT_3_1_1, connect)
     except MalformedPacket:
-        return known
+        return connect
 
 
-def _read_connect_fields(body: Body, flags: int, level: int, known: Connect) -> Connect:
+def _read_connect_fields(body: Body, flags: int, level: int, connect: Connect) -> Connect:
     """Read the fields after protocol name and level, by the rules of `level`, which may differ from the packet's."""
     strict = level > LEVEL_MQTT_3_1
     mqtt_5 = level == LEVEL_MQTT_5
@@ -256,15 +256,15 @@ def _read_connect_fields(body: Body, flags: int, level: int, known: Connect) -> 
     clean_session = connect_flags & 0x02 != 0
     return Connect(
         client_id,
-        known.protocol_name,
-        known.protocol_level,
+        connect.protocol_name,
+        connect.protocol_level,
         clean_session,
         keep_alive,
         will,
         user_name,
         password,
         properties,
-        known.bridge,
+        connect.bridge,
     )
 
 

@@ -144,14 +144,16 @@ def _levels_match(pattern: list[str], levels: list[str]) -> bool:
     return all(level == "#" for level in pattern[at:])
 
 
-def overlap(one: str, other: str) -> bool:
+def overlap(topic_filter: str, other: str) -> bool:
     """Return whether some topic string matches both topic filters.
 
     Levels after a `#` inside a filter, which only MQ allows, are ignored.
     """
-    if (one.startswith("$") and other[:1] in ("+", "#")) or (other.startswith("$") and one[:1] in ("+", "#")):
+    if (topic_filter.startswith("$") and other[:1] in ("+", "#")) or (
+        other.startswith("$") and topic_filter[:1] in ("+", "#")
+    ):
         return False
-    mine, theirs = one.split("/"), other.split("/")
+    mine, theirs = topic_filter.split("/"), other.split("/")
     for my, their in zip(mine, theirs, strict=False):
         if my == "#" or their == "#":
             return True
@@ -196,7 +198,7 @@ class FilterTree(Generic[Value]):
 
     def find(self, topic: str) -> list[Value]:
         """Return the values of all filters that match a topic."""
-        found: list[Value] = []
+        values: list[Value] = []
         nodes = [self._root]
         # MQTT-4.7.2-1: a leading wildcard does not match a topic that starts with $.
         wildcards = not topic.startswith("$")
@@ -204,14 +206,14 @@ class FilterTree(Generic[Value]):
             following = []
             for node in nodes:
                 if wildcards and "#" in node:
-                    found += node["#"].get("\0", ())
+                    values += node["#"].get("\0", ())
                 if level in node:
                     following.append(node[level])
                 if wildcards and "+" in node and level != "+":
                     following.append(node["+"])
             nodes, wildcards = following, True
         for node in nodes:
-            found += node.get("\0", ())
+            values += node.get("\0", ())
             if "#" in node:  # `#` matches the parent level, too (MQTT-4.7.1-2)
-                found += node["#"].get("\0", ())
-        return found
+                values += node["#"].get("\0", ())
+        return values

@@ -160,10 +160,10 @@ class RecordCodec:
         for above in groups:
             inner = group.get(above)
             group[above] = group = dict(inner) if isinstance(inner, dict) else {}
-        given = group.get(name)
-        if given is not None and str(given) != str(len(elements)):
+        count = group.get(name)
+        if count is not None and str(count) != str(len(elements)):
             raise RecordError(
-                f"{given} is not {len(elements)}, the number of elements of {path_of(table)}", path_of(field)
+                f"{count} is not {len(elements)}, the number of elements of {path_of(table)}", path_of(field)
             )
         group[name] = len(elements)
         return result
@@ -173,10 +173,10 @@ def _names_of(group: RecordItem) -> frozenset[str]:
     return frozenset(name for name, _ in members_of(group, alternatives=True))
 
 
-def _unknown(document: dict[str, Any], known: frozenset[str]) -> RecordError:
-    name = next(name for name in document if name not in known)
+def _unknown(document: dict[str, Any], names: frozenset[str]) -> RecordError:
+    name = next(name for name in document if name not in names)
     return RecordError(
-        f"the record has no such field (it has {', '.join(sorted(known)[:_MAX_NAMES]) or 'none'})", name[:SHOWN]
+        f"the record has no such field (it has {', '.join(sorted(names)[:_MAX_NAMES]) or 'none'})", name[:SHOWN]
     )
 
 
@@ -353,7 +353,7 @@ class _Compiler:
         name, offset = item.name, item.offset - base
         assert name is not None
         readers, writers = self.steps(item, item.offset)
-        known, ignores_unknown = _names_of(item), self._options.ignore_unknown
+        names, ignores_unknown = _names_of(item), self._options.ignore_unknown
 
         def read(record: bytes, start: int, document: dict[str, Any], count: int) -> None:
             members: dict[str, Any] = {}
@@ -367,7 +367,7 @@ class _Compiler:
         def write(document: dict[str, Any], result: list[bytes], scopes: tuple[dict[str, Any], ...]) -> None:
             members = document.get(name)
             try:
-                _write_object({} if members is None else members, result, scopes, writers, known, ignores_unknown)
+                _write_object({} if members is None else members, result, scopes, writers, names, ignores_unknown)
             except RecordError as error:
                 raise error.inside(name) from error.__cause__
 
@@ -423,7 +423,7 @@ class _Compiler:
         """Return functions that read and write an element of a table."""
         if item.is_group:
             readers, writers = self.steps(item, item.offset)
-            known, ignores_unknown = _names_of(item), self._options.ignore_unknown
+            names, ignores_unknown = _names_of(item), self._options.ignore_unknown
 
             def read_group(record: bytes, start: int, count: int) -> Any:
                 members: dict[str, Any] = {}
@@ -432,7 +432,7 @@ class _Compiler:
                 return members
 
             def write_group(members: Any, result: list[bytes], scopes: tuple[dict[str, Any], ...]) -> None:
-                _write_object({} if members is None else members, result, scopes, writers, known, ignores_unknown)
+                _write_object({} if members is None else members, result, scopes, writers, names, ignores_unknown)
 
             return read_group, write_group
         reader, writer = self._fields.of(item)
@@ -567,7 +567,7 @@ def _write_object(
     result: list[bytes],
     scopes: tuple[dict[str, Any], ...],
     writers: Sequence[WriteStep],
-    known: frozenset[str],
+    names: frozenset[str],
     ignores_unknown: bool,
 ) -> None:
     if not isinstance(members, dict):
@@ -575,8 +575,8 @@ def _write_object(
     inner = (*scopes, members)
     for step in writers:
         step(members, result, inner)
-    if not ignores_unknown and not members.keys() <= known:
-        raise _unknown(members, known)
+    if not ignores_unknown and not members.keys() <= names:
+        raise _unknown(members, names)
 
 
 class _Key:
@@ -613,9 +613,9 @@ class _Key:
     def _item(self, value: Any, name: str, offset: int | None) -> RecordItem:
         item = self._selector.items.get(str(value), self._selector.other)
         if item is None:
-            known = ", ".join(self._selector.items)
+            values = ", ".join(self._selector.items)
             raise RecordError(
-                f"{self._path} is {described(value)}, which selects no item (known: {known})", name, offset
+                f"{self._path} is {described(value)}, which selects no item (known: {values})", name, offset
             )
         return item
 
@@ -632,8 +632,8 @@ def _way_to(field: RecordItem, first: RecordItem) -> tuple[int, list[str]]:
     names: list[str] = []
     item: RecordItem | None = field
     while item is not None:
-        if item is not field and any(item is one for one in objects):
-            return next(index for index, one in enumerate(objects) if one is item), list(reversed(names))
+        if item is not field and any(item is ancestor for ancestor in objects):
+            return next(index for index, ancestor in enumerate(objects) if ancestor is item), list(reversed(names))
         if item.name is not None:
             names.append(item.name)
         item = item.parent

@@ -263,21 +263,21 @@ def _is_fixed(lines: Sequence[str]) -> bool:
 def _continued(before: str, code: str) -> str:
     """Return a line with its continuation line. An open literal continues after the first quote of that line."""
     rest = code.lstrip()
-    opened = _open_quote(before)
-    if opened:
-        return before.ljust(_LAST_COLUMN - 7) + (rest[1:] if rest[:1] == opened else rest)
+    quote = _open_quote(before)
+    if quote:
+        return before.ljust(_LAST_COLUMN - 7) + (rest[1:] if rest[:1] == quote else rest)
     return before.rstrip() + rest
 
 
 def _open_quote(line: str) -> str:
     """Return the quote of a literal that the line does not end, or ""."""
-    opened = ""
+    quote = ""
     for character in line:
-        if character == opened:
-            opened = ""
-        elif not opened and character in "\"'":
-            opened = character
-    return opened
+        if character == quote:
+            quote = ""
+        elif not quote and character in "\"'":
+            quote = character
+    return quote
 
 
 def _merged(words: Sequence[_Word]) -> Iterator[_Word]:
@@ -359,10 +359,10 @@ class _Copier:
                         return spelling + suffix
         except OSError as error:
             raise CopybookError(statement.position, f"COPY {name} cannot be read: {error.strerror}") from error
-        known = ", ".join(f"{name.lower()}{suffix}" for suffix in _SUFFIXES[:2])
+        names = ", ".join(f"{name.lower()}{suffix}" for suffix in _SUFFIXES[:2])
         where = self._files.path.parent
         raise CopybookError(
-            statement.position, f"COPY {name}: {where} has no such file (looked for {known} and others)"
+            statement.position, f"COPY {name}: {where} has no such file (looked for {names} and others)"
         )
 
 
@@ -490,7 +490,7 @@ def _entries(words: Iterator[_Word]) -> Iterator[list[_Word]]:
             yield entry
             entry = []
     if entry:
-        raise CopybookError(entry[0].position, f"the entry {' '.join(one.shown for one in entry[:3])} has no period")
+        raise CopybookError(entry[0].position, f"the entry {' '.join(word.shown for word in entry[:3])} has no period")
 
 
 class _Entry:

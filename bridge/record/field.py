@@ -145,46 +145,46 @@ class FieldCodecs:
             case "COMP" | "COMP-5":
                 full = item.usage == "COMP-5" or self._options.binary == "full"
                 order = self._integer_order(item)
-                read = binary_reader(None if full else digits, signed=signed, order=order)
+                reader = binary_reader(None if full else digits, signed=signed, order=order)
                 write = binary_writer(item.length, signed=signed, order=order)
                 if full:
                     bits = item.length * 8
                     low, high = (-(1 << bits - 1), (1 << bits - 1) - 1) if signed else (0, (1 << bits) - 1)
             case "COMP-3":
                 order = self._decimal_order(item)
-                read = packed_reader(digits, signed=signed, order=order)
+                reader = packed_reader(digits, signed=signed, order=order)
                 write = packed_writer(digits, signed=signed, order=order)
             case _:
                 sign = {"signed": signed, "leading": item.sign.leading, "separate": item.sign.separate}
-                read = zoned_reader(self._zoned, **sign)
+                reader = zoned_reader(self._zoned, **sign)
                 write = zoned_writer(self._zoned, digits, **sign)
-        value_reader = self._number_reader(read, scale, digits)
+        value_reader = self._number_reader(reader, scale, digits)
         value_writer = _number_writer(write, scale, low, high, item.description, self._options.round)
         if item.blank_when_zero:
             return self._or_blank(item, value_reader, value_writer)
         return value_reader, value_writer
 
-    def _number_reader(self, read: Callable[[bytes], int], scale: int, digits: int) -> FieldReader:
+    def _number_reader(self, reader: Callable[[bytes], int], scale: int, digits: int) -> FieldReader:
         fraction, power = self._fraction, 10 ** abs(scale)
         if scale > 0:
             positive, negative = f"%0{scale + 1}d", f"%0{scale + 2}d"
 
             def read_fraction(raw: bytes) -> Any:
-                number = read(raw)
+                number = reader(raw)
                 text = (positive if number >= 0 else negative) % number
                 return fraction(f"{text[:-scale]}.{text[-scale:]}")
 
             return read_fraction
         if self._options.numbers == "string" and digits - scale > _SAFE_DIGITS:
-            return lambda raw: str(read(raw) * power)
-        return (lambda raw: read(raw) * power) if scale else read
+            return lambda raw: str(reader(raw) * power)
+        return (lambda raw: reader(raw) * power) if scale else reader
 
-    def _or_blank(self, item: RecordItem, read: FieldReader, write: FieldWriter) -> tuple[FieldReader, FieldWriter]:
+    def _or_blank(self, item: RecordItem, reader: FieldReader, write: FieldWriter) -> tuple[FieldReader, FieldWriter]:
         blanks = self.blank * item.length
         zero = write(0)
 
         def read_or_blank(raw: bytes) -> Any:
-            return read(zero if raw == blanks else raw)
+            return reader(zero if raw == blanks else raw)
 
         def write_or_blank(value: Any) -> bytes:
             raw = write(value)

@@ -179,15 +179,15 @@ def layout_of(
 
 
 def _record_of(records: Sequence[Declaration], record: str | None) -> Declaration:
-    known = ", ".join(one.title for one in records)
+    titles = ", ".join(record.title for record in records)
     if record is None:
         if len(records) > 1:
-            raise LayoutError(("record",), f"the copybook has {len(records)} records; hint: record: one of {known}")
+            raise LayoutError(("record",), f"the copybook has {len(records)} records; hint: record: one of {titles}")
         return records[0]
     for declaration in records:
         if declaration.name == record.upper():
             return declaration
-    raise LayoutError(("record",), f"the copybook has no record {record}; it has {known}")
+    raise LayoutError(("record",), f"the copybook has no record {record}; it has {titles}")
 
 
 def _json_name(title: str, names: Naming) -> str:
@@ -309,12 +309,12 @@ class _Builder:
 
     def _named(self, option: str) -> Redefinition:
         """Return the redefinition with this path or name of its first item. Raises LayoutError."""
-        known = {path_of(redefinition.first): redefinition for redefinition in self._redefinitions}
-        named = [redefinition for path, redefinition in known.items() if option in (path, path.rpartition(".")[2])]
-        if len(named) != 1:
-            what = f"{option} is the name of {len(named)} items" if named else f"nothing redefines {option}"
-            raise LayoutError(("redefines", option), f"{what} (redefined items: {', '.join(known) or 'none'})")
-        return named[0]
+        by_path = {path_of(redefinition.first): redefinition for redefinition in self._redefinitions}
+        matches = [redefinition for path, redefinition in by_path.items() if option in (path, path.rpartition(".")[2])]
+        if len(matches) != 1:
+            what = f"{option} is the name of {len(matches)} items" if matches else f"nothing redefines {option}"
+            raise LayoutError(("redefines", option), f"{what} (redefined items: {', '.join(by_path) or 'none'})")
+        return matches[0]
 
 
 def path_of(item: RecordItem) -> str:
@@ -340,13 +340,13 @@ def _add_alternative(redefinition: Redefinition, item: RecordItem) -> None:
 
 def _check_names(group: RecordItem) -> None:
     """Raise CopybookError if two members of a JSON object have the same name."""
-    known: dict[str, RecordItem] = {}
+    by_name: dict[str, RecordItem] = {}
     for name, item in members_of(group, alternatives=True):
-        if name in known and known[name] is not item:
+        if name in by_name and by_name[name] is not item:
             raise CopybookError(
-                item.position, f"{item.title} has the JSON name {name}, as {known[name].title} of the same group"
+                item.position, f"{item.title} has the JSON name {name}, as {by_name[name].title} of the same group"
             )
-        known[name] = item
+        by_name[name] = item
 
 
 def members_of(group: RecordItem, *, alternatives: bool = False) -> Iterator[tuple[str, RecordItem]]:
@@ -370,8 +370,8 @@ def _choice(
 
     def item_of(name: str, *at: str) -> RecordItem:
         if name not in redefinition.items:
-            known = ", ".join(redefinition.items)
-            raise LayoutError(("redefines", option, *at), f"{name} is not one of the items {known}")
+            items = ", ".join(redefinition.items)
+            raise LayoutError(("redefines", option, *at), f"{name} is not one of the items {items}")
         return redefinition.items[name]
 
     if isinstance(choice, str):
@@ -391,11 +391,11 @@ def _field_in_scope(item: RecordItem, path: str) -> RecordItem | None:
     """Return the item of a path that begins in the group of an item, or in a group that contains it."""
     group = item.parent
     while group is not None:
-        found: RecordItem | None = group
+        record_item: RecordItem | None = group
         for name in path.split("."):
-            found = None if found is None else dict(members_of(found)).get(name)
-        if found is not None:
-            return found
+            record_item = None if record_item is None else dict(members_of(record_item)).get(name)
+        if record_item is not None:
+            return record_item
         group = group.parent
     return None
 

@@ -256,10 +256,10 @@ GROUPS: Final = {
 
 def plugin(kind: str, name: str, *arguments: object) -> Any:
     """Return what the entry point of a plug-in makes of the arguments. Raises UnknownPlugin."""
-    installed = {one.name: one for one in entry_points(group=GROUPS[kind])}
+    installed = {entry_point.name: entry_point for entry_point in entry_points(group=GROUPS[kind])}
     if name not in installed:
-        known = ", ".join(sorted(installed)) or "none"
-        raise UnknownPlugin(f"{kind} {name!r} is not installed (entry points of {GROUPS[kind]}: {known})")
+        names = ", ".join(sorted(installed)) or "none"
+        raise UnknownPlugin(f"{kind} {name!r} is not installed (entry points of {GROUPS[kind]}: {names})")
     try:
         return installed[name].load()(*arguments)
     except Exception as error:

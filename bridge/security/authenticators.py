@@ -95,40 +95,40 @@ class VerificationKeys:
             raise KeyFileError(f"{self._path}: {error}") from error
 
     def _read_set(self, keys: PyJWKSet) -> dict[str, tuple[Any, list[str]]]:
-        found: dict[str, tuple[Any, list[str]]] = {}
-        for one in keys.keys:
+        by_identifier: dict[str, tuple[Any, list[str]]] = {}
+        for jwk in keys.keys:
             # Issuers also publish encryption keys (RFC 7517 section 4.2).
-            if one.public_key_use not in (None, "sig"):
+            if jwk.public_key_use not in (None, "sig"):
                 continue
-            identifier = str(one.key_id or "")
-            if identifier in found:
+            identifier = str(jwk.key_id or "")
+            if identifier in by_identifier:
                 raise KeyFileError(f"{self._path}: two keys have the identifier (kid) {identifier!r}")
-            found[identifier] = one.key, _algorithms(one.key)
-        if not found:
+            by_identifier[identifier] = jwk.key, _algorithms(jwk.key)
+        if not by_identifier:
             raise KeyFileError(f"{self._path}: it contains no key for verifying tokens")
-        return found
+        return by_identifier
 
     def key(self, identifier: str) -> tuple[Any, list[str]]:
         """Return a key and its algorithms. Raises AuthenticationFailed, AuthenticatorUnavailable."""
         try:
             status = self._path.stat()
-            seen = status.st_ino, status.st_size, status.st_mtime_ns
-            if seen != self._seen:
+            stamp = status.st_ino, status.st_size, status.st_mtime_ns
+            if stamp != self._seen:
                 self._keys = self.read()
-                self._seen = seen
+                self._seen = stamp
         except KeyFileError as error:
             raise AuthenticatorUnavailable(str(error)) from None
         except OSError as error:
             raise AuthenticatorUnavailable(f"{self._path} cannot be read: {error.strerror or error}") from error
         keys = self._keys
-        found = keys.get("") if not self._is_set else keys.get(identifier)
-        if found is None and not identifier and len(keys) == 1:
-            found = next(iter(keys.values()))
-        if found is None:
+        entry = keys.get("") if not self._is_set else keys.get(identifier)
+        if entry is None and not identifier and len(keys) == 1:
+            entry = next(iter(keys.values()))
+        if entry is None:
             raise AuthenticationFailed(
                 f"its token is signed with a key, {identifier[:40]!r}, that is not in {self._path}"
             )
-        return found
+        return entry
 
 
 class JwtAuthenticator:
@@ -218,11 +218,11 @@ class LdapAuthenticator:
         except UnicodeDecodeError:
             raise AuthenticationFailed("its password is not UTF-8, which a directory wants") from None
         bound = await self._queue.run(presented, self._bind, user, text)
-        found = user_of(bound, self._config.bind_dn)
-        if found is None and user != plainest(user):
+        user_name = user_of(bound, self._config.bind_dn)
+        if user_name is None and user != plainest(user):
             why = f"{user[:40]!r} could be written {plainest(user)[:40]!r}"
             raise AuthenticationFailed(f"{self._config.url} does not say as whom it has bound, and {why}")
-        return Authenticated(found or user)
+        return Authenticated(user_name or user)
 
     def _bind(self, user: str, password: str) -> str:
         """Bind once and return the authzId, such as `dn:uid=carol,o=Example`, or "" if the directory does not report it.
@@ -268,12 +268,12 @@ def user_of(authorization_identity: str, bind_dn: str) -> str | None:
 
     kind, _, name = authorization_identity.partition(":")
     try:
-        asked, found = parse_dn(bind_dn), parse_dn(name)
+        template_parts, name_parts = parse_dn(bind_dn), parse_dn(name)
     except LDAPInvalidDnError:
         return None
-    if kind != "dn" or len(asked) != len(found):
+    if kind != "dn" or len(template_parts) != len(name_parts):
         return None
-    for (attribute, template, _), (other, value, _) in zip(asked, found, strict=True):
+    for (attribute, template, _), (other, value, _) in zip(template_parts, name_parts, strict=True):
         before, place, behind = template.partition("{user}")
         if place and attribute.lower() == other.lower():
             text = _unescaped(value)
@@ -351,8 +351,8 @@ class ChannelAuthentication(msgspec.Struct, frozen=True):
     #: whether users of the channel may resume sessions of other users
     shared_client_ids: bool = False
 
-    async def authenticate(self, presented: Presented, shown: Authenticated | None = None) -> Authenticated:
-        """Return the user of a client. `shown` is the result of enhanced authentication.
+    async def authenticate(self, presented: Presented, login: Authenticated | None = None) -> Authenticated:
+        """Return the user of a client. `login` is the result of enhanced authentication.
 
         All presented credentials must be valid. Enhanced authentication determines the user, otherwise the first
         authenticator. With enhanced authentication, a user name without a password is not a credential. Raises
@@ -360,15 +360,15 @@ class ChannelAuthentication(msgspec.Struct, frozen=True):
         """
         if presented.attempt is not None and not presented.attempt.start():
             raise AuthenticatorUnavailable(OTHERS_FAILED)
-        if shown is not None and presented.password is None:
+        if login is not None and presented.password is None:
             presented = msgspec.structs.replace(presented, user_name=None)
-        expires = math.inf if shown is None or shown.expires is None else shown.expires
-        first = shown
+        expires = math.inf if login is None or login.expires is None else login.expires
+        first = login
         for authenticator in self.authenticators:
             if authenticator.applies_to(presented):
-                found = await authenticator.authenticate(presented)
-                first = first or found
-                expires = min(expires, math.inf if found.expires is None else found.expires)
+                outcome = await authenticator.authenticate(presented)
+                first = first or outcome
+                expires = min(expires, math.inf if outcome.expires is None else outcome.expires)
         if first is None and not self.anonymous:
             raise AuthenticationFailed("it presents no credentials")
         first = first or Authenticated("", verified=False)
@@ -411,17 +411,17 @@ class Authenticators:
 
     def of_channels(self, channels: Sequence[ChannelConfig]) -> dict[str, ChannelAuthentication]:
         """Return the authentication of channels by name. Raises UnknownPlugin."""
-        return {one.name: self.of_channel(one) for one in channels}
+        return {channel.name: self.of_channel(channel) for channel in channels}
 
     def of_listener(self, listener: ListenerConfig) -> ChannelAuthentication:
         """Return the authentication of the listener for MQ applications. Raises UnknownPlugin."""
-        found = self._of(listener.authentication, {}, self._hashes)
+        authentication = self._of(listener.authentication, {}, self._hashes)
         if listener.password_file is None:
-            return found
+            return authentication
         from bridge.security.password_file import PasswordAuthenticator
 
         by_file = PasswordAuthenticator(PasswordFile(listener.password_file, plain=True), self._hashes)
-        return ChannelAuthentication(True, [by_file, *found.authenticators], {}, found.anonymous)
+        return ChannelAuthentication(True, [by_file, *authentication.authenticators], {}, authentication.anonymous)
 
     def of_admin(self, admin: AdminConfig) -> ChannelAuthentication:
         """Return the authentication of the admin port. Raises UnknownPlugin."""
@@ -440,7 +440,7 @@ class Authenticators:
     ) -> ChannelAuthentication:
         return ChannelAuthentication(
             bool(configs),
-            [one for config in configs if (one := self._authenticator(config, hashes)) is not None],
+            [authenticator for config in configs if (authenticator := self._authenticator(config, hashes)) is not None],
             methods,
             any(config.method == "anonymous" for config in configs),
         )
@@ -464,8 +464,8 @@ class Authenticators:
                 assert self._queue_manager is not None
                 return self._queue_manager()
             case PluginAuthenticationConfig():
-                made: Authenticator = plugin("authenticator", config.name, config.options)
-                return made
+                authenticator: Authenticator = plugin("authenticator", config.name, config.options)
+                return authenticator
             case _:
                 return None
 
@@ -503,7 +503,7 @@ def lacking(config: AuthenticationConfig) -> Iterator[str]:
                     remedy = "let a group of the bridge's user own it (chgrp), with mode 640"
                 yield f"{config.file}: {error.strerror or error}; {remedy}"
                 return
-            if config.method == "scram" and not any(one.scram for one in entries.values()):
+            if config.method == "scram" and not any(entry.scram for entry in entries.values()):
                 yield f"{config.file}: no user in it has a SCRAM verifier; add one with `mqbridge passwd`"
         case JwtAuthenticationConfig():
             try:

@@ -72,9 +72,11 @@ class ChannelAuthenticationRecords:
         default one.
         """
         own = {record.key for record in records}
-        self.records = [*records, *(one for one in defaults if one.key not in own)]
+        self.records = [*records, *(record for record in defaults if record.key not in own)]
         self._privileged = privileged
-        self._maps = sorted((one for one in self.records if one.type in _KINDS), key=_specificity, reverse=True)
+        self._maps = sorted(
+            (record for record in self.records if record.type in _KINDS), key=_specificity, reverse=True
+        )
 
     def blocked_address(self, address: str) -> str:
         """Return why all clients of an address are rejected, or ""."""
@@ -91,7 +93,7 @@ class ChannelAuthenticationRecords:
                 if not record.warn:
                     return Verdict(f"its address is blocked {_named(record)}", record=record)
                 warnings.append(f"its address would be blocked {_named(record)}")
-        mapping = next((one for one in self._maps if _matches(one, client)), None)
+        mapping = next((record for record in self._maps if _matches(record, client)), None)
         mcauser = None
         if mapping is not None and mapping.user_source == "NOACCESS":
             if not mapping.warn:
@@ -115,18 +117,20 @@ class ChannelAuthenticationRecords:
 
         A record that maps a client to a privileged user does so intentionally, so `*MQADMIN` does not block that user.
         """
-        blocks = [one for one in self.records if one.type == "BLOCKUSER" and matches_channel(one.channel, channel)]
+        blocks = [
+            record for record in self.records if record.type == "BLOCKUSER" and matches_channel(record.channel, channel)
+        ]
         if not blocks:
             return None
-        record = max(blocks, key=lambda one: _exactness(one.channel))
-        named = as_mq_has_it(user) in map(as_mq_has_it, record.user_list)
-        named = named or (PRIVILEGED in record.user_list and not mapped and self._privileged(user))
-        return record if named else None
+        record = max(blocks, key=lambda record: _exactness(record.channel))
+        is_named = as_mq_has_it(user) in map(as_mq_has_it, record.user_list)
+        is_named = is_named or (PRIVILEGED in record.user_list and not mapped and self._privileged(user))
+        return record if is_named else None
 
 
 def is_default(key: tuple[str, ...]) -> bool:
     """Return whether a key belongs to one of IBM MQ's default records."""
-    return any(one.key == key for one in DEFAULT_RECORDS)
+    return any(record.key == key for record in DEFAULT_RECORDS)
 
 
 class ChannelAuthenticationRegister:
@@ -152,7 +156,7 @@ class ChannelAuthenticationRegister:
         if self._at_work is None:
             own = {record.key for record in self.of_file}
             others = [record for key, record in self._of_commands.items() if key not in own]
-            defaults = [one for one in DEFAULT_RECORDS if one.key not in self._removed]
+            defaults = [record for record in DEFAULT_RECORDS if record.key not in self._removed]
             self._at_work = ChannelAuthenticationRecords([*self.of_file, *others], self._privileged, defaults)
         return self._at_work
 
@@ -168,7 +172,7 @@ class ChannelAuthenticationRegister:
     def use_file(self, records: Sequence[ChannelAuthenticationConfig], channels: Sequence[ChannelConfig] = ()) -> None:
         """Set the configuration file's records, and the channels they apply to."""
         self.of_file, self._at_work = records, None
-        self._channels = {one.name: one for one in channels}
+        self._channels = {channel.name: channel for channel in channels}
 
     def own_user(self, channel: str, user: str) -> str:
         """Return the MQ user of a client by its channel's own rules, or "" if it depends on the client identifier."""
@@ -206,7 +210,7 @@ def _matches(record: ChannelAuthenticationConfig, client: Connecting) -> bool:
 
 
 def _is_among(address: str, patterns: Sequence[str]) -> bool:
-    return any(address_pattern(one).matches(address) for one in patterns)
+    return any(address_pattern(pattern).matches(address) for pattern in patterns)
 
 
 def _specificity(record: ChannelAuthenticationConfig) -> tuple[object, ...]:

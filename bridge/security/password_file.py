@@ -76,10 +76,10 @@ class PasswordCache:
         """Return whether this process has verified a password before. Takes no time."""
         mark = self._mark(user, verifier, password)
         with self._known_lock:
-            known = mark in self._known
-            if known:
+            is_known = mark in self._known
+            if is_known:
                 self._known.move_to_end(mark)
-        return known
+        return is_known
 
     def hash(self, user: str, verifier: str, password: bytes) -> bytes | None:
         """Return the hash of a password for the file, or None if there is no file. Takes 0.004 CPU seconds."""
@@ -260,7 +260,7 @@ def _scram_key(text: str) -> bytes:
 
 
 def _entries(path: Path, text: str, *, plain: bool) -> dict[str, PasswordEntry]:
-    found: dict[str, PasswordEntry] = {}
+    entries: dict[str, PasswordEntry] = {}
     lines = text.splitlines()
     for number, line in enumerate(lines, 1):
         if not line.strip() or line.startswith("#"):
@@ -271,10 +271,10 @@ def _entries(path: Path, text: str, *, plain: bool) -> dict[str, PasswordEntry]:
             raise PasswordFileError(
                 f"{path}:{number}: expected a line user:{HASHED}..., as `mqbridge passwd` writes them"
             )
-        if user in found:
+        if user in entries:
             raise PasswordFileError(f"{path}:{number}: user {user!r} stands in the file twice")
-        found[user] = PasswordEntry(right, scram)
-    return found
+        entries[user] = PasswordEntry(right, scram)
+    return entries
 
 
 def write_password_file(path: Path, entries: Mapping[str, PasswordEntry]) -> None:
@@ -291,7 +291,7 @@ def write_password_file(path: Path, entries: Mapping[str, PasswordEntry]) -> Non
             comments.append(line)
     if not any(line.startswith(SCRAM_KEY) for line in comments):
         comments.append(f"{SCRAM_KEY}{secrets.token_hex(32)}")
-    lines = [":".join(filter(None, (user, one.hash, one.scram))) for user, one in entries.items()]
+    lines = [":".join(filter(None, (user, entry.hash, entry.scram))) for user, entry in entries.items()]
     with durable_file(path.absolute(), 0o600) as file:
         file.write("".join(f"{line}\n" for line in (*comments, *lines)).encode())
         if path.exists():
@@ -326,12 +326,12 @@ class PasswordFile:
         """Return the current entries by user. Raises AuthenticatorUnavailable if the file is unreadable or invalid."""
         try:
             status = self.path.stat()
-            seen = status.st_ino, status.st_size, status.st_mtime_ns
-            if seen != self._seen:
+            stamp = status.st_ino, status.st_size, status.st_mtime_ns
+            if stamp != self._seen:
                 text = _text(self.path)
                 self._entries = _entries(self.path, text, plain=self._plain)
                 self.scram_key = _scram_key(text)
-                self._seen = seen
+                self._seen = stamp
         except PasswordFileError as error:
             raise AuthenticatorUnavailable(str(error)) from None
         except OSError as error:
@@ -402,7 +402,7 @@ class PasswordAuthenticator:
         user = presented.user_name or ""
         entry = entries.get(user)
         # Compute a hash for unknown users, too, so that the response time does not reveal which users exist.
-        right = entry or max(entries.values(), key=lambda one: one.hash.startswith(HASHED), default=None)
+        right = entry or max(entries.values(), key=lambda entry: entry.hash.startswith(HASHED), default=None)
         if right is None or presented.password is None:
             raise AuthenticationFailed("the user is not in the file" if right is None else "it contains no password")
         fits = await self._hashes.fits_soon(right.hash, presented)

@@ -34,15 +34,15 @@ def user_of_this_process() -> str:
 
 def groups_of(user: str) -> frozenset[str]:
     """Return the operating system groups of a user, if known, and `nobody`."""
-    found = {NOBODY}
+    names = {NOBODY}
     try:
         numbers = os.getgrouplist(user, pwd.getpwnam(user).pw_gid)
     except (KeyError, ValueError):  # ValueError: the name contains a NUL
         numbers = []
     for number in numbers:
         with contextlib.suppress(KeyError):
-            found.add(grp.getgrgid(number).gr_name)
-    return frozenset(found)
+            names.add(grp.getgrgid(number).gr_name)
+    return frozenset(names)
 
 
 def members_of_administrators() -> frozenset[str]:
@@ -51,7 +51,9 @@ def members_of_administrators() -> frozenset[str]:
         group = grp.getgrnam(ADMINISTRATORS)
     except KeyError:
         return frozenset()
-    return frozenset([*group.gr_mem, *(one.pw_name for one in pwd.getpwall() if one.pw_gid == group.gr_gid)])
+    return frozenset(
+        [*group.gr_mem, *(account.pw_name for account in pwd.getpwall() if account.pw_gid == group.gr_gid)]
+    )
 
 
 def as_mq_has_it(user: str) -> str:
@@ -69,14 +71,14 @@ class PrivilegedUsers:
 
     def __init__(
         self,
-        *named: str,
+        *names: str,
         clock: Callable[[], float] = time.monotonic,
         members: Callable[[], frozenset[str]] = members_of_administrators,
     ) -> None:
         """Read the members for the first time. This may block."""
         self._clock = clock
         self._members_now = members
-        self._named = frozenset(as_mq_has_it(one) for one in (ADMINISTRATORS, user_of_this_process(), *named) if one)
+        self._named = frozenset(as_mq_has_it(name) for name in (ADMINISTRATORS, user_of_this_process(), *names) if name)
         self._members: frozenset[str] = frozenset()
         self._asks = threading.Lock()
         self._asks.acquire()
@@ -86,8 +88,8 @@ class PrivilegedUsers:
         """Return whether a user is privileged. `user` may be truncated to the 12 bytes of MQMD.UserIdentifier."""
         if self._clock() >= self._until and self._asks.acquire(blocking=False):
             threading.Thread(target=self._ask, name="privileged users", daemon=True).start()
-        known = as_mq_has_it(user)
-        return known in self._named or known in self._members
+        name = as_mq_has_it(user)
+        return name in self._named or name in self._members
 
     def _ask(self) -> None:
         try:

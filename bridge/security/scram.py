@@ -56,10 +56,10 @@ def _read(text: str) -> Verifier | None:
     iterations, _, salt = first.partition(":")
     stored, _, server = keys.partition(":")
     try:
-        found = Verifier(_raw(salt), _raw(stored), _raw(server), int(iterations))
+        verifier = Verifier(_raw(salt), _raw(stored), _raw(server), int(iterations))
     except ValueError:
         return None
-    return found if name == NAME and all(found) else None
+    return verifier if name == NAME and all(verifier) else None
 
 
 class Scram:
@@ -81,13 +81,13 @@ class Scram:
         Its salt is the same on all channels and after restarts, as for existing users. Raises AuthenticatorUnavailable.
         """
         self._look_again()
-        found = self._verifiers.get(user)
-        if found is not None:
-            return found
-        made = hmac.digest(self._file.scram_key, user.encode(), "sha512")
-        number = int.from_bytes(made[:8]) * len(self._shapes) >> 64
+        verifier = self._verifiers.get(user)
+        if verifier is not None:
+            return verifier
+        digest = hmac.digest(self._file.scram_key, user.encode(), "sha512")
+        number = int.from_bytes(digest[:8]) * len(self._shapes) >> 64
         iterations, length = self._shapes[number] if self._shapes else (ITERATIONS, _SALT_LENGTH)
-        salt = hmac.digest(self._file.scram_key, b"salt" + made, "sha512")[:length]
+        salt = hmac.digest(self._file.scram_key, b"salt" + digest, "sha512")[:length]
         return Verifier(salt, secrets.token_bytes(32), secrets.token_bytes(32), iterations)
 
     def _look_again(self) -> None:
@@ -98,15 +98,15 @@ class Scram:
         for user, entry in entries.items():
             if not entry.scram:
                 continue
-            if (one := _read(entry.scram)) is None:
+            if (verifier := _read(entry.scram)) is None:
                 log.error(
                     "MQB1208E the SCRAM verifier of user %r in %s is malformed: this user cannot log in with SCRAM",
                     user[:40],
                     self._file.path,
                 )
             else:
-                self._verifiers[user] = one
-        self._shapes = sorted((one.iterations, len(one.salt)) for one in self._verifiers.values())
+                self._verifiers[user] = verifier
+        self._shapes = sorted((verifier.iterations, len(verifier.salt)) for verifier in self._verifiers.values())
 
 
 class ScramExchange:

@@ -64,10 +64,10 @@ class ListenerTls:
 
     def look_again(self) -> None:
         """Reload changed files. Errors are logged, and the previous context stays in use."""
-        seen = self._files()
-        if seen == self._seen:
+        stamps = self._files()
+        if stamps == self._seen:
             return
-        self._seen = seen
+        self._seen = stamps
         try:
             self.context = context_of(self.config, self._protocols)
         except TlsError as error:
@@ -88,7 +88,7 @@ def files_of(config: ListenerTlsConfig) -> dict[str, Path]:
 def context_of(config: ListenerTlsConfig, protocols: Sequence[str] = ()) -> ssl.SSLContext:
     """Return the TLS context of a listener. Raises TlsError."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    spoken = [_VERSIONS[one] for one in config.spoken]
+    spoken = [_VERSIONS[version] for version in config.spoken]
     context.minimum_version, context.maximum_version = min(spoken), max(spoken)
     context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_CIPHER_SERVER_PREFERENCE
     if config.ciphers not in ANY_CIPHER:
@@ -129,13 +129,13 @@ def context_of(config: ListenerTlsConfig, protocols: Sequence[str] = ()) -> ssl.
 
 def certificate_of(stream: ssl.SSLObject) -> Certificate | None:
     """Return the peer's verified certificate, or None if it sent none."""
-    shown: dict[str, Any] | None = stream.getpeercert()
-    if not shown:
+    peer_certificate: dict[str, Any] | None = stream.getpeercert()
+    if not peer_certificate:
         return None
-    subject = [pair for part in shown.get("subject", ()) for pair in part]
+    subject = [pair for part in peer_certificate.get("subject", ()) for pair in part]
     names = [value for name, value in subject if name == "commonName"]
-    alternatives = tuple(value for kind, value in shown.get("subjectAltName", ()) if isinstance(value, str))
-    issuer = [pair for part in shown.get("issuer", ()) for pair in part]
+    alternatives = tuple(value for kind, value in peer_certificate.get("subjectAltName", ()) if isinstance(value, str))
+    issuer = [pair for part in peer_certificate.get("issuer", ()) for pair in part]
     return Certificate(
         _distinguished_name(subject), names[-1] if names else "", alternatives, _distinguished_name(issuer)
     )
@@ -300,10 +300,10 @@ def _names_of(certificate: object) -> tuple[list[str], list[object]]:
 
     assert isinstance(certificate, Certificate)
     try:
-        found = certificate.extensions.get_extension_for_class(SubjectAlternativeName).value
+        names = certificate.extensions.get_extension_for_class(SubjectAlternativeName).value
     except ExtensionNotFound:
         return [], []
-    return found.get_values_for_type(DNSName), list(found.get_values_for_type(IPAddress))
+    return names.get_values_for_type(DNSName), list(names.get_values_for_type(IPAddress))
 
 
 def _is_for(name: str, host: str) -> bool:
@@ -357,12 +357,12 @@ def certificates_in_use(configuration: Configuration) -> Iterator[CertificateInU
     if isinstance(settings, IbmQueueManagerConfig) and settings.tls is not None:
         file = settings.tls.files["key_repository"]
         try:
-            found = _expiry_in_repository(file, file.stat().st_mtime_ns, _repository_password(settings.tls))
+            expiry_time = _expiry_in_repository(file, file.stat().st_mtime_ns, _repository_password(settings.tls))
         except (OSError, ValueError) as error:
             log.debug("key repository %s: %s", file, error)
         else:
-            if found is not None:
-                yield CertificateInUse("key_repository", "", "queue_manager.tls.key_repository", file, found)
+            if expiry_time is not None:
+                yield CertificateInUse("key_repository", "", "queue_manager.tls.key_repository", file, expiry_time)
 
 
 @lru_cache(1_000)

@@ -62,15 +62,15 @@ class TokenFile:
         self._seen: tuple[int, int, int] | None = None
         self._tokens: list[Token] = []
 
-    def holder(self, shown: str) -> Token | None:
+    def holder(self, token_text: str) -> Token | None:
         """Return the matching token, or None. All comparisons take the same time."""
         self._look()
-        digest = digest_of(shown)
-        found = None
+        digest = digest_of(token_text)
+        holder = None
         for token in self._tokens:
             if hmac.compare_digest(token.digest, digest):
-                found = token
-        return found
+                holder = token
+        return holder
 
     def has(self, token: Token) -> bool:
         """Return whether the file still contains a token. Otherwise its logins end."""
@@ -86,8 +86,8 @@ class TokenFile:
         try:
             with self.path.open("rb") as file:
                 state = os.fstat(file.fileno())
-                seen = state.st_ino, state.st_mtime_ns, state.st_size
-                if seen == self._seen:
+                stamp = state.st_ino, state.st_mtime_ns, state.st_size
+                if stamp == self._seen:
                     return
                 data = file.read(FILE_SIZE + 1)
         except OSError as error:
@@ -95,7 +95,7 @@ class TokenFile:
                 log.error("MQB9206E reading token file %s failed, rejecting all tokens: %s", self.path, error)
             self._seen, self._tokens = None, []
             return
-        self._seen = seen
+        self._seen = stamp
         self._tokens = list(self._read(data))
         for line in readable_by_others(self.path):
             log.warning("MQB9207W token file: %s", line)
@@ -104,7 +104,7 @@ class TokenFile:
         if len(data) > FILE_SIZE:
             log.error("MQB9208E token file %s is longer than %d bytes: rejecting all tokens", self.path, FILE_SIZE)
             return []
-        found = []
+        tokens = []
         for number, line in enumerate(data.decode("utf-8", "replace").splitlines(), 1):
             text = line.strip()
             if not text or text.startswith("#"):
@@ -117,8 +117,8 @@ class TokenFile:
                     "MQB9209E token file %s, line %d: expected %s. The line is ignored", self.path, number, _EXPECTED
                 )
                 continue
-            found.append(Token(name, Right(right), digest_of(token)))
-        return found
+            tokens.append(Token(name, Right(right), digest_of(token)))
+        return tokens
 
 
 def make_token_file(path: Path) -> None:

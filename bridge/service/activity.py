@@ -101,21 +101,21 @@ class Activity:
 
     def of(self, channel: str, clients: int) -> ChannelCounters:
         """Return the counters of a channel, with its number of connected clients."""
-        found = self.channels.get(channel) or ChannelCounters(name=channel, clients=0)
-        return msgspec.structs.replace(found, clients=clients)
+        counters = self.channels.get(channel) or ChannelCounters(name=channel, clients=0)
+        return msgspec.structs.replace(counters, clients=clients)
 
     def busiest(self, most: int) -> list[ClientRate]:
         """Return the busiest clients of the last complete window."""
         self._turn()
-        found = nlargest(most, self._last.items(), key=lambda one: one[1].received + one[1].sent)
+        clients = nlargest(most, self._last.items(), key=lambda entry: entry[1].received + entry[1].sent)
         return [
             ClientRate(
                 client_id=client_id,
-                channel=one.channel,
-                received=one.received / self._length,
-                sent=one.sent / self._length,
+                channel=counters.channel,
+                received=counters.received / self._length,
+                sent=counters.sent / self._length,
             )
-            for client_id, one in found
+            for client_id, counters in clients
         ]
 
     def rates(self) -> Callable[[str], tuple[float, float] | None]:
@@ -150,16 +150,16 @@ class Activity:
                 client.sent += messages
 
     def _channel(self, session: Session) -> ChannelCounters:
-        found = self.channels.get(session.channel)
-        if found is None:
-            found = self.channels[session.channel] = ChannelCounters(name=session.channel, clients=0)
-        return found
+        counters = self.channels.get(session.channel)
+        if counters is None:
+            counters = self.channels[session.channel] = ChannelCounters(name=session.channel, clients=0)
+        return counters
 
     def _client(self, session: Session) -> _Client | None:
-        found = self._now.get(session.client_id)
-        if found is None and len(self._now) < MOST_CLIENTS:
-            found = self._now[session.client_id] = _Client(session.channel)
-        return found
+        counters = self._now.get(session.client_id)
+        if counters is None and len(self._now) < MOST_CLIENTS:
+            counters = self._now[session.client_id] = _Client(session.channel)
+        return counters
 
 
 #: Seconds between samples, and number of samples kept: of the last 10 minutes, and of the last 24 hours.
@@ -219,7 +219,7 @@ class HistoryRecorder:
 
     def _sample(self) -> Sample:
         status, (published, delivered) = self._watch.latest, self._totals()
-        depths: dict[str, int] = {} if status is None else {one.name: one.depth for one in status.queues}
+        depths: dict[str, int] = {} if status is None else {queue.name: queue.depth for queue in status.queues}
         dead_letter_queue = self._host.dead_letter_queue or ("" if status is None else status.dead_letter_queue)
         return Sample(
             time=time.time(),
@@ -233,21 +233,21 @@ class HistoryRecorder:
 
     def history(self, seconds: float, now: float) -> History:
         """Return the samples of the last seconds."""
-        kept = self._fine if seconds <= FINE * INTERVAL else self._coarse
-        samples = [one for one in kept if one.time >= now - seconds]
-        if kept is self._coarse and self._fine:
-            samples += [one for one in (self._fine[-1],) if not samples or one.time > samples[-1].time]
+        ring = self._fine if seconds <= FINE * INTERVAL else self._coarse
+        samples = [sample for sample in ring if sample.time >= now - seconds]
+        if ring is self._coarse and self._fine:
+            samples += [sample for sample in (self._fine[-1],) if not samples or sample.time > samples[-1].time]
         step = max(-(-len(samples) // MOST_POINTS), 1)
         # Groups end at the newest sample.
         chosen = samples[::-1][::step][::-1]
         return History(
-            times=[one.time for one in chosen],
-            published=_rates(chosen, [one.published for one in chosen]),
-            delivered=_rates(chosen, [one.delivered for one in chosen]),
-            clients=[one.clients for one in chosen],
-            sessions=[one.sessions for one in chosen],
-            backlog=[one.backlog for one in chosen],
-            dead_letters=[one.dead_letters for one in chosen],
+            times=[sample.time for sample in chosen],
+            published=_rates(chosen, [sample.published for sample in chosen]),
+            delivered=_rates(chosen, [sample.delivered for sample in chosen]),
+            clients=[sample.clients for sample in chosen],
+            sessions=[sample.sessions for sample in chosen],
+            backlog=[sample.backlog for sample in chosen],
+            dead_letters=[sample.dead_letters for sample in chosen],
         )
 
 

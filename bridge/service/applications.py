@@ -452,7 +452,7 @@ class Application:
         topic, most = call.reply_topic, self.config.call_timeout
         if topic:
             _check_topic(topic)
-        if topic and not any(matches(one, topic) for one in self.config.reply_topics):
+        if topic and not any(matches(pattern, topic) for pattern in self.config.reply_topics):
             why = f"reply_topic {topic[:200]!r} is not among the reply_topics of application {self.name}"
             raise ApplicationFailed(ApplicationFailure.NOT_AUTHORIZED, why)
         seconds = most if call.seconds is None else min(call.seconds, most)

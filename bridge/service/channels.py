@@ -30,12 +30,12 @@ def room_for(clients: int) -> int:
 
     uvloop silently closes connections for which there is no descriptor, so the channels must know the limit.
     """
-    wanted = clients + RESERVE
+    needed = clients + RESERVE
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    if soft != resource.RLIM_INFINITY and soft < needed:
+        soft = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-    if soft == resource.RLIM_INFINITY or soft >= wanted:
+    if soft == resource.RLIM_INFINITY or soft >= needed:
         return clients
     room = max(1, soft - RESERVE)
     log.warning(
@@ -162,36 +162,38 @@ class Channels:
             self._follow()
             for channel in self:
                 channel.pending_bytes = self._limits.pending_bytes
-            removed = [name for name in before if name not in self._configs]
+            names = [name for name in before if name not in self._configs]
             moved = [
                 name
                 for name, config in self._configs.items()
                 if name in self._channels and name in before and _listens_elsewhere(before[name], config)
             ]
             # Stop channels before starting others: a channel may take over the port of one that is removed or moved.
-            await asyncio.gather(*(_end(one) for name in (*removed, *moved) if (one := self._channels.pop(name, None))))
+            await asyncio.gather(
+                *(_end(stopping) for name in (*names, *moved) if (stopping := self._channels.pop(name, None)))
+            )
             lines = []
-            for name in removed:
+            for name in names:
                 self.problems.pop(name, None)
                 lines.append(f"channel {name} removed")
             for name, config in self._configs.items():
-                wanted = name in moved or name in self.problems or name in self._of_file - of_file
+                starts = name in moved or name in self.problems or name in self._of_file - of_file
                 if name not in before and name not in self._of_file:
                     lines.append(f"channel {name} defined; it is stopped")
                 elif name not in before:
                     lines.append(await self._try(config, "added"))
                 elif before[name] != config:
-                    lines.append(await self._alter(config, "changed", wanted=wanted))
-                elif wanted and (name not in self._channels or name in self.problems):
-                    lines.append(await self._alter(config, "tried again", wanted=True))
+                    lines.append(await self._alter(config, "changed", starts=starts))
+                elif starts and (name not in self._channels or name in self.problems):
+                    lines.append(await self._alter(config, "tried again", starts=True))
             return lines
 
-    async def _alter(self, config: ChannelConfig, done: str, *, wanted: bool) -> str:
-        """Apply a changed configuration to a channel and, if `wanted`, start it. Return a line for display."""
+    async def _alter(self, config: ChannelConfig, verb: str, *, starts: bool) -> str:
+        """Apply a changed configuration to a channel and, if `starts`, start it. Return a line for display."""
         name = config.name
         channel = self._channels.get(name)
         if channel is None:
-            return await self._try(config, done) if wanted else f"channel {name} {done}; it is stopped"
+            return await self._try(config, verb) if starts else f"channel {name} {verb}; it is stopped"
         try:
             channel.use(config)
         except TlsError as error:
@@ -200,7 +202,7 @@ class Channels:
             self.problems[name] = why
             return why
         self.problems.pop(name, None)
-        return f"channel {name} {done}, for clients that connect from now on"
+        return f"channel {name} {verb}, for clients that connect from now on"
 
     def check(self, channels: Sequence[ChannelConfig]) -> None:
         """Raise ChannelError if the TLS configuration of a new or changed channel is unusable."""
@@ -212,12 +214,12 @@ class Channels:
                 except TlsError as error:
                     raise ChannelError(f"channel {config.name} cannot use TLS: {error}") from error
 
-    async def _try(self, config: ChannelConfig, done: str) -> str:
+    async def _try(self, config: ChannelConfig, verb: str) -> str:
         try:
-            return f"{await self._listen(config)} ({done})"
+            return f"{await self._listen(config)} ({verb})"
         except ChannelError as error:
             log.error("MQB1005E %s", error)
-            return f"channel {config.name} {done}, but does not listen: {error}"
+            return f"channel {config.name} {verb}, but does not listen: {error}"
 
     async def _listen(self, config: ChannelConfig) -> str:
         if self._ended:
@@ -240,20 +242,22 @@ class Channels:
             raise ChannelError(why) from error
         self.problems.pop(config.name, None)
         self._channels[config.name] = channel
-        manner = [word for word, one in (("TLS", config.tls), ("WebSockets", config.websocket)) if one is not None]
+        manner = [
+            word for word, option in (("TLS", config.tls), ("WebSockets", config.websocket)) if option is not None
+        ]
         over = f" over {' and '.join(manner)}" if manner else ""
         return f"channel {config.name} listens for MQTT clients on {where}{over}"
 
     def _config(self, name: str) -> ChannelConfig:
         if name not in self._configs:
-            known = ", ".join(self._configs) or "none"
-            raise NoChannel(f"there is no channel {name!r} (channels: {known})")
+            names = ", ".join(self._configs) or "none"
+            raise NoChannel(f"there is no channel {name!r} (channels: {names})")
         return self._configs[name]
 
     def _follow(self) -> None:
         """Take over the channels of the register, and raise the limit of open files as far as possible."""
         self._configs = {config.name: config for config in self._register.channels}
-        self._of_file = frozenset(one.name for one in self._register.of_file)
+        self._of_file = frozenset(channel.name for channel in self._register.of_file)
         clients = sum(config.max_clients for config in self._configs.values())
         if clients != self._clients:
             self._clients = clients

@@ -132,9 +132,9 @@ class Client:
         self.transport.close(why, reason_code)
 
 
-def granted_expiry(asked: int, channel: ChannelConfig) -> int:
+def granted_expiry(requested: int, channel: ChannelConfig) -> int:
     """Return the granted session expiry interval in seconds for a requested one."""
-    return asked if channel.session_expiry is None else min(asked, math.ceil(channel.session_expiry))
+    return requested if channel.session_expiry is None else min(requested, math.ceil(channel.session_expiry))
 
 
 @cache

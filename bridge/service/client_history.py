@@ -281,10 +281,10 @@ class ClientEventHistory:
         both = " UNION ALL ".join(
             f"SELECT time, kind, text, number FROM {table} WHERE client = :client" for table in _TABLES
         )
-        found = self._database.execute(
+        event_rows = self._database.execute(
             f"{both} ORDER BY time DESC, number DESC LIMIT :rows", {"client": client_id, "rows": rows}
         )
-        return [ClientEvent(*row[:3]) for row in found]
+        return [ClientEvent(*row[:3]) for row in event_rows]
 
     def _replace(self, file: Path | None, database: sqlite3.Connection) -> None:
         self._close()

@@ -195,38 +195,38 @@ class Handshake:
             server_reference=shard.reference_for(client_id),
         )
 
-    def _admitted_identity(self, shown: Authenticated) -> ClientIdentity:
+    def _admitted_identity(self, login: Authenticated) -> ClientIdentity:
         client = self._client
         try:
-            identity, client.user_name = admitted_identity(self._service, client, self._packet, shown)
+            identity, client.user_name = admitted_identity(self._service, client, self._packet, login)
         except AuthenticationFailed as error:
             # Don't reveal whether the password was correct.
             raise self._unauthenticated(str(error)) from None
-        client.principal = Principal(True, client.user_name) if shown.verified else UNAUTHENTICATED
-        client.expires = math.inf if shown.expires is None else shown.expires
+        client.principal = Principal(True, client.user_name) if login.verified else UNAUTHENTICATED
+        client.expires = math.inf if login.expires is None else login.expires
         return identity
 
     async def _authenticate(self, attempt: Attempt) -> Authenticated:
         """Authenticate the client with its enhanced authentication method, if any, and its CONNECT."""
         service, client, packet = self._service, self._client, self._packet
         presented = presented_by(client, packet, attempt)
-        shown = None
+        login = None
         if client.protocol.authentication_method is not None:
             assert packet.properties is not None
             client.connect = packet
             attempt.start()
             exchange = self._authentication.methods[client.protocol.authentication_method].begin(presented)
             try:
-                shown = await authenticate(client, exchange, packet.properties.authentication_data)
+                login = await authenticate(client, exchange, packet.properties.authentication_data)
             except Rejected as error:
                 service.events.publish(CredentialsRejected(client.channel.name))
                 why = f"it did not authenticate itself: {error}"
                 raise Rejected(error.code, why, error.reason_code) from None
-            self._data = shown.data
+            self._data = login.data
         seconds = client.channel.connect_timeout
         try:
             async with asyncio.timeout(seconds):
-                authenticated = await self._authentication.authenticate(presented, shown)
+                authenticated = await self._authentication.authenticate(presented, login)
         except AuthenticationFailed as error:
             service.events.publish(CredentialsRejected(client.channel.name))
             raise self._unauthenticated(str(error)) from None
@@ -466,8 +466,8 @@ async def authenticate_again(service: TelemetryService, client: Client, packet: 
         )
         try:
             async with asyncio.timeout(client.channel.connect_timeout):
-                shown = await channel.authenticate(presented, result)
-            identity, name = admitted_identity(service, client, connect, shown)
+                login = await channel.authenticate(presented, result)
+            identity, name = admitted_identity(service, client, connect, login)
         except (AuthenticationFailed, AuthenticatorUnavailable, TimeoutError) as error:
             why = str(error) or "it took longer than connect_timeout"
             raise Rejected(ConnackCode.NOT_AUTHORIZED, why, ReasonCode.NOT_AUTHORIZED) from error
@@ -483,7 +483,7 @@ async def authenticate_again(service: TelemetryService, client: Client, packet: 
         if (identity.user, name) != (before.user, client.user_name):
             raise Rejected(ConnackCode.NOT_AUTHORIZED, f"as another user, {name!r}", ReasonCode.NOT_AUTHORIZED)
         if client.protocol.state is ConnectionState.CONNECTED:
-            client.expires = math.inf if shown.expires is None else shown.expires
+            client.expires = math.inf if login.expires is None else login.expires
             if not client.protocol.authenticated(result.data):
                 client.close(_AUTH_TOO_LONG, ReasonCode.PACKET_TOO_LARGE)
             client.transport.flush()
@@ -578,17 +578,17 @@ def identity_of(
 
 
 def admitted_identity(
-    service: TelemetryService, client: Client, packet: Connect, shown: Authenticated
+    service: TelemetryService, client: Client, packet: Connect, login: Authenticated
 ) -> tuple[ClientIdentity, str]:
     """Apply the channel's rules and channel authentication records and return the MQ identity and the user name.
 
     The user name is authenticated or merely claimed. Raises AuthenticationFailed.
     """
     config, transport = client.channel, client.transport
-    identity = identity_of(packet, config, service.replies, shown.user_name, service.backend.shard)
+    identity = identity_of(packet, config, service.replies, login.user_name, service.backend.shard)
     transport.peer = Peer(transport.peer.address, identity.client_id)
     certificate = transport.certificate or NO_CERTIFICATE
-    name = (packet.user_name if shown.user_name is None else shown.user_name) or ""
+    name = (packet.user_name if login.user_name is None else login.user_name) or ""
     connecting = Connecting(config.name, transport.address, name, certificate.subject, certificate.issuer)
     verdict = service.channel_authentication.at_work.verdict(connecting, identity.user.decode("utf-8", "replace"))
     for warning in verdict.warnings:

@@ -172,9 +172,9 @@ class DeliveryService:
     def _admit(self, share: Share, arriving: Sequence[Transmission], removals: list[Transmission]) -> None:
         """Apply the limits of backlogs to the messages that arrived for a share and were given to no member."""
         backlog = share.waiting
-        left = min(len(arriving), len(backlog))
-        if left and not self.recovering and backlog.limits.exceeded(backlog, 0, 0):
-            late = [backlog.pop() for _ in range(left)]
+        remaining = min(len(arriving), len(backlog))
+        if remaining and not self.recovering and backlog.limits.exceeded(backlog, 0, 0):
+            late = [backlog.pop() for _ in range(remaining)]
             admission = backlog.admit(late[::-1], ())
             for transmission in admission.discarded + admission.dropped:
                 self._events.publish(Unclaimed(transmission, FULL))
@@ -187,20 +187,20 @@ class DeliveryService:
         owner = backlog.owner
         for transmission in admission.dead_letters:
             self.reject(owner, Refusal(transmission, cmqc.MQRC_Q_SPACE_NOT_AVAILABLE, FULL), backlog)
-        lost = len(admission.discarded) + len(admission.dropped)
+        count = len(admission.discarded) + len(admission.dropped)
         if admission.limit:
             self.limit_hits.note(admission.limit, owner, admission.beyond)
-        if lost:
+        if count:
             log.warning(
                 "MQB2401W discarded %d messages for client %r (%d that had waited longest): %s, %d bytes (%s)",
-                lost,
+                count,
                 owner,
                 len(admission.dropped),
                 FULL,
                 backlog.bytes,
                 admission.limit,
             )
-            self._events.publish(MessagesDropped(owner, lost, f"{FULL} ({admission.limit})"))
+            self._events.publish(MessagesDropped(owner, count, f"{FULL} ({admission.limit})"))
         if admission.ends:
             self.on_excess(owner)
 
@@ -209,9 +209,9 @@ class DeliveryService:
         if self.retired:
             return
         grouped: dict[Session, list[Transmission]] = {}
-        left = list(shares)
-        while left:
-            left = [share for share in left if share.give_out(grouped)]
+        remaining = list(shares)
+        while remaining:
+            remaining = [share for share in remaining if share.give_out(grouped)]
         if grouped:
             self._send_in_turns(grouped, [])
         for share in shares:
@@ -244,7 +244,7 @@ class DeliveryService:
         """Send messages after waiting for a turn of the event loop, during which sessions may have ended."""
         if self.retired:
             return
-        for session in [one for one in grouped if one.ended]:
+        for session in [session for session in grouped if session.ended]:
             self._return(session, grouped.pop(session), removals)
         self._send(grouped, removals, recovered=recovered)
 
@@ -291,12 +291,14 @@ class DeliveryService:
     def _return(self, session: Session, waiting: list[Transmission], removals: list[Transmission]) -> None:
         """Handle messages for a session that ended before sending. Messages of shares go to other members."""
         shares = self.shares
-        own = [one for one in waiting if one.client_id not in shares]
+        own = [transmission for transmission in waiting if transmission.client_id not in shares]
         if own:
             removals += own
             self._events.publish(MessagesAbandoned(session, own))
-        for name in {one.client_id for one in waiting} & shares.keys():
-            shares[name].take_back(session, [one for one in waiting if one.client_id == name], {})
+        for name in {transmission.client_id for transmission in waiting} & shares.keys():
+            shares[name].take_back(
+                session, [transmission for transmission in waiting if transmission.client_id == name], {}
+            )
             self._turns.run(partial(self.give_out, [shares[name]]))
 
     def _former_of(self, transmission: Transmission) -> Session | None:
@@ -435,7 +437,7 @@ class DeliveryService:
             return
         if backlog.must_refuse is not backlog.refuses:
             self._refuse(backlog, not backlog.refuses)
-        for other in [one for one in self._refusing if not one.must_refuse]:
+        for other in [candidate for candidate in self._refusing if not candidate.must_refuse]:
             self._refuse(other, False)
 
     def _refuse(self, backlog: Backlog, refuses: bool) -> None:

@@ -209,7 +209,9 @@ class EventBus:
     def unsubscribe(self, subscriber: object) -> None:
         """Remove the handlers that are methods of a subscriber."""
         for event, handlers in self._handlers.items():
-            self._handlers[event] = tuple(one for one in handlers if getattr(one, "__self__", None) is not subscriber)
+            self._handlers[event] = tuple(
+                handler for handler in handlers if getattr(handler, "__self__", None) is not subscriber
+            )
 
     def publish(self, event: Event) -> None:
         """Call the handlers of an event. What they raise is logged with its traceback (limited by `bridge.service.log`)."""

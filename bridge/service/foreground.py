@@ -35,12 +35,16 @@ def greeting(channels: Iterable[Channel], hint: str) -> list[str]:
 
     `hint` contains the options with which commands find the bridge.
     """
-    listening = [(one.endpoint, one.config) for one in channels if one.endpoint is not None]
+    listening = [(channel.endpoint, channel.config) for channel in channels if channel.endpoint is not None]
     if not listening:
         return []
     lines = ["Try next, each in a separate terminal:"]
     # Prefer a channel for which the command works without further options.
-    plain = [place for place, one in listening if not (one.tls or one.websocket or one.proxies or one.authentication)]
+    plain = [
+        place
+        for place, config in listening
+        if not (config.tls or config.websocket or config.proxies or config.authentication)
+    ]
     for address, port in plain[:1]:
         lines.append(f"  mosquitto_sub{_ADDRESSES.get(address, f' -h {address}')} -p {port} -t 'demo/#' -v")
     command = "mqbridge" if shutil.which("mqbridge") else shlex.quote(sys.argv[0])

@@ -168,17 +168,19 @@ def limit_problems(parts: Parts, hits: Mapping[str, Hit]) -> Iterator[Problem]:
 
     The backlog of one client may reach several limits. Only the problem of the last one in STAGES names the client.
     """
-    named = {session.client_id for session in parts.service.endings.sessions}
+    named_subjects = {session.client_id for session in parts.service.endings.sessions}
     for limit in (*STAGES, *(hits.keys() - set(STAGES))):
         hit = hits.get(limit)
         if hit is None or limit not in DESCRIPTIONS:
             continue
         description = DESCRIPTIONS[limit]
-        subjects = [one for one in hit.subjects if limit not in STAGES or one not in named]
+        subjects = [
+            limit_name for limit_name in hit.subjects if limit not in STAGES or limit_name not in named_subjects
+        ]
         if not subjects:
             continue
         if limit in STAGES:
-            named.update(subjects)
+            named_subjects.update(subjects)
         *earlier, latest = subjects
         who = f"{latest!r}{f' and {len(earlier):,} more' if earlier else ''}"
         beyond = f"{counted(hit.number, description.rejects)} beyond it"
@@ -194,18 +196,18 @@ def _of_ending_sessions(parts: Parts, hits: Mapping[str, Hit]) -> Iterator[Probl
     if ending:
         shares = parts.service.delivery.shares
 
-        def waiting(one: Session) -> int:
-            held = len(one.outbox.backlog) + len(one.outbox.in_flight.deliveries)
-            return held + sum(len(share.waiting) for share in shares.of(one))
+        def waiting(session: Session) -> int:
+            count = len(session.outbox.backlog) + len(session.outbox.in_flight.deliveries)
+            return count + sum(len(share.waiting) for share in shares.of(session))
 
         session = max(ending, key=waiting)
         others = f" and {len(ending) - 1:,} more" if len(ending) > 1 else ""
-        reached = [one for one in reversed(STAGES) if one in hits and session.client_id in hits[one].subjects]
+        reached = [stage for stage in reversed(STAGES) if stage in hits and session.client_id in hits[stage].subjects]
         limits = " and ".join(
-            f"limits.{one} ({_shown(one, getattr(parts.service.limits, one))})"
-            if one != "MAXDEPTH"
+            f"limits.{stage} ({_shown(stage, getattr(parts.service.limits, stage))})"
+            if stage != "MAXDEPTH"
             else "80 % of MAXDEPTH"
-            for one in reached
+            for stage in reached
         )
         text = (
             f"the session of client {session.client_id!r}{others} ends, because its backlog exceeded "
@@ -223,7 +225,7 @@ def _value(parts: Parts, limit: str, hit: Hit) -> str:
     """Return the value of a limit in words, or "" if it is not an option of the configuration."""
     if limit in LimitsConfig.model_fields:
         return f", limits.{limit} is {_shown(limit, getattr(parts.service.limits, limit))}"
-    channel = next((one for one in parts.channels.configs if one.name == hit.channel), None)
+    channel = next((candidate for candidate in parts.channels.configs if candidate.name == hit.channel), None)
     if limit not in ChannelConfig.model_fields or channel is None:
         return ""
     return f", {limit} of channel {channel.name} is {_shown(limit, getattr(channel, limit))}"

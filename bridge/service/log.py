@@ -36,7 +36,7 @@ def peer_of(record: logging.LogRecord) -> Peer | None:
     """Return the client that a record is about, or None if unknown."""
     arguments = record.args if isinstance(record.args, tuple) else ()
     stated: Peer | None = getattr(record, "peer", None)
-    return next((one for one in arguments if isinstance(one, Peer)), stated)
+    return next((argument for argument in arguments if isinstance(argument, Peer)), stated)
 
 
 def fields_of(record: logging.LogRecord, message: str) -> dict[str, str]:
@@ -45,14 +45,14 @@ def fields_of(record: logging.LogRecord, message: str) -> dict[str, str]:
     `message` is the message of the record. `id` is the message identifier, `client` the client identifier, `reason` the name
     of an MQRC in the message. `extra={"fields": …}` of a logging call adds others.
     """
-    found = {"id": divided(message)[0]}
+    fields = {"id": divided(message)[0]}
     # A topic of a client may be long, and contain anything.
-    found |= {name: printable(value) for name, value in getattr(record, "fields", {}).items()}
+    fields |= {name: printable(value) for name, value in getattr(record, "fields", {}).items()}
     if (peer := peer_of(record)) is not None:
-        found |= {"client": printable(peer.client_id), "address": peer.address}
+        fields |= {"client": printable(peer.client_id), "address": peer.address}
     if (reason := _REASON.search(message)) is not None:
-        found["reason"] = reason[0]
-    return {name: value for name, value in found.items() if value or name == "client"}
+        fields["reason"] = reason[0]
+    return {name: value for name, value in fields.items() if value or name == "client"}
 
 
 #: Minimum log levels of syslog priorities.
@@ -78,7 +78,7 @@ class _Line(msgspec.Struct):
 
     passed: int = 0
     repeated: int = 0
-    told: logging.LogRecord | None = None
+    record: logging.LogRecord | None = None
 
 
 class _Kind(msgspec.Struct):
@@ -120,18 +120,18 @@ class Flood(logging.Filter):
         identifier, _ = divided(message)
         with self._lock:
             kind = self._kinds.setdefault(identifier or (record.pathname, record.lineno), _Kind(record.created))
-            known = kind.known.get(line)
-            if kind.lines < KIND_LINES and (known is None or known.passed < EQUAL_LINES):
+            line_state = kind.known.get(line)
+            if kind.lines < KIND_LINES and (line_state is None or line_state.passed < EQUAL_LINES):
                 kind.lines += 1
                 if identifier:
                     kind.known.setdefault(line, _Line()).passed += 1
                 return True
-            if known is None:
+            if line_state is None:
                 kind.left_out += 1
                 kind.last = record
             else:
-                known.repeated += 1
-                known.told = known.told or _told(record, line.partition("\n")[0])
+                line_state.repeated += 1
+                line_state.record = line_state.record or _told(record, line.partition("\n")[0])
             return False
 
     def due(self, now: float) -> list[logging.LogRecord]:
@@ -139,29 +139,29 @@ class Flood(logging.Filter):
         with self._lock:
             over = [kind for kind, state in self._kinds.items() if now - state.begun >= KIND_INTERVAL]
             states = [self._kinds.pop(kind) for kind in over]
-        found = []
+        records = []
         for state in states:
             for line in state.known.values():
-                if line.told is not None:
+                if line.record is not None:
                     times = "once more" if line.repeated == 1 else f"{line.repeated} more times"
-                    text = str(line.told.msg)[: LINE_LENGTH - _COUNT_LENGTH]
-                    line.told.msg = f"{text} (repeated {times} in {KIND_INTERVAL:g} s)"
-                    found.append(line.told)
+                    text = str(line.record.msg)[: LINE_LENGTH - _COUNT_LENGTH]
+                    line.record.msg = f"{text} (repeated {times} in {KIND_INTERVAL:g} s)"
+                    records.append(line.record)
             if state.last is not None:
                 identifier, rest = divided(state.last.getMessage())
                 text = f"{state.left_out} more lines like this were left out, the last: {rest}"
-                found.append(_told(state.last, f"{identifier} {text}" if identifier else text))
-        return found
+                records.append(_told(state.last, f"{identifier} {text}" if identifier else text))
+        return records
 
 
 def _told(record: logging.LogRecord, text: str) -> logging.LogRecord:
     """Return a record that reports lines like this one. It keeps neither the arguments nor the traceback."""
-    told = logging.LogRecord(
+    summary = logging.LogRecord(
         record.name, record.levelno, record.pathname, record.lineno, text, (), None, record.funcName
     )
-    told.is_unlimited = True
-    told.peer = peer_of(record)
-    return told
+    summary.is_unlimited = True
+    summary.peer = peer_of(record)
+    return summary
 
 
 class FloodHandler(logging.Handler):
@@ -178,10 +178,10 @@ class FloodHandler(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         self._output.handle(record)
 
-    def guard(self, wanted: bool) -> None:
+    def guard(self, is_wanted: bool) -> None:
         """Enable or disable the flood protection."""
-        self.flood.at_work = wanted
-        if not wanted:
+        self.flood.at_work = is_wanted
+        if not is_wanted:
             self.tell(float("inf"))
 
     def _count(self) -> None:
@@ -321,10 +321,10 @@ def is_journal() -> bool:
     """Return whether standard error is connected to systemd's journal (systemd.exec(5), JOURNAL_STREAM)."""
     stream = os.environ.get("JOURNAL_STREAM", "")
     try:
-        found = os.fstat(sys.stderr.fileno())
+        journal_stat = os.fstat(sys.stderr.fileno())
     except (OSError, ValueError, AttributeError):
         return False
-    return stream == f"{found.st_dev}:{found.st_ino}"
+    return stream == f"{journal_stat.st_dev}:{journal_stat.st_ino}"
 
 
 def configure(config: LogConfig) -> None:
@@ -388,8 +388,8 @@ class LogTail(logging.Handler):
             return
         self._lines.append((record.levelno, LogLine(record.created, record.levelname.lower(), text)))
 
-    def lines(self, level: int, wanted: str = "") -> list[LogLine]:
+    def lines(self, level: int, text: str = "") -> list[LogLine]:
         """Return the lines of a minimum severity that contain a text, newest first."""
-        folded = wanted.casefold()
-        kept = self._lines.copy()
-        return [line for severity, line in reversed(kept) if severity >= level and folded in line.text.casefold()]
+        folded = text.casefold()
+        lines = self._lines.copy()
+        return [line for severity, line in reversed(lines) if severity >= level and folded in line.text.casefold()]

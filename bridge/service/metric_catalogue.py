@@ -242,9 +242,9 @@ def table() -> str:
         "| metric | type | labels | meaning |",
         "|---|---|---|---|",
     ]
-    for one in METRICS:
-        labels = ", ".join(f"`{label}`" for label in one.labels)
-        lines.append(f"| `{one.name}` | {one.kind} | {labels} | {one.meaning} |")
+    for metric in METRICS:
+        labels = ", ".join(f"`{label}`" for label in metric.labels)
+        lines.append(f"| `{metric.name}` | {metric.kind} | {labels} | {metric.meaning} |")
     return "\n".join(lines)
 
 
@@ -271,8 +271,8 @@ class Samples:
         """Add a value, with labels in the order of the catalogue. Raises ValueError for a wrong number of labels."""
         if len(labels) != len(CATALOGUE[name].labels):
             raise ValueError(f"{name} has the labels {CATALOGUE[name].labels}, not {labels}")
-        taken = Distribution(value) if isinstance(value, Histogram) else float(value)
-        self._values[name].append((labels, taken))
+        sample = Distribution(value) if isinstance(value, Histogram) else float(value)
+        self._values[name].append((labels, sample))
 
     def __iter__(self) -> Iterator[tuple[Metric, list[tuple[tuple[str, ...], Value]]]]:
         """Yield each metric with its values, which may be empty."""

@@ -358,17 +358,17 @@ _PLATFORM: Final = "UNIX"
 
 
 def gather_queue_manager(
-    samples: Samples, found: QueueManagerStatus | None, name: str, transmission_queue: str
+    samples: Samples, status: QueueManagerStatus | None, name: str, transmission_queue: str
 ) -> None:
     """Add the results of the last inspection of a queue manager."""
     manager = name, _PLATFORM
-    samples.add("ibmmq_qmgr_status", _AWAY if found is None else _RUNNING, *manager)
-    if found is not None:
-        _add(samples, found, manager, transmission_queue)
+    samples.add("ibmmq_qmgr_status", _AWAY if status is None else _RUNNING, *manager)
+    if status is not None:
+        _add(samples, status, manager, transmission_queue)
 
 
-def _add(samples: Samples, found: QueueManagerStatus, manager: tuple[str, str], transmission_queue: str) -> None:
-    for queue in found.queues:
+def _add(samples: Samples, status: QueueManagerStatus, manager: tuple[str, str], transmission_queue: str) -> None:
+    for queue in status.queues:
         labels = (*manager, queue.name, "XMITQ" if queue.transmission else "NORMAL")
         age = queue.oldest_message_age if queue.depth else 0.0
         samples.add("ibmmq_queue_depth", queue.depth, *labels)
@@ -383,17 +383,17 @@ def _add(samples: Samples, found: QueueManagerStatus, manager: tuple[str, str], 
         samples.add("mqbridge_transmission_queue_max_depth", queue.max_depth)
         if age is not None:
             samples.add("mqbridge_transmission_queue_oldest_message_age_seconds", age)
-    samples.add("mqbridge_queues_left_out", found.left_out)
-    if found.retained is not None:
-        samples.add("mqbridge_retained_publications", found.retained)
-    if found.disk_full is not None:
-        samples.add("mqbridge_disk_full", found.disk_full)
-    if found.witness_failing is not None:
-        samples.add("mqbridge_witness_failing", found.witness_failing)
-    if found.disk_free is not None and found.disk_size is not None:
-        samples.add("mqbridge_disk_free_bytes", found.disk_free)
-        samples.add("mqbridge_disk_size_bytes", found.disk_size)
-    for what, size in found.file_sizes.items():
+    samples.add("mqbridge_queues_left_out", status.left_out)
+    if status.retained is not None:
+        samples.add("mqbridge_retained_publications", status.retained)
+    if status.disk_full is not None:
+        samples.add("mqbridge_disk_full", status.disk_full)
+    if status.witness_failing is not None:
+        samples.add("mqbridge_witness_failing", status.witness_failing)
+    if status.disk_free is not None and status.disk_size is not None:
+        samples.add("mqbridge_disk_free_bytes", status.disk_free)
+        samples.add("mqbridge_disk_size_bytes", status.disk_size)
+    for what, size in status.file_sizes.items():
         samples.add("mqbridge_recovery_log_file_bytes", size, what)
 
 
@@ -471,8 +471,10 @@ class Metrics:
         samples.add("mqbridge_build_info", 1, *build)
         shard = self._configuration.shard
         samples.add("mqbridge_shard_info", 1, *(("0", "1") if shard is None else (str(shard.number), str(shard.of))))
-        for one in BridgeState:
-            samples.add("mqbridge_state", one is state, self._configuration.queue_manager.name, one.value)
+        for bridge_state in BridgeState:
+            samples.add(
+                "mqbridge_state", bridge_state is state, self._configuration.queue_manager.name, bridge_state.value
+            )
         samples.add("mqbridge_start_time_seconds", self._started_at)
         self._lag.gather(samples)
         self._gather_commits(samples)
@@ -510,8 +512,8 @@ class Metrics:
         if not self._commits:
             return
         total = Commits()
-        for one in self._commits:
-            total.add(one)
+        for commits in self._commits:
+            total.add(commits)
         samples.add("mqbridge_commit_seconds", total.seconds)
         samples.add("mqbridge_commits_failed_total", total.failures)
         samples.add("mqbridge_committed_units_of_work_total", total.units)
@@ -584,7 +586,9 @@ def _gather_mappings(samples: Samples, parts: Parts) -> None:
             samples.add("mqbridge_mapping_discarded_total", number, name, reason)
         samples.add("mqbridge_mapping_commits_total", status.commits, name)
         samples.add("mqbridge_mapping_backouts_total", status.backouts, name)
-        samples.add("mqbridge_mapping_unfinished_messages", sum(one.messages for one in status.unfinished), name)
+        samples.add(
+            "mqbridge_mapping_unfinished_messages", sum(session.messages for session in status.unfinished), name
+        )
         blocked = status.blocked
         samples.add("mqbridge_mapping_blocked_queues", len(blocked), name)
         samples.add("mqbridge_mapping_blocked_messages", sum(queue.waiting for queue in blocked), name)

@@ -212,21 +212,23 @@ class _Serving:
         self._descriptors = Descriptors()
         self._pipeline_discards = PipelineDiscards()
 
-    async def problems(self, status: QueueManagerStatus | None, known: Collection[Key]) -> list[Problem]:
-        """Return the problems, except those that prevent serving clients. `known` has those of the last evaluation."""
+    async def problems(self, status: QueueManagerStatus | None, former_keys: Collection[Key]) -> list[Problem]:
+        """Return the problems, except those that prevent serving clients. `former_keys` has those of the last evaluation."""
         parts, problems = self.parts, list[Problem]()
         if parts.host.login_problem and parts.service.backend.available:
             problems.append(_rejected_login(parts.host, "error"))
         hits = parts.service.limit_hits.current()
         if status is not None:
             problems += _of_queues(
-                status, parts, known, limited=bool(parts.service.endings.sessions or hits.keys() & set(STAGES))
+                status, parts, former_keys, limited=bool(parts.service.endings.sessions or hits.keys() & set(STAGES))
             )
-        problems += _of_resources(status, parts, known)
+        problems += _of_resources(status, parts, former_keys)
         problems += limit_problems(parts, hits)
         problems += await asyncio.to_thread(lambda: list(self._descriptors.problems(hits.get("open_files"))))
         problems += _of_channels(parts)
-        problems += _of_links_and_mappings(parts, {one.subject for one in problems if one.kind is ProblemKind.QUEUE})
+        problems += _of_links_and_mappings(
+            parts, {problem.subject for problem in problems if problem.kind is ProblemKind.QUEUE}
+        )
         problems += self._rejections.problems()
         problems += self._takeovers.problems()
         problems += _of_payloads(parts)
@@ -239,7 +241,7 @@ class _Serving:
         """Return problems of clients: they acknowledge no messages, wait for removals, or flood the bridge."""
         service = self.parts.service
         silent: list[str] = []
-        held: list[str] = []
+        client_ids: list[str] = []
         counts: dict[str, int] = {}
         now = service.clock()
         for number, (client_id, client) in enumerate(list(service.clients.items()), 1):
@@ -256,12 +258,14 @@ class _Serving:
                 silent.append(client_id)
             outbox = session.outbox
             if outbox.held and outbox.unremoved and now - outbox.last_sent > REMOVAL_TIMEOUT:
-                held.append(client_id)
+                client_ids.append(client_id)
         problems = []
-        if held:
-            others = f" and {len(held) - 1:,} more" if len(held) > 1 else ""
+        if client_ids:
+            others = f" and {len(client_ids) - 1:,} more" if len(client_ids) > 1 else ""
             queue = self.parts.configuration.transmission_queue
-            unremoved, client_id = max((service.sessions[one].outbox.unremoved, one) for one in held)
+            unremoved, client_id = max(
+                (service.sessions[client_id].outbox.unremoved, client_id) for client_id in client_ids
+            )
             text = (
                 f"client {client_id!r}{others} gets no messages, because {counted(unremoved, 'acknowledged message')} "
                 f"cannot be removed from {queue} (limits.removal_backlog)"
@@ -269,7 +273,7 @@ class _Serving:
             problems.append(Problem("error", ProblemKind.REMOVALS, queue, text, "mqbridge check --connect"))
         if silent:
             others = f" and {len(silent) - 1:,} more" if len(silent) > 1 else ""
-            _, client_id = max((len(service.sessions[one].outbox.backlog), one) for one in silent)
+            _, client_id = max((len(service.sessions[client_id].outbox.backlog), client_id) for client_id in silent)
             text = (
                 f"client {client_id!r}{others} acknowledged no message for {ACKNOWLEDGEMENT_TIMEOUT / 60:.0f} minutes"
             )
@@ -361,17 +365,17 @@ class Rejections:
                 if failed > 0:
                     self._note(name, "handshake", channel.handshake_failure, "MQB1002W", failed)
             since = time.monotonic() - REJECTION_PERIOD
-            recent = [one for one in self._last.get(name, ()) if one.moment > since]
+            recent = [rejection for rejection in self._last.get(name, ()) if rejection.moment > since]
             if len(recent) < MANY_REJECTIONS:
                 continue
-            ((cause, number),) = Counter(one.cause for one in recent).most_common(1)
-            shown = next(one for one in reversed(recent) if one.cause == cause)
+            ((cause, number),) = Counter(rejection.cause for rejection in recent).most_common(1)
+            latest = next(rejection for rejection in reversed(recent) if rejection.cause == cause)
             like = "last" if number == len(recent) else f"{number:,} of them like"
             text = (
                 f"channel {name} rejected {counted(len(recent), 'connection')} in {REJECTION_PERIOD / 60:.0f} minutes, {like}"
-                f" {shown.what}"
+                f" {latest.what}"
             )
-            yield Problem("warning", ProblemKind.REJECTIONS, name, text, f"mqbridge explain {shown.identifier}")
+            yield Problem("warning", ProblemKind.REJECTIONS, name, text, f"mqbridge explain {latest.identifier}")
 
 
 class Takeovers:
@@ -466,7 +470,9 @@ def _rejected_login(host: Host, severity: Literal["critical", "error"]) -> Probl
     return Problem(severity, ProblemKind.LOGIN, host.name, text, "mqbridge check --connect")
 
 
-def _of_queues(status: QueueManagerStatus, parts: Parts, known: Collection[Key], *, limited: bool) -> Iterator[Problem]:
+def _of_queues(
+    status: QueueManagerStatus, parts: Parts, former_keys: Collection[Key], *, limited: bool
+) -> Iterator[Problem]:
     """Yield problems of queues. `limited`: the problems of limits name the clients with the largest backlogs."""
     configuration = parts.configuration
     dead_letter_queue = parts.host.dead_letter_queue or status.dead_letter_queue
@@ -492,7 +498,7 @@ def _of_queues(status: QueueManagerStatus, parts: Parts, known: Collection[Key],
         if queue.get_inhibited and queue.name in (transmission_queue, configuration.queues.state):
             text = f"the bridge can remove no messages from {queue.name}: GET(DISABLED)"
             yield Problem("error", ProblemKind.REMOVALS, queue.name, text, display)
-        was_full = (ProblemKind.QUEUE, queue.name) in known
+        was_full = (ProblemKind.QUEUE, queue.name) in former_keys
         remedy = ""
         if queue.put_inhibited:
             why, remedy = "PUT(DISABLED)", f"Allow puts: {_altering(queue.name, 'PUT(ENABLED)')}."
@@ -512,7 +518,9 @@ def _of_queues(status: QueueManagerStatus, parts: Parts, known: Collection[Key],
             yield Problem("error", ProblemKind.QUEUE, queue.name, text, display, remedy=remedy)
         elif limited and queue.name == transmission_queue:
             continue
-        elif queue.name in read_by_bridge and (why := _backlog(queue, (ProblemKind.BACKLOG, queue.name) in known)):
+        elif queue.name in read_by_bridge and (
+            why := _backlog(queue, (ProblemKind.BACKLOG, queue.name) in former_keys)
+        ):
             text, command = f"{counted(queue.depth, 'message')} waiting on queue {queue.name}{why}", display
             if queue.name == transmission_queue:
                 text, command = f"{text}{_largest_backlog(parts)}", LARGEST_BACKLOGS
@@ -548,16 +556,16 @@ def _sources(configuration: Configuration) -> Iterator[str]:
             yield mapping.source.queue
 
 
-def _of_resources(status: QueueManagerStatus | None, parts: Parts, known: Collection[Key]) -> Iterator[Problem]:
+def _of_resources(status: QueueManagerStatus | None, parts: Parts, former_keys: Collection[Key]) -> Iterator[Problem]:
     # A queue with GET(DISABLED) is a problem of its own.
-    if failures := [one for one in parts.service.backend.failures if "MQRC_GET_INHIBITED" not in one]:
+    if failures := [failure for failure in parts.service.backend.failures if "MQRC_GET_INHIBITED" not in failure]:
         text = f"in the last minute, {'; '.join(failures)}"
         yield Problem("warning", ProblemKind.COMMITS, "", text, "journalctl -u mqbridge -p warning")
     memory = parts.host.memory
     if memory.problem:
         yield Problem("critical", ProblemKind.MEMORY, "", memory.problem, LARGEST_BACKLOGS)
     if memory.watermark is not None and not memory.above:
-        limit = NORMAL_MEMORY if (ProblemKind.MEMORY, "") in known else HIGH_MEMORY
+        limit = NORMAL_MEMORY if (ProblemKind.MEMORY, "") in former_keys else HIGH_MEMORY
         if memory.used > limit * memory.watermark:
             text = (
                 f"memory use is {memory.used / MIB:.0f} MiB; new messages are rejected above limits.memory_watermark "
@@ -569,19 +577,19 @@ def _of_resources(status: QueueManagerStatus | None, parts: Parts, known: Collec
         yield Problem("error", ProblemKind.DISK, "witness", text, "mqbridge explain MQB3012E")
     if status is not None and status.disk_free is not None and status.disk_size and parts.service.backend.available:
         low = min(LOW_DISK_FRACTION * status.disk_size, LOW_DISK_BYTES)
-        if status.disk_free < low * (ENOUGH_DISK if (ProblemKind.DISK, parts.host.name) in known else 1):
+        if status.disk_free < low * (ENOUGH_DISK if (ProblemKind.DISK, parts.host.name) in former_keys else 1):
             text = f"only {status.disk_free / MIB:,.0f} MiB are free on the disk of queue manager {parts.host.name}"
             yield Problem("warning", ProblemKind.DISK, parts.host.name, text, "df -h")
     if (
         parts.archive is not None
-        and (lost := parts.archive.loss).rows
-        and time.time() - lost.last < ARCHIVE_LOSS_TIMEOUT
+        and (archive_loss := parts.archive.loss).rows
+        and time.time() - archive_loss.last < ARCHIVE_LOSS_TIMEOUT
     ):
-        text = f"{lost.rows:,} rows are missing from the archive"
-        yield Problem("warning", ProblemKind.ARCHIVE, "", text, "mqbridge report", lost.first)
-    if parts.archive is not None and time.time() - (lost := parts.archive.loss).noticed < ARCHIVE_LOSS_TIMEOUT:
+        text = f"{archive_loss.rows:,} rows are missing from the archive"
+        yield Problem("warning", ProblemKind.ARCHIVE, "", text, "mqbridge report", archive_loss.first)
+    if parts.archive is not None and time.time() - (archive_loss := parts.archive.loss).noticed < ARCHIVE_LOSS_TIMEOUT:
         command = f"mqbridge data verify {quote(str(parts.configuration.archive.directory))}"
-        yield Problem("warning", ProblemKind.ARCHIVE_FILES, "", lost.files, command, lost.noticed)
+        yield Problem("warning", ProblemKind.ARCHIVE_FILES, "", archive_loss.files, command, archive_loss.noticed)
     history = parts.service.journal.history
     if history is not None and time.time() - (loss := history.loss).last < ARCHIVE_LOSS_TIMEOUT:
         text = f"the history of clients cannot be written: {loss.why}; {counted(loss.events, 'event')} of clients lost"
@@ -663,7 +671,10 @@ def _awaited_queues(parts: Parts, status: MappingStatus) -> set[str]:
     if status.state is not RunnerState.RETRYING:
         return set()
     if status.blocked:
-        return {f"{one.queue} at {one.queue_manager}" if one.queue_manager else one.queue for one in status.blocked}
+        return {
+            f"{queue.queue} at {queue.queue_manager}" if queue.queue_manager else queue.queue
+            for queue in status.blocked
+        }
     mapping = parts.configuration.mappings.get(status.name)
     queue = mapping.destination.queue if isinstance(mapping, ToMqMapping) else None
     full = any(reason in status.last_error for reason in ("MQRC_Q_FULL", "MQRC_PUT_INHIBITED"))
@@ -715,33 +726,35 @@ def _of_pipelines(configuration: Configuration, discards: PipelineDiscards) -> l
         severity: Literal["error", "warning"] = "error"
         since = 0.0
         try:
-            one = condition(name, config, environment, now)
+            report = condition(name, config, environment, now)
         except (StatusDamaged, OSError) as error:
             text = f"the condition of pipeline {name} is unknown: {error}"
         else:
-            discards.note(name, one)
-            if now - (one["discarded_at"] or 0.0) < CALM:
-                problems.append(_of_discards(name, one, configuration.limits))
-            if one["failing"] and (config.enabled or one["process"] is not None):
-                last = one["last_error"]
-                why = f": {last['what']}" if one["state"] != "killed" and last is not None else ""
+            discards.note(name, report)
+            if now - (report["discarded_at"] or 0.0) < CALM:
+                problems.append(_of_discards(name, report, configuration.limits))
+            if report["failing"] and (config.enabled or report["process"] is not None):
+                last = report["last_error"]
+                why = f": {last['what']}" if report["state"] != "killed" and last is not None else ""
                 since = last["at"] if why else 0.0
-                text = f"pipeline {name} {_PIPELINE_STATES.get(one['state'], 'fails')}{why}"
-            elif one["unread"]:
+                text = f"pipeline {name} {_PIPELINE_STATES.get(report['state'], 'fails')}{why}"
+            elif report["unread"]:
                 severity = "warning"
-                unread = ", ".join(f"{counted(rows, 'message')} of {source}" for source, rows in one["unread"].items())
+                unread = ", ".join(
+                    f"{counted(rows, 'message')} of {source}" for source, rows in report["unread"].items()
+                )
                 text = f"the spool of pipeline {name} has {unread}, which it no longer reads"
             else:
                 continue
         problems.append(Problem(severity, ProblemKind.PIPELINE, name, text, f"mqbridge pipeline show {name}", since))
     try:
-        left: dict[str, list[str]] = {}
+        spools: dict[str, list[str]] = {}
         for name, source, messages in left_by_removed(configuration.pipelines, environment):
-            left.setdefault(name, []).append(f"{counted(messages, 'message')} of {source}")
+            spools.setdefault(name, []).append(f"{counted(messages, 'message')} of {source}")
     except (StatusDamaged, OSError) as error:
         text = f"the spool of a removed pipeline cannot be read: {error}"
         return [*problems, Problem("error", ProblemKind.PIPELINE, "", text, "mqbridge pipeline spool list")]
-    for name, spooled in left.items():
+    for name, spooled in spools.items():
         text = f"the spool of pipeline {name}, which was removed, has {', '.join(spooled)}"
         problems.append(Problem("warning", ProblemKind.PIPELINE, name, text, "mqbridge pipeline spool list"))
     return problems
@@ -766,20 +779,22 @@ _PIPELINE_STATES: Final = {"killed": "was killed", "given up": "was given up"}
 
 def _of_certificate(subject: str, owner: str, expiry: float, command: str) -> Iterator[Problem]:
     """Yield a problem if a certificate has expired or expires soon. `owner` is its owner, in words."""
-    left = (expiry - time.time()) / 86_400
-    if left <= SOON:
+    days = (expiry - time.time()) / 86_400
+    if days <= SOON:
         date = time.strftime("%Y-%m-%d", time.gmtime(expiry))
-        when = f"expired on {date}" if left <= 0 else f"expires on {date}, in {left:.0f} days"
-        text, since = f"the certificate of {owner} {when}", expiry if left <= 0 else 0.0
-        yield Problem("error" if left <= 0 else "warning", ProblemKind.CERTIFICATE, subject, text, command, since)
+        when = f"expired on {date}" if days <= 0 else f"expires on {date}, in {days:.0f} days"
+        text, since = f"the certificate of {owner} {when}", expiry if days <= 0 else 0.0
+        yield Problem("error" if days <= 0 else "warning", ProblemKind.CERTIFICATE, subject, text, command, since)
 
 
 def _of_certificates(configuration: Configuration) -> list[Problem]:
     """Return a problem for each certificate of the bridge that has expired or expires soon. Reads files."""
     problems: list[Problem] = []
-    for one in certificates_in_use(configuration):
-        command = f"openssl x509 -in {one.file} -noout -enddate"
-        if one.use == "key_repository":
-            command = f"openssl pkcs12 -in {one.file} -clcerts -nokeys"
-        problems += _of_certificate(one.owner, f"{one.owner}, {one.file},", one.expiry, command)
+    for certificate in certificates_in_use(configuration):
+        command = f"openssl x509 -in {certificate.file} -noout -enddate"
+        if certificate.use == "key_repository":
+            command = f"openssl pkcs12 -in {certificate.file} -clcerts -nokeys"
+        problems += _of_certificate(
+            certificate.owner, f"{certificate.owner}, {certificate.file},", certificate.expiry, command
+        )
     return problems

@@ -42,15 +42,17 @@ class DivertedMessages:
         """Compare an inspection with the previous one; `now` is monotonic time in seconds."""
         if not status.diverts_silently:
             return
-        queue = next((one for one in status.queues if one.name == status.dead_letter_queue), None)
+        queue = next(
+            (queue_status for queue_status in status.queues if queue_status.name == status.dead_letter_queue), None
+        )
         before, self._depth = self._depth, None if queue is None else queue.depth
         made_before, self._made = self._made, dead_letters_made()
         if queue is None or before is None:
             return
-        made, growth = self._made - made_before, queue.depth - before
-        own = self._own + made
+        own_dead_letters, growth = self._made - made_before, queue.depth - before
+        own = self._own + own_dead_letters
         # The unit of work of a dead-lettered message may end after this inspection.
-        self._own = min(made, max(own - max(growth, 0), 0))
+        self._own = min(own_dead_letters, max(own - max(growth, 0), 0))
         by_others = growth - own
         if by_others > 0:
             self.number += by_others
@@ -135,12 +137,12 @@ class QueueManagerWatch:
     def _run(self) -> None:
         away = False
         while (names := self._asked.get()) is not None:
-            found = None
+            queue_status = None
             try:
-                found = self._inquiry.look(names, ages=self.ages)
+                queue_status = self._inquiry.look(names, ages=self.ages)
                 away = False
                 if self._diverted is not None:
-                    self._count_dead_letters(found)
+                    self._count_dead_letters(queue_status)
             except MQError as error:
                 if not away:
                     log.warning("MQB9101W queues are not inspected until the queue manager answers: %s", error)
@@ -148,29 +150,29 @@ class QueueManagerWatch:
             except Exception:
                 log.exception("MQB9102E inspecting the queues failed")
             with contextlib.suppress(RuntimeError):  # the event loop has ended
-                self._loop.call_soon_threadsafe(self._set, found)
+                self._loop.call_soon_threadsafe(self._set, queue_status)
         self._inquiry.close()
 
-    def _count_dead_letters(self, found: QueueManagerStatus) -> None:
+    def _count_dead_letters(self, status: QueueManagerStatus) -> None:
         """Count the bytes on the dead-letter queue again if an administrator may have removed messages.
 
         Raises MQError if the connection is lost.
         """
-        name, room = self._host.dead_letter_queue or found.dead_letter_queue, self._host.dead_letter_room
-        depth = next((one.depth for one in found.queues if one.name == name), None)
+        name, room = self._host.dead_letter_queue or status.dead_letter_queue, self._host.dead_letter_room
+        depth = next((queue.depth for queue in status.queues if queue.name == name), None)
         before, self._dead_letters = self._dead_letters, depth
         if depth is not None and (room.stale or before is None or depth < before):
             mappings = self._configuration().mappings.keys()
             if not room.try_scan(lambda: self._inquiry.count_dead_letters(room, mappings)):
                 self._dead_letters = None
 
-    def _set(self, found: QueueManagerStatus | None) -> None:
-        self._found, self._found_at = found, time.monotonic()
+    def _set(self, status: QueueManagerStatus | None) -> None:
+        self._found, self._found_at = status, time.monotonic()
         self._looked.set()
-        if found is not None:
-            self.on_status(found)
-        if found is not None and self._diverted is not None:
-            self._diverted.review(found, self._found_at)
+        if status is not None:
+            self.on_status(status)
+        if status is not None and self._diverted is not None:
+            self._diverted.review(status, self._found_at)
 
     def stop(self) -> None:
         """Stop the thread after the current inspection."""
@@ -181,15 +183,15 @@ class QueueManagerWatch:
 
 def queues_of(configuration: Configuration, dead_letter_queue: str) -> list[str]:
     """Return the queues that a bridge uses: its own, and the literal queue names of its mappings."""
-    found = [configuration.transmission_queue, configuration.queues.state, dead_letter_queue]
+    queues = [configuration.transmission_queue, configuration.queues.state, dead_letter_queue]
     if configuration.shard is not None and configuration.shard.number == 0:
-        found.append(configuration.queues.common_transmission)
+        queues.append(configuration.queues.common_transmission)
     if configuration.mappings or configuration.pipelines:
-        found += [MAPPING_STATE_QUEUE, SET_ASIDE_QUEUE]
+        queues += [MAPPING_STATE_QUEUE, SET_ASIDE_QUEUE]
     for mapping in configuration.mappings.values():
         side = mapping.source if isinstance(mapping, ToMqttMapping) else mapping.destination
         if side.queue is not None and "{" not in side.queue:
-            found.append(side.queue)
+            queues.append(side.queue)
         if side.requests_queue is not None:
-            found.append(side.requests_queue)
-    return list(dict.fromkeys(filter(None, found)))
+            queues.append(side.requests_queue)
+    return list(dict.fromkeys(filter(None, queues)))

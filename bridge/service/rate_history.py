@@ -65,13 +65,13 @@ class _Ring:
         self._times[position] = now
         start, end = position * _VALUES, (position + 1) * _VALUES
         for key in [*self._samples.keys(), *(samples.keys() - self._samples.keys())]:
-            kept = self._samples.get(key)
-            if kept is None:
-                kept = self._samples[key] = array("d", [math.nan]) * (self._size * _VALUES)
+            values_of_object = self._samples.get(key)
+            if values_of_object is None:
+                values_of_object = self._samples[key] = array("d", [math.nan]) * (self._size * _VALUES)
             sample = samples.get(key)
             values = (math.nan if value is None else value for value in sample or (None,) * _VALUES)
-            kept[start:end] = array("d", values)
-            if sample is None and all(map(math.isnan, kept)):
+            values_of_object[start:end] = array("d", values)
+            if sample is None and all(map(math.isnan, values_of_object)):
                 del self._samples[key]
 
     def since(self, moment: float) -> tuple[list[int], list[float]]:
@@ -82,9 +82,9 @@ class _Ring:
 
     def series(self, chosen: list[int], times: list[float]) -> Iterable[RateSeries]:
         """Yield the rates of each object at the chosen positions, without those that have no sample there."""
-        for (kind, name), kept in self._samples.items():
+        for (kind, name), columns in self._samples.items():
             incoming, outgoing, depth = (
-                [kept[position * _VALUES + column] for position in chosen] for column in range(_VALUES)
+                [columns[position * _VALUES + column] for position in chosen] for column in range(_VALUES)
             )
             if any(not math.isnan(value) for value in (*incoming, *depth)):
                 yield RateSeries(
@@ -124,13 +124,13 @@ class RateHistory:
 
     def add(self, now: float, samples: dict[Key, Reading]) -> None:
         """Keep samples, up to the maximum number of objects of each kind."""
-        kept: dict[Key, Reading] = {}
+        readings: dict[Key, Reading] = {}
         for kind in get_args(RateKind):
-            kept.update([one for one in samples.items() if one[0][0] == kind][:MOST])
-        self._left_out = len(samples) - len(kept)
-        self._fine.add(now, kept)
+            readings.update([sample for sample in samples.items() if sample[0][0] == kind][:MOST])
+        self._left_out = len(samples) - len(readings)
+        self._fine.add(now, readings)
         if now - self._coarse.newest >= COARSE_INTERVAL - INTERVAL / 2:
-            self._coarse.add(now, kept)
+            self._coarse.add(now, readings)
 
     def _samples(self, status: QueueManagerStatus | None) -> dict[Key, Reading]:
         samples: dict[Key, Reading] = {}
@@ -151,9 +151,9 @@ class RateHistory:
         ring = self._fine if seconds <= (FINE - 1) * INTERVAL else self._coarse
         chosen, times = ring.since(now - seconds)
         rates = RatePage(times=times, series=[], left_out=self._left_out)
-        every = [one for one in ring.series(chosen, times) if matches(one.name)]
+        every = [series for series in ring.series(chosen, times) if matches(series.name)]
         for kind in get_args(RateKind):
-            of_kind = sorted((one for one in every if one.kind == kind), key=_activity)
+            of_kind = sorted((series for series in every if series.kind == kind), key=_activity)
             rates.series += of_kind[:rows]
             rates.left_out += len(of_kind[rows:])
         return rates

@@ -257,7 +257,7 @@ def outgoing_message(
     transmission: Transmission, reason: str | None, outcome: Outcome = Outcome.DISCARDED
 ) -> DeliveredMessage | UndeliveredMessage:
     """Return a message for a client that was written with QoS 0, or, with a reason, has another outcome."""
-    message, retain, put = transmission.message, transmission.retained, transmission.put_time
+    message, retain, put_time = transmission.message, transmission.retained, transmission.put_time
     source: EncodedMessage | bytes | None
     if isinstance(message, PublicationMessage) and transmission.raw is None:
         topic, payload, qos, publisher, number = (
@@ -272,12 +272,12 @@ def outgoing_message(
         topic, payload, qos, publisher, number = transmission.topic or transmission.remote_queue, b"", None, "", 0
         properties, source = None, _source(transmission)
     if reason is None:
-        return DeliveredMessage(topic, payload, retain, put, publisher, number, properties, source)
+        return DeliveredMessage(topic, payload, retain, put_time, publisher, number, properties, source)
     return UndeliveredMessage(
         topic,
         payload,
         retain,
-        put,
+        put_time,
         publisher,
         number,
         properties,
@@ -328,8 +328,8 @@ class MappingRecorder:
         self._producer.add(now, encode(MappedEvent(now, self._mapping, began, messages)), len(messages))
 
 
-def _taken(got: Got, outcome: Outcome, reason: str | None, destination: str | None, queue: str) -> TakenMessage:
-    md = got.md
+def _taken(message: Got, outcome: Outcome, reason: str | None, destination: str | None, queue: str) -> TakenMessage:
+    md = message.md
     return TakenMessage(
         outcome,
         reason,
@@ -343,7 +343,7 @@ def _taken(got: Got, outcome: Outcome, reason: str | None, destination: str | No
         md.PutDate,
         md.PutTime,
         md.CorrelId,
-        got.data,
+        message.data,
     )
 
 

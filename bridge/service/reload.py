@@ -43,11 +43,11 @@ class ConfigurationChange:
         channels = self._channels(before, after)
         log = with_command_line(parts.configuration.log, before.log, after.log)
         register = parts.host.telemetry_channels
-        names = {one.name for one in channels}
+        names = {channel.name for channel in channels}
         try:
             parts.channels.check(channels)
             authentication = self._authenticators.of_channels(
-                [*channels, *(one for one in register.of_commands if one.name not in names)]
+                [*channels, *(channel for channel in register.of_commands if channel.name not in names)]
             )
             admin = self._authenticators.of_admin(after.admin)
             schemas = schemas_of(channels)
@@ -129,15 +129,19 @@ class ConfigurationChange:
         lines = [f"table {name} removed" for name in former if name not in after.tables]
         for name, table in after.tables.items():
             if table.content.rows is not former.get(name):
-                done = "changed" if name in former else "added"
-                lines.append(f"table {name} {done}: {counted(len(table.content.rows), 'row')}")
+                verb = "changed" if name in former else "added"
+                lines.append(f"table {name} {verb}: {counted(len(table.content.rows), 'row')}")
         return lines
 
     def _channels(self, before: Configuration, after: Configuration) -> list[ChannelConfig]:
-        running, old = ({one.name: one for one in some.channels} for some in (self._parts.configuration, before))
+        running, old = (
+            {channel.name: channel for channel in some.channels} for some in (self._parts.configuration, before)
+        )
         return [
-            with_command_line(running[one.name], old[one.name], one) if one.name in running and one.name in old else one
-            for one in after.channels
+            with_command_line(running[channel.name], old[channel.name], channel)
+            if channel.name in running and channel.name in old
+            else channel
+            for channel in after.channels
         ]
 
 

@@ -115,16 +115,18 @@ class Share:
     def _unacknowledged(self) -> set[int]:
         """Return the message numbers of all its messages, waiting or held by sessions."""
         name = self.subscription.remote_queue_manager
-        self._left = [one for one in self._left if any(held.client_id == name for held in one.outbox.pending())]
+        self._left = [
+            session for session in self._left if any(held.client_id == name for held in session.outbox.pending())
+        ]
         sessions = [*(member.session for member in self.members.values()), *self._left]
-        held = [one for session in sessions for one in session.outbox.pending()]
-        return {one.msg_number for one in [*self.waiting, *held]}
+        held = [transmission for session in sessions for transmission in session.outbox.pending()]
+        return {transmission.msg_number for transmission in [*self.waiting, *held]}
 
     def uncertain(self) -> None:
         """After a crash, note that waiting messages may have been sent to members that were connected before."""
         for member in self.members.values():
             if member.session.outbox.uncertain:
-                member.sent = {one.msg_number: 0 for one in self.waiting}
+                member.sent = {transmission.msg_number: 0 for transmission in self.waiting}
 
     def give_out(self, grouped: Grouped) -> bool:
         """Assign the first waiting message to a member by adding it to `grouped`. Return False if no member can take it."""
@@ -177,10 +179,10 @@ class Shares(dict[str, Share]):
         """Return the share for `$share/NAME/FILTER`. Create it if necessary."""
         subscription = shared_subscription(topic_filter)
         name = subscription.remote_queue_manager
-        found = self.get(name)
-        if found is None:
-            found = self[name] = Share(subscription, self._new_backlog(name))
-        return found
+        share = self.get(name)
+        if share is None:
+            share = self[name] = Share(subscription, self._new_backlog(name))
+        return share
 
     def of(self, session: Session) -> list[Share]:
         """Return the shares that a session is a member of."""
@@ -188,11 +190,11 @@ class Shares(dict[str, Share]):
 
     def waiting_for(self, session: Session) -> list[Share]:
         """Return a session's shares that have waiting messages, beginning with a different share each time."""
-        found = [share for share in self.of(session) if share.waiting]
-        if len(found) > 1:
-            first = found[0].subscription.remote_queue_manager
+        shares = [share for share in self.of(session) if share.waiting]
+        if len(shares) > 1:
+            first = shares[0].subscription.remote_queue_manager
             session.shares[first] = session.shares.pop(first)
-        return found
+        return shares
 
     def take_back(self, session: Session, *, sent: bool) -> list[Share]:
         """Return unsent (with `sent`, also unacknowledged) messages of a session to its shares' backlogs.
@@ -208,9 +210,11 @@ class Shares(dict[str, Share]):
         taken: dict[str, list[Transmission]] = {}
         for _, transmission in in_flight + outbox.withdraw_waiting(shared):
             taken.setdefault(transmission.client_id, []).append(transmission)
-        sent_before = {one.msg_number: packet_id for packet_id, one in in_flight}
+        sent_before = {transmission.msg_number: packet_id for packet_id, transmission in in_flight}
         for name, transmissions in taken.items():
-            numbers = [one.msg_number for one in transmissions if one.msg_number in sent_before]
+            numbers = [
+                transmission.msg_number for transmission in transmissions if transmission.msg_number in sent_before
+            ]
             self[name].take_back(session, transmissions, {number: sent_before[number] for number in numbers})
         return [self[name] for name in taken]
 
@@ -246,10 +250,10 @@ class ShareRequests:
             return
         if share.waiting and not share.takes_messages:
             self._return(share)
-        wanted = min(_MAX_REQUEST, max(0, share.room - len(share.waiting)))
-        if self._requested.get(name) != wanted:
-            self._requested[name] = wanted
-            self._divided.request_share(subscription, wanted)
+        number = min(_MAX_REQUEST, max(0, share.room - len(share.waiting)))
+        if self._requested.get(name) != number:
+            self._requested[name] = number
+            self._divided.request_share(subscription, number)
 
     def _received(self, name: str) -> None:
         self._requested.pop(name, None)

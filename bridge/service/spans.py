@@ -56,14 +56,14 @@ def parsed(traceparent: str, tracestate: str = "") -> TraceContext | None:
     omitted.
     """
     # Ignore everything after the known fields, regardless of length.
-    found = _TRACEPARENT.fullmatch(traceparent, 0, 56)
-    if found is None or found[1] == "ff" or (found[1] == "00" and len(traceparent) != 55):
+    match = _TRACEPARENT.fullmatch(traceparent, 0, 56)
+    if match is None or match[1] == "ff" or (match[1] == "00" and len(traceparent) != 55):
         return None
-    trace_id, span_id = int(found[2], 16), int(found[3], 16)
+    trace_id, span_id = int(match[2], 16), int(match[3], 16)
     if not trace_id or not span_id:
         return None
     state = tracestate if len(tracestate) <= TRACESTATE_LENGTH else ""
-    return TraceContext(trace_id, span_id, int(found[4], 16) & (_SAMPLED | _RANDOM), state)
+    return TraceContext(trace_id, span_id, int(match[4], 16) & (_SAMPLED | _RANDOM), state)
 
 
 def context_in(user_property: UserProperty) -> TraceContext | None:
@@ -78,8 +78,8 @@ def context_in(user_property: UserProperty) -> TraceContext | None:
 def user_property_with(user_property: Sequence[tuple[str, str]], context: TraceContext, *, new: bool) -> UserProperty:
     """Return user properties with this `traceparent`. For a `new` trace, remove the tracestate too."""
     replaced = (TRACEPARENT, TRACESTATE) if new else (TRACEPARENT,)
-    kept = [pair for pair in user_property if pair[0] not in replaced]
-    return (*kept, (TRACEPARENT, context.traceparent))
+    pairs = [pair for pair in user_property if pair[0] not in replaced]
+    return (*pairs, (TRACEPARENT, context.traceparent))
 
 
 def context_of(message: AnyMessage) -> TraceContext | None:

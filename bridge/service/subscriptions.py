@@ -161,9 +161,9 @@ async def subscribe(service: TelemetryService, client: Client, session: Session,
     filters = _judge(service, client, session, packet)
     shared = [requested.request for requested in filters if requested.request and requested.shared]
     plain = [requested.request for requested in filters if requested.request and not requested.shared]
-    added = {request.topic_filter for request in plain} - session.filters.keys()
+    new_filters = {request.topic_filter for request in plain} - session.filters.keys()
     session.filters |= {
-        request.topic_filter: request.data.user_data for request in plain if request.topic_filter in added
+        request.topic_filter: request.data.user_data for request in plain if request.topic_filter in new_filters
     }
 
     client.hold(REQUEST_WEIGHT * (len(plain) + len(shared)))
@@ -184,7 +184,7 @@ async def subscribe(service: TelemetryService, client: Client, session: Session,
         if reason := next(shared_reasons if requested.shared else plain_reasons):
             _report_rejected(client, topic_filter, user, reason)
             requested.code = reason_code_of(reason, PacketType.SUBACK)
-            if topic_filter in added:
+            if topic_filter in new_filters:
                 session.filters.pop(topic_filter, None)
             continue
         requested.code = subscription.qos
@@ -296,11 +296,11 @@ class Joining:
             reasons.append(reason)
             name = share.subscription.remote_queue_manager
             share.joining -= 1
-            asked = session.shares.get(name)
+            membership = session.shares.get(name)
             # None: the client has unsubscribed, or the session has ended.
-            if asked is not None and not reason:
-                share.add(session, asked[1])
-            elif asked is not None and name in before:
+            if membership is not None and not reason:
+                share.add(session, membership[1])
+            elif membership is not None and name in before:
                 session.shares[name] = before[name]
             else:
                 session.shares.pop(name, None)
@@ -326,18 +326,22 @@ async def _put_on_record(service: TelemetryService, session: Session) -> int:
 async def unsubscribe(service: TelemetryService, client: Client, session: Session, packet: Unsubscribe) -> None:
     """Answer UNSUBSCRIBE (MQTT 3.1.1 section 3.10) with UNSUBACK after the subscriptions were removed."""
     shares = [share for share in service.delivery.shares.of(session) if share.subscription.written in packet.topics]
-    known = {*session.filters, *(share.subscription.written for share in shares)}
+    filters = {*session.filters, *(share.subscription.written for share in shares)}
     codes: list[int] = []
     for topic_filter in packet.topics:
-        if topic_filter in known:
+        if topic_filter in filters:
             # Treat each filter like a separate packet (MQTT-3.10.4-6): a repeated filter no longer exists.
-            known.discard(topic_filter)
+            filters.discard(topic_filter)
             codes.append(ReasonCode.SUCCESS)
         elif _fault(topic_filter) is not None:
             codes.append(ReasonCode.TOPIC_FILTER_INVALID)
         else:
             codes.append(ReasonCode.NO_SUBSCRIPTION_EXISTED)
-    removed = {one: data for one in packet.topics if (data := session.filters.pop(one, None)) is not None}
+    former = {
+        topic_filter: data
+        for topic_filter in packet.topics
+        if (data := session.filters.pop(topic_filter, None)) is not None
+    }
     service.quotas.update_subscriptions(session)
     received = now_us()
 
@@ -354,11 +358,15 @@ async def unsubscribe(service: TelemetryService, client: Client, session: Sessio
     reasons = await unsubscribing
 
     client.release(REQUEST_WEIGHT * len(packet.topics))
-    failed = {one: reason for one, reason in zip(packet.topics, reasons, strict=True) if reason and one in removed}
-    if DEFAULT_QOS_TOPIC in removed.keys() - failed.keys():
+    failed = {
+        topic_filter: reason
+        for topic_filter, reason in zip(packet.topics, reasons, strict=True)
+        if reason and topic_filter in former
+    }
+    if DEFAULT_QOS_TOPIC in former.keys() - failed.keys():
         session.outbox.direct_qos = DIRECT_MESSAGE_QOS
     if failed:
-        _keep_subscribed(service, client, session, removed, failed)
+        _keep_subscribed(service, client, session, former, failed)
         for position, topic_filter in enumerate(packet.topics):
             if reason := failed.pop(topic_filter, 0):
                 codes[position] = reason_code_of(reason, PacketType.UNSUBACK)
@@ -371,11 +379,11 @@ async def unsubscribe(service: TelemetryService, client: Client, session: Sessio
 
 
 def _keep_subscribed(
-    service: TelemetryService, client: Client, session: Session, removed: Mapping[str, str], failed: Mapping[str, int]
+    service: TelemetryService, client: Client, session: Session, former: Mapping[str, str], failed: Mapping[str, int]
 ) -> None:
     """Keep the filters of subscriptions that the queue manager failed to remove, and report the failure to the client."""
     if not session.ended:
-        session.filters |= {one: removed[one] for one in failed}
+        session.filters |= {topic_filter: former[topic_filter] for topic_filter in failed}
         service.quotas.update_subscriptions(session)
     topic_filter, reason = next(iter(failed.items()))
     why = f"unsubscribing from {topic_filter[:200]!r} failed: {cmqc.reason_name(reason)} ({reason})"
@@ -454,17 +462,17 @@ class Authorization:
             if topic_filter not in self._denied
         ]
         questions = [(session.client_id, requests, "")] if requests else []
-        for written, share in shares.items():
-            if written not in self._denied:
-                request = SubscriptionRequest(written, SHARED, retained=False)
+        for shared_filter, share in shares.items():
+            if shared_filter not in self._denied:
+                request = SubscriptionRequest(shared_filter, SHARED, retained=False)
                 questions.append((share.subscription.remote_queue_manager, [request], session.client_id))
         answers = [
-            self._service.backend.authorize(name, asked, user=self._user, changed=self._changed, member=member)
-            for name, asked, member in questions
+            self._service.backend.authorize(name, requests, user=self._user, changed=self._changed, member=member)
+            for name, requests, member in questions
         ]
         failure = ""
-        for (_, asked, _), answer in zip(questions, answers, strict=True):
-            for request, reason in zip(asked, await answer, strict=True):
+        for (_, checked_requests, _), answer in zip(questions, answers, strict=True):
+            for request, reason in zip(checked_requests, await answer, strict=True):
                 why = f"user {self._user!r}: {cmqc.reason_name(reason)} ({reason})"
                 if reason == cmqc.MQRC_NOT_AUTHORIZED:
                     self._denied[request.topic_filter] = why
@@ -513,7 +521,7 @@ class Authorization:
                 # The next resumption discards these messages. Without the filters, it would not, and they would stay on disk.
                 outbox.restore(withdrawn)
             raise AuthorizationFailure(f"messages cannot be discarded: {cmqc.reason_name(completion.failure)}")
-        reasons = {one.msg_number: NOT_ALLOWED for one in removals}
+        reasons = {transmission.msg_number: NOT_ALLOWED for transmission in removals}
         service.events.publish(Finished(session, removals, reasons))
         service.delivery.review(outbox.backlog)
 

@@ -21,10 +21,10 @@ class Supervisor:
         self._address = "\0" + address[1:] if address.startswith("@") else address
         watchdog = os.environ.get("WATCHDOG_USEC", "")
         pid = os.environ.get("WATCHDOG_PID", "")
-        meant = not pid or pid == str(os.getpid())
+        is_for_process = not pid or pid == str(os.getpid())
         self._is_ready = False
         #: seconds between watchdog notifications: half of systemd's timeout, or 0.0 without a watchdog
-        self.interval = int(watchdog) / 2_000_000 if watchdog.isdigit() and meant else 0.0
+        self.interval = int(watchdog) / 2_000_000 if watchdog.isdigit() and is_for_process else 0.0
 
     def _tell(self, state: str) -> None:
         if not self._address:

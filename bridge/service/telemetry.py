@@ -122,12 +122,12 @@ class Quotas:
         before = self._counted.pop(session, None)
         if counted is not None:
             self._counted[session] = counted
-        for one, sign in ((counted, 1), (before, -1)):
-            if one is not None:
-                _add(self._sessions_of_user, one.user, sign)
-                _add(self._sessions_of_network, one.network, sign)
-                _add(self._subscriptions_of_user, one.user, sign * one.subscriptions)
-                self._subscriptions += sign * one.subscriptions
+        for quota, sign in ((counted, 1), (before, -1)):
+            if quota is not None:
+                _add(self._sessions_of_user, quota.user, sign)
+                _add(self._sessions_of_network, quota.network, sign)
+                _add(self._subscriptions_of_user, quota.user, sign * quota.subscriptions)
+                self._subscriptions += sign * quota.subscriptions
 
     def session_excess(self, principal: Principal, network: str) -> Excess | None:
         """Return the limit that another session would exceed, or None."""
@@ -161,7 +161,7 @@ def levels_left(session: Session, limits: LimitsConfig) -> int:
     together.
     """
     filters = (*session.filters, *(topic_filter for topic_filter, _ in session.shares.values()))
-    return LEVELS_PER_SUBSCRIPTION * limits.subscriptions - sum(one.count("/") + 1 for one in filters)
+    return LEVELS_PER_SUBSCRIPTION * limits.subscriptions - sum(topic_filter.count("/") + 1 for topic_filter in filters)
 
 
 def subscriptions_of(session: Session) -> int:
@@ -332,7 +332,9 @@ class TelemetryService:
         for session in self.sessions.values():
             for name in session.left:
                 self.delivery.former.setdefault(name, []).append(session)
-        subscriptions = [one for one in recovered.subscriptions if one.client_id not in shared]
+        subscriptions = [
+            subscription for subscription in recovered.subscriptions if subscription.client_id not in shared
+        ]
         self.events.publish(Recovered(subscriptions + self._rejoined()))
         self.delivery.recovering = True
         self.backend.start(self.delivery.deliver)
@@ -354,7 +356,7 @@ class TelemetryService:
 
     def _rejoined(self) -> list[ClientSubscription]:
         """Restore the memberships of durable sessions in shares and return the corresponding subscriptions."""
-        shares, found = self.delivery.shares, []
+        shares, subscriptions = self.delivery.shares, []
         for session in self.sessions.values():
             for name, (topic_filter, user_data) in list(session.shares.items()):
                 share = shares.share(topic_filter) if session.ending else shares.get(name)
@@ -363,8 +365,8 @@ class TelemetryService:
                     del session.shares[name]
                     continue
                 share.add(session, user_data)
-                found.append(ClientSubscription(session.client_id, topic_filter, user_data, True))
-        return found
+                subscriptions.append(ClientSubscription(session.client_id, topic_filter, user_data, True))
+        return subscriptions
 
     def _record_reply_key(self, key: bytes) -> None:
         """Record the key of reply addresses. Not immediately, because messages are being sent now."""
@@ -514,9 +516,9 @@ class TelemetryService:
         waiting = self._purging.get(client_id)
         if waiting is None:
             return None
-        removed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        waiting.append(removed)
-        return removed
+        removal: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        waiting.append(removal)
+        return removal
 
     # Shares ----------------------------------------------------------------------------------------------------------
 
@@ -542,12 +544,12 @@ class TelemetryService:
         """Remove the subscription of a share without members, and its messages. Return None if it has members."""
         if not self.delivery.shares.drop(share):
             return None
-        name, written = share.subscription.remote_queue_manager, share.subscription.written
+        name, topic_filter = share.subscription.remote_queue_manager, share.subscription.written
         removals = self.delivery.give_to_former(list(share.waiting))
         self.delivery.end(share.waiting)
         if self.backend.divided_shares is not None:
             return self.backend.divided_shares.leave_share(share.subscription, removals)
-        answer = self.backend.unsubscribe(name, [written], ended=True)
+        answer = self.backend.unsubscribe(name, [topic_filter], ended=True)
         for transmission in removals:
             self.events.publish(Unclaimed(transmission))
         if removals:

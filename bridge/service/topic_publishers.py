@@ -68,8 +68,14 @@ class CountedFilter:
                 publisher.rate = (publisher.count - publisher.before) / length
                 publisher.before = publisher.count
         return [
-            TopicPublisher(client_id=name, topic=one.topic, last=one.last / 1e6, count=one.count, rate=one.rate)
-            for name, one in self.clients.items()
+            TopicPublisher(
+                client_id=name,
+                topic=publisher.topic,
+                last=publisher.last / 1e6,
+                count=publisher.count,
+                rate=publisher.rate,
+            )
+            for name, publisher in self.clients.items()
         ]
 
 

@@ -153,9 +153,9 @@ class _CountingExporter(SpanExporter):
     def closed(self) -> None:
         """Log how many spans are lost at the end."""
         with self._lock:
-            if lost := self._dropped + self._waiting:
+            if count := self._dropped + self._waiting:
                 log.warning(
-                    "MQB9303W the collector at %s did not accept %d spans before the stop", self._collector, lost
+                    "MQB9303W the collector at %s did not accept %d spans before the stop", self._collector, count
                 )
 
     def shutdown(self) -> None:

@@ -110,11 +110,11 @@ class PublicationTraces:
             if not parent.sampled if parent is not None else index not in begun:
                 continue
             publish = child_of(parent)
-            put = child_of(publish)
+            put_context = child_of(publish)
             message.properties = msgspec.structs.replace(
-                properties or _NOTHING, user_property=user_property_with(user_property, put, new=parent is None)
+                properties or _NOTHING, user_property=user_property_with(user_property, put_context, new=parent is None)
             )
-            traced.append(Traced(index, parent, publish, put))
+            traced.append(Traced(index, parent, publish, put_context))
         return traced
 
     def _end(
@@ -126,10 +126,10 @@ class PublicationTraces:
         times: tuple[int, int, int, int],
     ) -> None:
         """Create the spans; `times` are those of PUBLISH, submission, commit and acknowledgement."""
-        received, submitted, committed, answered = times
-        for one in traced:
-            message, retain = publications[one.index]
-            reason = completion.failure or completion.refusals.get(one.index, 0)
+        received, submitted, committed, answered_at = times
+        for trace in traced:
+            message, retain = publications[trace.index]
+            reason = completion.failure or completion.refusals.get(trace.index, 0)
             error = cmqc.reason_name(reason) if reason else ""
             topic = message.topic if self._names else ""
             queue = (message.reply_to or (message.topic,))[0] if self._names else ""
@@ -141,23 +141,23 @@ class PublicationTraces:
             }
             if message.packet_id:
                 attributes["messaging.message.id"] = str(message.packet_id)
-            put = operation_attributes("ibmmq", "put", queue)
+            put_attributes = operation_attributes("ibmmq", "put", queue)
             if self._names:
                 attributes["messaging.client.id"] = client_id[:TEXT_LENGTH]
-            if diverted := completion.diverted.get(one.index, 0):
-                put["ibmmq.dead_letter.reason"] = cmqc.reason_name(diverted)
+            if diverted := completion.diverted.get(trace.index, 0):
+                put_attributes["ibmmq.dead_letter.reason"] = cmqc.reason_name(diverted)
             if reason:
-                attributes["ibmmq.reason"] = put["ibmmq.reason"] = reason
-                attributes["error.type"] = put["error.type"] = error
+                attributes["ibmmq.reason"] = put_attributes["ibmmq.reason"] = reason
+                attributes["error.type"] = put_attributes["error.type"] = error
             self._spans.add(
                 Span(
                     name=span_name("put", queue),
                     kind="producer",
-                    context=one.put,
-                    parent=one.publish,
+                    context=trace.put,
+                    parent=trace.publish,
                     start=submitted,
                     end=committed,
-                    attributes=put,
+                    attributes=put_attributes,
                     error=error,
                 )
             )
@@ -165,10 +165,10 @@ class PublicationTraces:
                 Span(
                     name=span_name("publish", topic),
                     kind="server",
-                    context=one.publish,
-                    parent=one.parent,
+                    context=trace.publish,
+                    parent=trace.parent,
                     start=min(received, submitted),
-                    end=answered,
+                    end=answered_at,
                     attributes=attributes,
                     error=error,
                 )
@@ -218,7 +218,7 @@ class DeliveryTraces:
         self, client_id: str, transmission: Transmission, parent: TraceContext, outgoing: Outgoing | None, error: str
     ) -> None:
         end = time.time_ns()
-        sent = end
+        sent_at = end
         destination = (transmission.topic or transmission.remote_queue) if self._names else ""
         attributes = operation_attributes("mqtt", "deliver", destination)
         attributes |= {
@@ -227,7 +227,7 @@ class DeliveryTraces:
             "mqtt.qos": 0,
         }
         if outgoing is not None:
-            sent = min(end - int((self._clock() - outgoing.sent_at) * 1e9), end)
+            sent_at = min(end - int((self._clock() - outgoing.sent_at) * 1e9), end)
             attributes["mqtt.qos"] = outgoing.qos
             attributes["mqtt.times_sent"] = outgoing.times_sent
         elif error:
@@ -237,18 +237,18 @@ class DeliveryTraces:
         if error:
             attributes["error.type"] = error
         # A retained message may have been put long ago. Its delivery begins with the subscription.
-        put = 0 if transmission.retained else int(put_time_of(transmission) * 1e9)
+        put_at = 0 if transmission.retained else int(put_time_of(transmission) * 1e9)
         self._spans.add(
             Span(
                 name=span_name("deliver", destination),
                 kind="consumer",
                 context=child_of(parent),
                 parent=parent,
-                start=min(put or sent, sent),
+                start=min(put_at or sent_at, sent_at),
                 end=end,
                 attributes=attributes,
                 error=error,
-                events=() if error and outgoing is None else (("sent", sent),),
+                events=() if error and outgoing is None else (("sent", sent_at),),
             )
         )
 
@@ -283,8 +283,8 @@ class MappingTraces:
             return publication
         context = child_of(parent)
         self._begun[id(item)] = item, context, parent
-        given = user_property_with(pairs, context, new=parent is None)
-        properties = msgspec.structs.replace(publication.properties, user_property=given)
+        user_property = user_property_with(pairs, context, new=parent is None)
+        properties = msgspec.structs.replace(publication.properties, user_property=user_property)
         return msgspec.structs.replace(publication, properties=properties)
 
     def forget(self) -> None:

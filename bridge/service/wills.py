@@ -136,5 +136,5 @@ def _properties(will: Will) -> PublishProperties | None:
         return None
     return PublishProperties(
         message_expiry_interval=properties.message_expiry_interval,
-        **{one.field: getattr(properties, one.field) for one in PROPERTIES},
+        **{header_property.field: getattr(properties, header_property.field) for header_property in PROPERTIES},
     )

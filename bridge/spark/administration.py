@@ -208,8 +208,8 @@ def condition(name: str, config: PipelineConfig, environment: PipelineEnvironmen
     process = runs(directory)
     status = read_status(directory)
     spools = spooled(directory)
-    read = environment.sources_of(name, config)
-    messages, unread = messages_of(spools, read)
+    sources = environment.sources_of(name, config)
+    messages, unread = messages_of(spools, sources)
     rates = (0.0, 0.0) if status is None or process is None else status.rate(now)
     fields = msgspec.to_builtins(status) if status is not None else dict.fromkeys(PipelineStatus.__struct_fields__)
     fields.pop("recent")
@@ -226,7 +226,7 @@ def condition(name: str, config: PipelineConfig, environment: PipelineEnvironmen
         "oldest": None if batch is None else batch.oldest,
         "spool_messages": messages,
         "unread_messages": unread,
-        "unread": {one.source: one.messages for one in spools if one.messages and one.source not in read},
+        "unread": {spool.source: spool.messages for spool in spools if spool.messages and spool.source not in sources},
         "stage_bytes": staged_bytes(directory),
         "directory": str(directory),
     }
@@ -241,7 +241,7 @@ def left_by_removed(
     """
     for name, directory in environment.spool_directories(pipelines).items():
         if name not in pipelines:
-            yield from ((name, one.source, one.messages) for one in spooled(directory) if one.messages)
+            yield from ((name, spool.source, spool.messages) for spool in spooled(directory) if spool.messages)
 
 
 def spooled(directory: Path) -> list[SpoolContents]:

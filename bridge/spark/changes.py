@@ -30,26 +30,26 @@ class RowChanges:
         if self._order is not None:
             rows = rows.sort_values(self._order, kind="stable", ignore_index=True)
         last: list[Any] | None = json.loads(state.get[0]) if state.exists else None
-        kept = []
+        indexes = []
         for index, values in enumerate(zip(*(rows[name] for name in self._of), strict=True)):
             now = [_plain(value) for value in values]
             if last is None or self._any_differs(now, last):
-                kept.append(index)
+                indexes.append(index)
                 last = now
-        if kept:
+        if indexes:
             state.update((json.dumps(last),))
-            yield rows.iloc[kept]
+            yield rows.iloc[indexes]
 
     def _any_differs(self, now: list[Any], last: list[Any]) -> bool:
         # A source may have more columns than when the last row was reported.
         if len(now) != len(last):
             return True
-        return any(self._differ(one, other) for one, other in zip(now, last, strict=True))
+        return any(self._differ(current, other) for current, other in zip(now, last, strict=True))
 
-    def _differ(self, one: Any, other: Any) -> bool:
-        if isinstance(one, int | float) and isinstance(other, int | float):
-            return abs(one - other) > self._deadband
-        return bool(one != other)
+    def _differ(self, current: Any, other: Any) -> bool:
+        if isinstance(current, int | float) and isinstance(other, int | float):
+            return abs(current - other) > self._deadband
+        return bool(current != other)
 
 
 def _plain(value: Any) -> Any:

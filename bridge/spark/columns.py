@@ -140,10 +140,10 @@ def subset(schema: Any, names: Sequence[str]) -> Any:
             raise OptionError(f"unknown column {name}: {column} has no field {field}")
         fields.setdefault(column, []).append(field)
     chosen = []
-    for column, wanted in fields.items():
+    for column, subfields in fields.items():
         type_ = schema.field(column).type
-        if "" not in wanted:
-            type_ = pa.struct([type_.field(field) for field in dict.fromkeys(wanted)])
+        if "" not in subfields:
+            type_ = pa.struct([type_.field(field) for field in dict.fromkeys(subfields)])
         chosen.append(pa.field(column, type_))
     return pa.schema(chosen)
 
@@ -208,9 +208,11 @@ def array_of(values: Sequence[Any], type_: Any) -> Any:
     if (code := _NUMBERS.get(type_)) is not None and None not in values:
         return pa.Array.from_buffers(type_, count, [None, pa.py_buffer(array(code, values))])
     if type_ in (pa.binary(), pa.string()) and None not in values:
-        written = values if type_ == pa.binary() else [value.encode() for value in values]
-        offsets = array("i", accumulate(map(len, written), initial=0))
-        return pa.Array.from_buffers(type_, count, [None, pa.py_buffer(offsets), pa.py_buffer(b"".join(written))])
+        encoded_values = values if type_ == pa.binary() else [value.encode() for value in values]
+        offsets = array("i", accumulate(map(len, encoded_values), initial=0))
+        return pa.Array.from_buffers(
+            type_, count, [None, pa.py_buffer(offsets), pa.py_buffer(b"".join(encoded_values))]
+        )
     if pa.types.is_map(type_) and not any(values) and None not in values:
         return pa.MapArray.from_arrays(
             constant(0, count + 1, pa.int32()), pa.nulls(0, type_.key_type), pa.nulls(0, type_.item_type)
@@ -227,8 +229,10 @@ def constant(value: Any, count: int, type_: Any) -> Any:
         return pa.nulls(count, type_)
     if (code := _NUMBERS.get(type_)) is not None:
         return pa.Array.from_buffers(type_, count, [None, pa.py_buffer(array(code, [value]) * count)])
-    written = value.encode() if isinstance(value, str) else value
+    encoded_value = value.encode() if isinstance(value, str) else value
     offsets = (
-        array("i", range(0, len(written) * count + 1, len(written))) if written else array("i", bytes(4 * count + 4))
+        array("i", range(0, len(encoded_value) * count + 1, len(encoded_value)))
+        if encoded_value
+        else array("i", bytes(4 * count + 4))
     )
-    return pa.Array.from_buffers(type_, count, [None, pa.py_buffer(offsets), pa.py_buffer(written * count)])
+    return pa.Array.from_buffers(type_, count, [None, pa.py_buffer(offsets), pa.py_buffer(encoded_value * count)])

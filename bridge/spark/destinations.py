@@ -147,8 +147,8 @@ def dead_letter_sink(
         if source == "queue":
             names = ("md", "headers", BODY, "format", "ccsid", "encoding")
             return frame.select(*(name for name in names if name in frame.columns), refusal)
-        made = to_messages(frame.withColumn("letter", refusal), queue=queue, keep=["letter"])
-        return made.withColumn(REFUSAL, f.col("letter")).select("md", "headers", BODY, REFUSAL)
+        messages = to_messages(frame.withColumn("letter", refusal), queue=queue, keep=["letter"])
+        return messages.withColumn(REFUSAL, f.col("letter")).select("md", "headers", BODY, REFUSAL)
 
     return Sink(
         check=letters,
@@ -178,25 +178,25 @@ def _queue_sink(
     def messages(frame: DataFrame) -> DataFrame:
         if mq.record is None:
             return _messages(frame, mq, section, all_used=all_used)
-        made = _records(frame, mq, mq.record, section)
-        return made if "refused" in options else made.drop(REFUSAL)
+        records = _records(frame, mq, mq.record, section)
+        return records if "refused" in options else records.drop(REFUSAL)
 
     def write(frame: DataFrame, writer: str, epoch: int) -> int:
-        made = messages(frame) if mq.record is None else _records(frame, mq, mq.record, section)
-        reasons = [] if chosen is None else [rejected_name(made, chosen)]
+        records = messages(frame) if mq.record is None else _records(frame, mq, mq.record, section)
+        reasons = [] if chosen is None else [rejected_name(records, chosen)]
         if mq.record is not None:
             reasons.append(f.col(f"{REFUSAL}.sentence"))
-        elif _body_of(frame) is not None and (text := unencodable(made.schema)) is not None:
+        elif _body_of(frame) is not None and (text := unencodable(records.schema)) is not None:
             reasons.append(text)
         if not reasons:
-            return _put(made, options, writer, epoch)
+            return _put(records, options, writer, epoch)
         reason = f.coalesce(*reasons)
-        kept = judged = made.withColumn(REASON, reason).persist()
+        persisted = judged = records.withColumn(REASON, reason).persist()
         try:
             bad = judged.where(f"{REASON} IS NOT NULL")
             refused, size = _sums(bad, BODY)
             if isinstance(letters, Path):
-                made = judged.where(f"{REASON} IS NULL")
+                valid = judged.where(f"{REASON} IS NULL")
                 files = BatchFiles(letters.absolute(), f"{writer}-refused")
                 # A repeated batch may reject other rows. The files are those of the attempt whose rows are put.
                 if (refused or files.has_begun(epoch)) and not _has_begun(options, writer, epoch):
@@ -204,7 +204,7 @@ def _queue_sink(
                     if refused:
                         rows = _archive_rows(bad.withColumn(BODY, f.col(BODY).cast("binary")))
                         files.stage(epoch, rows.write.partitionBy(DATE, HOUR).parquet)
-                _put(made.drop(REASON, REFUSAL), options, writer, epoch)
+                _put(valid.drop(REASON, REFUSAL), options, writer, epoch)
                 files.publish(epoch)
             else:
                 if not _admitted(place, refused, size, lambda: _has_begun(options, writer, epoch)):
@@ -212,7 +212,7 @@ def _queue_sink(
                 _put(judged.drop(REASON), options, writer, epoch)
             return refused
         finally:
-            kept.unpersist()
+            persisted.unpersist()
 
     return Sink(
         check=lambda frame: MqDataSource(unstaged).writer(messages(frame).schema, False),
@@ -238,20 +238,20 @@ def _topic_sink(
         return _publications(frame, str(to.mqtt), all_used=all_used)
 
     def write(frame: DataFrame, writer: str, epoch: int) -> int:
-        made = publications(frame)
+        to_publish = publications(frame)
         if chosen is None:
-            return _publish(made, options | environment.stage, writer, epoch)
-        made = made.withColumn(REASON, rejected_name(made, chosen)).persist()
+            return _publish(to_publish, options | environment.stage, writer, epoch)
+        with_reason = to_publish.withColumn(REASON, rejected_name(to_publish, chosen)).persist()
         try:
-            bad, of_letters = made.where(f"{REASON} IS NOT NULL"), f"{writer}-refused"
+            bad, of_letters = with_reason.where(f"{REASON} IS NOT NULL"), f"{writer}-refused"
             refused, size = _sums(bad, PAYLOAD)
             admitted = _admitted(place, refused, size, lambda: bool(letters.has_begun(of_letters, epoch)))
-            _publish(made.where(f"{REASON} IS NULL").drop(REASON), options | environment.stage, writer, epoch)
+            _publish(with_reason.where(f"{REASON} IS NULL").drop(REASON), options | environment.stage, writer, epoch)
             if refused and admitted:
                 letters.write(bad.withColumn(PAYLOAD, f.col(PAYLOAD).cast("binary")), of_letters, epoch)
             return refused
         finally:
-            made.unpersist()
+            with_reason.unpersist()
 
     return Sink(
         check=lambda frame: MqttDataSource(options).writer(publications(frame).schema, False),
@@ -272,15 +272,15 @@ def _admitted(place: DeadLetterPlace, messages: int, size: int, has_begun: Calla
     return not messages or place.limits is None or has_begun() or place.limits.admit(messages, size)
 
 
-def rejected_name(made: DataFrame, chosen: ChosenNames) -> Column:
+def rejected_name(rows: DataFrame, chosen: ChosenNames) -> Column:
     """Return the column with the reason why a row must not choose its queue or topic."""
-    kind: ObjectKind = "queue" if "queue" in made.columns else "topic"
+    kind: ObjectKind = "queue" if "queue" in rows.columns else "topic"
     name, code = f.col(kind), f" ({cmqc.reason_name(cmqc.MQRC_NOT_AUTHORIZED)}, {cmqc.MQRC_NOT_AUTHORIZED})"
     reasons = []
     for expression, reason in chosen.rules(kind):
         before, between, after = reason.split("{}")
-        shown = f.regexp_replace(f.substring(name, 1, 100), CONTROL, "?")
-        text = f.concat(f.lit(before), shown, f.lit(between), shown, f.lit(after + code))
+        printable_name = f.regexp_replace(f.substring(name, 1, 100), CONTROL, "?")
+        text = f.concat(f.lit(before), printable_name, f.lit(between), printable_name, f.lit(after + code))
         reasons.append(f.when(name.rlike(expression), text))
     return f.when(~name.rlike(chosen.allowed), f.coalesce(*reasons))
 
@@ -305,16 +305,18 @@ def _table_sink(to: PipelineDestination, columns: Rows) -> Sink:
             raise OptionError(f"partitionBy: there is no column {missing[0]} (only {', '.join(names)})")
 
     def write(frame: DataFrame, writer: str, epoch: int) -> int:
-        made = columns(frame).write.format(str(to.format)).options(**to.options).mode("append")
-        made = made.options(**{name: file.read_text("utf-8").strip() for name, file in to.secrets.items()})
+        table_writer = columns(frame).write.format(str(to.format)).options(**to.options).mode("append")
+        table_writer = table_writer.options(
+            **{name: file.read_text("utf-8").strip() for name, file in to.secrets.items()}
+        )
         if to.partition_by:
-            made = made.partitionBy(*to.partition_by)
+            table_writer = table_writer.partitionBy(*to.partition_by)
         if to.format == _DELTA:
-            made = made.option("txnAppId", writer).option("txnVersion", epoch)
+            table_writer = table_writer.option("txnAppId", writer).option("txnVersion", epoch)
         if to.writes_files:
-            BatchFiles(path_of_files, writer).write(epoch, made.save)
+            BatchFiles(path_of_files, writer).write(epoch, table_writer.save)
         else:
-            made.save(None if path is None else str(path))
+            table_writer.save(None if path is None else str(path))
         return 0
 
     def has_begun(writer: str, epoch: int) -> bool | None:
@@ -339,8 +341,8 @@ def mapping_sink(
         def to_mq(frame: DataFrame) -> DataFrame:
             return to_messages(_read_by_mapping(frame, PAYLOAD), mapping, name=name, queue_manager=queue_manager)
 
-        def put(made: DataFrame, refused: int, writer: str, epoch: int) -> int:
-            return _put(made, staged, writer, epoch)
+        def put(messages: DataFrame, refused: int, writer: str, epoch: int) -> int:
+            return _put(messages, staged, writer, epoch)
 
         def begun(writer: str, epoch: int) -> bool:
             return _has_begun(staged, writer, epoch)
@@ -352,19 +354,19 @@ def mapping_sink(
         )
 
     def to_mqtt(frame: DataFrame) -> DataFrame:
-        given = _read_by_mapping(frame, BODY)
-        original = f.struct(*(f.col(column) for column in _ORIGINAL if column in given.columns))
-        given = given.withColumn("original", original)
-        return to_publications(given, mapping, name=name, queue_manager=queue_manager, keep=["original"])
+        originals = _read_by_mapping(frame, BODY)
+        original = f.struct(*(f.col(column) for column in _ORIGINAL if column in originals.columns))
+        with_original = originals.withColumn("original", original)
+        return to_publications(with_original, mapping, name=name, queue_manager=queue_manager, keep=["original"])
 
     of_letters = staged | {"queue": str(place.letters)}
 
-    def publish(made: DataFrame, refused: int, writer: str, epoch: int) -> int:
-        good = made.where(f"{REFUSAL} IS NULL").drop("original", REFUSAL)
+    def publish(publications: DataFrame, refused: int, writer: str, epoch: int) -> int:
+        good = publications.where(f"{REFUSAL} IS NULL").drop("original", REFUSAL)
         _publish(good, environment.broker(mapping.destination.link) | environment.stage, writer, epoch)
         if not refused:
             return 0
-        bad = made.where(f"{REFUSAL} IS NOT NULL").select("original.*", REFUSAL).drop("queue")
+        bad = publications.where(f"{REFUSAL} IS NOT NULL").select("original.*", REFUSAL).drop("queue")
         return _put(bad, of_letters, f"{writer}-refused", epoch)
 
     def begun_letters(writer: str, epoch: int) -> bool:
@@ -384,7 +386,7 @@ _ORIGINAL: Final = ("queue", "headers", "format", "ccsid", "encoding", "md", BOD
 
 
 def _write_mapped(
-    made: DataFrame,
+    rows: DataFrame,
     body: str,
     place: DeadLetterPlace,
     write: Callable[[DataFrame, int, str, int], int],
@@ -393,16 +395,16 @@ def _write_mapped(
     epoch: int,
 ) -> int:
     """Write mapped rows, with the message in the column `body`. Return how many of them the mapping has rejected."""
-    made.persist()
+    rows.persist()
     try:
-        refused, size = _sums(made.where(f"{REFUSAL} IS NOT NULL"), body)
+        refused, size = _sums(rows.where(f"{REFUSAL} IS NOT NULL"), body)
         if _admitted(place, refused, size, lambda: has_begun(writer, epoch)):
-            write(made, refused, writer, epoch)
+            write(rows, refused, writer, epoch)
         else:
-            write(made.where(f"{REFUSAL} IS NULL"), 0, writer, epoch)
+            write(rows.where(f"{REFUSAL} IS NULL"), 0, writer, epoch)
         return refused
     finally:
-        made.unpersist()
+        rows.unpersist()
 
 
 def _put(frame: DataFrame, options: Mapping[str, str], writer: str, epoch: int) -> int:
@@ -445,10 +447,10 @@ def _place(frame: DataFrame, mq: MqSink, section: str) -> tuple[Column, set[str]
     if address is not None:
         key = "queue" if mq.queue is not None else "topic"
         return _filled(frame, address, (section, "mq", key)).alias(key), set()
-    found = next((name for name in ("queue", "topic") if name in frame.columns), None)
-    if found is None:
+    destination_column = next((name for name in ("queue", "topic") if name in frame.columns), None)
+    if destination_column is None:
         raise column_missing((section, "mq"), "queue", frame.columns)
-    return f.col(found), {found}
+    return f.col(destination_column), {destination_column}
 
 
 def _messages(frame: DataFrame, mq: MqSink, section: str, *, all_used: bool) -> DataFrame:
@@ -472,14 +474,14 @@ def _records(frame: DataFrame, mq: MqSink, config: RecordConfig, section: str) -
     fields = f.struct(*(f.col(quoted(name)) for name in frame.columns if name not in without))
     record, fault, ccsid, encoding = written_record(fields, config)
     json = _json(frame, without).cast("binary")
-    made = frame.select(place, record.alias("record"), json.alias("json"), fault.alias(REASON))
+    converted = frame.select(place, record.alias("record"), json.alias("json"), fault.alias(REASON))
     fits = f.col(REASON).isNull()
     refusal = f.struct(
         f.lit(cmqc.MQRC_FORMAT_ERROR).alias("reason"), f.col(REASON).alias("sentence"), f.lit("").alias("source")
     )
     text = {name: f.lit(value) for name, value in _TEXT.items()}
-    return made.select(
-        made.columns[0],
+    return converted.select(
+        converted.columns[0],
         f.when(fits, f.col("record")).otherwise(f.col("json")).alias(BODY),
         f.when(fits, f.lit("")).otherwise(text["format"]).alias("format"),
         f.when(fits, f.lit(ccsid)).otherwise(text["ccsid"]).alias("ccsid"),
@@ -541,9 +543,9 @@ def quoted(name: str) -> str:
 def _check_lost(frame: DataFrame, address: str | None) -> None:
     """Check that a SELECT which specifies the message has no columns that would be lost. Raises OptionError."""
     used = {*_MQ_PARTS, *_MQTT_PARTS, *_KNOWN, *(Template(address).names if address else ())}
-    if lost := [name for name in frame.columns if name not in used]:
+    if unused := [name for name in frame.columns if name not in used]:
         raise OptionError(
-            f"select returns the message (body or payload), so these columns would be lost: {', '.join(lost)}"
+            f"select returns the message (body or payload), so these columns would be lost: {', '.join(unused)}"
         )
 
 

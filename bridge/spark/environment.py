@@ -90,10 +90,10 @@ class PipelineEnvironment(msgspec.Struct, frozen=True):
 
     def spool_directories(self, pipelines: Mapping[str, PipelineConfig]) -> dict[str, Path]:
         """Return the directories of pipelines that have a spool, those that are no longer in the file, too."""
-        found = {name: self.directory_of(name, config) for name, config in pipelines.items()}
+        directories = {name: self.directory_of(name, config) for name, config in pipelines.items()}
         if self.directory is not None and self.directory.is_dir():
-            found |= {path.name: path for path in self.directory.iterdir() if path.name not in found}
-        return {name: directory for name, directory in found.items() if (directory / SPOOL).is_dir()}
+            directories |= {path.name: path for path in self.directory.iterdir() if path.name not in directories}
+        return {name: directory for name, directory in directories.items() if (directory / SPOOL).is_dir()}
 
     @staticmethod
     def fails_on_data_loss(config: PipelineConfig) -> bool:
@@ -102,9 +102,9 @@ class PipelineEnvironment(msgspec.Struct, frozen=True):
 
     def embeds(self, name: str, config: PipelineConfig) -> bool:
         """Return whether messages travel with the tasks (option `embed`), because the workers do not reach the spool."""
-        named = _option(config, "embed")
-        if config.source.archive is not None or named is not None:
-            return config.source.archive is None and str(named).lower() == "true"
+        option = _option(config, "embed")
+        if config.source.archive is not None or option is not None:
+            return config.source.archive is None and str(option).lower() == "true"
         return self.master is not None and not self.is_shared(self.directory_of(name, config))
 
     def broker(self, link: str) -> dict[str, str]:
@@ -137,10 +137,10 @@ class PipelineEnvironment(msgspec.Struct, frozen=True):
             ("checkpoint",): directory if stateful else None,
         }
         known = f" ({', '.join(map(str, self.shared))})" if self.shared else ""
-        for location, found in directories.items():
-            if found is not None and not self.is_shared(found):
+        for location, place in directories.items():
+            if place is not None and not self.is_shared(place):
                 expected = f"a path below a directory of spark.shared{known}, because workers of {self.master} use it"
-                yield location, expected, str(found.absolute())
+                yield location, expected, str(place.absolute())
         if str(_option(config, "embed")).lower() == "false" and not self.is_shared(directory):
             shared = f"a path below a directory of spark.shared{known}"
             expected = f"true, or as checkpoint {shared}, because workers read the spool"
@@ -200,8 +200,10 @@ def _remote_options(configuration: Configuration, local: dict[str, str]) -> dict
     options = {"listener": spark.listener, "queueManager": settings.name}
     if spark.tls is not None:
         options |= {"tls": "true", "tlsCheckHostName": str(spark.tls.check_host_name).lower()}
-        named = {name: getattr(spark.tls, key) for name, key in TLS_OPTIONS.items()}
-        options |= {name: str(value) for name, value in named.items() if value is not None and name not in options}
+        tls_options = {name: getattr(spark.tls, key) for name, key in TLS_OPTIONS.items()}
+        options |= {
+            name: str(value) for name, value in tls_options.items() if value is not None and name not in options
+        }
     if spark.user is not None:
         options |= {"user": spark.user, "passwordFile": str(spark.password_file)}
     return options

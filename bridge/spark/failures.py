@@ -24,12 +24,12 @@ class Mistake(Exception):
     """A mistake in a pipeline: `location` is below its name, and `position` is a character of the text there, if known."""
 
     def __init__(
-        self, location: Location, expected: str, found: str | None = None, position: int | None = None
+        self, location: Location, expected: str, actual: str | None = None, position: int | None = None
     ) -> None:
-        super().__init__(f"expected {expected}, found {found}")
+        super().__init__(f"expected {expected}, found {actual}")
         self.location = location
         self.expected = expected
-        self.found = found
+        self.found = actual
         self.position = position
 
 
@@ -54,8 +54,8 @@ def mistakes_at(location: Location, expected: str, text: str | None = None) -> I
     except PySparkException as error:
         sentence = sentence_of(error)
         position = None if text is None else _position_of(error, text)
-        found = None if position is None or text is None else repr(_word(text, position))
-        raise Mistake(location, f"{expected} without this mistake: {sentence}", found, position) from error
+        actual = None if position is None or text is None else repr(_word(text, position))
+        raise Mistake(location, f"{expected} without this mistake: {sentence}", actual, position) from error
     except (OptionError, RuleError) as error:
         raise Mistake(location, f"{expected} without this mistake: {error}") from error
 
@@ -69,18 +69,18 @@ def _position_of(error: PySparkException, text: str) -> int | None:
     starts = [context.startIndex() for context in error.getQueryContext() if hasattr(context, "startIndex")]
     if starts and 0 <= starts[0] < len(text):
         return int(starts[0])
-    found = _POSITION.search(str(error))
-    if found is None:
+    match = _POSITION.search(str(error))
+    if match is None:
         return None
     lines = text.splitlines(keepends=True)
-    before = sum(map(len, lines[: int(found[1]) - 1]))
-    return min(before + int(found[2]), len(text))
+    before = sum(map(len, lines[: int(match[1]) - 1]))
+    return min(before + int(match[2]), len(text))
 
 
 def _word(text: str, position: int) -> str:
     """Return what is at a character: a word, a hint, or the end."""
-    found = re.compile(r"\w+|/\*\+.*?\*/|\S", re.DOTALL).match(text, position)
-    return found[0] if found else "the end"
+    match = re.compile(r"\w+|/\*\+.*?\*/|\S", re.DOTALL).match(text, position)
+    return match[0] if match else "the end"
 
 
 # Sentences -----------------------------------------------------------------------------------------------------------
@@ -182,14 +182,14 @@ _REMEDIES: Final = {
 def query_failure_of(error: BaseException) -> QueryFailure:
     """Return the failure for an error of Spark, a source or a destination."""
     text, what = str(error), sentence_of(error)
-    if (found := _DATA.search(text)) is not None:
-        sentence, line, column = " ".join(found[2].split()).rstrip("."), found[3], found[4]
+    if (match := _DATA.search(text)) is not None:
+        sentence, line, column = " ".join(match[2].split()).rstrip("."), match[3], match[4]
         place = f" (line {line}, column {column} of select)" if line else ""
-        return QueryFailure(f"{found[1]}: {sentence}{place}", _DATA_REMEDY, data=True, final=True)
+        return QueryFailure(f"{match[1]}: {sentence}{place}", _DATA_REMEDY, data=True, final=True)
     if isinstance(error, DeadLettersRejected):
         return QueryFailure(what, _LETTERS_REMEDY)
-    if (found := _REASON.search(text)) is not None:
-        reason = int(found[1])
+    if (match := _REASON.search(text)) is not None:
+        reason = int(match[1])
         default = "wait until the queue manager is available" if reason in LOST else "see the reason code"
         return QueryFailure(what, _MQ_REMEDIES.get(reason, default))
     if _FINAL.search(text) or isinstance(error, SettingsChanged):

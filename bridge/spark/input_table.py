@@ -94,13 +94,13 @@ def _record_arguments(source: DataFrame, config: PipelineConfig, column: str) ->
     """Return the SQL of the bytes, CCSID and Encoding of records. Raises Mistake."""
     record = config.payload
     assert isinstance(record, RecordPayloadConfig)
-    given = {"ccsid": record.ccsid, "encoding": record.encoding}
-    missing = [name for name, value in given.items() if value is None and name not in source.columns]
+    defaults = {"ccsid": record.ccsid, "encoding": record.encoding}
+    missing = [name for name, value in defaults.items() if value is None and name not in source.columns]
     if missing and config.source.mq is not None:
         raise Mistake(
             ("from", "options", "columns"), f"the column {missing[0]} of the records (or payload.{missing[0]})"
         )
-    described = (name if name in source.columns else "CAST(NULL AS INT)" for name in given)
+    described = (name if name in source.columns else "CAST(NULL AS INT)" for name in defaults)
     ccsid, encoding = described
     return column, ccsid, encoding
 
@@ -146,11 +146,11 @@ def _fault(text: str, error: str, binary: bool, column: str, kind: str, fields: 
 
 def _wrong_type(document: str, path: str, declared: str) -> str:
     value = f"variant_get({document}, '$.{path}', 'variant')"
-    got = f"try_variant_get({document}, '$.{path}', '{declared}')"
-    wrong = f"{got} IS NULL"
+    expression = f"try_variant_get({document}, '$.{path}', '{declared}')"
+    wrong = f"{expression} IS NULL"
     if declared in _WHOLE:  # a cast would make 3 of 3.7
-        wrong += f" OR CAST({got} AS DOUBLE) <> try_variant_get({document}, '$.{path}', 'double')"
+        wrong += f" OR CAST({expression} AS DOUBLE) <> try_variant_get({document}, '$.{path}', 'double')"
     if declared in _FLOATING:  # a cast would make infinity of 1e999
-        wrong += f" OR (abs({got}) = double('Infinity') AND schema_of_variant({value}) <> 'STRING')"
+        wrong += f" OR (abs({expression}) = double('Infinity') AND schema_of_variant({value}) <> 'STRING')"
     what = f"concat('{path} of the payload is not {declared}: ', left(to_json({value}), 40))"
     return f"CASE WHEN {value} IS NOT NULL AND NOT is_variant_null({value}) AND ({wrong}) THEN {what} END"

@@ -68,7 +68,7 @@ def columns_read(frame: DataFrame, table: str) -> set[str]:
     Spark prunes the columns of a source only when it executes a plan, and it cannot do so for a source in Python.
     """
     plan = _plan(frame)
-    wanted = _identifiers(plan.output())
+    identifiers = _identifiers(plan.output())
     views, pending = [], [plan]
     while pending:
         node = pending.pop()
@@ -76,11 +76,13 @@ def columns_read(frame: DataFrame, table: str) -> set[str]:
         if str(node.nodeName()) == "SubqueryAlias" and str(node.alias()).lower() == table:
             views.append(node)
             continue
-        wanted |= _identifiers(node.references().toSeq())
+        identifiers |= _identifiers(node.references().toSeq())
         if str(node.nodeName()) not in _NARROW:  # such as UNION, which pairs columns by position
-            wanted = wanted.union(*(_identifiers(child.output()) for child in children))
+            identifiers = identifiers.union(*(_identifiers(child.output()) for child in children))
         pending += children + _items(node.subqueries())
-    return {str(column.name()) for view in views for column in _items(view.output()) if column.exprId().id() in wanted}
+    return {
+        str(column.name()) for view in views for column in _items(view.output()) if column.exprId().id() in identifiers
+    }
 
 
 def _identifiers(attributes: Any) -> set[int]:

@@ -162,8 +162,8 @@ def to_messages(
         raise OptionError(f"{what}: mapping {rule.name} publishes to MQTT; hint: use to_publications")
     types = PUBLICATION_TYPES if not by_column else {**PUBLICATION_TYPES, "queue": "string"}
     frame = with_archived_properties(frame, keep)
-    selected, kept = _selected(what, frame, types, ("topic", "payload"), keep)
-    return _mapped(what, selected, ToMessages(rule, by_column=by_column, kept=kept))
+    selected, passed = _selected(what, frame, types, ("topic", "payload"), keep)
+    return _mapped(what, selected, ToMessages(rule, by_column=by_column, passed=passed))
 
 
 def to_publications(
@@ -194,8 +194,8 @@ def to_publications(
         rule = StandardToMqtt(None if topic is None else _checked(what, "topic", topic_name, topic))
     elif not isinstance(rule, ToMqttRule):
         raise OptionError(f"{what}: mapping {rule.name} puts messages to MQ; hint: use to_messages")
-    selected, kept = _selected(what, frame, MESSAGE_TYPES, ("body",), keep)
-    return _mapped(what, selected, Publications(rule, kept=kept))
+    selected, passed = _selected(what, frame, MESSAGE_TYPES, ("body",), keep)
+    return _mapped(what, selected, Publications(rule, passed=passed))
 
 
 # Arguments -----------------------------------------------------------------------------------------------------------
@@ -223,8 +223,8 @@ def _rule(
         raise OptionError(f"{what}: config is needed, the configuration file that has the mapping {profile!r}")
     configuration = load(Path(config))
     if profile not in configuration.mappings:
-        known = ", ".join(configuration.mappings) or "none"
-        raise OptionError(f"{what}: {config} has no mapping {profile!r}; it has {known}")
+        names = ", ".join(configuration.mappings) or "none"
+        raise OptionError(f"{what}: {config} has no mapping {profile!r}; it has {names}")
     return _of_program(what, rule_of(profile, configuration.mappings[profile], configuration.queue_manager.name))
 
 
@@ -241,8 +241,8 @@ def _of_program(what: str, rule: ToMqRule | ToMqttRule) -> ToMqRule | ToMqttRule
     return rule
 
 
-def _refuse(what: str, why: str, **given: str | None) -> None:
-    for option, value in given.items():
+def _refuse(what: str, why: str, **properties: str | None) -> None:
+    for option, value in properties.items():
         if value is not None:
             raise OptionError(f"{what}: {option}: expected no value, {why}, found {value!r}")
 
@@ -294,11 +294,11 @@ def _selected(
     columns = []
     for column in frame.columns:
         if column in types:
-            found, type_ = f.col(f"`{column}`"), types[column]
-            columns.append(found if type_ is None else found.cast(type_).alias(column))
+            selected_column, type_ = f.col(f"`{column}`"), types[column]
+            columns.append(selected_column if type_ is None else selected_column.cast(type_).alias(column))
     passed = [f.col(f"`{column}`").alias(f"kept_{column}") for column in keep]
-    kept = to_arrow_schema(StructType([frame.schema[column] for column in keep]), timezone="UTC")
-    return frame.select(*columns, *passed), list(kept)
+    arrow_fields = to_arrow_schema(StructType([frame.schema[column] for column in keep]), timezone="UTC")
+    return frame.select(*columns, *passed), list(arrow_fields)
 
 
 def _mapped(what: str, frame: DataFrame, function: ToMessages | Publications) -> DataFrame:
@@ -356,17 +356,17 @@ class ToMessages:
     batch, which are passed through.
     """
 
-    def __init__(self, rule: ToMq, *, by_column: bool = False, kept: Sequence[Any] = ()) -> None:
+    def __init__(self, rule: ToMq, *, by_column: bool = False, passed: Sequence[Any] = ()) -> None:
         self.rule = StandardToMq(Destination("queue")) if by_column else rule
         self._by_column = by_column
-        self._kept = len(kept)
+        self._kept = len(passed)
         if isinstance(rule, ToMqRule):
             self._has_rfh2 = rule.config.attributes.rfh2
             to_topic = rule.config.destination.topic is not None
         else:
             self._has_rfh2 = True
             to_topic = not by_column and (rule.destination is None or rule.destination.is_topic)
-        self.schema = _schema(_TO_TOPIC if to_topic else _TO_QUEUE, kept)
+        self.schema = _schema(_TO_TOPIC if to_topic else _TO_QUEUE, passed)
 
     def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
         """Yield the messages of record batches."""
@@ -436,10 +436,12 @@ def _publication(row: Sequence[Any]) -> Publication:
     own = {name: value for name, value in properties or () if value is not None}
     hops = own.pop(HOPS, "")
     client_id = own.pop(CLIENT_ID, client_id or "")
-    given: Any = NO_PROPERTIES
+    publish_properties: Any = NO_PROPERTIES
     if own or any(fields):
-        named: dict[str, Any] = {name: value or None for name, value in zip(PROPERTY_COLUMNS, fields, strict=True)}
-        given = PublishProperties(**named, user_property=(*own.items(),))
+        fields_by_name: dict[str, Any] = {
+            name: value or None for name, value in zip(PROPERTY_COLUMNS, fields, strict=True)
+        }
+        publish_properties = PublishProperties(**fields_by_name, user_property=(*own.items(),))
     return Publication(
         topic,
         payload,
@@ -449,7 +451,7 @@ def _publication(row: Sequence[Any]) -> Publication:
         client_id,
         user_identifier(user or ""),
         None if expiry is None else float(expiry),
-        given,
+        publish_properties,
         tuple(hops.split(",")) if hops else (),
     )
 
@@ -492,9 +494,9 @@ class StandardToMqtt:
 
     def publications(self, message: Message, *, topic: str | None = None) -> Sequence[Publication]:
         """Return the publication. Raises Unmappable, also for a message without a topic."""
-        made = publication_of(message, topic=self.topic if self.topic is not None else topic)
-        topic_name(made.topic)
-        return (made,)
+        publication = publication_of(message, topic=self.topic if self.topic is not None else topic)
+        topic_name(publication.topic)
+        return (publication,)
 
 
 class Publications:
@@ -503,10 +505,10 @@ class Publications:
     `kept` are the fields of the last columns of a batch, which are passed through.
     """
 
-    def __init__(self, rule: ToMqttRule | StandardToMqtt, *, kept: Sequence[Any] = ()) -> None:
+    def __init__(self, rule: ToMqttRule | StandardToMqtt, *, passed: Sequence[Any] = ()) -> None:
         self.rule = rule
-        self._kept = len(kept)
-        self.schema = _schema(_PUBLICATION, kept)
+        self._kept = len(passed)
+        self.schema = _schema(_PUBLICATION, passed)
 
     def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
         """Yield the publications of record batches."""
@@ -537,17 +539,25 @@ class Publications:
             refusals += [None] * len(results)
         columns: dict[str, Sequence[Any]] = {
             "payload": [
-                bodies[number] or b"" if one is None else one.payload
-                for number, one in zip(numbers, publications, strict=True)
+                bodies[number] or b"" if publication is None else publication.payload
+                for number, publication in zip(numbers, publications, strict=True)
             ],
-            "properties": [one and _user_properties(one) for one in publications],
-            "expiry": [None if one is None or one.expiry is None else math.ceil(one.expiry) for one in publications],
-            "client_id": [(one and one.client_id) or None for one in publications],
+            "properties": [publication and _user_properties(publication) for publication in publications],
+            "expiry": [
+                None if publication is None or publication.expiry is None else math.ceil(publication.expiry)
+                for publication in publications
+            ],
+            "client_id": [(publication and publication.client_id) or None for publication in publications],
             "refusal": refusals,
         }
-        columns |= {name: [one and getattr(one, name) for one in publications] for name in ("topic", "qos", "retain")}
+        columns |= {
+            name: [publication and getattr(publication, name) for publication in publications]
+            for name in ("topic", "qos", "retain")
+        }
         for name in PROPERTY_COLUMNS:
-            columns[name] = [(one and getattr(one.properties, name)) or None for one in publications]
+            columns[name] = [
+                (publication and getattr(publication.properties, name)) or None for publication in publications
+            ]
         return _record_batch(self.schema, columns, batch, numbers, self._kept)
 
 
@@ -564,8 +574,8 @@ def _user_properties(publication: Publication) -> list[tuple[str, str]]:
 # Columns -------------------------------------------------------------------------------------------------------------
 
 
-def _schema(columns: Mapping[str, Any], kept: Sequence[Any]) -> Any:
-    return pa.schema([*(pa.field(name, type_) for name, type_ in columns.items()), *kept])
+def _schema(columns: Mapping[str, Any], passed: Sequence[Any]) -> Any:
+    return pa.schema([*(pa.field(name, type_) for name, type_ in columns.items()), *passed])
 
 
 def _refusal(error: Unmappable, source: str | None) -> dict[str, Any]:
@@ -574,14 +584,14 @@ def _refusal(error: Unmappable, source: str | None) -> dict[str, Any]:
 
 
 def _record_batch(
-    schema: Any, columns: Mapping[str, Sequence[Any]], batch: Any, numbers: Sequence[int], kept: int
+    schema: Any, columns: Mapping[str, Sequence[Any]], batch: Any, numbers: Sequence[int], passed_count: int
 ) -> Any:
-    """Return mapped rows, and the last `kept` columns of the rows of `batch` with these numbers."""
+    """Return mapped rows, and the last `passed_count` columns of the rows of `batch` with these numbers."""
     arrays = []
-    for field in list(schema)[: len(schema) - kept]:
+    for field in list(schema)[: len(schema) - passed_count]:
         values = columns[field.name]
         arrays.append(_descriptors(values) if field.name == "md" else array_of(values, field.type))
-    passed = batch.columns[batch.num_columns - kept :]
+    passed = batch.columns[batch.num_columns - passed_count :]
     if passed and [*numbers] != [*range(batch.num_rows)]:
         passed = [column.take(pa.array(numbers, pa.int64())) for column in passed]
     return pa.RecordBatch.from_arrays([*arrays, *passed], schema=schema)

@@ -78,14 +78,14 @@ class Options:
     """The options of one use of a data source. Each method raises OptionError."""
 
     def __init__(
-        self, source: str, given: Mapping[str, str], known: Iterable[str], foreign: Mapping[str, str] = _COMMON
+        self, source: str, options: Mapping[str, str], option_names: Iterable[str], foreign: Mapping[str, str] = _COMMON
     ) -> None:
-        """Check the names of `given`. `source` is named in errors. `foreign` explains options of other sources."""
+        """Check the names of `options`. `source` is named in errors. `foreign` explains options of other sources."""
         self.source = source
-        names = {_plain(name): name for name in known}
+        names = {_plain(name): name for name in option_names}
         self._values: dict[str, str] = {}
-        of_table = {key[len(TABLE_OPTION) :]: value for key, value in given.items() if key.startswith(TABLE_OPTION)}
-        plain = {key: value for key, value in given.items() if not key.startswith(TABLE_OPTION)}
+        of_table = {key[len(TABLE_OPTION) :]: value for key, value in options.items() if key.startswith(TABLE_OPTION)}
+        plain = {key: value for key, value in options.items() if not key.startswith(TABLE_OPTION)}
         for key, value in {**of_table, **plain}.items():
             if key in _TABLE_PROPERTIES and _plain(key) not in names:
                 continue
@@ -103,8 +103,8 @@ class Options:
 
     def wrong(self, name: str, expected: str) -> OptionError:
         """Return the error for an option with an invalid value."""
-        found = f"found {self._values[name]!r}" if name in self._values else "found none"
-        return OptionError(f"{self.source}: option {name}: expected {expected}, {found}")
+        actual = f"found {self._values[name]!r}" if name in self._values else "found none"
+        return OptionError(f"{self.source}: option {name}: expected {expected}, {actual}")
 
     def allow(self, names: Iterable[str], among: Iterable[str], why: str) -> None:
         """Raise OptionError if an option of `among` is given that is not in `names`."""
@@ -147,8 +147,8 @@ class Options:
 
         It is written as in the configuration file (`64 MiB`), or as Spark writes sizes (`64m`, also in binary units).
         """
-        if (written := _SPARK_SIZE.fullmatch(self._values.get(name, "").strip())) is not None:
-            self._values[name] = str(int(written[1]) << 10 * ("kmgt".index(written[2].lower()) + 1))
+        if (match := _SPARK_SIZE.fullmatch(self._values.get(name, "").strip())) is not None:
+            self._values[name] = str(int(match[1]) << 10 * ("kmgt".index(match[2].lower()) + 1))
         return int(self.value(name, _SIZE, default))
 
     def choice(self, name: str, words: Iterable[str], default: str) -> str:
@@ -181,10 +181,10 @@ class Options:
         value = self.text(name)
         if value is None:
             return None
-        found = _CONNECTION.fullmatch(value)
-        if found is None or not 0 < int(found[2]) < 65_536:
+        match = _CONNECTION.fullmatch(value)
+        if match is None or not 0 < int(match[2]) < 65_536:
             raise self.wrong(name, "host(port)")
-        return found[1], int(found[2])
+        return match[1], int(match[2])
 
     # Sections of the configuration -----------------------------------------------------------------------------------
 
@@ -214,16 +214,16 @@ class Options:
 
     def tls(self) -> dict[str, Any] | None:
         """Return the section `tls`. None: no TLS."""
-        written = self.keys(TLS_OPTIONS)
-        if self.truth("tls", bool(written)):
-            return written
+        tls_values = self.keys(TLS_OPTIONS)
+        if self.truth("tls", bool(tls_values)):
+            return tls_values
         self.allow((), TLS_OPTIONS, "because tls is false")
         return None
 
-    def checked(self, model: type[Model], written: Mapping[str, Any], names: Mapping[str, str]) -> Model:
+    def checked(self, model: type[Model], option_values: Mapping[str, Any], names: Mapping[str, str]) -> Model:
         """Return a section of the configuration. `names` maps options to its keys, for errors."""
         try:
-            return model.model_validate(written)
+            return model.model_validate(option_values)
         except ValidationError as error:
             problem = error.errors(include_url=False, include_input=False)[0]
             context = problem.get("ctx", {})

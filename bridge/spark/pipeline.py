@@ -97,9 +97,9 @@ class Pipeline(msgspec.Struct, frozen=True):
 
     def writers(self, query: str) -> dict[str, Sink]:
         """Return all destinations by the names under which a query writes to them."""
-        named: dict[str, Sink | None] = {f"{query}-{index}": sink for index, sink in enumerate(self.sinks)}
-        named |= {f"{query}-dead": self.dead_letters, f"{query}-late": self.late}
-        return {name: sink for name, sink in named.items() if sink is not None}
+        sinks: dict[str, Sink | None] = {f"{query}-{index}": sink for index, sink in enumerate(self.sinks)}
+        sinks |= {f"{query}-dead": self.dead_letters, f"{query}-late": self.late}
+        return {name: sink for name, sink in sinks.items() if sink is not None}
 
     @property
     def at_least_once(self) -> bool:
@@ -132,10 +132,10 @@ def plan(
             # Each row of the source is read by the SELECT, and by the branches of dead letters and late rows.
             # Aliases keep a join of `input` with itself from making a second source, which could not open the queue.
             aliased = source.select(*(f.col(quoted(name)).alias(name) for name in source.columns))
-            taken = aliased.observe(TAKEN, f.count(f.lit(1)).alias("rows"))
-            good = taken if table.fault is None else taken.where(f"{table.fault} IS NULL")
+            observed_rows = aliased.observe(TAKEN, f.count(f.lit(1)).alias("rows"))
+            good = observed_rows if table.fault is None else observed_rows.where(f"{table.fault} IS NULL")
             selected = _selected_stream(spark, good, table, config)
-            frame = _union(selected, taken, good, table, config)
+            frame = _union(selected, observed_rows, good, table, config)
         else:
             former = recorded_validation(directory) if reads else None
             # A batch that is finished as it began may have dead letters, of which all columns are needed.
@@ -154,8 +154,8 @@ def plan(
     if late is not None:
         with mistakes_at(("late",), "a destination"):
             late.check(source.withColumn(WATERMARK, f.current_timestamp()) if late.is_table else source)
-    for location, expected, found in environment.unreachable(config, directory, stateful=stateful):
-        raise Mistake(location, expected, found)
+    for location, expected, actual in environment.unreachable(config, directory, stateful=stateful):
+        raise Mistake(location, expected, actual)
     embeds = environment.embeds(name, config)
     validation = Validation(table.fault, kind, dict(config.fields))
     return Pipeline(
@@ -233,17 +233,17 @@ def _archive(spark: SparkSession, path: Path) -> DataFrame:
 
 def _selected_stream(spark: SparkSession, rows: DataFrame, table: InputTable, config: PipelineConfig) -> DataFrame:
     """Return the streaming frame of the SELECT and of `changes`. Raises Mistake."""
-    made = table.of(rows)
+    input_rows = table.of(rows)
     if config.select is None:
-        selected = _default(made, table, config)
+        selected = _default(input_rows, table, config)
     else:
         with mistakes_at(("select",), "a SELECT of Spark SQL", config.select):
             try:
-                table.with_watermark(made).createOrReplaceTempView(INPUT)
+                table.with_watermark(input_rows).createOrReplaceTempView(INPUT)
                 selected = spark.sql(config.select)
             except PySparkException:
                 # A WATERMARK clause of the SELECT takes the place of ours. Spark accepts only one.
-                made.createOrReplaceTempView(INPUT)
+                input_rows.createOrReplaceTempView(INPUT)
                 selected = spark.sql(config.select)
         if not selected.isStreaming:
             raise Mistake(("select",), f"a SELECT that reads the table {INPUT}")
@@ -285,13 +285,13 @@ def _payload_kind(spark: SparkSession, source: DataFrame, config: PipelineConfig
     return config.payload_type if PAYLOAD in _read_by(spark, table.of(source), config.select) else "bytes"
 
 
-def _read_by(spark: SparkSession, made: DataFrame, select: str) -> set[str]:
+def _read_by(spark: SparkSession, rows: DataFrame, select: str) -> set[str]:
     """Return the columns of `input` that the SELECT reads, or all of them if it cannot be analysed."""
     try:
-        made.createOrReplaceTempView(INPUT)
+        rows.createOrReplaceTempView(INPUT)
         return columns_read(spark.sql(select), INPUT)
     except PySparkException:  # reported where the SELECT is checked
-        return set(made.columns)
+        return set(rows.columns)
 
 
 def _pruned(spark: SparkSession, source: DataFrame, table: InputTable, config: PipelineConfig) -> DataFrame:
@@ -305,12 +305,12 @@ def _pruned(spark: SparkSession, source: DataFrame, table: InputTable, config: P
 
 
 def _union(
-    selected: DataFrame, taken: DataFrame, good: DataFrame, table: InputTable, config: PipelineConfig
+    selected: DataFrame, observed_rows: DataFrame, good: DataFrame, table: InputTable, config: PipelineConfig
 ) -> DataFrame:
     """Return the rows of the SELECT, the dead letters, and the rows that may be late, each in a struct of its own."""
     frame = selected.select(f.struct("*").alias(_ROW))
     if table.fault is not None:
-        dead = taken.withColumn(REASON, f.expr(table.fault)).where(f"{REASON} IS NOT NULL")
+        dead = observed_rows.withColumn(REASON, f.expr(table.fault)).where(f"{REASON} IS NOT NULL")
         frame = frame.unionByName(dead.select(f.struct("*").alias(_DEAD)), allowMissingColumns=True)
     if config.late is not None and table.event_time is not None:
         late = good.select(
@@ -474,22 +474,22 @@ class BatchWriter:
         return pipeline.validation
 
     def _write_stateless(self, frame: DataFrame, writer: str, batch: CompletedBatch, fault: str | None) -> None:
-        taken = Observation()
+        observation = Observation()
         judged = frame.withColumn(REASON, f.lit(None).cast("string") if fault is None else f.expr(fault))
         counts = _counts(judged)
-        good = judged.observe(taken, *counts).where(f"{REASON} IS NULL").drop(REASON)
+        good = judged.observe(observation, *counts).where(f"{REASON} IS NULL").drop(REASON)
         self._write_all(self._selected(good), writer, batch)
-        seen = _observed(taken, judged, counts)
-        batch.rows_in = seen["rows"]
-        self._write_dead(judged.where(f"{REASON} IS NOT NULL"), seen, writer, batch)
+        counts_seen = _observed(observation, judged, counts)
+        batch.rows_in = counts_seen["rows"]
+        self._write_dead(judged.where(f"{REASON} IS NOT NULL"), counts_seen, writer, batch)
 
     def _selected(self, good: DataFrame) -> DataFrame:
         """Return the rows of the SELECT over a batch. Spark has a session of its own for each query."""
         config, table, spark = self._pipeline.config, self._pipeline.table, good.sparkSession
-        made = table.of(good)
+        input_rows = table.of(good)
         if config.select is None:
-            return _default(made, table, config)
-        made.createOrReplaceTempView(INPUT)
+            return _default(input_rows, table, config)
+        input_rows.createOrReplaceTempView(INPUT)
         for name, frame in self._pipeline.tables.items():
             frame.createOrReplaceTempView(name)
         return spark.sql(config.select)
@@ -498,28 +498,28 @@ class BatchWriter:
         """Write rows to all destinations. Rows for several destinations are computed once."""
         sinks = self._pipeline.sinks
         if len(sinks) == 1:
-            made, counts = Observation(), [f.count(f.lit(1)).alias("rows")]
-            refused = sinks[0].write(rows.observe(made, *counts), f"{writer}-0", batch.number)
-            written = _observed(made, rows, counts)["rows"]
+            observation, counts = Observation(), [f.count(f.lit(1)).alias("rows")]
+            refused = sinks[0].write(rows.observe(observation, *counts), f"{writer}-0", batch.number)
+            rows_written = _observed(observation, rows, counts)["rows"]
         else:
             rows.persist()
             try:
-                written = rows.count()
+                rows_written = rows.count()
                 refused = sum(sink.write(rows, f"{writer}-{index}", batch.number) for index, sink in enumerate(sinks))
             finally:
                 rows.unpersist()
-        batch.rows_out += written - refused
+        batch.rows_out += rows_written - refused
         batch.dead_letters += refused
 
-    def _write_dead(self, rows: DataFrame, seen: dict[str, Any], writer: str, batch: CompletedBatch) -> None:
-        """Write dead letters, of which there are as many as were `seen`, or discard them if there are too many."""
-        count, sink, limits = seen["bad"], self._pipeline.dead_letters, self._pipeline.dead_letter_limits
+    def _write_dead(self, rows: DataFrame, counts_seen: dict[str, Any], writer: str, batch: CompletedBatch) -> None:
+        """Write dead letters, of which there are as many as were `counts_seen`, or discard them if there are too many."""
+        count, sink, limits = counts_seen["bad"], self._pipeline.dead_letters, self._pipeline.dead_letter_limits
         if not count:
             return
         batch.dead_letters += count
-        batch.why = seen["why"]
+        batch.why = counts_seen["why"]
         name = f"{writer}-dead"
-        if limits is None or sink.has_begun(name, batch.number) or limits.admit(count, seen["size"] or 0):
+        if limits is None or sink.has_begun(name, batch.number) or limits.admit(count, counts_seen["size"] or 0):
             sink.write(rows, name, batch.number)
 
     def _write_stateful(self, frame: DataFrame, writer: str, batch: CompletedBatch) -> None:

@@ -66,8 +66,8 @@ def to_record(
     **options: Any,
 ) -> Column:
     """Return the records of a struct, as binary. The parameters are those of `from_record`. Raises OptionError."""
-    given = {"ccsid": ccsid, "encoding": encoding} | options
-    records: Column = _writing(_columns("to_record", copybook, given, writes=True), errors)(column)
+    arguments = {"ccsid": ccsid, "encoding": encoding} | options
+    records: Column = _writing(_columns("to_record", copybook, arguments, writes=True), errors)(column)
     return records
 
 

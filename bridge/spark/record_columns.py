@@ -86,9 +86,9 @@ class RecordRows:
 
     def schema(self, envelope: Any) -> Any:
         """Return the schema of the batches."""
-        kept = [field for field in envelope if field.name not in self._without]
-        added = [pa.field(RECORD, self._columns.type), pa.field(RECORD_ERROR, pa.string())]
-        return pa.schema([*kept, *added])
+        fields = [field for field in envelope if field.name not in self._without]
+        new_fields = [pa.field(RECORD, self._columns.type), pa.field(RECORD_ERROR, pa.string())]
+        return pa.schema([*fields, *new_fields])
 
     def batch(self, batch: Any) -> Any:
         """Return a batch with these columns."""
@@ -96,8 +96,8 @@ class RecordRows:
         names = batch.schema.names
         described = (batch.column(name) if name in names else nulls for name in ("ccsid", "encoding"))
         records, errors = self._columns.read(batch.column(self._body), *described)
-        kept = [batch.column(name) for name in names if name not in self._without]
-        return pa.record_batch([*kept, records, pa.array(errors, pa.string())], self.schema(batch.schema))
+        columns = [batch.column(name) for name in names if name not in self._without]
+        return pa.record_batch([*columns, records, pa.array(errors, pa.string())], self.schema(batch.schema))
 
 
 def _values(column: Any) -> Iterable[Any]:
@@ -127,7 +127,7 @@ def _chosen(redefinition: Redefinition) -> list[RecordItem]:
     """Return the items that share bytes and can be chosen, in the order of the copybook."""
     choice = redefinition.choice
     chosen = [choice] if not isinstance(choice, AlternativeSelector) else [*choice.items.values(), choice.other]
-    return [item for item in redefinition.items.values() if any(item is one for one in chosen)]
+    return [item for item in redefinition.items.values() if any(item is chosen_item for chosen_item in chosen)]
 
 
 def _type_of(item: RecordItem, full: bool) -> Any:

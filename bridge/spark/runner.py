@@ -75,13 +75,13 @@ class PipelineRunner:
         once: bool = False,
         patience: float = 10.0,
         attempts: int = ATTEMPTS,
-        seen: Callable[[CompletedBatch], None] = lambda batch: None,
+        on_batch: Callable[[CompletedBatch], None] = lambda batch: None,
     ) -> None:
         self.spark = spark
         self.tell = tell
         self.patience = patience
         self.attempts = attempts
-        self.seen = seen
+        self.seen = on_batch
         self.control = ControlThread(self._requested)
         self._runs = {name: _Run(self, name, plan, once) for name, plan in pipelines.items()}
 
@@ -136,12 +136,14 @@ class _Run:
         except PipelineBusy as error:
             self._tell(str(error))
         except Exception as error:  # a programming error, or the end of the JVM: the other pipelines continue
-            gone = has_ended(self._runner.spark, _LOOK) or "stopped SparkContext" in str(error)
-            if gone and self.stopping.is_set():  # SIGTERM for the whole process group, as `timeout` sends it
+            is_gone = has_ended(self._runner.spark, _LOOK) or "stopped SparkContext" in str(error)
+            if is_gone and self.stopping.is_set():  # SIGTERM for the whole process group, as `timeout` sends it
                 self.state = "stopped"
                 self._tell("stopped with its Java; a batch that was cut off is repeated at the next start")
             else:
-                what = "Java (the JVM of Spark) has ended" if gone else f"{type(error).__name__}: {sentence_of(error)}"
+                what = (
+                    "Java (the JVM of Spark) has ended" if is_gone else f"{type(error).__name__}: {sentence_of(error)}"
+                )
                 self._note(QueryFailure(what))
                 self._tell(f"given up: {what}")
         if self._status is not None:
@@ -285,8 +287,12 @@ def _complete(batch: CompletedBatch, progress: Any) -> None:
     batch.at = time.time()
     with contextlib.suppress(IndexError, KeyError, TypeError, ValueError, AttributeError):  # a source without a backlog
         backlog = list(json.loads(progress.sources[0].latestOffset).values())
-        times = [datetime.fromisoformat(one["oldest"]).timestamp() for one in backlog if one.get("oldest") is not None]
-        batch.waiting = sum(one["waiting"] for one in backlog)
+        times = [
+            datetime.fromisoformat(source["oldest"]).timestamp()
+            for source in backlog
+            if source.get("oldest") is not None
+        ]
+        batch.waiting = sum(source["waiting"] for source in backlog)
         batch.oldest = min(times, default=None)
 
 

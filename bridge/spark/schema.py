@@ -36,20 +36,20 @@ SPARK_OPTIONS: Final = ("checkpointLocation", "queryName", "path")
 
 
 def wrong_columns(
-    schema: StructType, known: Mapping[str, str], ignored: Collection[str] = (), prefix: str = ""
+    schema: StructType, types: Mapping[str, str], ignored: Collection[str] = (), prefix: str = ""
 ) -> list[str]:
     """Return what is wrong with the columns of a frame that is written, in words.
 
-    `known` are the types of the columns, such as `binary or string`. `int` means any integer, `struct` any structure.
+    `types` are the types of the columns, such as `binary or string`. `int` means any integer, `struct` any structure.
     """
     wrong = []
     for field in schema:
         name = f"{prefix}{field.name}"
-        if field.name not in known:
+        if field.name not in types:
             if field.name not in ignored:
-                wrong.append(f"unknown column {name} (expected {', '.join(known)})")
-        elif _type_name(field.dataType, known[field.name]) not in known[field.name].split(" or "):
-            wrong.append(f"column {name}: expected {known[field.name]}, found {field.dataType.simpleString()}")
+                wrong.append(f"unknown column {name} (expected {', '.join(types)})")
+        elif _type_name(field.dataType, types[field.name]) not in types[field.name].split(" or "):
+            wrong.append(f"column {name}: expected {types[field.name]}, found {field.dataType.simpleString()}")
     return wrong
 
 

@@ -97,10 +97,10 @@ class Segment(msgspec.Struct, frozen=True, order=True):
     @classmethod
     def of(cls, name: str) -> Segment | None:
         """Return the segment with a file name. None: the file is not a segment."""
-        if (found := _NAME.fullmatch(name)) is None:
+        if (match := _NAME.fullmatch(name)) is None:
             return None
-        number, rows, size, milliseconds, checksum = map(int, found.groups()[:5])
-        return cls(number, rows, size, milliseconds, checksum, found[6])
+        number, rows, size, milliseconds, checksum = map(int, match.groups()[:5])
+        return cls(number, rows, size, milliseconds, checksum, match[6])
 
     def messages(self, source: str) -> str:
         """Describe its messages, which came from `source`, for people."""

@@ -172,7 +172,7 @@ def register(spark: SparkSession) -> None:
     from bridge.spark.spool_reader import TASK_VARIABLE
 
     sources: tuple[type[DataSource], ...] = (MqDataSource, MqttDataSource)
-    added: set[str] = set()
+    variables_set: set[str] = set()
     environment: dict[str, str] = {}
     if not is_remote():
         context = spark.sparkContext
@@ -182,13 +182,13 @@ def register(spark: SparkSession) -> None:
             context.pythonExec = sys.executable
         environment = context.environment
         variables = ADDED_BY_SPARK | {TASK_VARIABLE: context.getConf().get(_MESSAGE_SIZE, "128")}
-        added = variables.keys() - environment.keys()
-        environment.update({name: variables[name] for name in added})
+        variables_set = variables.keys() - environment.keys()
+        environment.update({name: variables[name] for name in variables_set})
     try:
         for source in sources:
             spark.dataSource.register(source)
     finally:
-        for name in added:
+        for name in variables_set:
             del environment[name]
 
 
@@ -243,5 +243,5 @@ def version_of(home: Path) -> int:
             text = subprocess.run([command, "-version"], capture_output=True, text=True, timeout=60).stderr
     except (OSError, subprocess.SubprocessError):
         return 0
-    found = _VERSION.search(text)
-    return int(found[1]) if found and os.access(command, os.X_OK) else 0
+    match = _VERSION.search(text)
+    return int(match[1]) if match and os.access(command, os.X_OK) else 0

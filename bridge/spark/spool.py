@@ -110,7 +110,7 @@ class SpoolPlace:
             return os.listdir(self._base) if os.path.isdir(self._base) else []
         from pyarrow import fs
 
-        return [one.base_name for one in self.remote.get_file_info(fs.FileSelector(self._base, allow_not_found=True))]
+        return [info.base_name for info in self.remote.get_file_info(fs.FileSelector(self._base, allow_not_found=True))]
 
     def read(self, name: str) -> Any:
         """Return the content of a file, memory-mapped if possible, as an Arrow buffer."""
@@ -146,8 +146,8 @@ def _remote(url: str) -> tuple[Any, str]:
             import fsspec
         except ImportError:
             raise OSError(f"{url}: {error}; hint: install fsspec and its package for this kind of URL") from error
-        found, path = fsspec.core.url_to_fs(url)
-        return fs.PyFileSystem(fs.FSSpecHandler(found)), path
+        filesystem, path = fsspec.core.url_to_fs(url)
+        return fs.PyFileSystem(fs.FSSpecHandler(filesystem)), path
 
 
 class Spool:
@@ -238,12 +238,14 @@ class Spool:
         If the witness has a larger number than `last`, the queue manager was restored. All segments up to that number are
         kept. Then `runs` includes their readers.
         """
-        found: dict[int, Segment] = {}
-        read: Segment | None = None
+        segments: dict[int, Segment] = {}
+        last_read: Segment | None = None
         names = self.place.names()
         runs = list(runs)
         if last is None:
-            self._check_end(max((one.number for one in map(Segment.of, names) if one), default=self.returned))
+            self._check_end(
+                max((segment.number for segment in map(Segment.of, names) if segment), default=self.returned)
+            )
         elif self._witness is not None and last < (published := self._witnessed().number):
             log.warning(
                 "MQB8010W spool %s has segments up to %d, and the queue manager, which was restored, records %d:"
@@ -263,17 +265,17 @@ class Spool:
             if last is not None and (segment.number > last or segment.run != _run_of(segment.number, runs)):
                 self.place.delete(name)
             elif name.endswith(READ_SUFFIX):
-                read = segment if read is None else max(read, segment)
+                last_read = segment if last_read is None else max(last_read, segment)
             else:
-                found[segment.number] = segment
+                segments[segment.number] = segment
         with self._changed:
-            self._segments = dict(sorted(found.items()))
-            self._read = read
-            newest = max((*found, 0 if read is None else read.number))
+            self._segments = dict(sorted(segments.items()))
+            self._read = last_read
+            newest = max((*segments, 0 if last_read is None else last_read.number))
             self.last = max(newest, self.returned) if last is None else last
-            self._size = sum(one.size for one in found.values())
+            self._size = sum(segment.size for segment in segments.values())
             self._changed.notify_all()
-        if read is not None and found:
+        if last_read is not None and segments:
             self._forget_read()
         return runs
 
@@ -281,8 +283,10 @@ class Spool:
         self, names: Sequence[str], last: int, published: int, runs: Sequence[tuple[int, str]]
     ) -> list[tuple[int, str]]:
         """Return the readers of the segments after `last`, up to `published`, by their files. Raises SpoolDamaged."""
-        found: list[tuple[int, str]] = []
-        segments = sorted(one for name in names if (one := Segment.of(name)) and last < one.number <= published)
+        new_runs: list[tuple[int, str]] = []
+        segments = sorted(
+            candidate for name in names if (candidate := Segment.of(name)) and last < candidate.number <= published
+        )
         for before, segment in itertools.pairwise([None, *segments]):
             assert segment is not None
             if before is not None and before.number == segment.number and before.run != segment.run:
@@ -290,9 +294,9 @@ class Spool:
                     f"spool {self.place.path} has two segments {segment.number}, and the queue manager was restored from a "
                     "backup without their record; hint: delete the one with fewer rows"
                 )
-            if segment.run != _run_of(segment.number, [*runs, *found]):
-                found.append((segment.number, segment.run))
-        return found
+            if segment.run != _run_of(segment.number, [*runs, *new_runs]):
+                new_runs.append((segment.number, segment.run))
+        return new_runs
 
     def _witnessed(self) -> WitnessPosition:
         """Return the content of the witness. Raises SpoolDamaged."""
@@ -328,8 +332,8 @@ class Spool:
             name = _read_name(self._read)
         else:
             return None
-        found: bytes | None = (pa.ipc.open_file(content_of(self.place, name)).schema.metadata or {}).get(_STATE)
-        return found
+        state: bytes | None = (pa.ipc.open_file(content_of(self.place, name)).schema.metadata or {}).get(_STATE)
+        return state
 
     # Writing ---------------------------------------------------------------------------------------------------------
 
@@ -382,11 +386,11 @@ class Spool:
         """
         start = max(start, self.returned)
         with self._changed:
-            found = {number: self._segments.get(number) for number in range(start + 1, end + 1)}
-        missing = [number for number, segment in found.items() if segment is None]
+            segments = {number: self._segments.get(number) for number in range(start + 1, end + 1)}
+        missing = [number for number, segment in segments.items() if segment is None]
         if missing and complete:
             raise DataLoss(
-                f"spool {self.place.path} has {len(found) - len(missing)} of the segments {start + 1} to {end}, which the"
+                f"spool {self.place.path} has {len(segments) - len(missing)} of the segments {start + 1} to {end}, which the"
                 f" checkpoint needs, so messages of {self.source} are lost; hint: restore the files of the spool, or set the"
                 " option failOnDataLoss to false to continue without them"
             )
@@ -397,22 +401,22 @@ class Spool:
                 self.place.path,
                 self.source,
             )
-        return [segment for segment in found.values() if segment is not None]
+        return [segment for segment in segments.values() if segment is not None]
 
     def delete_through(self, number: int, *, keep_state: bool = False) -> None:
         """Delete the segments up to a number. `keep_state`: keep the newest segment for its metadata. Raises OSError."""
         with self._changed:
-            gone = [one for one in self._segments.values() if one.number <= number]
-            for one in gone:
-                del self._segments[one.number]
-            self._size -= sum(one.size for one in gone)
+            segments = [segment for segment in self._segments.values() if segment.number <= number]
+            for segment in segments:
+                del self._segments[segment.number]
+            self._size -= sum(segment.size for segment in segments)
             self._changed.notify_all()
-        for one in gone:
-            if keep_state and one.number == self.last:
-                os.rename(f"{self.place.path}/{one.name}", f"{self.place.path}/{_read_name(one)}")
-                self._read = one
+        for segment in segments:
+            if keep_state and segment.number == self.last:
+                os.rename(f"{self.place.path}/{segment.name}", f"{self.place.path}/{_read_name(segment)}")
+                self._read = segment
             else:
-                self.place.delete(one.name)
+                self.place.delete(segment.name)
 
     def _forget_read(self) -> None:
         if self._read is not None:
@@ -439,8 +443,8 @@ def open_former(below: str, sources: Iterable[str]) -> dict[str, Spool]:
     """
     former: dict[str, Spool] = {}
     places = [SpoolPlace(f"{below}/{name}") for name in SpoolPlace(below).names() if is_directory_name(name)]
-    found = {identity_of(place).source for place in places if IDENTITY in place.names()}
-    for source in found.difference(sources):
+    sources_of_spools = {identity_of(place).source for place in places if IDENTITY in place.names()}
+    for source in sources_of_spools.difference(sources):
         with contextlib.suppress(SpoolBusy):
             former[source] = Spool(below, source)
     return former
@@ -452,7 +456,7 @@ def check_abandoned(spool: Spool, position: int, options: StreamOptions) -> int:
     Raises DataLoss if there are any, or logs it, as the options specify.
     """
     fails = options.fail_on_data_loss
-    rows = sum(one.rows for one in spool.between(position, spool.last, complete=fails))
+    rows = sum(segment.rows for segment in spool.between(position, spool.last, complete=fails))
     below = spool.place.path.rpartition("/")[0]
     if rows and fails:
         raise DataLoss(

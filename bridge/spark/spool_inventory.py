@@ -84,9 +84,9 @@ class SpoolContents(msgspec.Struct, frozen=True):
     planned: int
 
 
-def messages_of(spools: Iterable[SpoolContents], read: Collection[str]) -> tuple[int, int]:
+def messages_of(spools: Iterable[SpoolContents], sources: Collection[str]) -> tuple[int, int]:
     """Return the messages in spools, and those of them whose queue or topic is not among those that are read."""
-    counts = [(one.messages, 0 if one.source in read else one.messages) for one in spools]
+    counts = [(spool.messages, 0 if spool.source in sources else spool.messages) for spool in spools]
     return sum(messages for messages, _ in counts), sum(unread for _, unread in counts)
 
 
@@ -131,15 +131,17 @@ def _contents_of(spool: Files, names: list[str], positions: Positions) -> SpoolC
     identity = SpoolIdentity.of(spool.path, spool.read(IDENTITY))
     returned = int(bytes(spool.read(RETURNED))) if RETURNED in names else 0
     after = max(positions.finished.get(identity.id, 0), returned)
-    found = (Segment.of(name) for name in names if name.endswith(SUFFIX))
-    segments = [one for one in found if one is not None and one.number > after and one.rows]
+    named_segments = (Segment.of(name) for name in names if name.endswith(SUFFIX))
+    segments = [
+        segment for segment in named_segments if segment is not None and segment.number > after and segment.rows
+    ]
     return SpoolContents(
         identity.source,
         spool.path,
-        sum(one.rows for one in segments),
-        sum(one.size for one in segments),
-        min((one.time / 1000 for one in segments), default=None),
-        sum(one.rows for one in segments if one.number <= positions.planned.get(identity.id, 0)),
+        sum(segment.rows for segment in segments),
+        sum(segment.size for segment in segments),
+        min((segment.time / 1000 for segment in segments), default=None),
+        sum(segment.rows for segment in segments if segment.number <= positions.planned.get(identity.id, 0)),
     )
 
 
@@ -189,7 +191,9 @@ def _damage_in(directory: Path, checkpoint: Path | None) -> Iterator[str]:
     identity = SpoolIdentity.of(str(directory), (directory / IDENTITY).read_bytes())
     if identity.witness and (position is None or f"{position.identity:012x}" != identity.id):
         yield f"{directory / WITNESS} is missing, or belongs to another spool"
-    segments = sorted(found for name in names if (found := Segment.of(name)) is not None and name.endswith(SUFFIX))
+    segments = sorted(
+        named_segment for name in names if (named_segment := Segment.of(name)) is not None and name.endswith(SUFFIX)
+    )
     returned = int((directory / RETURNED).read_bytes()) if RETURNED in names else 0
 
     def finished() -> int:
@@ -197,9 +201,9 @@ def _damage_in(directory: Path, checkpoint: Path | None) -> Iterator[str]:
             return max(segments[0].number - 1 if segments else 0, returned)
         return max(Positions.of(checkpoint).finished.get(identity.id, 0), returned)
 
-    published = position.number if position is not None else max((one.number for one in segments), default=0)
+    published = position.number if position is not None else max((segment.number for segment in segments), default=0)
     needed = set(range(finished() + 1, published + 1)) if segments or checkpoint is not None else set()
-    if missing := sorted(needed.difference(one.number for one in segments)):
+    if missing := sorted(needed.difference(segment.number for segment in segments)):
         numbers = ", ".join(map(str, missing[:_SHOWN]))
         yield f"spool {directory} of {identity.source} lacks {len(missing)} segments: {numbers}"
     for name in sorted(names):

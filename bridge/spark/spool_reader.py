@@ -71,16 +71,16 @@ class MessageSource(DataSource):
 
     def read_options(self, schema: StructType | None = None) -> Any:
         """Return the options of a read, for the columns of a schema. Raises OptionError."""
-        given, part = dict(self.options), None
+        options, part = dict(self.options), None
         if schema is not None:
             part = check_part(self.source(), to_arrow_schema(schema, timezone="UTC"), schema_of(self.COLUMNS))
             if schema.fields:
-                given = schema.fields[0].metadata.get(_TABLE_OPTIONS, {}) | given
-        return self.CHECKED(Options(self.source(), given, self.READS, self.FOREIGN), part)
+                options = schema.fields[0].metadata.get(_TABLE_OPTIONS, {}) | options
+        return self.CHECKED(Options(self.source(), options, self.READS, self.FOREIGN), part)
 
-    def write_options(self, known: Iterable[str], *, overwrite: bool = False, stream: bool = False) -> Options:
+    def write_options(self, names: Iterable[str], *, overwrite: bool = False, stream: bool = False) -> Options:
         """Return the options of a write. Raises OptionError."""
-        options = Options(self.source(), dict(self.options), known)
+        options = Options(self.source(), dict(self.options), names)
         if overwrite:
             raise OptionError(f"{self.source()} adds messages, and overwrites none: write with mode append")
         if stream:
@@ -300,14 +300,16 @@ class SpoolReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if source in spools:
                 spool = spools[source]
                 segments = spool.between(self._position(start, source), self._position(end, source), complete=complete)
-                batch.append([Slice(spool.place.path, one, 0, one.rows) for one in segments if one.rows])
+                batch.append(
+                    [Slice(spool.place.path, segment, 0, segment.rows) for segment in segments if segment.rows]
+                )
             elif position != start["spools"].get(source) and complete:
                 raise DataLoss(
                     f"the batch has messages of {source}, which is no longer read and has no spool in {self._stream.spool};"
                     " hint: restore its spool, or set the option failOnDataLoss to false to continue without them"
                 )
         if self._stream.partitions is not None:
-            batch = _even([one for slices in batch for one in slices], self._stream.partitions)
+            batch = _even([piece for slices in batch for piece in slices], self._stream.partitions)
         if self._stream.embed:
             return [partition for slices in batch for partition in _embedded(slices, max_task_bytes())]
         return [Slices(slices, None) for slices in batch if slices]
@@ -337,13 +339,13 @@ class SpoolReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for source, filler in self._fillers.items():
             batch = self._batch.get(source, [])
             after = batch[-1].number if batch else filler.spool.first - 1
-            left = filler.spool.between(after, max(filler.spool.last, after), complete=False)
-            oldest = next((one for one in left if one.rows), None)
+            segments = filler.spool.between(after, max(filler.spool.last, after), complete=False)
+            oldest = next((segment for segment in segments if segment.rows), None)
             since = None if oldest is None else datetime.fromtimestamp(oldest.time / 1000, UTC)
             backlog[source] = {
-                "messages": sum(one.rows for one in batch),
-                "bytes": sum(one.size for one in batch),
-                "waiting": sum(one.rows for one in left) + filler.depth,
+                "messages": sum(segment.rows for segment in batch),
+                "bytes": sum(segment.size for segment in batch),
+                "waiting": sum(segment.rows for segment in segments) + filler.depth,
                 "oldest": None if since is None else since.isoformat(timespec="milliseconds"),
             }
         return backlog
@@ -357,19 +359,19 @@ def _stop(fillers: Mapping[str, SpoolFiller]) -> None:
 
 def _even(slices: list[Slice], count: int) -> list[list[Slice]]:
     """Return slices in `count` parts whose numbers of rows differ by one at most, in their order."""
-    total = sum(one.rows for one in slices)
+    total = sum(piece.rows for piece in slices)
     parts: list[list[Slice]] = []
     pending = slices[::-1]
     for number in range(count):
-        wanted = total * (number + 1) // count - total * number // count
+        rows_needed = total * (number + 1) // count - total * number // count
         part = []
-        while wanted:
+        while rows_needed:
             path, segment, start, rows = pending.pop()
-            taken = min(rows, wanted)
-            part.append(Slice(path, segment, start, taken))
-            if taken < rows:
-                pending.append(Slice(path, segment, start + taken, rows - taken))
-            wanted -= taken
+            rows_taken = min(rows, rows_needed)
+            part.append(Slice(path, segment, start, rows_taken))
+            if rows_taken < rows:
+                pending.append(Slice(path, segment, start + rows_taken, rows - rows_taken))
+            rows_needed -= rows_taken
         parts.append(part)
     return parts
 
@@ -392,26 +394,26 @@ def max_task_bytes() -> int:
 
 def _embedded(slices: list[Slice], most: int) -> Iterator[Slices]:
     """Yield partitions that contain the rows of slices, each of at most `most` bytes. Raises RowTooLarge."""
-    wanted = min(most, _EMBEDDED_BYTES)
+    size_limit = min(most, _EMBEDDED_BYTES)
     part: list[Slice] = []
     contents: list[bytes] = []
     pending = slices[::-1]
     while pending:
-        one = pending.pop()
-        content = slice_of(SpoolPlace(one.path), one.segment, one.start, one.rows)
-        if len(content) > wanted and (half := one.rows // 2):
-            pending += [one._replace(start=one.start + half, rows=one.rows - half), one._replace(rows=half)]
+        piece = pending.pop()
+        content = slice_of(SpoolPlace(piece.path), piece.segment, piece.start, piece.rows)
+        if len(content) > size_limit and (half := piece.rows // 2):
+            pending += [piece._replace(start=piece.start + half, rows=piece.rows - half), piece._replace(rows=half)]
             continue
         if len(content) > most:
             raise RowTooLarge(
-                f"row {one.start} of segment {one.path}/{one.segment.name} has {len(content)} bytes, and a task at most"
+                f"row {piece.start} of segment {piece.path}/{piece.segment.name} has {len(content)} bytes, and a task at most"
                 f" {most}; hint: put the spool into a directory that all workers reach and set embed to false, or raise"
                 " spark.rpc.message.maxSize"
             )
-        if part and sum(map(len, contents)) + len(content) > wanted:
+        if part and sum(map(len, contents)) + len(content) > size_limit:
             yield Slices(part, contents)
             part, contents = [], []
-        part.append(one)
+        part.append(piece)
         contents.append(content)
     if part:
         yield Slices(part, contents)

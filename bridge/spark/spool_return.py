@@ -64,13 +64,13 @@ def put_back(
         spool.delete_through(returned, keep_state=from_topic)
         finished = max(returned, positions.finished.get(spool.id, 0))
         segments = spool.between(max(finished, spool.first - 1), spool.last)
-        if any(one.number <= positions.planned.get(spool.id, 0) for one in segments):
+        if any(segment.number <= positions.planned.get(spool.id, 0) for segment in segments):
             raise NotReturned(
                 f"a batch that is not finished has messages of {source}; hint: run the query once more, which finishes the"
                 " batch before it rejects the others"
             )
         queue = to or (None if state is None else state.queue)
-        if not any(one.rows for one in segments):
+        if not any(segment.rows for segment in segments):
             return 0
         if queue is None:
             raise NotReturned(
@@ -79,9 +79,9 @@ def put_back(
             )
         spool.place.write(RETURNING, b"")
         position.load()
-        put = _Put(connection, queue, same_context=not from_topic)
+        transfer = _Put(connection, queue, same_context=not from_topic)
         for segment in segments:
-            put.all(_publications(spool, segment, queue) if from_topic else _messages(spool, segment))
+            transfer.all(_publications(spool, segment, queue) if from_topic else _messages(spool, segment))
             position.save(str(segment.number).encode())
             connection.commit()
             spool.delete_through(segment.number, keep_state=from_topic)
@@ -89,7 +89,7 @@ def put_back(
         spool.place.delete(RETURNING)
         position.remove()
         connection.commit()
-        return sum(one.rows for one in segments)
+        return sum(segment.rows for segment in segments)
     finally:
         spool.close()
 

@@ -157,13 +157,13 @@ def delete_abandoned(parent: Path, prefix: str) -> None:
 def stage_rows(stage: str, identity: BatchIdentity, attempt: str, batches: Iterable[Any]) -> Staged:
     """Stage the rows of this task, unless the driver has begun to write the batch. Raises StageMissing, OSError."""
     partition = task.partition()
-    held: list[Any] = []
+    batches_read: list[Any] = []
     size = 0
     if not stage or not is_recorded(stage, identity):
         limit = MESSAGE_BYTES if stage else MAX_MESSAGE_BYTES
         batches = iter(batches)
         for batch in batches:
-            held.append(batch)
+            batches_read.append(batch)
             size += batch.nbytes
             if size > limit:
                 if not stage:
@@ -171,9 +171,9 @@ def stage_rows(stage: str, identity: BatchIdentity, attempt: str, batches: Itera
                         f"partition {partition} of {identity} has more than {limit >> 20} MiB of rows, and there is no"
                         f" staging directory for them; hint: {_HINT}"
                     )
-                return _staged_file(stage, identity, attempt, partition, chain(held, batches))
-    rows = sum(batch.num_rows for batch in held)
-    content = _stream_of(held) if rows else b""
+                return _staged_file(stage, identity, attempt, partition, chain(batches_read, batches))
+    rows = sum(batch.num_rows for batch in batches_read)
+    content = _stream_of(batches_read) if rows else b""
     return Staged(identity, StagedFile(partition, "", "", rows, size, zlib.crc32(content)), content)
 
 
@@ -320,26 +320,28 @@ class StagedBatch:
         staged = [message for message in messages if isinstance(message, Staged)]
         if not staged:
             raise RuntimeError("Spark reports a batch without tasks")
-        staged.sort(key=lambda one: one.file.partition)
+        staged.sort(key=lambda staged_file: staged_file.file.partition)
         self._stage = stage
         self.identity = staged[0].identity
-        self._staged = [one for one in staged if one.file.rows]
-        self.rows = sum(one.file.rows for one in self._staged)
+        self._staged = [staged_file for staged_file in staged if staged_file.file.rows]
+        self.rows = sum(staged_file.file.rows for staged_file in self._staged)
         #: bytes of the rows
-        self.size = sum(one.file.size for one in self._staged)
+        self.size = sum(staged_file.file.size for staged_file in self._staged)
 
     @property
     def partitions(self) -> set[int]:
         """The numbers of the partitions that have rows."""
-        return {one.file.partition for one in self._staged}
+        return {staged_file.file.partition for staged_file in self._staged}
 
     def batches(self) -> Iterator[tuple[int, Any]]:
         """Yield the rows as record batches, each with the number of its partition. Raises StageDamaged."""
-        for one in self._staged:
-            if one.file.name:
-                check_file(self.identity, one.file)
-            for batch in pa.ipc.open_stream(read_file(self.identity, one.file) if one.file.name else one.content):
-                yield one.file.partition, batch
+        for staged_file in self._staged:
+            if staged_file.file.name:
+                check_file(self.identity, staged_file.file)
+            for batch in pa.ipc.open_stream(
+                read_file(self.identity, staged_file.file) if staged_file.file.name else staged_file.content
+            ):
+                yield staged_file.file.partition, batch
 
     def recorded(self) -> Manifest | None:
         """Return the manifest that an attempt has written, if any. Raises StageDamaged."""
@@ -361,11 +363,11 @@ class StagedBatch:
             if place.remote is None:
                 make_directory(Path(directory))
             files = []
-            for one in self._staged:
-                file = one.file
+            for staged_file in self._staged:
+                file = staged_file.file
                 if not file.name:
                     file = msgspec.structs.replace(file, place=directory, name=f"{file.partition:05d}.arrow")
-                    place.write(file.name, one.content)
+                    place.write(file.name, staged_file.content)
                 files.append(file)
             manifest = Manifest(self.identity, directory, files)
             place.write(_MANIFEST, msgspec.msgpack.encode(manifest))
@@ -393,7 +395,11 @@ def discard(stage: str, messages: Iterable[WriterCommitMessage | None]) -> None:
     if is_temporary(stage):
         SpoolPlace(stage).delete_all()
         return
-    files = [(one.identity, one.file) for one in messages if isinstance(one, Staged) and one.file.name]
+    files = [
+        (staged_message.identity, staged_message.file)
+        for staged_message in messages
+        if isinstance(staged_message, Staged) and staged_message.file.name
+    ]
     if files and not is_recorded(stage, files[0][0]):
         for _, file in files:
             SpoolPlace(file.place).delete(file.name)

@@ -166,10 +166,10 @@ class Backlog:
         part = _RECOVERED if self.refuses else 1.0
         return limits.when_full == "refuse" and bool(limits.exceeded(self, 0, 0, part))
 
-    def admit(self, arriving: Sequence[Transmission], kept: Container[int]) -> NotAdmitted:
+    def admit(self, arriving: Sequence[Transmission], exempt: Container[int]) -> NotAdmitted:
         """Add arriving messages in order, except those beyond the limits.
 
-        `drop-oldest` does not drop messages with the numbers `kept`: their client may already have them, and they hold a
+        `drop-oldest` does not drop messages with the numbers `exempt`: their client may already have them, and they hold a
         packet identifier. Messages of another owner, which a share has given to this member, are always added.
         """
         admission = NotAdmitted()
@@ -191,7 +191,7 @@ class Backlog:
                 if verdict == _END:
                     admission.ends = True
                 elif verdict != _KEEP:
-                    self._drop_oldest(before, kept, admission.dropped)
+                    self._drop_oldest(before, exempt, admission.dropped)
         return admission
 
     def _verdict(self, transmission: Transmission) -> Treatment:
@@ -204,12 +204,12 @@ class Backlog:
             return otherwise
         return persistent
 
-    def _drop_oldest(self, before: int, kept: Container[int], dropped: list[Transmission]) -> None:
+    def _drop_oldest(self, before: int, exempt: Container[int], dropped: list[Transmission]) -> None:
         """Drop messages until the backlog is within the limits, or not larger than `before`, but never the last one."""
         stay: list[Transmission] = []
         while len(self.messages) > 1 and self.bytes > before and self.limits.exceeded(self, 0, 0):
             transmission = self.popleft()
-            (stay if transmission.msg_number in kept else dropped).append(transmission)
+            (stay if transmission.msg_number in exempt else dropped).append(transmission)
         self.extendleft(reversed(stay))
 
     def append(self, transmission: Transmission) -> None:
@@ -232,8 +232,8 @@ class Backlog:
         later: list[Transmission] = []
         while self.messages and self.messages[-1].msg_number > transmission.msg_number:
             later.append(self.pop())
-        for one in (transmission, *reversed(later)):
-            self.append(one)
+        for requeued in (transmission, *reversed(later)):
+            self.append(requeued)
 
     def popleft(self) -> Transmission:
         transmission = self.messages.popleft()
@@ -250,17 +250,17 @@ class Backlog:
         self.messages = _NO_MESSAGES
         self._add(-self.bytes)
 
-    def withdraw(self, wanted: Callable[[Transmission], bool]) -> list[Transmission]:
+    def withdraw(self, is_wanted: Callable[[Transmission], bool]) -> list[Transmission]:
         """Remove the wanted messages, and return them."""
-        taken: list[Transmission] = []
-        left: list[Transmission] = []
+        transmissions: list[Transmission] = []
+        remaining: list[Transmission] = []
         for transmission in self.messages:
-            (taken if wanted(transmission) else left).append(transmission)
-        if taken:
+            (transmissions if is_wanted(transmission) else remaining).append(transmission)
+        if transmissions:
             self.clear()
-            for one in left:
-                self.append(one)
-        return taken
+            for kept_back in remaining:
+                self.append(kept_back)
+        return transmissions
 
     def _own(self) -> deque[Transmission]:
         """Return the deque that messages are added to."""

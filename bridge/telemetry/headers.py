@@ -102,14 +102,14 @@ def user_name(element: str) -> str:
 _EMPTY_NAME = "_x0000_"
 
 
-def _escaped(found: re.Match[str]) -> str:
-    code = ord(found[0])
+def _escaped(match: re.Match[str]) -> str:
+    code = ord(match[0])
     return f"_x{code:04X}_" if code <= 0xFFFF else f"_x{code:08X}_"
 
 
-def _character(found: re.Match[str]) -> str:
-    code = int(found[1] or found[2], 16)
-    return chr(code) if code <= 0x10FFFF and not 0xD800 <= code <= 0xDFFF and code else found[0]
+def _character(match: re.Match[str]) -> str:
+    code = int(match[1] or match[2], 16)
+    return chr(code) if code <= 0x10FFFF and not 0xD800 <= code <= 0xDFFF and code else match[0]
 
 
 # The table --------------------------------------------------------------------------------------------------------------
@@ -230,10 +230,14 @@ PROPERTIES: Final = (
 
 #: Field, element, title and text of the properties available in templates and Spark columns.
 TEXT_PROPERTIES: Final = tuple(
-    (one.field, one.element, one.title, one.text) for one in PROPERTIES if one.text is not None
+    (header_property.field, header_property.element, header_property.title, header_property.text)
+    for header_property in PROPERTIES
+    if header_property.text is not None
 )
-_values_of: Final = attrgetter(*(one.field for one in PROPERTIES))
-_texts_of: Final = attrgetter(*(one.field for one in PROPERTIES if one.text is not None))
+_values_of: Final = attrgetter(*(header_property.field for header_property in PROPERTIES))
+_texts_of: Final = attrgetter(
+    *(header_property.field for header_property in PROPERTIES if header_property.text is not None)
+)
 
 
 def kept(properties: PublishProperties) -> PublishProperties | None:
@@ -425,15 +429,15 @@ class Headers:
         """The valid MQTT 5 properties of the message."""
         if self._properties is None:
             mqtt = self.folder("mqtt")
-            found = {}
-            for one in PROPERTIES:
-                element = mqtt.get(one.element)
-                value = None if element is None else one.read(element, self)
-                if value is None and one.elsewhere is not None:
-                    value = one.elsewhere(self)
+            fields = {}
+            for header_property in PROPERTIES:
+                element = mqtt.get(header_property.element)
+                value = None if element is None else header_property.read(element, self)
+                if value is None and header_property.elsewhere is not None:
+                    value = header_property.elsewhere(self)
                 if value is not None and value != ():
-                    found[one.field] = value
-            self._properties = PublishProperties(**found) if found else NO_PROPERTIES
+                    fields[header_property.field] = value
+            self._properties = PublishProperties(**fields) if fields else NO_PROPERTIES
         return self._properties
 
     @property
@@ -471,14 +475,14 @@ _Content = Mapping[str, str] | str
 
 def _folder_properties(folders: Iterable[Folder]) -> dict[str, _Content]:
     """Return the contents of folders by name. Folders with the same name are merged. See `Headers.folder`."""
-    found: dict[str, _Content] = {}
+    contents: dict[str, _Content] = {}
     for folder in folders:
         name, properties = _read(folder.NameValueData, folder.NameValueCCSID, folder.byte_order)
-        before = found.get(name, properties)
+        before = contents.get(name, properties)
         if before is not properties and not isinstance(before, str) and not isinstance(properties, str):
             properties = {**before, **properties}
-        found[name] = before if isinstance(before, str) else properties
-    return found
+        contents[name] = before if isinstance(before, str) else properties
+    return contents
 
 
 class _OnlyHeader(NamedTuple):
@@ -522,31 +526,31 @@ def _read_only_header(header: bytes, encoding: int, ccsid: int) -> _OnlyHeader:
 def _read(data: bytes, ccsid: int, byte_order: ByteOrder) -> tuple[str, _Content]:
     """Return (name, properties) of a folder, or (name, reason) if it is malformed, for callers that need the folder."""
     simple = _SIMPLE.fullmatch(data) if ccsid == CCSID_UTF8 else None
-    found: dict[str, str] = {}
+    texts: dict[str, str] = {}
     if simple is not None:
         # A fast path: the bridge writes simple folders, and the mqtt folder, which contains msgid, defeats the cache.
         name = simple[1].decode()
         for element, integer, text in _ELEMENT.findall(simple[2]):
-            found[element.decode()] = str(int(integer)) if integer else text.decode()
+            texts[element.decode()] = str(int(integer)) if integer else text.decode()
     else:
         folder = Folder(data, ccsid, byte_order)
         name = folder.name
         try:
-            _flatten(folder.content, "", found)
+            _flatten(folder.content, "", texts)
         except MalformedHeader as error:
             return name, f"folder {name} of the RFH2 cannot be read: {error}"
     if name == "usr":
-        found = {user_name(element): value for element, value in found.items()}
-    return name, found
+        texts = {user_name(element): value for element, value in texts.items()}
+    return name, texts
 
 
-def _flatten(content: Mapping[str, Value], prefix: str, found: dict[str, str]) -> None:
+def _flatten(content: Mapping[str, Value], prefix: str, texts: dict[str, str]) -> None:
     for name, value in content.items():
         for item in value if isinstance(value, list) else (value,):
             if isinstance(item, dict):
-                _flatten(item, f"{prefix}{name}.", found)
+                _flatten(item, f"{prefix}{name}.", texts)
             elif item is not None:
-                found[prefix + name] = as_text(item)
+                texts[prefix + name] = as_text(item)
 
 
 def as_text(value: Value) -> str:
@@ -677,9 +681,9 @@ def _mqtt_content(
     if topic:
         content["topic"] = topic
     if properties is not None and properties is not NO_PROPERTIES:
-        for one, value in zip(PROPERTIES, _values_of(properties), strict=True):
-            if value is not None and (element := one.write(value, correl_id)) is not None:
-                content[one.element] = element
+        for header_property, value in zip(PROPERTIES, _values_of(properties), strict=True):
+            if value is not None and (element := header_property.write(value, correl_id)) is not None:
+                content[header_property.element] = element
     return content
 
 
@@ -752,17 +756,17 @@ def message_properties(
 
     Raises Unmappable for a text with U+0000, which MQSETMP rejects.
     """
-    found: dict[str, str | int | bool | Typed] = {}
+    values: dict[str, str | int | bool | Typed] = {}
     for name, value in _mqtt_content(client_id, qos, packet_id, properties, correl_id, original_topic).items():
-        found[f"mqtt.{name}"] = value.value if isinstance(value, Typed) else value  # type: ignore[assignment]
+        values[f"mqtt.{name}"] = value.value if isinstance(value, Typed) else value  # type: ignore[assignment]
     for name, text in named(properties.user_property).items():
-        found[f"usr.{name}"] = text
+        values[f"usr.{name}"] = text
     for name, value in (typed or {}).items():
-        found[f"usr.{property_name(name)}"] = value
-    for name, property_ in found.items():
+        values[f"usr.{property_name(name)}"] = value
+    for name, property_ in values.items():
         content = property_.value if isinstance(property_, Typed) else property_
         if isinstance(content, str) and "\0" in content:
             raise Unmappable(cmqc.MQRC_PROP_VALUE_NOT_CONVERTED, f"property {name}: U+0000 cannot be written")
     if hops:
-        found[HOPS_PROPERTY] = hops_text(hops)
-    return found
+        values[HOPS_PROPERTY] = hops_text(hops)
+    return values

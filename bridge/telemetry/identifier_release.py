@@ -82,6 +82,6 @@ class IdentifierRelease:
     def interrupted(self) -> None:
         """Note that the connection has ended."""
         if self._awaited:
-            answered = (self._awaited & -self._awaited).bit_length() - 1
-            self._next = self._first + answered
+            offset = (self._awaited & -self._awaited).bit_length() - 1
+            self._next = self._first + offset
             self._awaited = 0

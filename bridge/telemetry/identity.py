@@ -38,7 +38,7 @@ class ClientNames:
         """Return the queue manager name of a client. Different clients have different names."""
         if not self.escaped:
             return client_id
-        return _ESCAPED.sub(lambda found: b"%%%02X" % found[0][0], client_id.encode()).decode()
+        return _ESCAPED.sub(lambda match: b"%%%02X" % match[0][0], client_id.encode()).decode()
 
     def client_of(self, name: str) -> str:
         """Return the client identifier for a queue manager name, "" if it is not the name of a client."""
@@ -47,7 +47,7 @@ class ClientNames:
         if _NAME.fullmatch(name) is None:
             return ""
         try:
-            client_id = _ESCAPE.sub(lambda found: bytes.fromhex(found[1].decode()), name.encode()).decode()
+            client_id = _ESCAPE.sub(lambda match: bytes.fromhex(match[1].decode()), name.encode()).decode()
         except UnicodeDecodeError:
             return ""
         return client_id if self.name_of(client_id) == name else ""
@@ -181,14 +181,16 @@ class TopicAccess:
         """Return whether the client may publish to a topic. Reply topics are allowed: their code is checked later."""
         if self._publish is None:
             return True
-        known = self._known.get(topic)
-        if known is None:
-            known = topic.startswith(REPLY_TOPIC_PREFIX) or any(matches(one, topic) for one in self._publish)
+        is_allowed = self._known.get(topic)
+        if is_allowed is None:
+            is_allowed = topic.startswith(REPLY_TOPIC_PREFIX) or any(
+                matches(pattern, topic) for pattern in self._publish
+            )
             if len(topic) <= _REMEMBERED_LENGTH:
                 if len(self._known) >= _REMEMBERED:
                     self._known.clear()
-                self._known[topic] = known
-        return known
+                self._known[topic] = is_allowed
+        return is_allowed
 
     def subscribes_like(self, other: TopicAccess) -> bool:
         """Return whether both have the same rules for subscriptions."""
@@ -196,18 +198,18 @@ class TopicAccess:
 
     def may_subscribe(self, topic_filter: str) -> bool:
         """Return whether the client may subscribe to all topics that a filter matches."""
-        return self._subscribe is None or any(covers(one, topic_filter) for one in self._subscribe)
+        return self._subscribe is None or any(covers(pattern, topic_filter) for pattern in self._subscribe)
 
 
 def _filters(patterns: Sequence[str], client_id: str, user: str) -> list[str]:
     """Return patterns with %c and %u replaced, except those in which a name would change the structure of the filter."""
-    found = []
+    filters = []
     for pattern in patterns:
         used = [name for place, name in (("%c", client_id), ("%u", user)) if place in pattern]
         # A client that chooses its own name could choose a wildcard, another client's level, or $SYS.
         if all(name and not set("/+#") & set(name) and not name.startswith("$") for name in used):
-            found.append("/".join(_filled(level, client_id, user) for level in pattern.split("/")))
-    return found
+            filters.append("/".join(_filled(level, client_id, user) for level in pattern.split("/")))
+    return filters
 
 
 def _filled(level: str, client_id: str, user: str) -> str:

@@ -97,8 +97,8 @@ class Outgoing(Delivery):
         self.times_sent += dup
         properties = self.properties
         if properties is not None and properties.message_expiry_interval is not None and self.transmission is not None:
-            left = message_expiry_interval(self.transmission)
-            properties = msgspec.structs.replace(properties, message_expiry_interval=left)
+            seconds = message_expiry_interval(self.transmission)
+            properties = msgspec.structs.replace(properties, message_expiry_interval=seconds)
         protocol.publish(self.field, self.payload, self.qos, self.retain, dup, packet_id, properties)
 
 
@@ -368,7 +368,7 @@ class Outbox:
 
     def _plan(self, identifiers: PacketIdentifiers) -> Chunk | None:
         """Decide the packet identifiers of the next waiting messages. Return those that wait for a record (`recording`)."""
-        messages = [one for one in islice(self.backlog, CHUNK) if self._qos(one)]
+        messages = [transmission for transmission in islice(self.backlog, CHUNK) if self._qos(transmission)]
         self.recording = identifiers.plan(messages, self.in_flight.deliveries)
         return self.recording
 
@@ -568,7 +568,7 @@ class Outbox:
 
     def _forget(self, transmission: Transmission) -> None:
         """Free the packet identifier of a message that was not sent after all."""
-        self.withdraw_sent(lambda sent: sent is transmission)
+        self.withdraw_sent(lambda entry: entry is transmission)
 
     def _qos(self, transmission: Transmission) -> int:
         """Return the QoS with which a waiting message will be sent.
@@ -664,7 +664,9 @@ class Outbox:
             return
         self.in_flight.free([packet_id for packet_id, _ in acknowledged])
         self._decided().keep(acknowledged, durable=self.durable)
-        again = sorted([transmission for _, transmission in acknowledged], key=lambda one: one.msg_number)
+        again = sorted(
+            [transmission for _, transmission in acknowledged], key=lambda transmission: transmission.msg_number
+        )
         self.mark_sent([transmission.msg_number for transmission in again])
         self.backlog.extendleft(reversed(again))
 
@@ -704,7 +706,7 @@ class Outbox:
         identifiers = self.identifiers
         if self.uncertain and renumbered and self.backlog.messages:
             identifiers = self._decided()
-            reliable = [one for one in self.backlog if self._qos(one)]
+            reliable = [transmission for transmission in self.backlog if self._qos(transmission)]
             unsent = identifiers.settle(reliable, self.in_flight.deliveries)
             self.sent_before = set(self.sent_before).difference(unsent)
         # New messages have not been sent to any client before.
@@ -716,11 +718,17 @@ class Outbox:
 
     def keys_of_sent(self) -> list[MessageKey]:
         """Return the keys of messages that were sent and are not acknowledged, for the record of the session."""
-        transmissions = [one.transmission for one in self.in_flight.deliveries.values() if one.transmission is not None]
+        transmissions = [
+            delivery.transmission
+            for delivery in self.in_flight.deliveries.values()
+            if delivery.transmission is not None
+        ]
         if self.identifiers is not None:
             before = self.sent_before
-            transmissions += [one for one in self.identifiers.taken.values() if one.msg_number in before]
-        return [one.key for one in transmissions]
+            transmissions += [
+                transmission for transmission in self.identifiers.taken.values() if transmission.msg_number in before
+            ]
+        return [transmission.key for transmission in transmissions]
 
     @property
     def unremoved(self) -> int:
@@ -736,24 +744,26 @@ class Outbox:
         self.held = self.held or room <= 0
         return max(0, min(self.in_flight.room, room) - len(self.backlog.messages))
 
-    def withdraw_waiting(self, wanted: Callable[[Transmission], bool]) -> list[tuple[int, Transmission]]:
+    def withdraw_waiting(self, is_wanted: Callable[[Transmission], bool]) -> list[tuple[int, Transmission]]:
         """Remove the selected waiting messages and return them with their packet identifiers, 0 if undecided."""
         decided = {} if self.identifiers is None else self.identifiers.decided
-        taken = [(decided.get(one.msg_number, 0), one) for one in self.backlog.withdraw(wanted)]
-        self._release(taken)
-        return taken
+        transmissions = [
+            (decided.get(transmission.msg_number, 0), transmission) for transmission in self.backlog.withdraw(is_wanted)
+        ]
+        self._release(transmissions)
+        return transmissions
 
-    def withdraw_sent(self, wanted: Callable[[Transmission], bool]) -> list[tuple[int, Transmission]]:
+    def withdraw_sent(self, is_wanted: Callable[[Transmission], bool]) -> list[tuple[int, Transmission]]:
         """Remove the selected unacknowledged messages and return them with their packet identifiers."""
-        taken: list[tuple[int, Transmission]] = []
+        transmissions: list[tuple[int, Transmission]] = []
         for packet_id, outgoing in list(self.in_flight.deliveries.items()):
             transmission = outgoing.transmission
-            if transmission is None or not wanted(transmission):
+            if transmission is None or not is_wanted(transmission):
                 continue
             self.in_flight.free((packet_id,))
-            taken.append((packet_id, transmission))
-        self._release(taken)
-        return taken
+            transmissions.append((packet_id, transmission))
+        self._release(transmissions)
+        return transmissions
 
     def _release(self, withdrawn: Iterable[tuple[int, Transmission]]) -> None:
         if self.identifiers is not None:
@@ -762,8 +772,12 @@ class Outbox:
 
     def pending(self) -> list[Transmission]:
         """Return all messages for this client that are still on the transmission queue."""
-        held = [one.transmission for one in self.in_flight.deliveries.values() if one.transmission is not None]
-        return held + list(self.backlog)
+        transmissions = [
+            delivery.transmission
+            for delivery in self.in_flight.deliveries.values()
+            if delivery.transmission is not None
+        ]
+        return transmissions + list(self.backlog)
 
 
 def _as_published(transmission: Transmission) -> bool:

@@ -240,8 +240,8 @@ class PacketIdentifiers:
             self._names = max(self._names, int(record.queue))
         chunk = self._chunk(record.queue)
         for key, identifier in record.assigned:
-            sent = key in self.restored and self.restored[key].sent
-            self.restored[key] = Restored(identifier, chunk, sent)
+            is_sent = key in self.restored and self.restored[key].sent
+            self.restored[key] = Restored(identifier, chunk, is_sent)
 
     def restore_sent(self, assigned: Sequence[tuple[int, int]], sent: Sequence[MessageKey]) -> None:
         """Take over the messages of a session's record: `assigned` of older bridges, and those that were sent."""
@@ -250,27 +250,27 @@ class PacketIdentifiers:
             for number, identifier in assigned:
                 self.restored[number] = Restored(identifier, chunk, True)
         for key in sent:
-            known = self.restored.get(key)
-            self.restored[key] = Restored(0, None, True) if known is None else known._replace(sent=True)
+            former = self.restored.get(key)
+            self.restored[key] = Restored(0, None, True) if former is None else former._replace(sent=True)
 
     def recognize(self, batch: Iterable[Transmission], in_flight: Mapping[int, Sent]) -> list[int]:
         """Give messages of an earlier run their identifiers. Return the numbers of those that were sent."""
-        sent: list[int] = []
+        numbers: list[int] = []
         for transmission in batch:
             key = self._restored_key(transmission)
             if key is None:
                 continue
-            known = self.restored.pop(key)
+            former = self.restored.pop(key)
             number = transmission.msg_number
-            if known.sent:
-                sent.append(number)
-            identifier = known.identifier or number & 0xFFFF
+            if former.sent:
+                numbers.append(number)
+            identifier = former.identifier or number & 0xFFFF
             if not identifier or identifier in self.taken or identifier in in_flight:
                 continue
             self._reserve(transmission, identifier)
-            if known.chunk is not None:
-                self._add(known.chunk, transmission, identifier)
-        return sent
+            if former.chunk is not None:
+                self._add(former.chunk, transmission, identifier)
+        return numbers
 
     def _restored_key(self, transmission: Transmission) -> MessageKey | None:
         """Return the key of a message in the records of an earlier run, or None if it is in none."""
@@ -314,9 +314,9 @@ class PacketIdentifiers:
         """
         if not others_may_come:
             self.restored.clear()
-        expected = {one.chunk for one in self.restored.values()}
+        chunks = {identifier.chunk for identifier in self.restored.values()}
         self._needless.update(
-            name for name, chunk in self._chunks.items() if not chunk.identifiers and chunk not in expected
+            name for name, chunk in self._chunks.items() if not chunk.identifiers and chunk not in chunks
         )
 
 

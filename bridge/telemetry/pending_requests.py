@@ -36,9 +36,9 @@ class PendingRequests:
     def add(self, request: ClientRequest) -> bool:
         """Keep a request. Return whether records have to be written."""
         queue, of_queue = request.queue, self._of_queue
-        known = of_queue.pop(queue, None)
+        former = of_queue.pop(queue, None)
         of_queue[queue] = request
-        if known is not None:
+        if former is not None:
             return bool(self._changed)
         self._change(queue)
         self._room -= request.size

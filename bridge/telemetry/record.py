@@ -84,7 +84,7 @@ class ReceivedRecord(msgspec.Struct, tag_field="side", tag="received"):
 
     def without(self, packet_ids: Container[int]) -> ReceivedRecord:
         """Return the record without the packet identifiers of rejected publications."""
-        received = [one for one in self.received if one not in packet_ids]
+        received = [packet_id for packet_id in self.received if packet_id not in packet_ids]
         return msgspec.structs.replace(self, received=received)
 
 

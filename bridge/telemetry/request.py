@@ -101,8 +101,8 @@ class ReplyAddresses:
         return queue, queue_manager
 
     def _code(self, client_id: str, address: str) -> str:
-        said = f"{client_id}\0{address}".encode()
-        return hmac.digest(self._key, said, "sha256")[:_CODE_LENGTH].hex().upper()
+        text = f"{client_id}\0{address}".encode()
+        return hmac.digest(self._key, text, "sha256")[:_CODE_LENGTH].hex().upper()
 
 
 def is_request(md: MQMD) -> bool:

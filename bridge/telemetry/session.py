@@ -356,9 +356,9 @@ class Session:
             if self.outbox.requests is not None:
                 records.update(self.outbox.requests.changes())
         if self.outbox.unsaved:
-            sent = self._sent_record()
+            sent_record = self._sent_record()
             self.outbox.unsaved = False
-            records[sent.key] = sent
+            records[sent_record.key] = sent_record
         return self.take_identifiers(records, saves_all)
 
     def take_identifiers(self, records: dict[StateKey, StateRecord | None], saves_all: bool = False) -> Chunk | None:
@@ -544,7 +544,9 @@ class Session:
         """
         unknown = {message.packet_id for message, _ in effects.publications if message.qos == 2}
         self.receiver.identifiers -= unknown - (effects.refused or set())
-        self.outbox.restore(effects.acknowledged + [(packet_id, one) for packet_id, _, one in effects.released])
+        self.outbox.restore(
+            effects.acknowledged + [(packet_id, transmission) for packet_id, _, transmission in effects.released]
+        )
         in_flight = self.outbox.in_flight
         for packet_id in effects.completed:
             # PUBREL is sent again on the next connection.
@@ -564,11 +566,11 @@ class Session:
             for packet_id, outgoing in outbox.in_flight.deliveries.items()
             if outgoing.phase in (Phase.RELEASING, Phase.AWAITING_PUBCOMP)
         ]
-        sent = outbox.keys_of_sent()
+        keys = outbox.keys_of_sent()
         return SentRecord(
             self.client_id,
             released,
-            sent=sent,
+            sent=keys,
             connected=self.connected,
             expiryInterval=self.expiry_interval,
             expiresAt=self.expires_at,
@@ -581,14 +583,16 @@ class Session:
             network=self.network,
             mqUser=self.identity.user.decode("utf-8", "replace"),
             epoch=self.epoch if outbox.release is None else "",
-            version=VERSION if sent and isinstance(sent[0], bytes) else SESSION_VERSION,
+            version=VERSION if keys and isinstance(keys[0], bytes) else SESSION_VERSION,
         )
 
     def _left(self) -> list[tuple[str, str]]:
         """Return the shares that it has left and has unacknowledged messages of."""
         if self.left:
-            held = {transmission.client_id for transmission in self.outbox.pending()}
-            self.left = {name: data for name, data in self.left.items() if name in held and name not in self.shares}
+            client_ids = {transmission.client_id for transmission in self.outbox.pending()}
+            self.left = {
+                name: data for name, data in self.left.items() if name in client_ids and name not in self.shares
+            }
         return list(self.left.items())
 
     def restore(self, record: SessionRecord, now: float) -> None:
@@ -612,13 +616,13 @@ class Session:
         self.since, self.channel = record.since, record.channel
         self.principal, self.network = record.principal, record.network
         self.identity = ClientIdentity(self.client_id, record.mqUser.encode(), self.identity.replies)
-        self.shares = {shared_subscription(one[0]).remote_queue_manager: one for one in record.shares}
+        self.shares = {shared_subscription(share[0]).remote_queue_manager: share for share in record.shares}
         self.left = dict(record.left)
         self.ending = record.ending
         if record.connected:
             self._leave(now)
         if record.epoch != self.epoch:
-            qos_2 = any(subscription_data(one).qos == 2 for one in self.filters.values())
+            qos_2 = any(subscription_data(user_data).qos == 2 for user_data in self.filters.values())
             self.outbox.release = IdentifierRelease(reliable=qos_2)
         for packet_id in record.released:
             self.outbox.in_flight.add(packet_id, Outgoing(None, 2, b"", b"", False, Phase.AWAITING_PUBCOMP))

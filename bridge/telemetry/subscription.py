@@ -139,10 +139,10 @@ def merged(several: Sequence[SubscriptionData]) -> SubscriptionData:
     Source: MQTT 5 section 3.3.4 (MQTT-3.3.4-2 to -4).
     """
     return SubscriptionData(
-        max(one.qos for one in several),
+        max(subscription.qos for subscription in several),
         several[0].no_local,
-        any(one.retain_as_published for one in several),
-        tuple(identifier for one in several for identifier in one.subscription_identifiers),
+        any(subscription.retain_as_published for subscription in several),
+        tuple(identifier for subscription in several for identifier in subscription.subscription_identifiers),
     )
 
 
@@ -173,13 +173,13 @@ def subscriber_of(name: str, topic_filter: str, user_data: str) -> tuple[str, st
 @remembered(4096)
 def subscription_data(user_data: str) -> SubscriptionData:
     """Parse the user data of a subscription. Return FOREIGN if the bridge did not write it."""
-    found = _USER_DATA.fullmatch(user_data)
-    if found is None:
+    match = _USER_DATA.fullmatch(user_data)
+    if match is None:
         return FOREIGN
-    identifiers = tuple([int(text) for text in found[4].split(" ID=")[1:]])
+    identifiers = tuple([int(text) for text in match[4].split(" ID=")[1:]])
     if identifiers and max(identifiers) > _MAX_IDENTIFIER:
         return FOREIGN
-    return SubscriptionData(int(found[1]), found[2] is not None, found[3] is not None, identifiers)
+    return SubscriptionData(int(match[1]), match[2] is not None, match[3] is not None, identifiers)
 
 
 def user_data_in_words(user_data: str) -> str:

@@ -122,8 +122,8 @@ class Transmission(Protocol):
 
 def message_expiry_interval(transmission: Transmission) -> int | None:
     """Return the remaining Message Expiry Interval in seconds (MQTT-3.3.2-6), or None."""
-    left = transmission.seconds_left
-    return None if left is None else whole_seconds(left)
+    seconds = transmission.seconds_left
+    return None if seconds is None else whole_seconds(seconds)
 
 
 def put_time_of(transmission: Transmission) -> float:

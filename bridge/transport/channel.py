@@ -277,15 +277,15 @@ class Channel:
 
     def abort(self) -> int:
         """Close the remaining connections immediately and return their number."""
-        left = list(self.connections)
-        for connection in left:
+        connections = list(self.connections)
+        for connection in connections:
             connection.abort()
-        return len(left)
+        return len(connections)
 
 
 def _networks(proxies: Sequence[str]) -> list[Network | None]:
     """Return the networks of proxies. None stands for the Unix socket."""
-    return [None if one == "unix" else ipaddress.ip_network(one) for one in proxies]
+    return [None if proxy == "unix" else ipaddress.ip_network(proxy) for proxy in proxies]
 
 
 def _is_among(address: str, networks: Sequence[Network | None]) -> bool:
@@ -293,7 +293,7 @@ def _is_among(address: str, networks: Sequence[Network | None]) -> bool:
         return None in networks
     there = ipaddress.ip_address(address)
     there = getattr(there, "ipv4_mapped", None) or there
-    return any(one is not None and there in one for one in networks)
+    return any(network is not None and there in network for network in networks)
 
 
 def _show_certificate(connection: StreamConnection, certificate: Certificate | None) -> None:

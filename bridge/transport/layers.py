@@ -99,10 +99,10 @@ class Peer(str):
     client_id: str
 
     def __new__(cls, address: str, client_id: str = "") -> Self:
-        shown = repr(client_id) if len(client_id) <= _MAX_SHOWN else f"{client_id[:_MAX_SHOWN]!r}..."
-        made = super().__new__(cls, f"{shown} at {address}" if client_id else f"at {address}")
-        made.address, made.client_id = address, client_id
-        return made
+        label = repr(client_id) if len(client_id) <= _MAX_SHOWN else f"{client_id[:_MAX_SHOWN]!r}..."
+        peer = super().__new__(cls, f"{label} at {address}" if client_id else f"at {address}")
+        peer.address, peer.client_id = address, client_id
+        return peer
 
 
 #: The maximum length of a TLS record in bytes (RFC 8446 section 5.1).
@@ -209,11 +209,11 @@ class WebSocketLayer:
         if not self._seen and not data.startswith(b"G"):
             raise LayerError("it did not send an HTTP request, with which a WebSocket begins")
         # Process frames that arrive with the request after the response: the protocol would treat the connection as open.
-        seen, self._seen = self._seen, (self._seen + data)[-len(_END) + 1 :]
-        end = (seen + data).find(_END)
+        tail, self._seen = self._seen, (self._seen + data)[-len(_END) + 1 :]
+        end = (tail + data).find(_END)
         if end < 0:
             return self._payloads(data)
-        end += len(_END) - len(seen)
+        end += len(_END) - len(tail)
         return self._payloads(data[:end]) + self._payloads(data[end:])
 
     def _payloads(self, data: bytes) -> bytes:
@@ -322,8 +322,10 @@ def _read_1(data: bytes) -> tuple[ProxyHeader, int] | None:
         family, source, destination, port, port_there = (word.decode("ascii") for word in words[1:])
         version = {"TCP4": 4, "TCP6": 6}[family]
         addresses = (ipaddress.ip_address(source), ipaddress.ip_address(destination))
-        ports = tuple(int(one) for one in (port, port_there) if one.isdecimal() and int(one) < 65536)
-        if len(ports) < 2 or any(one.version != version for one in addresses):
+        ports = tuple(
+            int(port_text) for port_text in (port, port_there) if port_text.isdecimal() and int(port_text) < 65536
+        )
+        if len(ports) < 2 or any(address.version != version for address in addresses):
             raise ValueError
     except (KeyError, ValueError):
         raise ProxyHeaderError("its header of the PROXY protocol, version 1, is malformed") from None
@@ -381,41 +383,41 @@ def _tls(values: bytes) -> tuple[bool, str | None]:
 
 
 def _type_length_values(data: bytes) -> list[tuple[int, bytes]]:
-    found = []
+    values = []
     while data:
         kind, length = struct.unpack_from("!BH", data)
         if len(data) < 3 + length:
             raise struct.error
-        found.append((kind, data[3 : 3 + length]))
+        values.append((kind, data[3 : 3 + length]))
         data = data[3 + length :]
-    return found
+    return values
 
 
 class ProxyLayer:
-    """Removes the PROXY header, passes it to `found`, and forwards the bytes after it."""
+    """Removes the PROXY header, passes it to `on_header`, and forwards the bytes after it."""
 
-    __slots__ = ("_begun", "_found", "ended")
+    __slots__ = ("_begun", "_on_header", "ended")
 
-    def __init__(self, found: Callable[[ProxyHeader], None]) -> None:
+    def __init__(self, on_header: Callable[[ProxyHeader], None]) -> None:
         self.ended = False
-        self._found: Callable[[ProxyHeader], None] | None = found
+        self._on_header: Callable[[ProxyHeader], None] | None = on_header
         self._begun = b""
 
     def receive(self, data: bytes) -> bytes:
-        if self._found is None:
+        if self._on_header is None:
             return data
         data = self._begun + data
         try:
-            read = read_proxy_header(data)
+            parsed = read_proxy_header(data)
         except ProxyHeaderError as error:
             raise LayerError(str(error)) from None
-        if read is None:
+        if parsed is None:
             self._begun = data
             return b""
-        header, length = read
+        header, length = parsed
         self._begun = b""
-        found, self._found = self._found, None
-        found(header)
+        on_header, self._on_header = self._on_header, None
+        on_header(header)
         return data[length:]
 
     def send(self, data: bytes) -> bytes:

@@ -376,9 +376,9 @@ class StreamConnection:
             self._listener.loop.call_later(seconds, self._speed_up)
 
     def _speed_up(self) -> None:
-        left = self._slow_until - self._time()
-        if left > 0:
-            self._listener.loop.call_later(left, self._speed_up)
+        seconds = self._slow_until - self._time()
+        if seconds > 0:
+            self._listener.loop.call_later(seconds, self._speed_up)
         else:
             self.let_go(TOO_MUCH)
 

@@ -61,6 +61,8 @@ const actions = {
   complaints: () => complaints.splice(0),
   // What axe-core finds.
   axe: async () => {
+    // A busy bridge may send the style sheet late.
+    await page.waitForLoadState();
     // By the debugger: the policy of the page lets no script in.
     const source = require('node:fs').readFileSync(axe, 'utf8');
     await page.evaluate(source);

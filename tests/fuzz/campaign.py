@@ -140,20 +140,20 @@ class Campaign:
     def _connections(self) -> dict[str, int]:
         """Return the connections of each channel that has some."""
         channels = Administrator(self.bridge).json("channel", "list")
-        return {one["name"]: one["connections"] for one in channels if one["connections"]}
+        return {channel["name"]: channel["connections"] for channel in channels if channel["connections"]}
 
     def _free_places(self) -> int:
         """Return how many more connections the listener for MQ applications takes."""
         address = "127.0.0.1", applications_port(self.bridge)
         with ExitStack() as stack:
-            made = [stack.enter_context(socket.create_connection(address, PATIENCE)) for _ in range(PLACES + 1)]
+            connections = [stack.enter_context(socket.create_connection(address, PATIENCE)) for _ in range(PLACES + 1)]
             # TLS begins with the client: only who is refused sees something, the end. They are accepted in their order.
-            assert not made[-1].recv(1)
-            return sum(1 for one in made if not _has_ended(one))
+            assert not connections[-1].recv(1)
+            return sum(1 for connection in connections if not _has_ended(connection))
 
     def _status(self, field: str) -> int:
         text = Path(f"/proc/{self._pid}/status").read_text(encoding="ascii")
-        (line,) = (one for one in text.splitlines() if one.startswith(f"{field}:"))
+        (line,) = (line for line in text.splitlines() if line.startswith(f"{field}:"))
         return int(line.split()[1]) * 1024
 
     def _open_files(self) -> int:

@@ -77,7 +77,7 @@ def mqtt(number: random.Random, level: int | None = None) -> Parts:
         expiry, most = number.choice((0, 0, 5)), number.choice((1, 100))
         properties = ConnectProperties(session_expiry_interval=expiry, receive_maximum=most)
     keep_alive = number.choice((0, 1, 60))
-    said: list[Packet] = [
+    packets: list[Packet] = [
         Connect(f"fuzz{number.randrange(50)}", name, level, True, keep_alive, will, user, password, properties)
     ]
     choices: Sequence[Callable[[int], Packet]] = (
@@ -98,9 +98,9 @@ def mqtt(number: random.Random, level: int | None = None) -> Parts:
         ),
         lambda i: Disconnect(),
     )
-    said += [number.choice(choices)(number.randrange(1, 9)) for _ in range(number.randrange(8))]
+    packets += [number.choice(choices)(number.randrange(1, 9)) for _ in range(number.randrange(8))]
     parts = []
-    for packet in said:
+    for packet in packets:
         if level < 5 and isinstance(packet, Auth):
             continue
         if level < 5 and isinstance(packet, Publish):
@@ -111,7 +111,7 @@ def mqtt(number: random.Random, level: int | None = None) -> Parts:
 
 def applications(number: random.Random) -> Parts:
     """Return what an MQ application of this package says."""
-    said: list[protocol.Request] = [protocol.ConnectCall(protocol.PROTOCOL_VERSION, "fuzz", "", "", b"")]
+    requests: list[protocol.Request] = [protocol.ConnectCall(protocol.PROTOCOL_VERSION, "fuzz", "", "", b"")]
     md = MQMD(Format=cmqc.MQFMT_STRING)
     managed = cmqc.MQSO_CREATE | cmqc.MQSO_MANAGED
     contexts = managed | cmqc.MQSO_SET_CORREL_ID | cmqc.MQSO_SET_IDENTITY_CONTEXT
@@ -148,8 +148,8 @@ def applications(number: random.Random) -> Parts:
         lambda: protocol.CloseCall(number.randrange(4), 0),
         lambda: protocol.DisconnectCall(),
     )
-    said += [number.choice(choices)() for _ in range(number.randrange(10))]
-    return [bytes(protocol.frame(one)) for one in said]
+    requests += [number.choice(choices)() for _ in range(number.randrange(10))]
+    return [bytes(protocol.frame(request)) for request in requests]
 
 
 def _changed(number: random.Random, structure: Structure) -> Structure:

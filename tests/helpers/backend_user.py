@@ -1,4 +1,4 @@
-"""What the telemetry service is to a backend: it gives units of work, and keeps all that it hears."""
+"""The telemetry service from the view of a backend: it submits units of work, and records all events."""
 
 from __future__ import annotations
 
@@ -33,10 +33,12 @@ def unit(
     ended: Sequence[StateKey] = (),
     dead_letters: Sequence[int] = (),
 ) -> UnitOfWork:
-    """A unit of work; `records` are written, `ended` removed."""
-    made = UnitOfWork([(one, retain) for one in publications], list(removals), frozenset(dead_letters))
-    made.records = {one.key: one for one in records} | dict.fromkeys(ended)
-    return made
+    """Return a unit of work that writes `records` and deletes those of `ended`."""
+    work = UnitOfWork(
+        [(put_publication, retain) for put_publication in publications], list(removals), frozenset(dead_letters)
+    )
+    work.records = {record.key: record for record in records} | dict.fromkeys(ended)
+    return work
 
 
 def received(client_id: str) -> StateKey:
@@ -48,7 +50,7 @@ def sent(client_id: str) -> StateKey:
 
 
 class Bridge:
-    """Gives a backend work, and keeps all that it hears."""
+    """Submit work to a backend, and record all events."""
 
     def __init__(self, place: Place) -> None:
         self.place = place
@@ -67,7 +69,7 @@ class Bridge:
         return f"{self.place.root}/{rest}"
 
     async def open(self) -> RecoveredState:
-        """A backend anew, which knows what the one before has left behind."""
+        """Return a new backend, which finds the state of the previous one."""
         self._backend = self.place.backend()
         self._backend.on_completed = self._completed
         try:
@@ -75,8 +77,10 @@ class Bridge:
         except MQError:
             await self.stop()
             raise
-        # On a queue manager that others use, there may be those of others.
-        recovered.subscriptions = [one for one in recovered.subscriptions if self.place.root in one.topic_filter]
+        # A queue manager that others use may have those of others.
+        recovered.subscriptions = [
+            subscription for subscription in recovered.subscriptions if self.place.root in subscription.topic_filter
+        ]
         return recovered
 
     async def start(self) -> None:
@@ -109,31 +113,31 @@ class Bridge:
         self._heard.set()
 
     async def until(self, condition: Callable[[], object]) -> None:
-        """Return when a condition holds, which is looked at with each thing heard."""
+        """Wait for a condition, which is checked at each event."""
         async with asyncio.timeout(PATIENCE):
             while not condition():
                 self._heard.clear()
                 await self._heard.wait()
 
     def submit(self, *units: UnitOfWork) -> None:
-        for one in units:
-            one.number = next(self._numbers)
-            self.backend.submit(one)
+        for work in units:
+            work.number = next(self._numbers)
+            self.backend.submit(work)
 
     async def run(self, *units: UnitOfWork) -> list[Completion]:
-        """Give units of work, all at once; the completion of each."""
+        """Submit units of work together. Return the completion of each."""
         self.submit(*units)
         return await self.ended(*units)
 
     async def ended(self, *units: UnitOfWork) -> list[Completion]:
         def found() -> dict[int, Completion]:
-            return {one.number: one for one in self.completions}
+            return {completion.number: completion for completion in self.completions}
 
-        await self.until(lambda: found().keys() >= {one.number for one in units})
-        return [found()[one.number] for one in units]
+        await self.until(lambda: found().keys() >= {work.number for work in units})
+        return [found()[work.number] for work in units]
 
     async def taken(self, *units: UnitOfWork) -> None:
-        """Run units of work of which nothing is refused."""
+        """Run units of work without rejections."""
         for completion in await self.run(*units):
             assert (completion.failure, dict(completion.refusals), dict(completion.diverted)) == (0, {}, {})
 
@@ -142,43 +146,43 @@ class Bridge:
     ) -> list[int]:
         if durable:
             self.place.at_end += [f"DELETE SUB('{client_id}:{topic_filter}')" for topic_filter, _ in filters]
-        asked = self.backend.subscribe(client_id, requests(*filters), durable=durable, user=user)
-        return await asyncio.wait_for(asked, PATIENCE)
+        answer = self.backend.subscribe(client_id, requests(*filters), durable=durable, user=user)
+        return await asyncio.wait_for(answer, PATIENCE)
 
     async def subscribed(self, client_id: str, *filters: str, qos: int = 1, durable: bool = True) -> None:
-        """Make subscriptions; none is refused."""
-        reasons = await self.subscribe(client_id, *((one, qos) for one in filters), durable=durable)
+        """Make subscriptions without rejections."""
+        reasons = await self.subscribe(client_id, *((topic_filter, qos) for topic_filter in filters), durable=durable)
         assert reasons == [0] * len(filters)
 
     async def unsubscribe(self, client_id: str, *filters: str, ended: bool = False) -> None:
         await asyncio.wait_for(self.backend.unsubscribe(client_id, filters, ended=ended), PATIENCE)
 
     async def retain(self, *publications: PublicationMessage) -> None:
-        self.place.at_end += [f"CLEAR TOPICSTR('{one.topic}') CLRTYPE(RETAINED)" for one in publications]
+        self.place.at_end += [f"CLEAR TOPICSTR('{retained.topic}') CLRTYPE(RETAINED)" for retained in publications]
         await self.taken(unit(*publications, retain=True))
 
     async def flush(self) -> None:
-        # Not wait_for: on Python 3.11 it takes a turn of the event loop, even if the future is done.
+        # Not wait_for: on Python 3.11, it takes an iteration of the event loop even if the future is done.
         async with asyncio.timeout(PATIENCE):
             await self.backend.flush()
 
     async def arrived(self, number: int) -> list[Transmission]:
-        """All messages handed over so far, this many at least."""
+        """Return all messages handed over so far, at least this number."""
         await self.until(lambda: len(self.transmissions) >= number)
         return self.transmissions
 
     async def settled(self) -> list[Transmission]:
-        """All messages handed over, when all that lies on the transmission queue now is among them."""
+        """Return all messages handed over, including all that are on the transmission queue now."""
         name = f"marker{next(_markers)}"
         await self.place.put("marker", b"", manager=name)
-        await self.until(lambda: any(one.client_id == name for one in self.transmissions))
-        markers = [one for one in self.transmissions if one.client_id == name]
-        self.transmissions = [one for one in self.transmissions if one.client_id != name]
+        await self.until(lambda: any(transmission.client_id == name for transmission in self.transmissions))
+        markers = [transmission for transmission in self.transmissions if transmission.client_id == name]
+        self.transmissions = [transmission for transmission in self.transmissions if transmission.client_id != name]
         await self.taken(unit(removals=markers))
         return self.transmissions
 
     async def payloads(self) -> list[bytes]:
-        return [payload(one) for one in await self.settled()]
+        return [payload(transmission) for transmission in await self.settled()]
 
 
 def payload(transmission: Transmission) -> bytes:

@@ -14,25 +14,25 @@ from tests.helpers.raw_client import ConnectionClosed
 
 
 def verify(received: list[tuple[str, int]], publisher: Publisher, qos: int) -> None:
-    """All that was acknowledged is there; every topic in order; with QoS 2 nothing twice."""
+    """Check that all acknowledged messages exist, each topic is in order, and with QoS 2 no message is duplicated."""
     missing = publisher.acknowledged - {number for _, number in received}
     assert not missing, f"{len(missing)} acknowledged messages are lost: {sorted(missing)[:20]}"
     if qos == 2:
         again = repeated(received)
         assert not again, f"{len(again)} messages came more than once: {again[:20]}"
     for topic, numbers in first_deliveries(received).items():
-        wrong = [(one, other) for one, other in itertools.pairwise(numbers) if one > other]
+        wrong = [(number, other) for number, other in itertools.pairwise(numbers) if number > other]
         assert not wrong, f"{topic} is out of order at {wrong[:10]}"
 
 
 class Restless(threading.Thread):
-    """Lets one client work in a thread of its own until told, over kills of the bridge and cuts of its own connection."""
+    """Run one client in a separate thread until told, over kills of the bridge and cuts of its own connection."""
 
     def __init__(
-        self, one: Publisher | DurableSubscriber, bridge: BridgeProcess, seed: int, until: threading.Event
+        self, client: Publisher | DurableSubscriber, bridge: BridgeProcess, seed: int, until: threading.Event
     ) -> None:
         super().__init__(daemon=True)
-        self._one = one
+        self._one = client
         self._bridge = bridge
         self._chance = random.Random(seed)
         self._until = until
@@ -46,7 +46,7 @@ class Restless(threading.Thread):
                     self._one.connect(self._bridge.port)
                     self._work()
                 except (ConnectionClosed, ConnectionError):
-                    # The bridge is being killed or started; it is tried again at once, as an impatient device would.
+                    # The bridge is being killed or started. The client retries at once, like an impatient device.
                     self._until.wait(0.01)
                 self._one.close()
         except BaseException as failure:

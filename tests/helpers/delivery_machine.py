@@ -1,4 +1,4 @@
-"""The machine of the delivery model: what a client, a queue manager and an operator may do."""
+"""The state machine of the delivery model: actions of a client, a queue manager and an operator."""
 
 from __future__ import annotations
 
@@ -87,7 +87,9 @@ class Delivery(Scene):
     @rule(qos=st.integers(1, 2))
     def client_publishes(self, qos: int) -> None:
         assert self.link is not None
-        free = [one for one in range(1, 9) if one not in self.outward and one not in self.retired]
+        free = [
+            packet_id for packet_id in range(1, 9) if packet_id not in self.outward and packet_id not in self.retired
+        ]
         if free:
             self.numbers += 1
             self.outward[free[0]] = Outward(b"in %d" % self.numbers, qos, "in")
@@ -96,7 +98,7 @@ class Delivery(Scene):
     @precondition(lambda self: self.online and self.level == 3 and self.outward)
     @rule(data=st.data())
     def client_repeats(self, data: st.DataObject) -> None:
-        """Clients of MQTT 3.1 send again after a time; such a message id is not used again on this connection."""
+        """Clients of MQTT 3.1 repeat messages after a time. Such a message id is not used again on this connection."""
         assert self.link is not None
         packet_id = data.draw(st.sampled_from(sorted(self.outward)))
         publication = self.outward[packet_id]
@@ -122,7 +124,7 @@ class Delivery(Scene):
                     self.acknowledged.add(payload)
             if isinstance(packet, Puback | Pubcomp):
                 self.in_use.pop(packet.packet_id, None)
-        link.connection.data_received(b"".join(encode(one, "big", self.level) for one in batch))
+        link.connection.data_received(b"".join(encode(packet, "big", self.level) for packet in batch))
         self.settle()
 
     def ping(self) -> None:
@@ -145,7 +147,7 @@ class Delivery(Scene):
             message = to_mq(Publish("out", payload, qos, False, False, 1 if qos else 0), ClientIdentity("p", b""))
             low = low_number(self.form, self.numbers, drawn)
             if self.level == 3:
-                # What MQTT 3.1 sends again on one connection may be acknowledged twice: no early second use of an id.
+                # A message that MQTT 3.1 repeats on one connection may be acknowledged twice, so its id is not reused early.
                 low = self.numbers
             queued.append(self.manager.put(self.numbers, low, message, qos, priority))
             self.messages[payload] = queued[-1]
@@ -167,7 +169,7 @@ class Delivery(Scene):
         self.manager.inhibited = not self.manager.inhibited
 
     def crash(self) -> None:
-        """Power off, power on: what is not committed is gone, and so are the connections."""
+        """Power off and on: uncommitted work is lost, and so are the connections."""
         if self.link is not None:
             self.abandon()
         self.abandoned.clear()
@@ -183,7 +185,7 @@ class Delivery(Scene):
 
     @rule(data=st.data())
     def trouble(self, data: st.DataObject) -> None:
-        """What is rarer than traffic."""
+        """Actions that are less frequent than traffic."""
         troubles: dict[str, Callable[[], None]] = {
             "nothing": lambda: None,
             "inhibit": self.inhibit,
@@ -203,7 +205,7 @@ class Delivery(Scene):
     @precondition(lambda self: self.link is not None)
     @rule(rounds=st.integers(1, 3))
     def exchange(self, rounds: int) -> None:
-        """A while without trouble."""
+        """A period without faults."""
         for _ in range(rounds):
             if self.link is not None and self.link.to_bridge and self.link.transport.reading:
                 self.bridge_reads(100)
@@ -249,12 +251,12 @@ class Delivery(Scene):
         assert not session.outbox.in_flight.deliveries and not session.outbox.backlog
         assert session.outbox.identifiers is None or not session.outbox.identifiers.decided
         assert session.outbox.recording is None and not session.receiver.identifiers
-        assert all(one.message.payload in self.void or not one.qos for one in self.manager.queue)
+        assert all(message.message.payload in self.void or not message.qos for message in self.manager.queue)
         for publication in self.finished:
             times = self.manager.entered.count(publication.payload)
             assert times == 1 if publication.qos == 2 else times >= 1, f"{publication} entered {times} times"
         for payload in set(self.manager.entered):
-            if payload in {one.payload for one in self.finished if one.qos == 2}:
+            if payload in {publication.payload for publication in self.finished if publication.qos == 2}:
                 assert self.manager.entered.count(payload) == 1
         firsts: dict[str, list[int]] = {}
         for payload, queued in self.messages.items():

@@ -1,4 +1,4 @@
-"""The scene of the delivery model: a bridge between its world's two sides, with every byte and unit checked."""
+"""The scene of the delivery model: a bridge between client and queue manager, with each byte and unit checked."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def run(coroutine: Coroutine[Any, Any, None]) -> None:
 
 class Scene(RuleBasedStateMachine):
     durable = True
-    #: the queue manager is IBM MQ: after a restart, the bridge numbers the messages again, in the order of their priorities
+    #: the queue manager is IBM MQ: after a restart, the bridge numbers the messages again, ordered by priority
     renumbers = False
 
     @initialize(window=st.integers(1, 4), level=st.sampled_from([3, 4, 5]))
@@ -59,7 +59,7 @@ class Scene(RuleBasedStateMachine):
         self.delivered: list[bytes] = []
         self.finished: list[Outward] = []
         self.had_session = False
-        # The machine's knowledge.
+        # State of the machine.
         self.numbers = 0
         self.messages: dict[bytes, Queued] = {}
         self.void: set[bytes] = set()
@@ -89,7 +89,10 @@ class Scene(RuleBasedStateMachine):
             )
 
     def on_bytes(self, transport: Transport, data: bytes) -> None:
-        link = next((one for one in [self.link, *self.abandoned] if one and one.transport is transport), self.opening)
+        link = next(
+            (candidate for candidate in [self.link, *self.abandoned] if candidate and candidate.transport is transport),
+            self.opening,
+        )
         assert link is not None
         assert not transport.closed, "written after close"
         packets = link.decoder.feed(data)
@@ -110,7 +113,7 @@ class Scene(RuleBasedStateMachine):
             assert packet.packet_id not in self.manager.received_ids(), f"{packet} is sent, the record has its id yet"
         elif isinstance(packet, Pubrel):
             payload = self.in_use.get(packet.packet_id)
-            assert payload is None or all(one.message.payload != payload for one in self.manager.queue), (
+            assert payload is None or all(message.message.payload != payload for message in self.manager.queue), (
                 f"{packet} is sent, the message is not committed as removed"
             )
 
@@ -118,7 +121,9 @@ class Scene(RuleBasedStateMachine):
         packet_id = packet.packet_id
         other = self.in_use.setdefault(packet_id, packet.payload)
         assert other == packet.payload, f"message id {packet_id} of {packet.payload!r} is in use for {other!r}"
-        elsewhere = [one for one, payload in self.in_use.items() if payload == packet.payload and one != packet_id]
+        elsewhere = [
+            other_id for other_id, payload in self.in_use.items() if payload == packet.payload and other_id != packet_id
+        ]
         assert not elsewhere, f"{packet.payload!r} goes out as {packet_id}, and went out as {elsewhere}"
         link.unacknowledged.add(packet_id)
         assert len(link.unacknowledged) <= link.receive_maximum, "more unacknowledged messages than the window allows"
@@ -130,11 +135,11 @@ class Scene(RuleBasedStateMachine):
         for session in self.service.sessions.values():
             box = session.outbox
             counted = box.in_flight.unacknowledged
-            assert counted == sum(one.phase in UNACKNOWLEDGED for one in box.in_flight.deliveries.values())
+            assert counted == sum(delivery.phase in UNACKNOWLEDGED for delivery in box.in_flight.deliveries.values())
             assert 0 <= counted <= self.window
             finished = (Phase.ACKNOWLEDGED, Phase.COMPLETED)
             assert box.in_flight.unfinished == sum(
-                one.phase not in finished for one in box.in_flight.deliveries.values()
+                delivery.phase not in finished for delivery in box.in_flight.deliveries.values()
             )
 
     # The network ------------------------------------------------------------------------------------------------------
@@ -144,7 +149,7 @@ class Scene(RuleBasedStateMachine):
         return self.link is not None and self.link.accepted
 
     def reconnect(self, receive_maximum: int | None = None) -> None:
-        """A new connection; the bridge need not have noticed the end of the one before.
+        """Make a new connection. The bridge may not have noticed the end of the previous one.
 
         A client of MQTT 5 may choose a smaller Receive Maximum.
         """
@@ -170,14 +175,14 @@ class Scene(RuleBasedStateMachine):
     opening: Link | None = None
 
     def forget(self) -> None:
-        """A clean session begins: neither side knows anything of the one before."""
+        """Start a clean session: neither side knows the previous one."""
         self.outward.clear()
         self.received.clear()
         self.in_use.clear()
         self.void.update(self.messages)
 
     def abandon(self) -> None:
-        """The client is no longer there; whatever was on its way is lost."""
+        """Remove the client. Data in transit is lost."""
         assert self.link is not None
         self.abandoned.append(self.link)
         self.link = None
@@ -186,7 +191,7 @@ class Scene(RuleBasedStateMachine):
             self.void.update(self.messages)
 
     def settle(self) -> None:
-        """The event loop turns, and connections that the bridge has closed end."""
+        """Run the event loop, and end connections that the bridge has closed."""
         self.loop.turn()
         for link in [self.link, *self.abandoned]:
             if link is not None and link.transport.closed:
@@ -196,7 +201,7 @@ class Scene(RuleBasedStateMachine):
                 link.connection.connection_lost(None)
 
     def break_link(self) -> None:
-        """The client goes; the bridge will notice later."""
+        """Disconnect the client. The bridge will notice later."""
         self.abandon()
 
     def notice(self) -> None:
@@ -215,7 +220,7 @@ class Scene(RuleBasedStateMachine):
         self.settle()
 
     def time_passes(self) -> None:
-        """Long enough that clients of MQTT 3.1 get unacknowledged messages again."""
+        """Wait until clients of MQTT 3.1 get unacknowledged messages again."""
         self.loop.now += 25.0
         for connection in list(self.channel.connections):
             connection.sweep(self.loop.now)

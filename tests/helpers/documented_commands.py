@@ -1,8 +1,8 @@
 """The commands of the documentation: blocks of pages, their commands, and the output that the pages show.
 
-A comment before a block states why it is not run: `<!-- not run: REASON -->`. With words in parentheses, it is about
-the commands that begin with them: `<!-- not run (journalctl, mqbridge top): REASON -->`. `<!-- file: NAME -->` makes a
-block a file of the reader, and `<!-- first: COMMAND -->` is a command that the tests run before the block.
+A comment before a block states why it is not run: `<!-- not run: REASON -->`. With words in parentheses, it applies to the
+commands that begin with them: `<!-- not run (journalctl, mqbridge top): REASON -->`. `<!-- file: NAME -->` makes a block a
+file of the reader, and `<!-- first: COMMAND -->` is a command that the tests run before the block.
 """
 
 from __future__ import annotations
@@ -56,25 +56,25 @@ class Block:
     @property
     def file(self) -> str:
         """The file that the block is, or blank."""
-        found = _FILE.fullmatch(self.mark)
-        return found["name"] if found else ""
+        match = _FILE.fullmatch(self.mark)
+        return match["name"] if match else ""
 
     @property
     def first(self) -> str:
         """The command that is run before the block, or blank."""
-        found = _FIRST.fullmatch(self.mark)
-        return found["command"] if found else ""
+        match = _FIRST.fullmatch(self.mark)
+        return match["command"] if match else ""
 
     @property
     def reason(self) -> str:
         """Why the whole block is not run, or blank."""
-        found = _MARK.fullmatch(self.mark)
-        return found["reason"] if found and found["words"] is None else ""
+        match = _MARK.fullmatch(self.mark)
+        return match["reason"] if match and match["words"] is None else ""
 
     def commands(self) -> Iterator[Command]:
         """Yield the commands of a console block that are run."""
-        found = _MARK.fullmatch(self.mark)
-        skipped = tuple(word.strip() for word in (found["words"] or "").split(",")) if found else ()
+        match = _MARK.fullmatch(self.mark)
+        skipped = tuple(word.strip() for word in (match["words"] or "").split(",")) if match else ()
         command: Command | None = None
         end = ""
         for line in [*self.text.splitlines(), "$ "]:
@@ -100,17 +100,17 @@ def blocks(page: Path) -> list[Block]:
     return [
         Block(
             page,
-            text[: found.start("indent")].count("\n") + 1,
-            found["language"],
-            textwrap.dedent(found["text"]),
-            " ".join((found["mark"] or "").split()),
+            text[: match.start("indent")].count("\n") + 1,
+            match["language"],
+            textwrap.dedent(match["text"]),
+            " ".join((match["mark"] or "").split()),
         )
-        for found in _BLOCK.finditer(text)
+        for match in _BLOCK.finditer(text)
     ]
 
 
 def share() -> str:
     """Return how many blocks with commands are run, as a sentence."""
-    found = [block for page in PAGES for block in blocks(page) if block.is_command]
-    run = [block for block in found if not block.reason]
-    return f"documented commands: {len(run)} of {len(found)} blocks are run"
+    commands = [block for page in PAGES for block in blocks(page) if block.is_command]
+    run = [block for block in commands if not block.reason]
+    return f"documented commands: {len(run)} of {len(commands)} blocks are run"

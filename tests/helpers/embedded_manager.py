@@ -47,8 +47,8 @@ class Manager:
         return response.message
 
     def attribute(self, object_: str, keyword: str) -> str | int:
-        (shown,) = self.ok(f"DISPLAY {object_} ALL").objects
-        return shown[keyword]
+        (attributes,) = self.ok(f"DISPLAY {object_} ALL").objects
+        return attributes[keyword]
 
     def put(self, name: str, data: bytes = b"x", *, persistent: bool = True, priority: int = 4) -> None:
         md = MQMD(Persistence=int(persistent), Priority=priority)
@@ -61,8 +61,8 @@ class Manager:
 
     def get_all(self, name: str) -> list[bytes]:
         handle = self.connection.open(MQOD(ObjectName=name), cmqc.MQOO_INPUT_SHARED)
-        found = []
+        bodies = []
         while int(self.attribute(f"QLOCAL({name})", "CURDEPTH")):
-            found.append(self.connection.get(handle, GetOptions()).data)
+            bodies.append(self.connection.get(handle, GetOptions()).data)
         self.connection.close(handle)
-        return found
+        return bodies

@@ -1,4 +1,4 @@
-"""What the backend of the embedded queue manager works for, and units of work to give it."""
+"""The user of the embedded queue manager's backend, and units of work for it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TRANSMISSION_QUEUE = "SYSTEM.MQTT.TRANSMIT.QUEUE"
 
 
 class Service:
-    """What the backend works for: it collects transmissions and runs units of work to their end."""
+    """Collect transmissions and run units of work to their end."""
 
     def __init__(self, queue_manager: QueueManager) -> None:
         self.queue_manager = queue_manager
@@ -28,7 +28,7 @@ class Service:
         self.batches: list[list[Any]] = []
         self.units = Units()
         self.backend.on_completed = self.units.completed
-        #: what happened, in order
+        #: events, in order
         self.events: list[tuple[Any, ...]] = []
 
     async def start(self) -> Service:
@@ -38,24 +38,24 @@ class Service:
 
     def consume(self, transmissions: Any) -> None:
         self.batches.append(list(transmissions))
-        self.events += [("transmission", one.topic) for one in transmissions]
+        self.events += [("transmission", transmission.topic) for transmission in transmissions]
 
     @property
     def transmissions(self) -> list[Any]:
-        return [one for batch in self.batches for one in batch]
+        return [transmission for batch in self.batches for transmission in batch]
 
     async def flush(self) -> None:
-        # Not wait_for: on Python 3.11 it takes a turn of the event loop, even if the future is done.
+        # Not wait_for: on Python 3.11, it takes an iteration of the event loop even if the future is done.
         async with asyncio.timeout(PATIENCE):
             await self.backend.flush()
 
     async def turn(self) -> None:
-        """One turn of the event loop, and of whatever waits for the disk."""
+        """Run one iteration of the event loop, and wait for the disk."""
         await asyncio.sleep(0)
         await self.flush()
 
     async def execute(self, *units: Unit) -> None:
-        """Run units of work, all given at once."""
+        """Run units of work, submitted together."""
         for unit in units:
             unit.done = lambda unit: self.events.append(("done", unit))
             self.units.add(unit)
@@ -64,12 +64,12 @@ class Service:
         assert [event for event in self.events if event[0] == "done"][-len(units) :] == [("done", u) for u in units]
 
     async def subscribe(self, client_id: str, *filters: tuple[str, int], durable: bool = False) -> list[int]:
-        asked = self.backend.subscribe(client_id, requests(*filters), durable=durable, user="")
-        if not asked.done():
-            asked.add_done_callback(lambda _: self.events.append(("subscribed", client_id)))
+        answer = self.backend.subscribe(client_id, requests(*filters), durable=durable, user="")
+        if not answer.done():
+            answer.add_done_callback(lambda _: self.events.append(("subscribed", client_id)))
         else:
             self.events.append(("subscribed", client_id))
-        reasons = await asyncio.wait_for(asked, PATIENCE)
+        reasons = await asyncio.wait_for(answer, PATIENCE)
         await self.flush()
         return reasons
 
@@ -107,9 +107,9 @@ def publication(
 def unit(
     *publications: PublicationMessage, retain: bool = False, removals: Any = (), records: Any = (), ended: Any = ()
 ) -> Unit:
-    """`records` are written, `ended` removed."""
-    made = Unit()
-    made.publications = [(one, retain) for one in publications]
-    made.removals = list(removals)
-    made.records = {one.key: one for one in records} | dict.fromkeys(ended)
-    return made
+    """Return a unit of work that writes `records` and deletes those of `ended`."""
+    work = Unit()
+    work.publications = [(put_publication, retain) for put_publication in publications]
+    work.removals = list(removals)
+    work.records = {record.key: record for record in records} | dict.fromkeys(ended)
+    return work

@@ -1,4 +1,4 @@
-"""A backend of threads on breakable connections, and what tests have it do."""
+"""A backend of threads on breakable connections, and actions of tests with it."""
 
 from __future__ import annotations
 
@@ -34,17 +34,17 @@ def backend_of(
     publishers: int = 1,
     removers: int = 1,
     asynchronous: bool = False,
-    made: list[tuple[str, BreakableConnection]] | None = None,
+    connections: list[tuple[str, BreakableConnection]] | None = None,
     probe_interval: float = 10.0,
     memory: MemoryWatermark | None = None,
     shard: Shard = UNDIVIDED,
 ) -> IbmBackend:
-    """`made` gets each connection with its purpose."""
+    """`made` is called with each connection and its purpose."""
 
     def connect(purpose: str) -> BreakableConnection:
         connection = BreakableConnection(manager, purpose, fault)
-        if made is not None:
-            made.append((purpose, connection))
+        if connections is not None:
+            connections.append((purpose, connection))
         return connection
 
     settings = IbmQueueManagerConfig.model_construct(
@@ -72,7 +72,7 @@ async def opened(manager: QueueManager, fault: Fault, **settings: Any) -> IbmBac
 
 
 async def records_of(manager: QueueManager) -> list[StateRecord]:
-    """The records that the next bridge reads."""
+    """Return the records that the next bridge reads."""
     backend = backend_of(manager, NONE)
     recovered = await asyncio.wait_for(backend.open(), PATIENCE)
     await stop(backend)
@@ -114,11 +114,11 @@ def drain(manager: QueueManager, queue: str) -> list[Message]:
 
 
 def payloads(manager: QueueManager) -> dict[str, list[int]]:
-    found: dict[str, list[int]] = {}
+    numbers: dict[str, list[int]] = {}
     for message in drain(manager, "OUT"):
         client_id = message.data.split(b"<clientId>")[1].split(b"</clientId>")[0].decode()
-        found.setdefault(client_id, []).append(int(message.data.rsplit(b" ", 1)[-1].rsplit(b">", 1)[-1]))
-    return found
+        numbers.setdefault(client_id, []).append(int(message.data.rsplit(b" ", 1)[-1].rsplit(b">", 1)[-1]))
+    return numbers
 
 
 NONE = Fault("none", 0, after=False)

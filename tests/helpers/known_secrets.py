@@ -1,4 +1,4 @@
-"""Secrets that tests use: none of them may be in what a program says, whichever test it is."""
+"""Secrets of the tests: the output of programs must not contain any of them, in any test."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import psutil
 
 from bridge.security.tokens import SHORTEST
 
-#: Parts of passwords, of passwords of keys, and what keys and JSON Web Tokens begin with.
+#: Parts of passwords, of passwords of keys, and the beginnings of keys and JSON Web Tokens.
 KNOWN = (
     "correct horse",
     "battery staple",
@@ -27,12 +27,12 @@ _met: set[str] = set()
 
 
 def register(*secrets: str) -> None:
-    """Look for these, too, from now on."""
+    """Search for these, too, from now on."""
     _met.update(secrets)
 
 
 def register_tokens(directory: Path) -> None:
-    """Look for the tokens of admin ports that are in the token files of a directory."""
+    """Search for the tokens of admin ports in the token files of a directory."""
     for file in filter(Path.is_file, directory.glob("*tokens")):
         for line in file.read_text(encoding="utf-8", errors="replace").splitlines():
             token = line.strip().rpartition(":")[2]
@@ -40,29 +40,29 @@ def register_tokens(directory: Path) -> None:
                 register(token)
 
 
-def assert_no_secret(said: str, where: str) -> None:
-    """Fail where a program has said a secret."""
-    found = [secret for secret in (*KNOWN, *_met) if secret in said]
-    assert not found, f"{found} is in {where}"
+def assert_no_secret(text: str, where: str) -> None:
+    """Fail if the output of a program contains a secret."""
+    secrets = [secret for secret in (*KNOWN, *_met) if secret in text]
+    assert not secrets, f"{secrets} is in {where}"
 
 
-def assert_no_secret_in_processes(pid: int, given: Mapping[str, str]) -> None:
-    """Fail where `ps` shows a secret of a process, or of one that it has started.
+def assert_no_secret_in_processes(pid: int, variables: Mapping[str, str]) -> None:
+    """Fail if `ps` shows a secret of a process or of its children.
 
-    In their environment may be what the test has `given` there: a password by a variable is what an option asks for.
+    Their environment may contain values `given` by the test, because an option can name a variable with a password.
     """
     try:
         process = psutil.Process(pid)
         processes = [process, *process.children(recursive=True)]
     except psutil.NoSuchProcess:
-        return  # it has ended by itself
-    # pytest says in a variable which test runs, with the test's parameters.
-    given = {**given, "PYTEST_CURRENT_TEST": ""}
-    for one in processes:
+        return  # it has ended
+    # pytest has a variable with the current test and its parameters.
+    variables = {**variables, "PYTEST_CURRENT_TEST": ""}
+    for running_process in processes:
         try:
-            command, environment = one.cmdline(), one.environ()
+            command, environment = running_process.cmdline(), running_process.environ()
         except psutil.Error:
             continue  # it has ended
-        assert_no_secret("\n".join(command), f"the command line of process {one.pid}")
-        others = [f"{name}={value}" for name, value in environment.items() if name not in given]
-        assert_no_secret("\n".join(others), f"the environment of process {one.pid}")
+        assert_no_secret("\n".join(command), f"the command line of process {running_process.pid}")
+        others = [f"{name}={value}" for name, value in environment.items() if name not in variables]
+        assert_no_secret("\n".join(others), f"the environment of process {running_process.pid}")

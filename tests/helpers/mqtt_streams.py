@@ -85,12 +85,12 @@ def cut(data: bytes, places: list[int]) -> list[bytes]:
 
 
 def read(decoder: Decoder, data: bytes, control_packets: int | None) -> list[Packet]:
-    """What a decoder makes of bytes, those included that it left alone at first."""
-    found = decoder.feed(data)
+    """Return the result of a decoder for bytes, including those that it did not consume at first."""
+    packets = decoder.feed(data)
     while decoder.rest:
         rest, decoder.rest = decoder.rest, b""
         more = decoder.feed(rest)
-        control = sum(not isinstance(one, Publish | Puback | Pubrec | Pubrel | Pubcomp) for one in more)
+        control = sum(not isinstance(packet, Publish | Puback | Pubrec | Pubrel | Pubcomp) for packet in more)
         assert control <= (control_packets or 0)
-        found += more
-    return found
+        packets += more
+    return packets

@@ -1,4 +1,4 @@
-"""The audit in plain Python, a row at a time: what the one over columns is compared with."""
+"""The audit in plain Python, row by row, for comparison with the columnar one."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Key = tuple[str, str, int]
 
 
 class Wanted(NamedTuple):
-    """A delivery that a publication allows: `rank` 0 where it has to take place."""
+    """A delivery that a publication allows. `rank` is 0 if it is required."""
 
     rank: int
     row: Row
@@ -34,20 +34,28 @@ def history_of(rows: list[Row]) -> SessionHistory:
 
 
 def wanted(rows: list[Row], history: SessionHistory) -> dict[Any, list[Wanted]]:
-    found: dict[Any, list[Wanted]] = defaultdict(list)
+    copies: dict[Any, list[Wanted]] = defaultdict(list)
     for row in rows:
         if row["direction"] != Direction.IN or row["outcome"] != Outcome.PUT:
             continue
-        held = [one for one in history.intervals if matches(one.topic_filter, row["topic"])]
-        for client_id in {one.client_id for one in held}:
-            own = [one for one in held if one.client_id == client_id]
-            own = [one for one in own if one.possible_from <= row["settled"] and row["received"] <= one.possible_to]
-            certain = [one for one in own if one.certain_from < row["received"] and row["settled"] < one.certain_to]
+        held = [interval for interval in history.intervals if matches(interval.topic_filter, row["topic"])]
+        for client_id in {interval.client_id for interval in held}:
+            own = [interval for interval in held if interval.client_id == client_id]
+            own = [
+                interval
+                for interval in own
+                if interval.possible_from <= row["settled"] and row["received"] <= interval.possible_to
+            ]
+            certain = [
+                interval
+                for interval in own
+                if interval.certain_from < row["received"] and row["settled"] < interval.certain_to
+            ]
             for copy, _ in enumerate(own, 1):
-                qos = min(row["qos"], max(one.qos for one in certain or own))
+                qos = min(row["qos"], max(interval.qos for interval in certain or own))
                 rank = 0 if certain and copy == 1 else copy
-                found[(client_id, *identity(row))].append(Wanted(rank, row, qos))
-    return found
+                copies[(client_id, *identity(row))].append(Wanted(rank, row, qos))
+    return copies
 
 
 def identity(row: Row) -> tuple[Any, ...]:
@@ -55,17 +63,17 @@ def identity(row: Row) -> tuple[Any, ...]:
 
 
 def came(rows: list[Row]) -> dict[Any, list[Row]]:
-    found: dict[Any, list[Row]] = defaultdict(list)
+    by_identity: dict[Any, list[Row]] = defaultdict(list)
     for row in rows:
         if row["direction"] == Direction.OUT and row["publisher"] and not row["retain"] and row["replayed"] is None:
-            found[(row["client_id"], *identity(row))].append(row)
-    return found
+            by_identity[(row["client_id"], *identity(row))].append(row)
+    return by_identity
 
 
 def audit(
     rows: list[Row], low: int, high: int, late: float | None
 ) -> dict[Key, tuple[Counts, dict[str, int], float | None]]:
-    """Counts, first rows of breaches and the longest time, by client, topic and QoS."""
+    """Return counts, first rows of breaches and the longest time, by client, topic and QoS."""
     rows = sorted(rows, key=lambda row: row["sequence"])
     history = history_of(rows)
     margin = MARGIN.total_seconds() * 1_000_000
@@ -75,48 +83,52 @@ def audit(
     expected, delivered = wanted(near, history), came(near)
     pairs = []
     for key in expected.keys() | delivered.keys():
-        both = zip_longest(sorted(expected[key], key=lambda one: (one.rank, one.row["sequence"])), delivered[key])
-        for place, (one, out) in enumerate(both):
-            if out is not None or (one is not None and one.rank == 0):
-                pairs.append((key, place, one, out))
+        both = zip_longest(
+            sorted(expected[key], key=lambda expected: (expected.rank, expected.row["sequence"])), delivered[key]
+        )
+        for place, (wanted_row, out) in enumerate(both):
+            if out is not None or (wanted_row is not None and wanted_row.rank == 0):
+                pairs.append((key, place, wanted_row, out))
     flows: dict[Any, list[tuple[int, int]]] = defaultdict(list)
-    for key, _, one, out in pairs:
-        if one is not None and out is not None and one.rank <= 1 and fate(out) == "delivered":
-            flows[(*key[:3], out["qos"])].append((out["sequence"], one.row["sequence"]))
-    found: dict[Key, tuple[Counts, dict[str, int], float | None]] = {}
-    for key, place, one, out in pairs:
-        if not low <= (one.row if one is not None else out)["received"] < high:
+    for key, _, wanted_row, out in pairs:
+        if wanted_row is not None and out is not None and wanted_row.rank <= 1 and fate(out) == "delivered":
+            flows[(*key[:3], out["qos"])].append((out["sequence"], wanted_row.row["sequence"]))
+    totals: dict[Key, tuple[Counts, dict[str, int], float | None]] = {}
+    for key, place, wanted_row, out in pairs:
+        if not low <= (wanted_row.row if wanted_row is not None else out)["received"] < high:
             continue
-        qos = out["qos"] if out is not None else one.qos
+        qos = out["qos"] if out is not None else wanted_row.qos
         flow = flows[(*key[:3], qos)]
-        counts, first, slowest = found.get((key[0], key[2], qos), (Counts(), {}, None))
+        counts, first, slowest = totals.get((key[0], key[2], qos), (Counts(), {}, None))
         kinds = []
-        if one is not None and one.rank == 0:
+        if wanted_row is not None and wanted_row.rank == 0:
             kinds.append("expected")
         if out is None:
-            overtaken = any(number > one.row["sequence"] for _, number in flow)
-            kinds.append(absence(one, history, key[0], overtaken, archive_end, TIMEOUT if late is None else late))
-        elif one is None:
+            overtaken = any(number > wanted_row.row["sequence"] for _, number in flow)
+            kinds.append(
+                absence(wanted_row, history, key[0], overtaken, archive_end, TIMEOUT if late is None else late)
+            )
+        elif wanted_row is None:
             kinds.append(surplus(out, place, history))
         else:
             kinds.append(fate(out))
             if fate(out) == "delivered":
-                taken = (out["settled"] - one.row["settled"]) / 1_000_000
+                taken = (out["settled"] - wanted_row.row["settled"]) / 1_000_000
                 slowest = taken if slowest is None else max(slowest, taken)
                 connects = [time for time in history.clients[key[0]].connects if time <= out["settled"]]
-                there = max(connects, default=one.row["settled"])
-                if late is not None and (out["settled"] - max(there, one.row["settled"])) > late * 1_000_000:
+                there = max(connects, default=wanted_row.row["settled"])
+                if late is not None and (out["settled"] - max(there, wanted_row.row["settled"])) > late * 1_000_000:
                     kinds.append("late")
                 earlier = [number for sent, number in flow if sent < out["sequence"]]
-                if one.rank <= 1 and any(number > one.row["sequence"] for number in earlier):
+                if wanted_row.rank <= 1 and any(number > wanted_row.row["sequence"] for number in earlier):
                     kinds.append("disordered")
         for kind in kinds:
             setattr(counts, kind, getattr(counts, kind) + 1)
             if kind in BROKEN:
-                number = (out or one.row)["sequence"]
+                number = (out or wanted_row.row)["sequence"]
                 first[kind] = min(number, first.get(kind, number))
-        found[key[0], key[2], qos] = counts, first, slowest
-    return found
+        totals[key[0], key[2], qos] = counts, first, slowest
+    return totals
 
 
 def fate(out: Row) -> str:
@@ -124,17 +136,17 @@ def fate(out: Row) -> str:
 
 
 def absence(
-    one: Wanted, history: SessionHistory, client_id: str, overtaken: bool, archive_end: int, patience: float
+    expected: Wanted, history: SessionHistory, client_id: str, overtaken: bool, archive_end: int, patience: float
 ) -> str:
     client = history.clients[client_id]
-    if one.qos == 0:
+    if expected.qos == 0:
         return "missing"
-    if max(client.ends, default=0) >= one.row["received"]:
+    if max(client.ends, default=0) >= expected.row["received"]:
         return "ended"
-    if any(one.row["received"] <= gap.end for gap in history.gaps):
+    if any(expected.row["received"] <= gap.end for gap in history.gaps):
         return "unknown"
     if not overtaken:
-        since = max(one.row["settled"], client.connected or 0)
+        since = max(expected.row["settled"], client.connected or 0)
         if client.connected is None or archive_end - since < patience * 1_000_000:
             return "pending"
     return "lost"
@@ -149,13 +161,13 @@ def surplus(out: Row, place: int, history: SessionHistory) -> str:
 
 
 def mappings(rows: list[Row], low: int, high: int, late: float | None) -> list[MappingCounts]:
-    """Counts of each mapping."""
-    found: dict[str, MappingCounts] = {}
+    """Return the counts of each mapping."""
+    totals: dict[str, MappingCounts] = {}
     seen: set[Any] = set()
     for row in sorted(rows, key=lambda row: row["sequence"]):
         if row["direction"] != Direction.MAPPED or not low <= row["received"] < high:
             continue
-        counts = found.setdefault(row["client_id"], MappingCounts(row["client_id"]))
+        counts = totals.setdefault(row["client_id"], MappingCounts(row["client_id"]))
         counts.taken += 1
         if row["outcome"] == Outcome.DEAD_LETTERED:
             counts.dead_lettered += 1
@@ -172,4 +184,4 @@ def mappings(rows: list[Row], low: int, high: int, late: float | None) -> list[M
             dup = row["publisher_message_id"] > 0 and row["times_sent"] > 1
             counts.doubled += key in seen and (by_id or dup)
             seen.add(key)
-    return sorted(found.values(), key=lambda one: one.mapping)
+    return sorted(totals.values(), key=lambda counts: counts.mapping)

@@ -41,21 +41,21 @@ DEFINE SUB('s2') TOPICSTR('x') DEST(APP.IN)
 """
 
 
-def parameters(given: dict[int, Any]) -> list[PCFParameter]:
-    """Parameters by number, as pymqi takes them: bytes and text, integers, lists of either."""
-    made: list[PCFParameter] = []
-    for number, value in given.items():
+def parameters(values: dict[int, Any]) -> list[PCFParameter]:
+    """Encode parameters by number, as pymqi does: bytes and text, integers, lists of either."""
+    structures: list[PCFParameter] = []
+    for number, value in values.items():
         if isinstance(value, int):
-            made.append(MQCFIN(number, value))
+            structures.append(MQCFIN(number, value))
         elif isinstance(value, str):
-            made.append(MQCFST(number, value.encode()))
+            structures.append(MQCFST(number, value.encode()))
         elif isinstance(value, bytes):
-            made.append(MQCFBS(number, value))
+            structures.append(MQCFBS(number, value))
         elif value and isinstance(value[0], str):
-            made.append(string_list(number, [one.encode() for one in value]))
+            structures.append(string_list(number, [text.encode() for text in value]))
         else:
-            made.append(MQCFIL(number, tuple(value)))
-    return made
+            structures.append(MQCFIL(number, tuple(value)))
+    return structures
 
 
 class Administrator:
@@ -78,38 +78,38 @@ class Administrator:
         return got.md, *decode_pcf(got.data)
 
     def replied(self) -> list[tuple[MQCFH, tuple[PCFParameter, ...]]]:
-        """The messages of one reply, each checked for its place in it."""
+        """Return the messages of one reply, each checked for its position."""
         messages: list[tuple[MQCFH, tuple[PCFParameter, ...]]] = []
         while True:
-            _, header, found = self.receive()
-            messages.append((header, found))
+            _, header, reply_parameters = self.receive()
+            messages.append((header, reply_parameters))
             assert (header.Type, header.MsgSeqNumber) == (cmqcfc.MQCFT_RESPONSE, len(messages))
             if header.Control == cmqcfc.MQCFC_LAST:
                 with pytest.raises(MQError):
                     self.receive(0)
                 return messages
 
-    def ask(self, command: int, given: dict[int, Any], *filters: PCFParameter) -> list[dict[int, Any]]:
-        """The objects that a command answers with: value by number. It must not fail."""
-        self.send(encode_pcf(MQCFH(Command=command), [*parameters(given), *filters]))
+    def ask(self, command: int, values: dict[int, Any], *filters: PCFParameter) -> list[dict[int, Any]]:
+        """Return the objects in the answer to a command, which must not fail: value by number."""
+        self.send(encode_pcf(MQCFH(Command=command), [*parameters(values), *filters]))
         objects = []
-        for header, found in self.replied():
+        for header, reply_parameters in self.replied():
             assert (header.CompCode, header.Reason) == (cmqc.MQCC_OK, cmqc.MQRC_NONE), cmqc.reason_name(header.Reason)
             assert header.Command == command
-            objects.append({one.Parameter: value(one) for one in found})
+            objects.append({parameter.Parameter: value(parameter) for parameter in reply_parameters})
         return objects
 
-    def refused(self, command: int, given: dict[int, Any], *filters: PCFParameter) -> tuple[int, int | None]:
-        """The reason for which a command fails, and the parameter that the error response names."""
-        self.send(encode_pcf(MQCFH(Command=command), [*parameters(given), *filters]))
+    def refused(self, command: int, values: dict[int, Any], *filters: PCFParameter) -> tuple[int, int | None]:
+        """Return the reason for which a command fails, and the parameter in the error response."""
+        self.send(encode_pcf(MQCFH(Command=command), [*parameters(values), *filters]))
         (first, error), (last, nothing) = self.replied()
         assert first.CompCode == last.CompCode == cmqc.MQCC_FAILED
         assert (last.Reason, nothing) == (cmqcfc.MQRCCF_COMMAND_FAILED, ())
         if not error:
             return first.Reason, None
-        (one,) = error
-        assert isinstance(one, MQCFIN) and one.Parameter in (cmqcfc.MQIACF_PARAMETER_ID, cmqcfc.MQIACF_SELECTOR)
-        return first.Reason, one.Value
+        (detail,) = error
+        assert isinstance(detail, MQCFIN) and detail.Parameter in (cmqcfc.MQIACF_PARAMETER_ID, cmqcfc.MQIACF_SELECTOR)
+        return first.Reason, detail.Value
 
     def shown(self, what: str, keyword: str) -> str | int:
         (response,) = self.connection.command(f"DISPLAY {what} {keyword}")
@@ -124,12 +124,16 @@ class Administrator:
         self.connection.put1(od, Message(MQMD(), b"x"), cmqc.MQPMO_RETAIN)
 
 
-def value(one: PCFParameter) -> Any:
-    if isinstance(one, MQCFST):
-        return one.String.rstrip(b" ").decode()
-    if isinstance(one, MQCFIN):
-        return one.Value
-    if isinstance(one, MQCFBS):
-        return one.String
-    assert not isinstance(one, MQCFGR)
-    return [text.rstrip().decode() for text in one.Strings] if hasattr(one, "Strings") else list(one.Values)
+def value(parameter: PCFParameter) -> Any:
+    if isinstance(parameter, MQCFST):
+        return parameter.String.rstrip(b" ").decode()
+    if isinstance(parameter, MQCFIN):
+        return parameter.Value
+    if isinstance(parameter, MQCFBS):
+        return parameter.String
+    assert not isinstance(parameter, MQCFGR)
+    return (
+        [text.rstrip().decode() for text in parameter.Strings]
+        if hasattr(parameter, "Strings")
+        else list(parameter.Values)
+    )

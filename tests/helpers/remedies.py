@@ -16,7 +16,7 @@ from tests.helpers.patience import PATIENCE
 
 def execute(bridge: BridgeProcess, problem: Any, which: str = "", **names: str) -> None:
     """Run the command of a remedy that contains a word, in a shell. `names` stand for words in the command."""
-    command = next(one for one in re.findall("`([^`]+)`", problem["remedy"]) if which in one)
+    command = next(command for command in re.findall("`([^`]+)`", problem["remedy"]) if which in command)
     for name, value in names.items():
         command = command.replace(name, value)
     program = shlex.join([str(Path(sys.executable).with_name("mqbridge"))])

@@ -1,4 +1,4 @@
-"""Rules to MQ, publications, and what becomes of them."""
+"""Rules to MQ, publications, and the resulting messages."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ TOPIC = "plant/line1/x/temp/max"
 
 def rule(attributes: dict[str, Any] | None = None, **more: Any) -> ToMqRule:
     data = {"from": {"mqtt": "plant/{line}/+/{metric...}"}, "to": {"queue": "Q"}, "attributes": attributes or {}} | more
-    made = rule_of("m1", ToMqMapping.model_validate(data), "QM1")
-    assert isinstance(made, ToMqRule)
-    return made
+    mapping_rule = rule_of("m1", ToMqMapping.model_validate(data), "QM1")
+    assert isinstance(mapping_rule, ToMqRule)
+    return mapping_rule
 
 
 def publication(**fields: Any) -> Publication:
@@ -34,16 +34,16 @@ def publication(**fields: Any) -> Publication:
     return publication_of_fields(**(standard | fields))
 
 
-def mapped(made: ToMqRule, **fields: Any) -> MappedMessage:
-    found = made.map(publication(**fields))
-    assert found is not None
-    return found
+def mapped(mapping_rule: ToMqRule, **fields: Any) -> MappedMessage:
+    message = mapping_rule.map(publication(**fields))
+    assert message is not None
+    return message
 
 
 def header(message: MappedMessage) -> RFH2:
-    (found,) = decode_chain(b"MQHRF2", 546, 1208, message.message.data).headers
-    assert isinstance(found, RFH2)
-    return found
+    (folder_header,) = decode_chain(b"MQHRF2", 546, 1208, message.message.data).headers
+    assert isinstance(folder_header, RFH2)
+    return folder_header
 
 
 def folders(message: MappedMessage) -> dict[str, dict[str, Any]]:

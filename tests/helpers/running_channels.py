@@ -9,7 +9,7 @@ from bridge.mq.telemetry_channels import ClientChannelStatus, RunningChannels
 
 
 class Running(RunningChannels):
-    """What a telemetry service has: two channels, and clients; it notes what it is asked for."""
+    """A telemetry service with two channels and clients, which records requests."""
 
     active = True
 
@@ -17,7 +17,8 @@ class Running(RunningChannels):
         self.states: dict[str, ChannelState] = {"A": "running", "B": "stopped"}
         self.asked: list[object] = []
         self.all = {
-            one.status.client_id: one for one in (client("pump-1", "A"), client("pump-2", "A", connected=False))
+            running_client.status.client_id: running_client
+            for running_client in (client("pump-1", "A"), client("pump-2", "A", connected=False))
         }
 
     def statuses(self) -> list[ChannelStatus]:
@@ -30,7 +31,7 @@ class Running(RunningChannels):
         ]  # fmt: skip
 
     def clients(self, wanted: Callable[[str], bool]) -> Iterator[ClientChannelStatus]:
-        return (one for own, one in self.all.items() if wanted(own))
+        return (running_client for own, running_client in self.all.items() if wanted(own))
 
     def client(self, client_id: str) -> ClientChannelStatus | None:
         return self.all.get(client_id)

@@ -46,7 +46,7 @@ LOCAL = Host()
 def client_of(number: int, name: str = "client", of: int = OF) -> str:
     """A client identifier that belongs to a shard."""
     shard = Shard(number, of)
-    return next(one for one in (f"{name}{count}" for count in range(1_000)) if shard.owns(one))
+    return next(client_id for client_id in (f"{name}{count}" for count in range(1_000)) if shard.owns(client_id))
 
 
 def free_port() -> int:

@@ -1,4 +1,4 @@
-"""A queue manager on a directory, and what applications do with it."""
+"""A queue manager on a directory, and actions of applications."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ def opened(directory: Path) -> Iterator[QueueManager]:
 
 
 def drained(connection: EmbeddedConnection, queue: str) -> list[str]:
-    """The data of the messages on a queue; they stay."""
+    """Return the data of the messages on a queue, without removing them."""
     handle = connection.open(MQOD(ObjectName=queue), cmqc.MQOO_BROWSE)
-    found = []
+    bodies = []
     try:
         while True:
-            found.append(connection.get(handle, GetOptions(Options=cmqc.MQGMO_BROWSE_NEXT)).data.decode())
+            bodies.append(connection.get(handle, GetOptions(Options=cmqc.MQGMO_BROWSE_NEXT)).data.decode())
     except MQError as error:
         assert error.reason == cmqc.MQRC_NO_MSG_AVAILABLE
     connection.close(handle)
-    return found
+    return bodies
 
 
 def put(connection: EmbeddedConnection, queue: str, data: bytes, options: int = 0, md: MQMD = PERSISTENT) -> None:

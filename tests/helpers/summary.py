@@ -1,4 +1,4 @@
-"""The end of a run: what tests were skipped because a program is missing, and with --times, where the time went."""
+"""The end of a run: tests that were skipped because a program is missing, and with --times, the durations."""
 
 from __future__ import annotations
 
@@ -23,7 +23,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> Generator[None, None, None]:
     yield
     reports = [
-        report for found in terminalreporter.stats.values() for report in found if isinstance(report, pytest.TestReport)
+        report
+        for reports in terminalreporter.stats.values()
+        for report in reports
+        if isinstance(report, pytest.TestReport)
     ]
     if terminalreporter.config.getoption("times"):
         _print_times(terminalreporter, reports)

@@ -43,7 +43,7 @@ def _name(number: int = 0) -> TextAttribute:
 
 def _event(number: int, default: str = "DISABLED", **more: int) -> Choice:
     words = {"DISABLED": cmqcfc.MQEVR_DISABLED, "ENABLED": cmqcfc.MQEVR_ENABLED}
-    ordered = dict(sorted(words.items(), key=lambda one: one[0] != default))
+    ordered = dict(sorted(words.items(), key=lambda row: row[0] != default))
     return Choice(ordered | more, default, number)
 
 
@@ -293,9 +293,9 @@ _TOPIC_STATUS = (
     _number("SUBCOUNT", cmqc.MQIA_SUB_COUNT),
     _always("PUBCOUNT", cmqc.MQIA_PUB_COUNT, 0),
     *(
-        one
-        for one in _TOPIC
-        if one.keyword in ATTRIBUTES["TOPIC"] and one.keyword not in ("TOPICSTR", "DESCR", "CUSTOM")
+        attribute
+        for attribute in _TOPIC
+        if attribute.keyword in ATTRIBUTES["TOPIC"] and attribute.keyword not in ("TOPICSTR", "DESCR", "CUSTOM")
     ),
 )
 

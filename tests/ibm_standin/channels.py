@@ -104,9 +104,9 @@ class ChannelInstances:
     def stop(self, channel: str, *, force: bool) -> None:
         """Stop a channel and its conversations (IBM MQ documentation, "Stopping MQI channels")."""
         self._stopped.add(channel)
-        for one in self._running:
-            if one.channel == channel:
-                for conversation in one.conversations:
+        for instance in self._running:
+            if instance.channel == channel:
+                for conversation in instance.conversations:
                     conversation.stop(force=force)
 
     def join(
@@ -122,24 +122,24 @@ class ChannelInstances:
         if channel in self._stopped:
             raise MQError(cmqc.MQRC_CHANNEL_NOT_AVAILABLE, f"channel {channel} is stopped")
         key = channel, address, client
-        for one in self._running:
-            if (one.channel, one.address, one.client) == key and len(one.conversations) < sharing:
-                one.conversations.append(conversation)
-                return one
-        of_channel = [one for one in self._running if one.channel == channel]
+        for instance in self._running:
+            if (instance.channel, instance.address, instance.client) == key and len(instance.conversations) < sharing:
+                instance.conversations.append(conversation)
+                return instance
+        of_channel = [instance for instance in self._running if instance.channel == channel]
         limits: list[tuple[str, int, int]] = []
         if self.max_channels is not None:
             limits.append(("MaxChannels", len(self._running), self.max_channels))
         if attributes is not None:
             limits.append(("MAXINST", len(of_channel), int(attributes["MAXINST"])))
-            of_address = sum(one.address == address for one in of_channel)
+            of_address = sum(instance.address == address for instance in of_channel)
             limits.append(("MAXINSTC", of_address, int(attributes["MAXINSTC"])))
         for name, running, limit in limits:
             if running >= limit:
                 raise MQError(cmqc.MQRC_CHANNEL_NOT_AVAILABLE, f"channel {channel}: {name} {limit} is reached")
-        made = ChannelInstance(channel, address, client, [conversation])
-        self._running.append(made)
-        return made
+        instance = ChannelInstance(channel, address, client, [conversation])
+        self._running.append(instance)
+        return instance
 
     def leave(self, instance: ChannelInstance, conversation: Conversation) -> None:
         """Remove a conversation. The last one ends the instance."""

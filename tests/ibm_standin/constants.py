@@ -26,7 +26,7 @@ def header(constants: dict[str, object]) -> str:
         elif name.startswith("MQ") and isinstance(value, bytes):
             if name.startswith("MQFMT_"):  # a Format has eight characters
                 value = value.ljust(8)
-            text = "".join(chr(one) if chr(one).isalnum() or one in b" .*" else f"\\{one:03o}" for one in value)
+            text = "".join(chr(byte) if chr(byte).isalnum() or byte in b" .*" else f"\\{byte:03o}" for byte in value)
             lines.append(f'#define {name} "{text}"')
     return "\n".join([*lines, "#endif", ""])
 

@@ -163,18 +163,18 @@ class MqiConversation(Conversation):
         wanted = ChannelAgreement(reader.long(), reader.long(), reader.long())
         self._ccsid, connection_name = reader.long(), reader.raw()
         attributes = self._queue_manager.objects.server_channels.get(channel)
-        found = agreed(attributes, int(self._queue_manager.objects.attributes["MAXMSGL"]), wanted)
+        agreement = agreed(attributes, int(self._queue_manager.objects.attributes["MAXMSGL"]), wanted)
         if client:
-            sharing = 0 if options & cmqc.MQCNO_NO_CONV_SHARING else found.sharing_conversations
+            sharing = 0 if options & cmqc.MQCNO_NO_CONV_SHARING else agreement.sharing_conversations
             self._leave_channel()
             instances = instances_of(self._queue_manager)
             self._instance = instances.join(
                 self, channel, attributes, self.address, (process, wanted, connection_name), sharing
             )
-            if self.place is not None and attributes is not None and found.heartbeat_interval:
+            if self.place is not None and attributes is not None and agreement.heartbeat_interval:
                 self._client = self.address, process
                 instances.heartbeats.heard(self._client)
-                instances.heartbeats.expect(self, self._client, found.heartbeat_interval)
+                instances.heartbeats.expect(self, self._client, agreement.heartbeat_interval)
         # A name that begins with an asterisk is a group of queue managers: any will do.
         if queue_manager.startswith("*"):
             queue_manager = ""
@@ -182,8 +182,8 @@ class MqiConversation(Conversation):
 
         def answer() -> None:
             writer = Writer().raw(b"AMQC" + name + next(_connections).to_bytes(8, "big"))
-            writer.long(found.max_message_length if client else 0).long(found.sharing_conversations)
-            self._answer(writer.long(found.heartbeat_interval))
+            writer.long(agreement.max_message_length if client else 0).long(agreement.sharing_conversations)
+            self._answer(writer.long(agreement.heartbeat_interval))
 
         self._connect(queue_manager, application, user, password, answer)
 
@@ -365,8 +365,10 @@ class MqiConversation(Conversation):
             more = _following(hconn, handle, options, room - len(first.data)) if whole else []
             writer.long(len(more))
             for got in more:
-                one = form(got)
-                writer.raw(one.frame(cmqc.MQCC_WARNING if one.reason else cmqc.MQCC_OK, one.reason)[LENGTH.size :])
+                block = form(got)
+                writer.raw(
+                    block.frame(cmqc.MQCC_WARNING if block.reason else cmqc.MQCC_OK, block.reason)[LENGTH.size :]
+                )
             return writer
 
         self._get(handle, options, form_many if ahead else form, lambda: mqget(hconn, handle, options))
@@ -377,17 +379,17 @@ class MqiConversation(Conversation):
     def _mqbufmh(self, hconn: MqiHconn, reader: Reader) -> None:
         options, raw, data = reader.long(), reader.raw(), reader.raw()
         md = structures.read_md(raw)
-        inner, rest, found = properties.split(md, data)
+        inner, rest, own_properties = properties.split(md, data)
         if options & _DELETE_PROPERTIES:
             md, data = inner, rest
         writer = Writer().raw(structures.written_md(raw, md)).long(len(data)).raw(data)
-        write_properties(writer, found)
+        write_properties(writer, own_properties)
         self._answer(writer)
 
     def _mqmhbuf(self, hconn: MqiHconn, reader: Reader) -> None:
         raw, length = reader.raw(), reader.long()
-        found = read_properties(reader)
-        md, data = properties.merge(structures.read_md(raw), b"", found)
+        new_properties = read_properties(reader)
+        md, data = properties.merge(structures.read_md(raw), b"", new_properties)
         too_big = len(data) > length
         writer = Writer().raw(raw if too_big else structures.written_md(raw, md)).long(len(data))
         writer.raw(b"" if too_big else data)
@@ -403,8 +405,8 @@ class MqiConversation(Conversation):
             **{name: fields[name] for name in MqiSubscriptionDescriptor.__struct_fields__ if name in fields}
         )
         managed = bool(sd.Options & cmqc.MQSO_MANAGED)
-        given = None if managed or number in (cmqc.MQHO_NONE, cmqc.MQHO_UNUSABLE_HOBJ) else _handle(number)
-        (subscription, queue), unit = mqsub(hconn, sd, given)
+        destination = None if managed or number in (cmqc.MQHO_NONE, cmqc.MQHO_UNUSABLE_HOBJ) else _handle(number)
+        (subscription, queue), unit = mqsub(hconn, sd, destination)
         changed = {
             name: getattr(sd, name) for name in ("Options", "SubExpiry", "SubCorrelId", "PubPriority", "SubLevel")
         }
@@ -412,7 +414,7 @@ class MqiConversation(Conversation):
         writer.raw(structures.MQSD.written(raw, **changed))
         writer.text(sd.ObjectString or sd.ResObjectString)
         writer.text(sd.SubName).text(sd.SubUserData).text(sd.SelectionString).text(sd.ResObjectString)
-        writer.long(given is None and _reads_ahead(hconn, queue))
+        writer.long(destination is None and _reads_ahead(hconn, queue))
         self._end(unit, writer)
 
     def _mqsubrq(self, hconn: MqiHconn, reader: Reader) -> None:
@@ -503,14 +505,14 @@ def _following(hconn: MqiHconn, handle: int, options: MqiGetOptions, room: int) 
     """
     fixed = options.Options & ~(BROWSES | cmqc.MQGMO_WAIT | cmqc.MQGMO_ACCEPT_TRUNCATED_MSG)
     following = msgspec.structs.replace(options, Options=fixed | cmqc.MQGMO_BROWSE_NEXT)
-    found: list[MqiGot] = []
+    group: list[MqiGot] = []
     with contextlib.suppress(MQError):  # there are no more, or the next message has no room
         while room > 0:
             following = msgspec.structs.replace(following, MaxLength=min(options.MaxLength or 0, room))
             got, _ = mqget(hconn, handle, following)
-            found.append(got)
+            group.append(got)
             room -= len(got.data) + _READ_AHEAD_OVERHEAD
-    return found
+    return group
 
 
 def _stepped_over(hconn: MqiHconn, hobj: int, options: int) -> int:

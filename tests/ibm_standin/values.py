@@ -51,14 +51,16 @@ def _read(reader: Reader) -> Property:
 def write_properties(writer: Writer, properties: Sequence[Property] | None) -> None:
     """Write the properties of a message that was got; None where they do not go to a message handle."""
     writer.long(_NO_HANDLE if properties is None else len(properties))
-    for one in properties or ():
+    for message_property in properties or ():
         # The handle knows a property of the folder usr by its bare name.
-        writer.text(one.name.removeprefix("usr."))
-        writer.long(one.type).long(one.Support).long(one.Context).long(one.CopyOptions)
-        number = _NUMBERS.get(one.type)
+        writer.text(message_property.name.removeprefix("usr."))
+        writer.long(message_property.type).long(message_property.Support).long(message_property.Context).long(
+            message_property.CopyOptions
+        )
+        number = _NUMBERS.get(message_property.type)
         if number is not None:
-            writer.raw(number.pack(one.value))
-        elif one.type == cmqc.MQTYPE_STRING:
-            writer.text(one.value)
+            writer.raw(number.pack(message_property.value))
+        elif message_property.type == cmqc.MQTYPE_STRING:
+            writer.text(message_property.value)
         else:
-            writer.raw(one.value if one.type == cmqc.MQTYPE_BYTE_STRING else b"")
+            writer.raw(message_property.value if message_property.type == cmqc.MQTYPE_BYTE_STRING else b"")

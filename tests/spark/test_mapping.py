@@ -191,7 +191,7 @@ def test_a_column_says_where_rows_go() -> None:
 def test_kept_columns_stay_with_their_rows() -> None:
     rule = to_mq_rule(filter={"min_size": 2})
     batch = simple(4).append_column("kept.n", pa.array([0, 1, 2, 3]))
-    made = ToMessages(rule, kept=[pa.field("n", pa.int64())]).of(batch)
+    made = ToMessages(rule, passed=[pa.field("n", pa.int64())]).of(batch)
     assert made.column("n").to_pylist() == [2, 3]
     assert made.column("body").to_pylist() == [b"xx", b"xxx"]
 
@@ -199,7 +199,7 @@ def test_kept_columns_stay_with_their_rows() -> None:
 def test_mappings_are_pickled() -> None:
     batch = simple(4).append_column("kept.n", pa.array([0, 1, 2, 3]))
     for rule in (TO_MQ["standard to a queue"], TO_MQ["user"]):
-        function = ToMessages(rule, kept=[pa.field("n", pa.int64())])
+        function = ToMessages(rule, passed=[pa.field("n", pa.int64())])
         assert pickle.loads(pickle.dumps(function)).of(batch).equals(function.of(batch))
     envelope = record_batch("Q", [(MQMD(), b"x")])
     back = Publications(TO_MQTT["fields"])
@@ -220,7 +220,7 @@ def test_payload_steps_make_a_row_of_each_part() -> None:
     ]
     batch = pa.RecordBatch.from_pylist(rows, schema=SCHEMA).append_column("kept.n", pa.array([0, 1, 2, 3]))
     rule = to_mq_rule(**{"to": {"queue": "Q.{@.to}"}, **SPLIT})
-    made = pickle.loads(pickle.dumps(ToMessages(rule, kept=[pa.field("n", pa.int64())]))).of(batch)
+    made = pickle.loads(pickle.dumps(ToMessages(rule, passed=[pa.field("n", pa.int64())]))).of(batch)
     assert made.column("n").to_pylist() == [0, 0, 2, 3]
     assert made.column("queue").to_pylist() == ["Q.A", "Q.B", None, None]
     assert made.column("body").to_pylist()[:2] == [b'{"id":"d7","f":34.7}', b'{"id":"d7","f":35.6}']

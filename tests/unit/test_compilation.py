@@ -37,8 +37,8 @@ PyMODINIT_FUNC PyInit_NAME(void) {
 def compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A package `bridge` with two modules, both compiled, and one that they import."""
     root = tmp_path_factory.mktemp("compiled")
-    made = root / "bridge" / "compiled"
-    made.mkdir(parents=True)
+    directory = root / "bridge" / "compiled"
+    directory.mkdir(parents=True)
     package = Path(compilation.__file__).parent
     for name in ("__init__.py", "compilation.py"):
         shutil.copy(package / name, root / "bridge" / name)
@@ -47,14 +47,14 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in ("one", "other"):
         (root / "source.c").write_text(EXTENSION.replace("NAME", name))
         include = f"-I{sysconfig.get_path('include')}"
-        words = ["cc", "-shared", "-fPIC", include, "-o", str(made / f"bridge.{name}.so"), str(root / "source.c")]
+        words = ["cc", "-shared", "-fPIC", include, "-o", str(directory / f"bridge.{name}.so"), str(root / "source.c")]
         subprocess.run(words, check=True)
     sources = {
         f"bridge/{name}.py": hashlib.sha256((root / "bridge" / f"{name}.py").read_bytes()).hexdigest()
         for name in ("one", "other", "imported")
     }
     manifest = {"python": EXTENSION_SUFFIXES[0], "modules": ["bridge.one", "bridge.other"], "sources": sources}
-    (made / "manifest.json").write_text(json.dumps(manifest))
+    (directory / "manifest.json").write_text(json.dumps(manifest))
     return root
 
 
@@ -109,8 +109,8 @@ def test_one_that_does_not_fit_leaves_all_to_their_sources(
     tree: Path, spoil: Callable[[Path], Any], reason: str
 ) -> None:
     spoil(tree)
-    one, other, why = run(tree)
-    assert (one, other) == ("Python", "Python")
+    first, other, why = run(tree)
+    assert (first, other) == ("Python", "Python")
     assert reason in why
 
 
@@ -127,7 +127,7 @@ def no_compiler(root: Path) -> dict[str, str]:
 
 
 @pytest.mark.parametrize(
-    ("spoil", "command", "said", "attempted"),
+    ("spoil", "command", "text", "attempted"),
     [
         (lambda root: {}, "true", "", False),
         (change("one.py"), "true", "setup: compiling the bridge", True),
@@ -138,7 +138,7 @@ def no_compiler(root: Path) -> dict[str, str]:
     ids=["compiled already", "changed", "compiling fails", "no compiler", "pure by will"],
 )
 def test_setup_compiles_where_it_can_and_never_fails(
-    tree: Path, spoil: Callable[[Path], Any], command: str, said: str, attempted: bool
+    tree: Path, spoil: Callable[[Path], Any], command: str, text: str, attempted: bool
 ) -> None:
     spoiled = spoil(tree)
     environment = spoiled if isinstance(spoiled, dict) else {}
@@ -158,7 +158,7 @@ def test_setup_compiles_where_it_can_and_never_fails(
         timeout=PATIENCE,
         check=True,
     )
-    assert (said in done.stdout) and bool(said) == bool(done.stdout)
+    assert (text in done.stdout) and bool(text) == bool(done.stdout)
     assert not done.stderr
     assert (tree / "attempted").exists() == attempted
 

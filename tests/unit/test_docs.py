@@ -49,10 +49,10 @@ PATIENCE = 240
 def module(name: str) -> ModuleType:
     spec = importlib.util.spec_from_file_location(f"docs_{name}", ROOT / "docs" / f"{name}.py")
     assert spec is not None and spec.loader is not None
-    made = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = made
-    spec.loader.exec_module(made)
-    return made
+    loaded = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = loaded
+    spec.loader.exec_module(loaded)
+    return loaded
 
 
 @pytest.fixture(scope="module")
@@ -105,9 +105,9 @@ def test_commands_and_options_in_sentences_exist(subtests: pytest.Subtests) -> N
                 (tuple(words[:count]) for count in (0, 1, 2, 3) if count == 0 or tuple(words[:count]) in known), key=len
             )
             assert path or words[0].startswith("-"), (page, line)
-            shown = CliRunner().invoke(program, [*path, "--help"]).output
+            help_text = CliRunner().invoke(program, [*path, "--help"]).output
             options = [word.partition("=")[0] for word in words if word.startswith("--") and "…" not in words]
-            assert [option for option in options if option not in shown] == [], (page, line)
+            assert [option for option in options if option not in help_text] == [], (page, line)
 
 
 def test_explain_knows_all_identifiers_and_reasons_of_the_pages() -> None:
@@ -121,9 +121,9 @@ def test_commands_and_options_in_code_blocks_exist(subtests: pytest.Subtests) ->
     for page, line in commands():
         with subtests.test(page=page, line=line):
             _, *words = shlex.split(line.replace("[", "").replace("]", "").partition(" <<")[0], comments=True)
-            shown = CliRunner().invoke(program, [*words, "--help"])
-            assert shown.exit_code == 0, shown.output
-            assert all(word in shown.output for word in words if word.startswith("--")), (page, line)
+            help_run = CliRunner().invoke(program, [*words, "--help"])
+            assert help_run.exit_code == 0, help_run.output
+            assert all(word in help_run.output for word in words if word.startswith("--")), (page, line)
 
 
 def test_configurations_are_valid(subtests: pytest.Subtests, tmp_path: Path) -> None:
@@ -183,7 +183,7 @@ def test_the_reference_has_every_command_and_attribute_of_mqsc(reference: dict[s
 def test_the_reference_has_every_command_message_and_metric(reference: dict[str, str]) -> None:
     assert [name for name in all_examples() if f"\n### {name}\n" not in reference["commands"]] == []
     assert [name for name in catalogue() if f"\n## {name}\n" not in reference["messages"]] == []
-    assert [one.name for one in METRICS if f"| `{one.name}` |" not in reference["metrics"]] == []
+    assert [metric.name for metric in METRICS if f"| `{metric.name}` |" not in reference["metrics"]] == []
 
 
 def test_the_reference_has_every_alert_and_operations_links_to_it(reference: dict[str, str]) -> None:
@@ -201,10 +201,10 @@ def test_each_attribute_of_a_telemetry_channel_has_its_option() -> None:
     named = {word for row in rows for word in re.findall(r"\b[A-Z]{4,}\b", re.sub(r"\([^)]*\)", "", " ".join(row)))}
     assert {*ATTRIBUTES["CHANNEL"], "CHANNEL", "JAASCFG"} <= named
     options = {name for model in (ChannelConfig, ListenerTlsConfig, Configuration) for name in model.model_fields}
-    told = {
+    documented = {
         word for _, right in rows for code in re.findall(r"`(\w[^`:\[{]*)", right) for word in code.strip().split(".")
     }
-    assert told and sorted(told - options) == []
+    assert documented and sorted(documented - options) == []
 
 
 def test_the_page_of_mqtt_5_statements_has_each_number_once_and_names_tests_that_exist() -> None:
@@ -305,10 +305,10 @@ def test_the_pages_are_built() -> None:
 def test_built_pages_load_nothing_from_other_sites() -> None:
     pages = list((ROOT / "build" / "docs").rglob("*.html"))
     assert pages
-    asked = re.compile(
+    external = re.compile(
         r"""<(?:script|img|link rel="(?:stylesheet|preconnect|icon)")[^>]*(?:src|href)="(?:https?:)?//"""
     )
-    assert [page.name for page in pages if asked.search(page.read_text(encoding="utf-8"))] == []
+    assert [page.name for page in pages if external.search(page.read_text(encoding="utf-8"))] == []
 
 
 @pytest.mark.slow
@@ -320,8 +320,8 @@ def test_a_broken_link_ends_the_build(tmp_path: Path, link: str) -> None:
     shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns(".venv*", ".git", "build", "node_modules", ".*_cache"))
     with (copy / "docs" / "how-to" / "service.md").open("a", encoding="utf-8") as page:
         page.write(f"\n{link}\n")
-    found = re.search(r"\$\(BIN\)/mkdocs (.*)$", (ROOT / "Makefile").read_text(encoding="utf-8"), re.M)
-    assert found
-    mkdocs = [sys.executable, "-m", "mkdocs", *shlex.split(found[1])]
+    match = re.search(r"\$\(BIN\)/mkdocs (.*)$", (ROOT / "Makefile").read_text(encoding="utf-8"), re.M)
+    assert match
+    mkdocs = [sys.executable, "-m", "mkdocs", *shlex.split(match[1])]
     done = subprocess.run(mkdocs, cwd=copy, capture_output=True, text=True, check=False, timeout=PATIENCE)
     assert done.returncode == 1 and "strict mode" in done.stdout + done.stderr

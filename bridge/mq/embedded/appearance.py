@@ -176,8 +176,8 @@ def with_properties(stored: StoredMessage, md: MQMD, forced: bool) -> tuple[MQMD
         own = leading(md, message.data)
         if own is not None:
             header, rest = own
-            kept = tuple(folder for folder in header.folders if folder.name != "mqps")
-            merged = msgspec.structs.replace(header, folders=(*kept, mqps))
+            folders = tuple(folder for folder in header.folders if folder.name != "mqps")
+            merged = msgspec.structs.replace(header, folders=(*folders, mqps))
             return md, encode_rfh2(merged, byte_order=byte_order_of(md.Encoding, "MQRFH2")) + rest
         return md, message.data
     if not forced:

@@ -129,12 +129,12 @@ class AuthorityRecords:
             self.remove(unit, identity)
 
     def altered(
-        self, unit: Unit, identity: Identity, added: frozenset[int], removed: frozenset[int] = frozenset()
+        self, unit: Unit, identity: Identity, granted: frozenset[int], revoked: frozenset[int] = frozenset()
     ) -> None:
         """Add and remove authorities of a record, which may be new, in a unit of work."""
-        held = self.granted.get(identity)
-        authorities = ((held or frozenset()) - removed) | added
-        if authorities != held:
+        authorities_before = self.granted.get(identity)
+        authorities = ((authorities_before or frozenset()) - revoked) | granted
+        if authorities != authorities_before:
             self.put(unit, identity, authorities)
 
 
@@ -180,13 +180,13 @@ def _is_like(pattern: Sequence[str], items: Sequence[str], any_number: str, same
     while begin < len(items):
         if at < len(pattern) and pattern[at] == any_number:
             at += 1
-            resume, kept = at, begin
+            resume, at_star = at, begin
         elif at < len(pattern) and same(pattern[at], items[begin]):
             at += 1
             begin += 1
         elif resume is not None:
-            kept += 1
-            at, begin = resume, kept
+            at_star += 1
+            at, begin = resume, at_star
         else:
             return False
     return all(sign == any_number for sign in pattern[at:])

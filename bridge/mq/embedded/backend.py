@@ -129,9 +129,9 @@ class Beginnings:
                 client_id = next(iter(self._waiting))
                 mine = self._waiting.pop(client_id)
                 allowed = min(self._looks, LOOKS_OF_A_CLIENT)
-                left = self._put(work, *mine[0], allowed)
-                self._looks -= allowed - left
-                if left:
+                remaining = self._put(work, *mine[0], allowed)
+                self._looks -= allowed - remaining
+                if remaining:
                     mine.popleft()
                 if mine:
                     self._waiting[client_id] = mine  # at the end
@@ -281,8 +281,8 @@ def subscribe(
     name = subscription_name(client_id, request.topic_filter)
     topic_filter = topic_string(client_id, request.topic_filter)
     check_topic_string(topic_filter)
-    taken = queue_manager.objects.topics.subscriptions.get(name)
-    if taken is not None and (taken.client_id, taken.topic_filter) != (client_id, topic_filter):
+    former = queue_manager.objects.topics.subscriptions.get(name)
+    if former is not None and (former.client_id, former.topic_filter) != (client_id, topic_filter):
         # Client `a` with filter `b:c` and client `a:b` with filter `c` have the same name.
         raise MQError(cmqc.MQRC_SUB_ALREADY_EXISTS, name)
     if refused := refusal_to_receive(queue_manager, transmission_queue.name, user, topic_filter):
@@ -313,8 +313,8 @@ def subscribe(
 def unsubscribe(queue_manager: QueueManager, work: Unit, client_id: str, topic_filter: str) -> None:
     """Remove a subscription in a unit of work, if the client has it."""
     name = subscription_name(client_id, topic_filter)
-    held = queue_manager.objects.topics.subscriptions.get(name)
-    if held is not None and held.client_id == client_id:
+    subscription = queue_manager.objects.topics.subscriptions.get(name)
+    if subscription is not None and subscription.client_id == client_id:
         queue_manager.remove_subscription(work, name)
 
 
@@ -521,14 +521,14 @@ class EmbeddedBackend:
             self._loop.call_soon_threadsafe(self._hand_over, batch)
             return
         if self._fences:
-            wanted: list[StoredMessage] = []
+            deliverable: list[StoredMessage] = []
             late: list[StoredMessage] = []
             for message in batch:
                 behind = message.user_data is None or message.msg_number > self._fences.get(message.client_id, 0)
-                (wanted if behind else late).append(message)
+                (deliverable if behind else late).append(message)
             if late:
                 self._remove(late)
-            batch = wanted
+            batch = deliverable
         if not batch:
             return
         self._report(partial(self._consumer, batch))
@@ -794,7 +794,7 @@ class EmbeddedBackend:
         return answer
 
     def dead_letter(
-        self, transmission: Transmission, reason: int, done: Callable[[bool], None] = lambda _moved: None
+        self, transmission: Transmission, reason: int, on_moved: Callable[[bool], None] = lambda _moved: None
     ) -> None:
         queue_manager = self._queue_manager
         with queue_manager.lock:
@@ -802,18 +802,18 @@ class EmbeddedBackend:
             # Move segments separately, because the joined message may be too long for the dead-letter queue.
             parts = cast("list[StoredMessage]", separate([transmission]))
             if not all(stored.linked for stored in parts):
-                done(True)  # an administrator or its expiry has removed it
+                on_moved(True)  # an administrator or its expiry has removed it
                 return
             for stored in parts:
                 if not dead_letter(
                     queue_manager, work, stored, reason, stored.remote_queue, stored.client_id, replacing=True
                 ):
                     undo(work)
-                    done(False)
+                    on_moved(False)
                     return
                 stored.queue.take(stored)
                 work.gets.append(stored)
-            work.done = lambda failure: self._report(partial(done, not failure))
+            work.done = lambda failure: self._report(partial(on_moved, not failure))
             queue_manager.recovery_log.submit(work)
 
     def flush(self) -> asyncio.Future[None]:

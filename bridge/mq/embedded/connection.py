@@ -111,15 +111,15 @@ class EmbeddedConnection:
         arrived = self._arrived
         waiting = WaitingGet(hconn, handle, options, lambda: verb(hconn, handle, options), arrived.set)
         with self._lock:
-            got = waiting.attempt()
+            outcome = waiting.attempt()
         deadline = math.inf if options.WaitInterval < 0 else time.monotonic() + options.WaitInterval / 1000
-        while got is None:
-            left = deadline - time.monotonic()
-            last = not arrived.wait(None if left == math.inf else max(0.0, left))
+        while outcome is None:
+            remaining = deadline - time.monotonic()
+            last = not arrived.wait(None if remaining == math.inf else max(0.0, remaining))
             arrived.clear()
             with self._lock:
-                got = waiting.attempt(last=last)
-        result, unit = got
+                outcome = waiting.attempt(last=last)
+        result, unit = outcome
         self._end(unit)
         return result
 

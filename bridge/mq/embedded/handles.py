@@ -235,13 +235,13 @@ def affected(
     return inquiring + rerouted(queue_manager, queue_manager.objects.of_kind(kind), name, new)
 
 
-def rerouted(queue_manager: QueueManager, held: dict[str, Any], key: str, value: object) -> list[Handle]:
+def rerouted(queue_manager: QueueManager, attributes: dict[str, Any], key: str, value: object) -> list[Handle]:
     """Return the handles whose names resolve to a different destination if `held[key]` is `value`."""
-    before = held[key]
-    held[key] = value
+    before = attributes[key]
+    attributes[key] = value
     try:
         return [
             handle for handle in open_handles(queue_manager) if handle.leads_elsewhere(queue_manager.objects.resolve)
         ]
     finally:
-        held[key] = before
+        attributes[key] = before

@@ -174,12 +174,12 @@ class EmbeddedTopicInquiry:
 
     async def details(self, topic_filter: str, rows: int, payloads: bool) -> TopicDetails:
         manager = self._queue_manager
-        kept: list[RetainedStatus] = []
+        publications: list[RetainedStatus] = []
         subscriptions: list[TopicSubscription] = []
         async for topics in _in_slices(manager.retained.matching(topic_filter)):
             stored = [manager.retained.get(topic) for topic in topics if topic is not None]
-            kept += [_retained(publication, payloads) for publication in stored if publication is not None]
-            if len(kept) > rows:
+            publications += [_retained(publication, payloads) for publication in stored if publication is not None]
+            if len(publications) > rows:
                 break
         with manager.lock:
             every = list(manager.objects.topics.subscriptions.values())
@@ -191,9 +191,9 @@ class EmbeddedTopicInquiry:
                 break
         return TopicDetails(
             topic_filter=topic_filter,
-            retained=kept[:rows],
+            retained=publications[:rows],
             subscriptions=subscriptions[:rows],
-            more=max(len(kept), len(subscriptions)) > rows,
+            more=max(len(publications), len(subscriptions)) > rows,
         )
 
 
@@ -411,7 +411,7 @@ class EmbeddedHost:
         self.memory.use(limits.memory_watermark)
         self.dead_letter_room.use_limits(limits)
 
-    def name_publishers(self, wanted: bool) -> bool:
+    def name_publishers(self, is_wanted: bool) -> bool:
         return False
 
     async def stop(self) -> None:

@@ -116,9 +116,9 @@ class Objects:
         elif kind == CHANNEL_AUTHENTICATION_RECORD:
             register = self.channel_authentication
             try:
-                removed = attributes.pop("removed", False)
+                is_removed = attributes.pop("removed", False)
                 record = ChannelAuthenticationConfig.model_validate(attributes)
-                register.forget(record.key) if removed else register.set(record)
+                register.forget(record.key) if is_removed else register.set(record)
             except ValidationError as error:
                 why = "; ".join(detail["msg"] for detail in error.errors())
                 log.error("MQB3107E restoring channel authentication record %s failed, set it again: %s", name, why)
@@ -181,8 +181,8 @@ class Objects:
             attributes = self.topics.objects.get(target)
             if attributes is None:
                 raise MQError(cmqc.MQRC_UNKNOWN_ALIAS_BASE_Q, f"alias {name} names topic object {target!r}")
-            opened = ResolvedDestination(None, topic=str(attributes["TOPICSTR"]))
-            return self._opened_as(opened, name, alias)
+            destination = ResolvedDestination(None, topic=str(attributes["TOPICSTR"]))
+            return self._opened_as(destination, name, alias)
         if target in self.aliases:
             raise MQError(cmqc.MQRC_ALIAS_BASE_Q_TYPE_ERROR, f"alias {name} names another alias, {target}")
         if target not in self.queues and target not in self.remotes:
@@ -212,8 +212,8 @@ class Objects:
         if not transmission_queue:
             if manager == self.name:
                 return self.resolve(name)
-            named = self.queues.get(manager)
-            transmission_queue = manager if named is not None else str(self.attributes["DEFXMITQ"])
+            own_queue = self.queues.get(manager)
+            transmission_queue = manager if own_queue is not None else str(self.attributes["DEFXMITQ"])
             if not transmission_queue:
                 raise MQError(
                     cmqc.MQRC_UNKNOWN_REMOTE_Q_MGR,
@@ -221,7 +221,7 @@ class Objects:
                 )
             missing, wrong = (
                 (cmqc.MQRC_UNKNOWN_DEF_XMIT_Q, cmqc.MQRC_DEF_XMIT_Q_USAGE_ERROR)
-                if named is None
+                if own_queue is None
                 else (cmqc.MQRC_UNKNOWN_XMIT_Q, cmqc.MQRC_XMIT_Q_USAGE_ERROR)
             )
         else:
@@ -299,6 +299,6 @@ class Objects:
         )
 
 
-def _identity(written: object) -> tuple[bytes, str] | None:
+def _identity(text: object) -> tuple[bytes, str] | None:
     """Decode PubAccountingToken (64 hexadecimal digits) and PubApplIdentityData of a row."""
-    return (bytes.fromhex(written[:64]), written[64:]) if isinstance(written, str) and written else None
+    return (bytes.fromhex(text[:64]), text[64:]) if isinstance(text, str) and text else None

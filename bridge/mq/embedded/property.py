@@ -228,7 +228,7 @@ def merge(md: MQMD, data: bytes, properties: Sequence[Property]) -> tuple[MQMD, 
 
     Properties with the same names are replaced. All other folders are unchanged. Raises MQError.
     """
-    wanted = {
+    by_name = {
         message_property.name: check_property(message_property) for message_property in map(_canonical, properties)
     }
     own = leading(md, data)
@@ -239,7 +239,7 @@ def merge(md: MQMD, data: bytes, properties: Sequence[Property]) -> tuple[MQMD, 
     else:
         header, rest = own
     by_folder: dict[str, dict[str, Property]] = {}
-    for message_property in wanted.values():
+    for message_property in by_name.values():
         by_folder.setdefault(place(message_property.name)[0], {})[message_property.name] = message_property
     folders: list[Folder] = []
     for folder in header.folders:
@@ -281,10 +281,14 @@ def split(md: MQMD, data: bytes) -> tuple[MQMD, bytes, list[Property]]:
     if own is None:
         return md, data, []
     header, rest = own
-    properties, kept = read_folders(header.folders)
-    if kept:
+    properties, folders = read_folders(header.folders)
+    if folders:
         byte_order = byte_order_of(md.Encoding, "MQRFH2")
-        return md, encode_rfh2(msgspec.structs.replace(header, folders=kept), byte_order=byte_order) + rest, properties
+        return (
+            md,
+            encode_rfh2(msgspec.structs.replace(header, folders=folders), byte_order=byte_order) + rest,
+            properties,
+        )
     ccsid = header.CodedCharSetId
     inner = msgspec.structs.replace(
         md,

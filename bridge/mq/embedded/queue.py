@@ -278,8 +278,8 @@ class Queue:
             yield from self._behind(cursor)
             return
         place = self._place(cursor)
-        known = before is not None and before.linked and self._place(before) < place
-        for stored in self._behind(before) if before is not None and known else self.messages():
+        is_linked = before is not None and before.linked and self._place(before) < place
+        for stored in self._behind(before) if before is not None and is_linked else self.messages():
             if self._place(stored) > place:
                 yield stored
 

@@ -224,10 +224,10 @@ def report(queue_manager: QueueManager, unit: Unit, stored: StoredMessage, feedb
             raise MQError(cmqc.MQRC_OBJECT_TYPE_ERROR, f"{name} leads to a topic")
         queue_manager.put(unit, destination, message, replacing=True)
     except MQError as error:
-        lost = queue_manager.undeliverable(
+        letter = queue_manager.undeliverable(
             stored.queue, message, persistent=stored.persistent, priority=stored.priority
         )
-        dead_letter(queue_manager, unit, lost, error.reason, name, manager, replacing=True)
+        dead_letter(queue_manager, unit, letter, error.reason, name, manager, replacing=True)
 
 
 def delivery(number: int, subscription: Subscription, publication: StoredMessage) -> StoredMessage | None:
@@ -614,10 +614,14 @@ class QueueManager:
         """
         for topic in self.retained.named_by(subscription) if topics is None else topics:
             looks -= 1 if topic is None else PUT_LOOKS
-            kept = None if topic is None else self.retained.get(topic)
-            if kept is not None and not kept.expired and (stored := delivery(self.next_number(), subscription, kept)):
+            publication = None if topic is None else self.retained.get(topic)
+            if (
+                publication is not None
+                and not publication.expired
+                and (stored := delivery(self.next_number(), subscription, publication))
+            ):
                 stored.retained = True
-                if reason := stored.queue.refusal(kept.message.length):
+                if reason := stored.queue.refusal(publication.message.length):
                     refused(stored, reason)
                 else:
                     stored.queue.expect()

@@ -103,9 +103,9 @@ class RetainedPublications(dict[str, StoredMessage]):
         if isinstance(message, PublicationMessage):
             owner, size = owner_of(message), sign * size_of(message)
             self.total_bytes += size
-            left = self.bytes_of.get(owner, 0) + size
-            if left:
-                self.bytes_of[owner] = left
+            size_left = self.bytes_of.get(owner, 0) + size
+            if size_left:
+                self.bytes_of[owner] = size_left
             else:
                 self.bytes_of.pop(owner, None)
 
@@ -130,8 +130,8 @@ class RetainedPublications(dict[str, StoredMessage]):
                 walks.pop()
                 continue
             # a/# also matches a
-            named = at >= last or (words[at] == "#" and at)
-            yield level.topic if named else None
+            has_topic = at >= last or (words[at] == "#" and at)
+            yield level.topic if has_topic else None
             if at > last:
                 walks.append((level.lower(), at))
             elif at < last and words[at] == "#":

@@ -193,14 +193,14 @@ class _Reader:
     def _and(self) -> _Node:
         return self._row("AND", min, self._not)
 
-    def _row(self, word: str, join: Callable[..., bool | None], read: Callable[[], _Node]) -> _Node:
+    def _row(self, word: str, join: Callable[..., bool | None], parse: Callable[[], _Node]) -> _Node:
         """Read conditions that are joined with AND or OR. This is a loop, because a selector may have a thousand."""
-        node = read()
+        node = parse()
         if not self._accept(word):
             return node
-        operands = [self._condition(node), self._condition(read())]
+        operands = [self._condition(node), self._condition(parse())]
         while self._accept(word):
-            operands.append(self._condition(read()))
+            operands.append(self._condition(parse()))
         return _Node(_CONDITION, lambda lookup: join((operand(lookup) for operand in operands), key=_rank))
 
     def _not(self) -> _Node:
@@ -217,26 +217,26 @@ class _Reader:
             self._fail(f"more than {MAX_DEPTH} levels")
 
     def _predicate(self) -> _Node:
-        left = self._sum()
+        operand = self._sum()
         sign = self._accept(*COMPARISONS)
         if sign:
-            return self._comparison(sign, left, self._sum())
+            return self._comparison(sign, operand, self._sum())
         if self._accept("IS"):
             negated = bool(self._accept("NOT"))
             self._expect("NULL")
-            evaluate = self._identifier(left, "IS NULL").evaluate
+            evaluate = self._identifier(operand, "IS NULL").evaluate
             return _Node(_CONDITION, lambda lookup: (evaluate(lookup) is None) != negated)
         negated = bool(self._accept("NOT"))
         if self._accept("BETWEEN"):
-            node = self._between(left)
+            node = self._between(operand)
         elif self._accept("IN"):
-            node = self._in(left)
+            node = self._in(operand)
         elif self._accept("LIKE"):
-            node = self._like(left)
+            node = self._like(operand)
         elif negated:
             self._fail("expected BETWEEN, IN or LIKE")
         else:
-            return left
+            return operand
         evaluate = node.evaluate
         return _Node(_CONDITION, lambda lookup: _negation(evaluate(lookup))) if negated else node
 
@@ -259,11 +259,11 @@ class _Reader:
             self._fail(f"a {node.kind} is no number")
         return node.evaluate
 
-    def _between(self, left: _Node) -> _Node:
+    def _between(self, operand: _Node) -> _Node:
         low = self._number(self._sum())
         self._expect("AND")
         high = self._number(self._sum())
-        value = self._number(left)
+        value = self._number(operand)
 
         def is_between(lookup: Lookup) -> bool | None:
             middle = value(lookup)
@@ -271,8 +271,8 @@ class _Reader:
 
         return _Node(_CONDITION, is_between)
 
-    def _in(self, left: _Node) -> _Node:
-        evaluate = self._identifier(left, "IN").evaluate
+    def _in(self, operand: _Node) -> _Node:
+        evaluate = self._identifier(operand, "IN").evaluate
         self._expect("(")
         items = [self._literal()]
         while self._accept(","):
@@ -292,8 +292,8 @@ class _Reader:
         value: Value = node.literal
         return value
 
-    def _like(self, left: _Node) -> _Node:
-        evaluate = self._identifier(left, "LIKE").evaluate
+    def _like(self, operand: _Node) -> _Node:
+        evaluate = self._identifier(operand, "LIKE").evaluate
         text = self._string()
         escape = self._string() if self._accept("ESCAPE") else None
         if escape is not None and len(escape) != 1:

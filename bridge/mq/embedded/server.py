@@ -401,7 +401,7 @@ class Conversation(asyncio.Protocol, ABC):
         self,
         hobj: int,
         options: GetOptions,
-        form: Callable[[Any], Any] = lambda got: got,
+        form: Callable[[Any], Any] = lambda message: message,
         get: Callable[[], tuple[Any, Unit | None]] | None = None,
     ) -> None:
         """Execute MQGET and reply, now or when the wait ends.
@@ -412,10 +412,10 @@ class Conversation(asyncio.Protocol, ABC):
 
         def attempt() -> tuple[Any, Unit | None, MQError | None]:
             try:
-                got, unit = mqget(hconn, hobj, options) if get is None else get()
+                message, unit = mqget(hconn, hobj, options) if get is None else get()
             except TruncatedMessage as error:
                 return form(error.got), None, error
-            return form(got), unit, None
+            return form(message), unit, None
 
         def arrived() -> None:
             # Units of work in this process may end on any thread.
@@ -734,7 +734,7 @@ def _walk(hconn: Hconn, call: GetCall, pipeline: CallPipeline, until: float) -> 
     size = pipeline.size
     for stored in candidates(hconn, handle, options):
         try:
-            got = get_result(hconn, handle, stored, options)
+            message = get_result(hconn, handle, stored, options)
         except MQError:
             if not messages:
                 raise
@@ -742,8 +742,8 @@ def _walk(hconn: Hconn, call: GetCall, pipeline: CallPipeline, until: float) -> 
         if not messages:
             options = following(options)
         handle.cursor = stored
-        messages.append(got)
-        size -= len(got.data)
+        messages.append(message)
+        size -= len(message.data)
         if len(messages) >= pipeline.times or size <= 0 or time.monotonic() > until:
             break
     if not messages:

@@ -122,12 +122,12 @@ def take_back(units: list[Unit]) -> None:
     """Restore the latest messages of keys from before these units."""
     changes = [unit.changed for unit in units if unit.changed is not None]
     for change in changes:
-        for kept, key, replacement in change.applied:
-            if replacement is not None and kept.get(key) is replacement:
-                del kept[key]
+        for table, key, replacement in change.applied:
+            if replacement is not None and table.get(key) is replacement:
+                del table[key]
     for change in changes:
-        for kept, key, before in change.displaced:
-            kept[key] = before
+        for table, key, before in change.displaced:
+            table[key] = before
 
 
 @contextmanager

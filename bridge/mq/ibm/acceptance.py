@@ -269,24 +269,24 @@ class Acceptance:
 
     def _opens_connections(self) -> str:
         """Open as many connections as the bridge does, and close them."""
-        wanted = self._trials.connections
-        if not wanted:
+        count = self._trials.connections
+        if not count:
             raise Skipped("the number of connections is not limited")
         self._mq  # noqa: B018 a test without a connection is skipped
-        opened: list[Connection] = []
+        connections: list[Connection] = []
         try:
-            while len(opened) < wanted:
-                opened.append(self._connect())
+            while len(connections) < count:
+                connections.append(self._connect())
         except MQError as error:
             raise Failed(
-                f"{len(opened)} of {wanted} connections, then {cmqc.reason_name(error.reason)} ({error.reason})",
-                f"raise MaxChannels in qm.ini, MAXINST and MAXINSTC of the channel to at least {2 * wanted + 10}",
+                f"{len(connections)} of {count} connections, then {cmqc.reason_name(error.reason)} ({error.reason})",
+                f"raise MaxChannels in qm.ini, MAXINST and MAXINSTC of the channel to at least {2 * count + 10}",
             ) from error
         finally:
-            for connection in opened:
+            for connection in connections:
                 with contextlib.suppress(MQError):
                     connection.disconnect()
-        return f"{wanted} connections at the same time, besides this one"
+        return f"{count} connections at the same time, besides this one"
 
     def _objects(self) -> str:
         lacking = missing(self._mq, self._requirements)
@@ -324,13 +324,13 @@ class Acceptance:
             ) from error
         heartbeat, length = response.number(cmqcfc.MQIACH_HB_INTERVAL), response.number(cmqcfc.MQIACH_MAX_MSG_LENGTH)
         attributes = f"HBINT({heartbeat}) MAXMSGL({length})"
-        wanted = self._requirements.message_length
+        length_needed = self._requirements.message_length
         if not 0 < heartbeat <= MAX_HEARTBEAT:
             remedy = f"ALTER CHANNEL('{self._channel}') CHLTYPE(SVRCONN) HBINT(10)"
             raise Failed(f"{attributes}: a connection that is half open is not detected in time", remedy)
-        if length < wanted:
+        if length < length_needed:
             remedy = f"ALTER CHANNEL('{self._channel}') CHLTYPE(SVRCONN) MAXMSGL({MAX_MESSAGE_LENGTH})"
-            raise Failed(f"{attributes}: clients may publish messages of {wanted} bytes", remedy)
+            raise Failed(f"{attributes}: clients may publish messages of {length_needed} bytes", remedy)
         return attributes
 
     def _inquire(self, od: MQOD, selector: int) -> tuple[list[int], list[str]]:
@@ -347,11 +347,11 @@ class Acceptance:
 
     def _backs_out(self) -> str:
         with self._own_queue() as (name, handle):
-            for ends, left in ((self._mq.backout, False), (self._mq.commit, True)):
+            for ends, is_left in ((self._mq.backout, False), (self._mq.commit, True)):
                 self._mq.put1(MQOD(ObjectName=name), _message(b"x"), cmqc.MQPMO_SYNCPOINT)
                 ends()
-                if (get_or_none(self._mq, handle, GetOptions()) is not None) != left:
-                    raise Failed(f"a message that was {'committed is not' if left else 'backed out is'} there")
+                if (get_or_none(self._mq, handle, GetOptions()) is not None) != is_left:
+                    raise Failed(f"a message that was {'committed is not' if is_left else 'backed out is'} there")
         return "a message is there after MQCMIT, and not after MQBACK"
 
     def _message_identifiers(self) -> Finding:
@@ -470,40 +470,42 @@ class Acceptance:
         step = cmqc.MQGMO_BROWSE_FIRST
         until = time.monotonic() + wait / 1000
         while True:
-            left = max(0, int((until - time.monotonic()) * 1000))
-            options = GetOptions(Options=common | cmqc.MQGMO_WAIT | step, WaitInterval=left, MaxLength=_HEADER)
-            got = get_or_none(self._mq, self._transmissions, options)
-            if got is None:
+            remaining = max(0, int((until - time.monotonic()) * 1000))
+            options = GetOptions(Options=common | cmqc.MQGMO_WAIT | step, WaitInterval=remaining, MaxLength=_HEADER)
+            message = get_or_none(self._mq, self._transmissions, options)
+            if message is None:
                 return None
             step = cmqc.MQGMO_BROWSE_NEXT
-            if got.md.Format != cmqc.MQFMT_XMIT_Q_HEADER:
-                self._without_header = f", and a message with Format {got.md.Format!r} begins with {got.data[:4]!r}"
-            if _client_of(got) == client:
+            if message.md.Format != cmqc.MQFMT_XMIT_Q_HEADER:
+                self._without_header = (
+                    f", and a message with Format {message.md.Format!r} begins with {message.data[:4]!r}"
+                )
+            if _client_of(message) == client:
                 taking = GetOptions(
                     Options=cmqc.MQGMO_NO_SYNCPOINT | cmqc.MQGMO_FAIL_IF_QUIESCING | cmqc.MQGMO_PROPERTIES_FORCE_MQRFH2,
-                    MsgId=got.md.MsgId,
+                    MsgId=message.md.MsgId,
                 )
                 return self._mq.get(self._transmissions, taking)
 
     def _expect(self, data: bytes, client: str = "", wait: int = WAIT) -> Got:
         client = client or self._client
-        got = self._next(client, wait)
-        if got is None:
+        message = self._next(client, wait)
+        if message is None:
             raise Failed(
                 f"no message for client {client} on {self._requirements.transmission_queue}{self._without_header}",
                 "report this to the developers of the bridge, with the version of the queue manager"
                 if self._without_header
                 else "check DEFXMITQ, and whether another program takes messages from the queue",
             )
-        if not got.data.endswith(data):
-            raise Failed(f"a message of {len(got.data)} bytes that does not end with the payload published")
-        return got
+        if not message.data.endswith(data):
+            raise Failed(f"a message of {len(message.data)} bytes that does not end with the payload published")
+        return message
 
     def _round_trip(self) -> str:
         with self._subscribed(self._topic):
             self._publish(self._topic, b"round trip")
-            got = self._expect(b"round trip")
-        queued = read_transmission(got, queue=self._shard_queue)
+            message = self._expect(b"round trip")
+        queued = read_transmission(message, queue=self._shard_queue)
         if (queued.topic, queued.user_data) != (self._topic, "1"):
             raise Failed(
                 f"the message has topic {queued.topic!r} and subscription user data {queued.user_data!r}",
@@ -515,8 +517,8 @@ class Acceptance:
         """Look at the user in the message of a subscriber (IBM MQ documentation, "Subscription security")."""
         with self._subscribed(self._topic):
             self._publish(self._topic, b"user")
-            got = self._expect(b"user")
-        user = decode_mqxqh(got.data).MsgDesc.UserIdentifier.rstrip(b" \0").decode("utf-8", "replace")
+            message = self._expect(b"user")
+        user = decode_mqxqh(message.data).MsgDesc.UserIdentifier.rstrip(b" \0").decode("utf-8", "replace")
         if user == PUBLISHER:
             return Finding(
                 f"{user!r}, the user of the publisher",
@@ -532,20 +534,23 @@ class Acceptance:
         """Look at the headers of a message on the transmission queue, and where its RFH2 is."""
         with self._subscribed(self._topic):
             self._publish(self._topic, b"headers")
-            got = self._expect(b"headers")
-        embedded = decode_mqxqh(got.data).MsgDesc
+            message = self._expect(b"headers")
+        embedded = decode_mqxqh(message.data).MsgDesc
         described = embedded.Format, embedded.Encoding, embedded.CodedCharSetId
-        chain = decode_chain(*described, got.data[_HEADER:], strict=False)
+        chain = decode_chain(*described, message.data[_HEADER:], strict=False)
         order = ["MQXQH", *(type(header).__name__ for header in chain.headers)]
         if "RFH2" not in order:
+            begin = message.data[_HEADER : _HEADER + 4]
             raise Failed(
-                f"{', then '.join(order)}, then {got.data[_HEADER : _HEADER + 4]!r} with Format {embedded.Format!r}; no RFH2",
+                f"{', then '.join(order)}, then {begin!r} with Format {embedded.Format!r}; no RFH2",
                 "report this to the developers of the bridge, with the version of the queue manager and PROPCTL of the queue",
             )
-        same = "the embedded MsgId" if got.md.CorrelId == embedded.MsgId else "another value than the embedded MsgId"
-        new = "a new MsgId" if got.md.MsgId != embedded.MsgId else "the MsgId of the publication"
+        same = (
+            "the embedded MsgId" if message.md.CorrelId == embedded.MsgId else "another value than the embedded MsgId"
+        )
+        new = "a new MsgId" if message.md.MsgId != embedded.MsgId else "the MsgId of the publication"
         return Finding(
-            f"{', then '.join(order)}, {len(got.data)} bytes in all; the outer MQMD has {new}, and as CorrelId {same}",
+            f"{', then '.join(order)}, {len(message.data)} bytes in all; the outer MQMD has {new}, and as CorrelId {same}",
             "the bridge finds topic and properties without a conversion",
         )
 
@@ -558,11 +563,11 @@ class Acceptance:
                     self._expect(b"retained")
                 administration.clear_retained(topic)
                 with self._subscribed(topic):
-                    left = self._next(self._client, 1000)
+                    message = self._next(self._client, 1000)
             finally:
                 with contextlib.suppress(MQError):
                     administration.clear_retained(topic)
-        if left is not None:
+        if message is not None:
             raise Failed("CLEAR TOPICSTR CLRTYPE(RETAINED) leaves the retained publication")
         return "sent to a new subscription, and cleared by CLEAR TOPICSTR"
 
@@ -578,8 +583,8 @@ class Acceptance:
         finally:
             with contextlib.suppress(MQError):
                 other.disconnect()
-        if left := self._own_subscriptions():
-            raise Failed(f"subscriptions are left after MQCO_REMOVE_SUB: {', '.join(left)}")
+        if names := self._own_subscriptions():
+            raise Failed(f"subscriptions are left after MQCO_REMOVE_SUB: {', '.join(names)}")
         return "messages wait without a connection; another connection resumes and removes the subscription"
 
     def _client_identifiers(self) -> str:
@@ -632,10 +637,10 @@ class Acceptance:
             created = time.monotonic()
             with closing(PcfAdministration(self._mq)) as administration:
                 listed = len(administration.subscriptions(f"{self._client}:{self._topic}/many/*"))
-            seen = time.monotonic()
+            listed_at = time.monotonic()
             for count in range(number):
                 self._mq.close(self._many(cmqc.MQSO_RESUME, count, destination), cmqc.MQCO_REMOVE_SUB)
-            removed = time.monotonic()
+            removed_at = time.monotonic()
         finally:
             with contextlib.suppress(MQError):
                 self._mq.close(destination)
@@ -645,8 +650,8 @@ class Acceptance:
                 f"MAXDEPTH of the model queue for replies, SYSTEM.MQTT.REPLY.MODEL, must be at least {number}",
             )
         return Finding(
-            f"{number} created in {created - begun:.1f} s, listed in {seen - created:.1f} s,"
-            f" removed in {removed - seen:.1f} s",
+            f"{number} created in {created - begun:.1f} s, listed in {listed_at - created:.1f} s,"
+            f" removed in {removed_at - listed_at:.1f} s",
             "the list is part of each start and takeover of the bridge. A fleet that subscribes for the first time takes as"
             " long as their creation",
         )
@@ -750,16 +755,16 @@ class Acceptance:
     def _clean_up(self) -> str:
         """Remove what is left of the tests, and disconnect."""
         try:
-            left = self._own_subscriptions()
-            for name in left:
+            names = self._own_subscriptions()
+            for name in names:
                 client, _, topic = name.partition(":")
                 handle = self._subscribe(cmqc.MQSO_ALTER | cmqc.MQSO_DURABLE, topic, client)
                 self._mq.close(handle, cmqc.MQCO_REMOVE_SUB)
-            taken = 0
+            count = 0
             if self._transmissions is not None:
                 for client in dict.fromkeys((self._client, *self._known_clients)):
                     while self._next(client, 0) is not None:
-                        taken += 1
+                        count += 1
             if self._own_subscriptions():
                 raise Failed("subscriptions are left", f"DISPLAY SUB('{PREFIX}*') lists them, DELETE SUB removes them")
         finally:
@@ -767,7 +772,7 @@ class Acceptance:
                 with contextlib.suppress(MQError):
                     self._connection.disconnect()
                 self._connection = None
-        return f"nothing is left ({len(left)} subscriptions and {taken} messages of failed tests removed)"
+        return f"nothing is left ({len(names)} subscriptions and {count} messages of failed tests removed)"
 
 
 def traffic(connection: Connection, channel: str, transmission_queue: str) -> list[str]:
@@ -807,8 +812,8 @@ def _message(data: bytes, **md: bytes) -> Message:
     return Message(msgspec.structs.replace(described, **md), data)
 
 
-def _client_of(got: Got) -> str:
+def _client_of(message: Got) -> str:
     try:
-        return decode_mqxqh(got.data).RemoteQMgrName.decode("utf-8", "replace").rstrip(" \0")
+        return decode_mqxqh(message.data).RemoteQMgrName.decode("utf-8", "replace").rstrip(" \0")
     except MalformedHeader:
         return ""

@@ -229,9 +229,9 @@ class IbmBackend(BackendEvents):
     @property
     def silence(self) -> Silence | None:
         """Since when and why the queue manager does not answer, also before `open` has returned. None if it answers."""
-        known = [worker.silence for worker in self._workers if worker.silence is not None]
-        known += [Silence(since, NO_REPLY) for since in self._watch.silent.values()]
-        return min(known, default=None)
+        silences = [worker.silence for worker in self._workers if worker.silence is not None]
+        silences += [Silence(since, NO_REPLY) for since in self._watch.silent.values()]
+        return min(silences, default=None)
 
     @property
     def depth(self) -> int:
@@ -306,10 +306,10 @@ class IbmBackend(BackendEvents):
                 recovered.subscriptions.append(subscription)
         return recovered
 
-    def name_publishers(self, wanted: bool) -> None:
+    def name_publishers(self, is_wanted: bool) -> None:
         """Write the users of clients into publications from now on, or no longer."""
         for publisher in self._publishers:
-            publisher.names_users = wanted
+            publisher.names_users = is_wanted
 
     def _publisher_of(self, client_id: str) -> Publisher:
         return self._publishers[self.shard.part_of(client_id, len(self._publishers))]
@@ -601,13 +601,13 @@ class IbmBackend(BackendEvents):
         self,
         share: SharedSubscription,
         waiting: Sequence[Transmission],
-        done: Callable[[int], None],
+        on_end: Callable[[int], None],
         *,
         leaves: bool = False,
     ) -> None:
         assert self._receiver is not None
         messages = cast("list[QueuedMessage]", separate(waiting))
-        self._receiver.submit(ReturnJob(share, [message.msg_id for message in messages], done, leaves))
+        self._receiver.submit(ReturnJob(share, [message.msg_id for message in messages], on_end, leaves))
 
     def leave_share(self, share: SharedSubscription, waiting: Sequence[Transmission]) -> asyncio.Future[list[int]]:
         assert self._receiver is not None
@@ -641,7 +641,7 @@ class IbmBackend(BackendEvents):
     # Dead letters and the end ----------------------------------------------------------------------------------------
 
     def dead_letter(
-        self, transmission: Transmission, reason: int, done: Callable[[bool], None] = lambda _moved: None
+        self, transmission: Transmission, reason: int, on_moved: Callable[[bool], None] = lambda _moved: None
     ) -> None:
         # Move segments separately, because the joined message may be too long for the dead-letter queue.
         queued = cast("list[QueuedMessage]", separate([transmission]))
@@ -652,7 +652,7 @@ class IbmBackend(BackendEvents):
 
         def ended(failure: int) -> None:
             log_failure("dead-lettering a message")(failure)
-            done(not failure)
+            on_moved(not failure)
 
         self._dispatch.submit(transmission.client_id, Removal([], {}, ended, letters))
 
@@ -686,9 +686,9 @@ class IbmBackend(BackendEvents):
         return abandoned
 
     def _end(
-        self, workers: Sequence[Worker[Any]], how: Callable[[Worker[Any]], None], done: Callable[[], None]
+        self, workers: Sequence[Worker[Any]], how: Callable[[Worker[Any]], None], on_end: Callable[[], None]
     ) -> None:
-        """End workers within the stop timeout, and then call `done` on the event loop, after all their reports."""
+        """End workers within the stop timeout, and then call `on_end` on the event loop, after all their reports."""
         self._watch.stop()
         if not self._stop_until:
             self._stop_until = time.monotonic() + self._stop_timeout
@@ -701,7 +701,7 @@ class IbmBackend(BackendEvents):
                     log.warning("MQB4008W %s did not end in time: the queue manager does not answer", worker.name)
                 elif isinstance(worker, Publisher):
                     log.info("MQB4009I %s: %s", worker.name, worker.summary())
-            self._call(done)
+            self._call(on_end)
 
         threading.Thread(target=end, name="end of the workers", daemon=True).start()
 
@@ -776,8 +776,8 @@ class IbmBackend(BackendEvents):
     def may_dead_letter(self, client_id: str, length: int) -> bool:
         return self.reserve_dead_letter(client_id, length)
 
-    def malformed(self, got: Got, reason: int) -> None:
-        letter = Undeliverable(got, got.md, got.data, "", "", reason)
+    def malformed(self, message: Got, reason: int) -> None:
+        letter = Undeliverable(message, message.md, message.data, "", "", reason)
         self._first_remover.submit(Removal([], {}, log_failure("dead-lettering a message"), [letter]))
 
     def has_caught_up(self) -> None:

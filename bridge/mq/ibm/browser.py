@@ -192,7 +192,7 @@ class Browser(Worker[None]):
             if self._read_ahead and self._passes is not None:
                 self._passes.begin()
         try:
-            got = connection.get(
+            message = connection.get(
                 self._handle, GetOptions(Options=options, WaitInterval=interval, MaxLength=FIRST_BUFFER)
             )
         except MQError as error:
@@ -206,14 +206,14 @@ class Browser(Worker[None]):
                 self._open(connection, read_ahead=False)
                 return None
             others = cmqc.MQGMO_NO_PROPERTIES | _FIRST & ~cmqc.MQGMO_PROPERTIES_FORCE_MQRFH2
-            got = connection.get(self._handle, GetOptions(Options=others, MaxLength=MQXQH_LENGTH))
-            return self._whole(connection, got)
+            message = connection.get(self._handle, GetOptions(Options=others, MaxLength=MQXQH_LENGTH))
+            return self._whole(connection, message)
         # Without read ahead, from the front for each message: of two units of one publisher, the first may be committed
         # behind the cursor, and the second before it. At the start, no MQTT client publishes yet.
         self._at_front = not self._read_ahead and self._has_caught_up
-        if got.Reason == cmqc.MQRC_NONE or got.md.MsgId in self._known:
-            return got
-        return self._whole(connection, got)
+        if message.Reason == cmqc.MQRC_NONE or message.md.MsgId in self._known:
+            return message
+        return self._whole(connection, message)
 
     def _whole(self, connection: Connection, head: Got) -> Got | None:
         """Browse a message whose beginning was browsed. Return None, and log an error, if it cannot be read.
@@ -264,13 +264,15 @@ class Browser(Worker[None]):
             self._pass_at = now + max(IDLE_WAIT / 1_000, interval)
         while True:
             try:
-                got = connection.get(self._sentinel, GetOptions(Options=options, WaitInterval=IDLE_WAIT, MaxLength=0))
+                message = connection.get(
+                    self._sentinel, GetOptions(Options=options, WaitInterval=IDLE_WAIT, MaxLength=0)
+                )
             except MQError as error:
                 if error.reason != cmqc.MQRC_NO_MSG_AVAILABLE:
                     raise
                 return False
             self.answered()
-            if got.md.MsgId not in self._known:
+            if message.md.MsgId not in self._known:
                 return True
             options = _SENTINEL_NEXT
 
@@ -333,26 +335,28 @@ class Browser(Worker[None]):
                 self._inquire_depth(connection)
             at_front, waits = self._at_front, wait and self._at_front
             try:
-                got = self._browse(connection, wait=waits)
+                message = self._browse(connection, wait=waits)
             except MQError as error:
                 if error.reason != cmqc.MQRC_NO_MSG_AVAILABLE:
                     raise
                 return at_front or not self._has_caught_up
             self.answered()
-            if got is None:
+            if message is None:
                 continue
-            if got.md.MsgId in self._known:
+            if message.md.MsgId in self._known:
                 continue
-            self._known.add(got.md.MsgId)
+            self._known.add(message.md.MsgId)
             try:
-                batch.append(read_transmission(got, next(self._positions), self._shard_queue))
+                batch.append(read_transmission(message, next(self._positions), self._shard_queue))
             except MalformedHeader as error:
                 log.warning("MQB4210W a message on %s specifies no client: %s", self._queue, error)
-                self._events.malformed(got, cmqc.MQRC_XQH_ERROR)
+                self._events.malformed(message, cmqc.MQRC_XQH_ERROR)
             except Exception:
-                log.exception("MQB4212E message %s of %s could not be mapped", got.md.MsgId.hex().upper(), self._queue)
-                self._events.malformed(got, cmqc.MQRC_UNEXPECTED_ERROR)
-            length += len(got.data)
+                log.exception(
+                    "MQB4212E message %s of %s could not be mapped", message.md.MsgId.hex().upper(), self._queue
+                )
+                self._events.malformed(message, cmqc.MQRC_UNEXPECTED_ERROR)
+            length += len(message.data)
             if waits and self._read_ahead:
                 return False  # deliver the message without another round trip
             wait = False

@@ -424,26 +424,26 @@ class IbmConnection(ABC):
 
     # Handles and errors ----------------------------------------------------------------------------------------------
 
-    def _keep(self, held: Any) -> int:
+    def _keep(self, mq_object: Any) -> int:
         number = self._next
         self._next += 1
-        self._objects[number] = held
+        self._objects[number] = mq_object
         return number
 
     def _find(self, number: int) -> Any:
-        held = self._objects.get(number)
-        if held is None:
+        mq_object = self._objects.get(number)
+        if mq_object is None:
             with self._operation(f"handle {number}"):
                 pass
             raise MQError(cmqc.MQRC_HOBJ_ERROR, f"handle {number}")
-        return held
+        return mq_object
 
     def _find_object(self, number: int) -> Any:
         """Return a queue or topic. Raises MQError."""
-        held = self._find(number)
-        if isinstance(held, _Subscription):
+        mq_object = self._find(number)
+        if isinstance(mq_object, _Subscription):
             raise MQError(cmqc.MQRC_HOBJ_ERROR, f"handle {number} is a subscription")
-        return held
+        return mq_object
 
     def open(self, od: MQOD, options: int) -> int:
         if options & _GETS and not options & cmqc.MQOO_READ_AHEAD:
@@ -458,9 +458,9 @@ class IbmConnection(ABC):
         return self._keep(queue)
 
     def close(self, handle: int, options: int = cmqc.MQCO_NONE) -> None:
-        held = self._find(handle)
+        mq_object = self._find(handle)
         with self._operation("close"):
-            held.close(options)
+            mq_object.close(options)
         del self._objects[handle]
 
     def put(
@@ -568,17 +568,17 @@ class IbmConnection(ABC):
                 return _REMOVED
             if completion == cmqc.MQCC_OK:
                 length = len(data)
-            got = self._structures.got(got_md, got_gmo, data, length, reason)
+            message = self._structures.got(got_md, got_gmo, data, length, reason)
             if reason == cmqc.MQRC_TRUNCATED_MSG_FAILED:
-                raise TruncatedMessage(got, "the message is longer than the buffer")
-            return got
+                raise TruncatedMessage(message, "the message is longer than the buffer")
+            return message
 
     def inquire(self, handle: int, selectors: Sequence[int]) -> tuple[list[int], list[str]]:
-        held = self._find_object(handle)
+        mq_object = self._find_object(handle)
         ints, chars = [], []
         for selector in selectors:
             with self._operation(f"inquire {selector}"):
-                value = held.inquire(selector)
+                value = mq_object.inquire(selector)
             if isinstance(value, int):
                 ints.append(value)
             else:

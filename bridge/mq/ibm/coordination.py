@@ -37,7 +37,7 @@ class BackendEvents(WorkerEvents):
     def browsed(self, batch: Sequence[QueuedMessage]) -> None:
         """Deliver browsed messages. Each message is reported once."""
 
-    def malformed(self, got: Got, reason: int) -> None:
+    def malformed(self, message: Got, reason: int) -> None:
         """Dead-letter a browsed message without valid headers."""
 
     def has_caught_up(self) -> None:

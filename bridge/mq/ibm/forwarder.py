@@ -82,14 +82,14 @@ class Forwarder(Worker[Never]):
         for number in range(limit):
             wait = 0 if number else _WAIT
             options = GetOptions(Options=_GET | (cmqc.MQGMO_WAIT if wait else 0), WaitInterval=wait)
-            got = get_or_none(connection, self._input, options)
+            message = get_or_none(connection, self._input, options)
             self.answered()
-            if got is None:
+            if message is None:
                 if not number:
                     return
                 break
             try:
-                self._forward(got)
+                self._forward(message)
             except DeadLetterRefused:
                 if not number:
                     raise
@@ -114,27 +114,27 @@ class Forwarder(Worker[Never]):
                 raise
         self.answered()
 
-    def _forward(self, got: Got) -> None:
+    def _forward(self, transmission: Got) -> None:
         """Put a message to the transmission queue of its shard, or to the dead-letter queue. Raises MQError."""
         try:
-            if got.md.Format != cmqc.MQFMT_XMIT_Q_HEADER:
-                raise MalformedHeader("MQXQH", 0, f"Format of the message is {got.md.Format!r}, not MQXMIT")
-            name = decode_mqxqh(got.data).RemoteQMgrName.decode("utf-8", "replace")
+            if transmission.md.Format != cmqc.MQFMT_XMIT_Q_HEADER:
+                raise MalformedHeader("MQXQH", 0, f"Format of the message is {transmission.md.Format!r}, not MQXMIT")
+            name = decode_mqxqh(transmission.data).RemoteQMgrName.decode("utf-8", "replace")
             number = self._shard.shard_of(self._names.client_of(name) or name)
         except MalformedHeader as error:
             log.warning("MQB4217W dead-lettered a message on %s that specifies no client: %s", self._queue, error)
-            self._dead_letters.put(got.md, got.data, cmqc.MQRC_XQH_ERROR, str(error))
+            self._dead_letters.put(transmission.md, transmission.data, cmqc.MQRC_XQH_ERROR, str(error))
             return
         queue = f"{self._queue}.{number}"
         try:
-            message = Message(forwarded_descriptor(got.md), got.data)
+            message = Message(forwarded_descriptor(transmission.md), transmission.data)
             self._producer.put(MappedMessage(destination=Destination(queue), message=message))
         except MQError as error:
             raise_if_lost(error)
             if error.reason == cmqc.MQRC_BACKED_OUT:
                 raise
             why = f"message for client {name!r} cannot be forwarded to {queue}: {error}"
-            self._dead_letters.put(got.md, got.data, error.reason, why)
+            self._dead_letters.put(transmission.md, transmission.data, error.reason, why)
 
     def failed(self, error: MQError) -> None:
         log.error(

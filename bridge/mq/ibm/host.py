@@ -324,8 +324,8 @@ class IbmHost:
         self.memory.use(limits.memory_watermark)
         self.dead_letter_room.use_limits(limits)
 
-    def name_publishers(self, wanted: bool) -> bool:
-        self.backend.name_publishers(wanted)
+    def name_publishers(self, is_wanted: bool) -> bool:
+        self.backend.name_publishers(is_wanted)
         return True
 
     async def stop(self) -> None:

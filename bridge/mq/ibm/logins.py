@@ -46,18 +46,18 @@ class QueueManagerLogins:
 
     def __init__(
         self,
-        read: Callable[[], ConnectionParameters],
+        read_parameters: Callable[[], ConnectionParameters],
         connect: Callable[[ConnectionParameters], Connection],
         *,
         clock: Callable[[], float] = time.monotonic,
         pauses: Sequence[float] = REJECTED_PAUSES,
     ) -> None:
-        """`read` reads the files of the configuration. Raises its errors."""
-        self._read = read
+        """`read_parameters` reads the files of the configuration. Raises its errors."""
+        self._read = read_parameters
         self._connect = connect
         self._clock = clock
         self._pauses = pauses
-        self.parameters = read()
+        self.parameters = read_parameters()
         self._scout = threading.Lock()
         #: connections are made without waiting for the scout
         self._reachable = False
@@ -138,8 +138,8 @@ class QueueManagerLogins:
         if error.reason not in REJECTED:
             return
         self.rejections += not without_token
-        known = self._rejected
-        times = known.times + 1 if known is not None and known.credentials == credentials else 1
+        rejection = self._rejected
+        times = rejection.times + 1 if rejection is not None and rejection.credentials == credentials else 1
         pause = self._pauses[min(times, len(self._pauses)) - 1]
         self._rejected = RejectedCredentials(credentials, without_token, times, now + pause)
 

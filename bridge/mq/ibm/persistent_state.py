@@ -142,13 +142,13 @@ class PersistentState:
         is_reported = False
         while True:
             receipts = [
-                got.md.MsgId
-                for got in self._queue.browse(RECEIPT_MARK, with_body=False)
-                if got.md.MsgId.startswith(former.prefix)
+                message.md.MsgId
+                for message in self._queue.browse(RECEIPT_MARK, with_body=False)
+                if message.md.MsgId.startswith(former.prefix)
             ]
-            taken = sum([self.remove(msg_id) for msg_id in receipts])
-            if taken >= former.workers or time.monotonic() >= until:
-                if taken < former.workers:
+            count = sum([self.remove(msg_id) for msg_id in receipts])
+            if count >= former.workers or time.monotonic() >= until:
+                if count < former.workers:
                     log.warning("MQB4105W %s: receipts of the previous bridge are missing", self._name)
                 self._connection.commit()
                 return
@@ -160,19 +160,19 @@ class PersistentState:
                     "receipts",
                     former.host,
                     former.process,
-                    taken,
+                    count,
                     former.workers,
                 )
             if is_given_up():
                 raise Stopped
             time.sleep(CLAIM_INTERVAL)
 
-    def was_committed(self, receipt: bytes, before: bytes, lost: float) -> bool:
+    def was_committed(self, receipt: bytes, before: bytes, lost_at: float) -> bool:
         """Return whether the unit of work that puts `receipt` and gets `before` was committed.
 
-        Its connection was lost at `lost` (time.monotonic()). While the unit of work is still in progress, neither message is
-        visible, and this raises MQError: retry later. After `DOUBT_TIMEOUT`, it must have ended. If neither message exists,
-        it was backed out, and `before` was removed by someone else.
+        Its connection was lost at `lost_at` (time.monotonic()). While the unit of work is still in progress, neither message
+        is visible, and this raises MQError: retry later. After `DOUBT_TIMEOUT`, it must have ended. If neither message
+        exists, it was backed out, and `before` was removed by someone else.
         """
         if self._queue.holds(receipt):
             return True
@@ -181,7 +181,7 @@ class PersistentState:
         if self._queue.holds(receipt):
             return True  # committed between the two calls
         self.check_owner()
-        if time.monotonic() - lost >= DOUBT_TIMEOUT:
+        if time.monotonic() - lost_at >= DOUBT_TIMEOUT:
             log.warning(
                 "MQB4107W messages of the bridge are missing on %s: repeating a unit of work in doubt", self._name
             )
@@ -195,14 +195,14 @@ class PersistentState:
         """
         records: dict[StateKey, tuple[bytes, StateRecord]] = {}
         needless: list[bytes] = []
-        for got in self._queue.browse():
-            if got.md.CorrelId == RECEIPT_MARK:
-                if not got.md.MsgId.startswith(self._identifiers.prefix):
-                    needless.append(got.md.MsgId)
-            elif got.md.CorrelId == RECORD_MARK:
-                self._read(got.md.MsgId, got.data, records, needless)
-            elif got.md.CorrelId != OWNER_MARK:
-                raise unreadable(got.md.MsgId, "its CorrelId is none of the bridge's", self._name)
+        for message in self._queue.browse():
+            if message.md.CorrelId == RECEIPT_MARK:
+                if not message.md.MsgId.startswith(self._identifiers.prefix):
+                    needless.append(message.md.MsgId)
+            elif message.md.CorrelId == RECORD_MARK:
+                self._read(message.md.MsgId, message.data, records, needless)
+            elif message.md.CorrelId != OWNER_MARK:
+                raise unreadable(message.md.MsgId, "its CorrelId is none of the bridge's", self._name)
         return records, needless
 
     def _read(

@@ -164,18 +164,18 @@ class Publisher(StateWriter[Part]):
             options |= cmqc.MQPMO_RETAIN
         client_id, topic = message.client_id, message.topic
         user = message.md.UserIdentifier.decode("utf-8", "replace")
-        put = Message(message.md, message.put_data_of(user or NOBODY)) if self.names_users else message
+        put_message = Message(message.md, message.put_data_of(user or NOBODY)) if self.names_users else message
         if self._suspects.includes(client_id, topic, user):
             options &= ~cmqc.MQPMO_ASYNC_RESPONSE
         try:
             if message.reply_to is not None:
                 self._answer(connection, message, message.reply_to, user, options)
             elif (handle := self._topics.handle(connection, topic, user)) is not None:
-                connection.put(handle, put, options)
+                connection.put(handle, put_message, options)
             else:
                 if user:
                     options |= cmqc.MQPMO_ALTERNATE_USER_AUTHORITY
-                connection.put1(topic_descriptor(topic, user), put, options)
+                connection.put1(topic_descriptor(topic, user), put_message, options)
             if not options & cmqc.MQPMO_ASYNC_RESPONSE:
                 self._suspects.accepted(client_id, topic, user)
         except MQError as error:

@@ -130,15 +130,15 @@ class Remover(StateWriter[Removal]):
             self._note_round_trip(shortest)
 
     def committed(self, batch: UnitInProgress) -> None:
-        removed = [msg_id for removal in batch.jobs for msg_id in removal.msg_ids]
-        self._events.removed(removed + [letter.got.md.MsgId for job in batch.jobs for letter in job.dead_letters])
+        msg_ids = [msg_id for removal in batch.jobs for msg_id in removal.msg_ids]
+        self._events.removed(msg_ids + [letter.got.md.MsgId for job in batch.jobs for letter in job.dead_letters])
         super().committed(batch)
 
     def _remove(self, connection: Connection, msg_id: bytes) -> bool:
         """Remove a message. Return False if it has expired, or was removed by someone else."""
         options = cmqc.MQGMO_SYNCPOINT | cmqc.MQGMO_ACCEPT_TRUNCATED_MSG | cmqc.MQGMO_FAIL_IF_QUIESCING
-        wanted = GetOptions(Options=options, MsgId=msg_id, MaxLength=0, NeedsMd=False)
-        return get_or_none(connection, self._handle, wanted) is not None
+        options_of_get = GetOptions(Options=options, MsgId=msg_id, MaxLength=0, NeedsMd=False)
+        return get_or_none(connection, self._handle, options_of_get) is not None
 
     def _dead_letter(self, connection: Connection, letter: Undeliverable) -> None:
         if not self._remove(connection, letter.got.md.MsgId):
@@ -184,26 +184,26 @@ class RemovalDispatch:
         by_round_trip = max(1, int(self._removers[0].round_trip / ROUND_TRIP_PER_REMOVER))
         return min(len(self._removers), by_round_trip + self._extra)
 
-    def remove(self, msg_ids: Sequence[bytes], done: Callable[[int], None]) -> int:
-        """Remove messages. `done` is called as often as this returns."""
+    def remove(self, msg_ids: Sequence[bytes], on_end: Callable[[int], None]) -> int:
+        """Remove messages. `on_end` is called as often as this returns."""
         if self.active == 1:
-            self._submit(self._removers[0], Removal(msg_ids, {}, done))
+            self._submit(self._removers[0], Removal(msg_ids, {}, on_end))
             return 1
         for start in range(0, len(msg_ids), CHUNK):
-            self._submit(self._least_loaded(), Removal(msg_ids[start : start + CHUNK], {}, done))
+            self._submit(self._least_loaded(), Removal(msg_ids[start : start + CHUNK], {}, on_end))
         return -(-len(msg_ids) // CHUNK)
 
     def submit(self, client_id: str, removal: Removal) -> None:
         """Submit a job that needs the order of the client's other jobs of this kind."""
         remover, number = self._bound.get(client_id) or (self._least_loaded(), 0)
         self._bound[client_id] = remover, number + 1
-        done = removal.done
+        on_end = removal.done
 
         def ended(reason: int) -> None:
             remover, number = self._bound.pop(client_id)
             if number > 1:
                 self._bound[client_id] = remover, number - 1
-            done(reason)
+            on_end(reason)
 
         removal.done = ended
         self._submit(remover, removal)

@@ -454,7 +454,7 @@ class Requirements(msgspec.Struct, kw_only=True, frozen=True):
     def _mappings(self, dead_letter_queue: str) -> Iterator[Authority]:
         for queue in self.mapping_queues:
             od = MQOD(ObjectName=queue.name, ObjectQMgrName=queue.queue_manager)
-            put = AuthorityKey("", "QUEUE", queue.profile, "PUT")
+            put_authority = AuthorityKey("", "QUEUE", queue.profile, "PUT")
             rows = {
                 "INQ": ("inquire its attributes", _INQUIRE),
                 "GET": ("take messages", _EXCLUSIVE if queue.exclusive else _SHARED),
@@ -464,7 +464,7 @@ class Requirements(msgspec.Struct, kw_only=True, frozen=True):
             for word in queue.words:
                 purpose, options = rows[word]
                 purpose = f"{purpose} (mapping {queue.mapping})"
-                after = (_SET_IDENTITY, put) if word == "SETID" else ()
+                after = (_SET_IDENTITY, put_authority) if word == "SETID" else ()
                 # Without PUT, no MQOPEN shows whether the bridge has SETID.
                 dry_run = DryRun.CONNECT if queue.as_publisher else Open(options, od)
                 yield Authority("QUEUE", queue.profile, word, purpose, dry_run, after=after)
@@ -592,9 +592,9 @@ def requirements_of(configuration: Configuration) -> Requirements:
         if settings.authorities != "enforced":
             return common
         # On the embedded queue manager, clients without a user act as `nobody`, on IBM MQ as the bridge.
-        named = tuple(filter(None, common.identities))
+        identities = tuple(filter(None, common.identities))
         unnamed = (NOBODY,) if any(map(may_be_nobody, configuration.channels)) else ()
-        return msgspec.structs.replace(common, identities=unnamed + named)
+        return msgspec.structs.replace(common, identities=unnamed + identities)
     lengths = [channel.max_packet_size + HEADERS for channel in configuration.channels]
     return msgspec.structs.replace(
         common,

@@ -171,13 +171,13 @@ class _Examination:
         if not has.dead_letter_queue:
             name = needs.dead_letter_queue or DEFAULT_DEAD_LETTER_QUEUE
             self._lacks("the queue manager has no dead-letter queue (DEADQ)", alter_queue_manager("DEADQ", name))
-        for keyword, has_number, wanted in (
+        for keyword, has_number, needed in (
             ("MAXHANDS", has.handles, HANDLES),
             ("MAXUMSGS", has.uncommitted, needs.uncommitted),
         ):
-            if has_number < wanted:
-                what = f"the queue manager has {keyword}({has_number}), and the bridge needs {wanted}"
-                self._lacks(what, alter_queue_manager(keyword, wanted))
+            if has_number < needed:
+                what = f"the queue manager has {keyword}({has_number}), and the bridge needs {needed}"
+                self._lacks(what, alter_queue_manager(keyword, needed))
         return has.dead_letter_queue
 
     def _route_to_clients(self) -> None:
@@ -434,10 +434,10 @@ class _Examination:
 
     def _message_length(self, dead_letter_queue: str) -> None:
         """Compare MAXMSGL of the queue manager, the queues and the channel with what clients may publish."""
-        wanted = self._requirements.message_length
-        if not wanted:
+        needed = self._requirements.message_length
+        if not needed:
             return
-        publishes = f"clients may publish messages of {wanted} bytes (max_packet_size and headers)"
+        publishes = f"clients may publish messages of {needed} bytes (max_packet_size and headers)"
         objects = [(MQOD(ObjectType=cmqc.MQOT_Q_MGR), "the queue manager", "QMGR")]
         names = [
             queue.name
@@ -453,21 +453,21 @@ class _Examination:
         too_short = False
         for od, label, command in objects:
             answer = self._inquire(od, (cmqc.MQIA_MAX_MSG_LENGTH,))
-            if not isinstance(answer, int) and answer[0][0] < wanted:
+            if not isinstance(answer, int) and answer[0][0] < needed:
                 what = f"{label} has MAXMSGL({answer[0][0]}), and {publishes}"
                 self._lacks(what, f"ALTER {command} MAXMSGL({MAX_MESSAGE_LENGTH})", needed=False)
                 too_short = True
         if too_short or self._misconfigured or self._unusable or not all(self._granted.values()):
             return  # a message of that length might be rejected for what is reported already
-        reason = self._put_and_back_out(wanted)
+        reason = self._put_and_back_out(needed)
         if reason in _TOO_LONG:
             self._lacks(
-                f"the channel does not transfer messages of {wanted} bytes ({_reason(reason)}), and {publishes}",
+                f"the channel does not transfer messages of {needed} bytes ({_reason(reason)}), and {publishes}",
                 f"ALTER CHANNEL(name) CHLTYPE(SVRCONN) MAXMSGL({MAX_MESSAGE_LENGTH})",
                 needed=False,
             )
         elif reason:
-            self._lacks(f"a message of {wanted} bytes cannot be put: {_reason(reason)}", needed=False)
+            self._lacks(f"a message of {needed} bytes cannot be put: {_reason(reason)}", needed=False)
 
     def _put_and_back_out(self, length: int) -> int:
         """Put a message of a length to a client that does not exist, and back it out; return the reason if that fails."""

@@ -52,13 +52,13 @@ class ShareMembers:
 
     def _find(self, share: SharedSubscription, options: int, shard: bytes = b"") -> bool:
         """Get or browse the message of a shard, or of any shard if `shard` is blank. Return whether there is one."""
-        wanted = GetOptions(
+        get_options = GetOptions(
             Options=options | cmqc.MQGMO_ACCEPT_TRUNCATED_MSG | cmqc.MQGMO_FAIL_IF_QUIESCING,
             MsgId=shard.ljust(24, b"\0"),
             CorrelId=_correl_id(share),
             MaxLength=0,
         )
-        return get_or_none(self._connection, self._handle, wanted) is not None
+        return get_or_none(self._connection, self._handle, get_options) is not None
 
 
 @contextmanager

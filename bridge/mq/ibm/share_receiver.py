@@ -159,17 +159,17 @@ class ShareReceiver(Worker[ReturnJob]):
         self._look_at_depths(connection)
         with self._changed:
             self._is_requested = False
-            wanted = {name: number for name, number in self._wanted.items() if name not in self._arriving}
+            numbers = {name: number for name, number in self._wanted.items() if name not in self._arriving}
         now = time.monotonic()
-        wanted = {name: number for name, number in wanted.items() if self._pauses.get(name, 0.0) <= now}
-        if not wanted:
+        numbers = {name: number for name, number in numbers.items() if self._pauses.get(name, 0.0) <= now}
+        if not numbers:
             self._pause(min(1.0, self.probe_interval))
             return
-        names = self._next_names(list(wanted))
-        received = [self._receive(connection, name, wanted[name]) for name in names]
+        names = self._next_names(list(numbers))
+        received = [self._receive(connection, name, numbers[name]) for name in names]
         if not any(received):
             name = names[self._turn % len(names)]
-            self._receive(connection, name, wanted[name], _WAIT_FOR_ONE if len(wanted) == 1 else _WAIT_FOR_SEVERAL)
+            self._receive(connection, name, numbers[name], _WAIT_FOR_ONE if len(numbers) == 1 else _WAIT_FOR_SEVERAL)
 
     def _next_names(self, names: list[str]) -> list[str]:
         """Return the subscriptions to try now: some of them, in turn, and those that have had messages recently.
@@ -233,9 +233,11 @@ class ShareReceiver(Worker[ReturnJob]):
         count = 0
         for _ in range(min(number, _BATCH)):
             waits = cmqc.MQGMO_WAIT if wait and not count else 0
-            got = get_or_none(connection, queue, GetOptions(Options=_GET | waits, WaitInterval=wait if waits else 0))
+            message = get_or_none(
+                connection, queue, GetOptions(Options=_GET | waits, WaitInterval=wait if waits else 0)
+            )
             self.answered()
-            if got is None:
+            if message is None:
                 break
             if wait and not count and name not in self._wanted:
                 # The request ended during the wait. The message keeps its place.
@@ -243,36 +245,36 @@ class ShareReceiver(Worker[ReturnJob]):
                 return 0
             count += 1
             try:
-                connection.put(self._transmission, self._transmission_message(got, name), _PUT)
+                connection.put(self._transmission, self._transmission_message(message, name), _PUT)
             except MalformedHeader as error:  # an application has put it there
-                self._dead_letters.put(got.md, got.data, cmqc.MQRC_XQH_ERROR, str(error))
+                self._dead_letters.put(message.md, message.data, cmqc.MQRC_XQH_ERROR, str(error))
             except MQError as error:
                 raise_if_lost(error)
                 if error.reason not in _TOO_BIG:
                     raise
-                self._dead_letters.put(got.md, got.data, error.reason, f"{self._transmission_queue}: {error}")
+                self._dead_letters.put(message.md, message.data, error.reason, f"{self._transmission_queue}: {error}")
             self.answered()
         if count:
             connection.commit()
         return count
 
-    def _transmission_message(self, got: Got, name: str) -> Message:
+    def _transmission_message(self, message: Got, name: str) -> Message:
         """Return a message of a subscription as it is on the transmission queue. Raises MalformedHeader.
 
         A returned message has an MQXQH already, which names the transmission queue of another shard.
         """
-        if got.md.Format == cmqc.MQFMT_XMIT_Q_HEADER:
-            embedded, data = decode_mqxqh(got.data).MsgDesc, got.data[MQXQH_LENGTH:]
-            md = forwarded_descriptor(got.md)
+        if message.md.Format == cmqc.MQFMT_XMIT_Q_HEADER:
+            embedded, data = decode_mqxqh(message.data).MsgDesc, message.data[MQXQH_LENGTH:]
+            md = forwarded_descriptor(message.md)
         else:
-            embedded = msgspec.structs.replace(fitted_mqmd(got.md), Version=cmqc.MQMD_VERSION_1)
-            data = got.data
+            embedded = msgspec.structs.replace(fitted_mqmd(message.md), Version=cmqc.MQMD_VERSION_1)
+            data = message.data
             md = MQMD(
                 Format=cmqc.MQFMT_XMIT_Q_HEADER,
-                CorrelId=got.md.MsgId,
-                Persistence=got.md.Persistence,
-                Priority=got.md.Priority,
-                Expiry=got.md.Expiry,
+                CorrelId=message.md.MsgId,
+                Persistence=message.md.Persistence,
+                Priority=message.md.Priority,
+                Expiry=message.md.Expiry,
             )
         header = MQXQH(RemoteQName=name.encode(), RemoteQMgrName=self._transmission_queue.encode(), MsgDesc=embedded)
         return Message(md, encode_mqxqh(header) + data)
@@ -311,10 +313,10 @@ class ShareReceiver(Worker[ReturnJob]):
 
     def _return_batch(self, connection: Connection, queue: int, msg_ids: Sequence[bytes]) -> None:
         for msg_id in msg_ids:
-            wanted = GetOptions(Options=_GET, MatchOptions=cmqc.MQMO_MATCH_MSG_ID, MsgId=msg_id)
+            get_options = GetOptions(Options=_GET, MatchOptions=cmqc.MQMO_MATCH_MSG_ID, MsgId=msg_id)
             # It may have expired.
-            if (got := get_or_none(connection, self._transmission, wanted)) is not None:
-                connection.put(queue, Message(forwarded_descriptor(got.md), got.data), _PUT)
+            if (message := get_or_none(connection, self._transmission, get_options)) is not None:
+                connection.put(queue, Message(forwarded_descriptor(message.md), message.data), _PUT)
             self.answered()
         connection.commit()
         self._events.removed(msg_ids)
@@ -353,34 +355,34 @@ class ShareReceiver(Worker[ReturnJob]):
         self.answered()
         limit = self._limit()
         most = min(limit.messages, int(most * _NEARLY_FULL))
-        removed = 0
-        while removed < depth - most:
-            count = self._remove_oldest(connection, queue, name, min(_BATCH, depth - most - removed), limit)
+        count_removed = 0
+        while count_removed < depth - most:
+            count = self._remove_oldest(connection, queue, name, min(_BATCH, depth - most - count_removed), limit)
             if not count:
                 break
-            removed += count
-        if removed:
+            count_removed += count
+        if count_removed:
             log.warning(
                 "MQB4221W removed the %d oldest messages of shared subscription %s: more than %d messages wait",
-                removed,
+                count_removed,
                 self._written(name),
                 most,
             )
-            self._events.limited_share(name, removed)
+            self._events.limited_share(name, count_removed)
 
     def _remove_oldest(self, connection: Connection, queue: int, name: str, number: int, limit: ShareLimit) -> int:
         count = 0
         for _ in range(number):
-            got = get_or_none(connection, queue, GetOptions(Options=_GET))
+            message = get_or_none(connection, queue, GetOptions(Options=_GET))
             self.answered()
-            if got is None:
+            if message is None:
                 break
             count += 1
-            persistent = got.md.Persistence == cmqc.MQPER_PERSISTENT
-            if limit.dead_letters and persistent and self._events.may_dead_letter(name, len(got.data)):
+            persistent = message.md.Persistence == cmqc.MQPER_PERSISTENT
+            if limit.dead_letters and persistent and self._events.may_dead_letter(name, len(message.data)):
                 why = f"too many messages wait for shared subscription {self._written(name)}"
                 try:
-                    self._dead_letters.put(got.md, got.data, cmqc.MQRC_Q_FULL, why)
+                    self._dead_letters.put(message.md, message.data, cmqc.MQRC_Q_FULL, why)
                 except DeadLetterRefused:
                     # The message is discarded, like those that exceed limits.dead_letter_bytes.
                     log.warning("MQB4222W discarded a message of shared subscription %s: %s", self._written(name), why)

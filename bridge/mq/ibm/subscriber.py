@@ -190,10 +190,10 @@ class Subscriber(Worker[Request]):
 
     def _make(self) -> None:
         """Create the subscriptions of a lost connection again. Those that fail temporarily stay in `_to_make`."""
-        for name, held in list(self._to_make.items()):
+        for name, subscription in list(self._to_make.items()):
             if self._ending:
                 raise Stopped
-            reason = self._subscribe_one(held.request, held.wanted)
+            reason = self._subscribe_one(subscription.request, subscription.wanted)
             if self._is_passing(reason):
                 # 2432: the queue manager has not detected the loss of the old connection, which still has the subscription.
                 continue
@@ -205,7 +205,7 @@ class Subscriber(Worker[Request]):
                     cmqc.reason_name(reason),
                     reason,
                 )
-                self._events.dropped(held.request.client_id, held.wanted.topic_filter, reason)
+                self._events.dropped(subscription.request.client_id, subscription.wanted.topic_filter, reason)
         if self._to_make:
             self._make_at = time.monotonic() + MAKE_INTERVAL
 
@@ -400,25 +400,25 @@ class Subscriber(Worker[Request]):
             return error.reason
         return cmqc.MQRC_NONE
 
-    def _subscribe(self, request: SubscribeJob, wanted: SubscriptionRequest) -> int:
+    def _subscribe(self, request: SubscribeJob, subscription: SubscriptionRequest) -> int:
         """Create or alter a client's subscription. One in `_to_make` stays there, with the new request."""
-        name = subscription_name(request.client_id, wanted.topic_filter)
-        reason = self._subscribe_one(request, wanted)
+        name = subscription_name(request.client_id, subscription.topic_filter)
+        reason = self._subscribe_one(request, subscription)
         waiting = self._to_make.pop(name, None)
         if waiting is None or not self._is_passing(reason):
             return reason
-        self._to_make[name] = HeldSubscription(request, wanted, waiting.connection, waiting.handle)
+        self._to_make[name] = HeldSubscription(request, subscription, waiting.connection, waiting.handle)
         return cmqc.MQRC_NONE
 
-    def _subscribe_one(self, request: SubscribeJob, wanted: SubscriptionRequest) -> int:
-        if topic_string_error(wanted.topic_filter) is not None:
+    def _subscribe_one(self, request: SubscribeJob, subscription: SubscriptionRequest) -> int:
+        if topic_string_error(subscription.topic_filter) is not None:
             return cmqc.MQRC_TOPIC_STRING_ERROR
-        name = subscription_name(request.client_id, wanted.topic_filter)
+        name = subscription_name(request.client_id, subscription.topic_filter)
         self._leftover.pop(name, None)
-        held = self._held.get(name)
-        if held is not None and held.request.client_id != request.client_id:
+        former = self._held.get(name)
+        if former is not None and former.request.client_id != request.client_id:
             return cmqc.MQRC_SUB_ALREADY_EXISTS
-        if not request.durable and held is not None:
+        if not request.durable and former is not None:
             self._close_held(self._held.pop(name))
         try:
             index = 0 if request.durable else self._roomy()
@@ -429,11 +429,11 @@ class Subscriber(Worker[Request]):
         connection = self._connections[index]
         try:
             if self._is_divided_share(request.client_id):
-                self._join(connection, request, wanted)
+                self._join(connection, request, subscription)
                 return cmqc.MQRC_NONE
             destination = self._destination(connection, request.client_id, request.user)
             try:
-                handle, _ = self._create(connection, request, wanted, destination)
+                handle, _ = self._create(connection, request, subscription, destination)
             finally:
                 connection.close(destination)
         except MQError as error:
@@ -443,18 +443,18 @@ class Subscriber(Worker[Request]):
         if request.durable:
             connection.close(handle)
         else:
-            self._held[name] = HeldSubscription(request, wanted, connection, handle)
+            self._held[name] = HeldSubscription(request, subscription, connection, handle)
             self._load[index] = self._load.get(index, 0) + 1
         return cmqc.MQRC_NONE
 
-    def _join(self, connection: Connection, request: SubscribeJob, wanted: SubscriptionRequest) -> None:
+    def _join(self, connection: Connection, request: SubscribeJob, subscription: SubscriptionRequest) -> None:
         """Make this shard one of those that have members of a shared subscription. Raises MQError or ShareInUse."""
         try:
             with share_members(connection, self._shard.number) as members:
-                handle, queue = self._create(connection, request, wanted, None)
+                handle, queue = self._create(connection, request, subscription, None)
                 connection.close(handle)
                 connection.close(queue)
-                members.add(shared_subscription(wanted.topic_filter))
+                members.add(shared_subscription(subscription.topic_filter))
         except MQError as error:
             if error.reason in OPENED_ELSEWHERE:
                 raise ShareInUse from error
@@ -473,7 +473,7 @@ class Subscriber(Worker[Request]):
             raise
 
     def _create(
-        self, connection: Connection, request: SubscribeJob, wanted: SubscriptionRequest, destination: int | None
+        self, connection: Connection, request: SubscribeJob, subscription: SubscriptionRequest, destination: int | None
     ) -> tuple[int, int]:
         """Alter the subscription if it exists, otherwise create it. Return the handles of it and its destination.
 
@@ -487,13 +487,13 @@ class Subscriber(Worker[Request]):
                 options |= cmqc.MQSO_MANAGED
             if request.user:
                 options |= cmqc.MQSO_ALTERNATE_USER_AUTHORITY
-            if not wanted.retained and options & cmqc.MQSO_CREATE:
+            if not subscription.retained and options & cmqc.MQSO_CREATE:
                 options |= cmqc.MQSO_NEW_PUBLICATIONS_ONLY
             return MQSD(
                 Options=options,
-                ObjectString=topic_string(request.client_id, wanted.topic_filter),
-                SubName=subscription_name(request.client_id, wanted.topic_filter),
-                SubUserData=wanted.data.user_data,
+                ObjectString=topic_string(request.client_id, subscription.topic_filter),
+                SubName=subscription_name(request.client_id, subscription.topic_filter),
+                SubUserData=subscription.data.user_data,
                 SubLevel=1,
                 AlternateUserId=request.user,
             )
@@ -506,9 +506,9 @@ class Subscriber(Worker[Request]):
             if error.reason != cmqc.MQRC_NO_SUBSCRIPTION:
                 raise
             return connection.subscribe(descriptor(cmqc.MQSO_CREATE | cmqc.MQSO_DURABLE), destination)
-        if wanted.retained and destination is not None:
+        if subscription.retained and destination is not None:
             replay = descriptor(cmqc.MQSO_CREATE | cmqc.MQSO_NON_DURABLE)
-            replay.SubName, replay.SubUserData = "", wanted.data.user_data + REPLAY
+            replay.SubName, replay.SubUserData = "", subscription.data.user_data + REPLAY
             self._replay_retained(connection, replay, destination)
         return handles
 
@@ -525,19 +525,19 @@ class Subscriber(Worker[Request]):
             raise_if_lost(error)
             log.warning("MQB4306W requesting retained publications for an altered subscription failed: %s", error)
 
-    def _close_held(self, held: HeldSubscription) -> None:
-        held.connection.close(held.handle)
-        if held.connection in self._connections:
-            self._load[self._connections.index(held.connection)] -= 1
+    def _close_held(self, subscription: HeldSubscription) -> None:
+        subscription.connection.close(subscription.handle)
+        if subscription.connection in self._connections:
+            self._load[self._connections.index(subscription.connection)] -= 1
 
     def _unsubscribe_one(self, connection: Connection, client_id: str, topic_filter: str) -> int:
         """Remove a subscription. Return MQRC_NONE if it is gone, otherwise the reason code."""
         name = subscription_name(client_id, topic_filter)
-        held = self._held.pop(name, None)
+        subscription = self._held.pop(name, None)
         self._to_make.pop(name, None)
         try:
-            if held is not None:
-                self._close_held(held)
+            if subscription is not None:
+                self._close_held(subscription)
             elif self._is_divided_share(client_id):
                 self._leave_share(connection, topic_filter)
             else:
@@ -558,8 +558,8 @@ class Subscriber(Worker[Request]):
         """
         options = cmqc.MQSO_RESUME | cmqc.MQSO_DURABLE | cmqc.MQSO_WILDCARD_TOPIC | cmqc.MQSO_FAIL_IF_QUIESCING
         name = subscription_name(client_id, topic_filter)
-        written = topic_string(client_id, topic_filter)
-        sd = MQSD(Options=options | cmqc.MQSO_ANY_USERID, ObjectString=written, SubName=name)
+        object_string = topic_string(client_id, topic_filter)
+        sd = MQSD(Options=options | cmqc.MQSO_ANY_USERID, ObjectString=object_string, SubName=name)
         destination = self._destination(connection, client_id, "")
         try:
             handle, _ = connection.subscribe(sd, destination)

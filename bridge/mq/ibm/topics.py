@@ -105,5 +105,5 @@ class Suspects:
     def accepted(self, client_id: str, topic: str, user: str) -> None:
         """Note that the queue manager has accepted a publication that waited for its answer."""
         self._topics.pop((topic, user), None)
-        if (left := self._clients.pop(client_id, 1) - 1) > 0:
-            self._clients[client_id] = left
+        if (count := self._clients.pop(client_id, 1) - 1) > 0:
+            self._clients[client_id] = count

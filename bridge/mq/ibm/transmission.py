@@ -95,16 +95,16 @@ class QueuedMessage(msgspec.Struct, eq=False):
         return header.MsgDesc, self.got.data[MQXQH_LENGTH:]
 
 
-def read_transmission(got: Got, position: int = 0, queue: str = "") -> QueuedMessage:
+def read_transmission(queued: Got, position: int = 0, queue: str = "") -> QueuedMessage:
     """Parse a message of the transmission queue and its headers. Raises MalformedHeader if it has no valid MQXQH.
 
     `position` is the number of messages that were browsed before. `queue` is the transmission queue of a shard.
     """
-    if got.md.Format != cmqc.MQFMT_XMIT_Q_HEADER:
-        raise MalformedHeader("MQXQH", 0, f"Format of the message is {got.md.Format!r}, not MQXMIT")
-    header = decode_mqxqh(got.data)
+    if queued.md.Format != cmqc.MQFMT_XMIT_Q_HEADER:
+        raise MalformedHeader("MQXQH", 0, f"Format of the message is {queued.md.Format!r}, not MQXMIT")
+    header = decode_mqxqh(queued.data)
     embedded = header.MsgDesc
-    raw = _with_version_2(Message(embedded, got.data[MQXQH_LENGTH:]))
+    raw = _with_version_2(Message(embedded, queued.data[MQXQH_LENGTH:]))
     embedded = raw.md
     client_id, remote_queue = (
         header.RemoteQMgrName.decode("utf-8", "replace"),
@@ -126,7 +126,7 @@ def read_transmission(got: Got, position: int = 0, queue: str = "") -> QueuedMes
     if user_data is not None and user_data.endswith(REPLAY):
         user_data, replay = user_data.removesuffix(REPLAY), True
     return QueuedMessage(
-        got.md.MsgId,
+        queued.md.MsgId,
         client_id,
         remote_queue,
         message,
@@ -134,9 +134,9 @@ def read_transmission(got: Got, position: int = 0, queue: str = "") -> QueuedMes
         user_data,
         retained,
         embedded.Persistence == cmqc.MQPER_PERSISTENT,
-        position << 16 | int.from_bytes(got.md.MsgId[-2:], "big"),
-        got,
-        math.inf if got.md.Expiry == cmqc.MQEI_UNLIMITED else time.monotonic() + got.md.Expiry / 10,
+        position << 16 | int.from_bytes(queued.md.MsgId[-2:], "big"),
+        queued,
+        math.inf if queued.md.Expiry == cmqc.MQEI_UNLIMITED else time.monotonic() + queued.md.Expiry / 10,
         replay=replay,
     )
 
@@ -169,7 +169,7 @@ def _with_version_2(message: Message) -> Message:
         extension = decode_mqmde(message.data, byte_order=byte_order_of(md.Encoding, "MQMDE"))
     except MalformedHeader:
         return message  # the session parses it again and dead-letters the message
-    named = {name: getattr(extension, name) for name in (*_EXTENDED, "Format", "Encoding", "CodedCharSetId")}
+    fields = {name: getattr(extension, name) for name in (*_EXTENDED, "Format", "Encoding", "CodedCharSetId")}
     return Message(
-        msgspec.structs.replace(md, Version=cmqc.MQMD_VERSION_2, **named), message.data[cmqc.MQMDE_LENGTH_2 :]
+        msgspec.structs.replace(md, Version=cmqc.MQMD_VERSION_2, **fields), message.data[cmqc.MQMDE_LENGTH_2 :]
     )

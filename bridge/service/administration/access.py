@@ -20,7 +20,9 @@ from bridge.telemetry.identity import TopicAccess, too_long_for_mq, user_identif
 
 async def explain_access(parts: Parts, request: ExplainAccess) -> AccessDecision:
     check_topic(request.topic)
-    config = next((one for one in parts.host.telemetry_channels.channels if one.name == request.channel), None)
+    config = next(
+        (candidate for candidate in parts.host.telemetry_channels.channels if candidate.name == request.channel), None
+    )
     if config is None:
         raise NotFound(f"there is no channel {request.channel}")
     decision = AccessDecision(permitted=True, mq_user="", rules=[])
@@ -33,8 +35,8 @@ async def explain_access(parts: Parts, request: ExplainAccess) -> AccessDecision
         permits, text = parts.host.explain_publishing(connection, user, request.topic)
         return topic_object_rule(connection, request.topic), AccessRule("authority", permits, text)
 
-    for found in await parts.queue_manager_connection.run(work):
-        if found is not None and not _applies(decision, found):
+    for next_rule in await parts.queue_manager_connection.run(work):
+        if next_rule is not None and not _applies(decision, next_rule):
             break
     return decision
 
@@ -99,10 +101,12 @@ def topic_object_rule(connection: Connection, topic: str) -> AccessRule | None:
     """Return the rule of the nearest topic object that inhibits or permits publications, or None if there is none."""
     with suppress(CommandRefused):
         levels = topic.split("/")
-        by_string = {one.topic_string: one for one in topic_objects(connection)}
+        by_string = {topic_object.topic_string: topic_object for topic_object in topic_objects(connection)}
         for length in range(len(levels), -1, -1):
-            found = by_string.get("/".join(levels[:length]))
-            if found is not None and found.publications in ("ENABLED", "DISABLED"):
-                permits = found.publications == "ENABLED"
-                return AccessRule("topic object", permits, f"topic object {found.name} has PUB({found.publications})")
+            topic_object = by_string.get("/".join(levels[:length]))
+            if topic_object is not None and topic_object.publications in ("ENABLED", "DISABLED"):
+                permits = topic_object.publications == "ENABLED"
+                return AccessRule(
+                    "topic object", permits, f"topic object {topic_object.name} has PUB({topic_object.publications})"
+                )
     return None

@@ -60,12 +60,12 @@ COMMIT_TIMEOUT = 10.0
 
 async def list_clients(parts: Parts, request: ListClients) -> ClientPage:
     """Return one page of clients in the order of a column, and the totals of all matching clients."""
-    wanted = _matcher([request.pattern])
+    is_match = _matcher([request.pattern])
     rates = parts.activity.keep_counting().rates() if request.rates else lambda _: None
     key, now = _sort_key(parts, request.sort, rates), time.time()
     page = ClientPage(clients=[], found=0, connected=0, waiting=0, in_flight=0, subscriptions=0)
     matching: list[tuple[Any, Session]] = []
-    async for session in _sessions(parts, lambda client_id: client_id > request.after and wanted(client_id)):
+    async for session in _sessions(parts, lambda client_id: client_id > request.after and is_match(client_id)):
         if request.channel not in (None, session.channel) or request.connected not in (None, session.connected):
             continue
         if request.away_for is not None and _away_for(parts, session, now) < request.away_for:
@@ -80,15 +80,15 @@ async def list_clients(parts: Parts, request: ListClients) -> ClientPage:
     if request.sort != "client_id" or request.descending:
         matching.sort(key=itemgetter(0), reverse=request.descending)
     for _, session in matching[request.skip : request.skip + min(request.rows, MOST_ROWS)]:
-        received, sent = rates(session.client_id) or (None, None)
+        received, sent_rate = rates(session.client_id) or (None, None)
         status = msgspec.structs.asdict(status_of(parts, session))
-        page.clients.append(ClientRow(**status, oldest=_oldest(session), received_rate=received, sent_rate=sent))
+        page.clients.append(ClientRow(**status, oldest=_oldest(session), received_rate=received, sent_rate=sent_rate))
     return page
 
 
 def _matcher(patterns: list[str]) -> Callable[[str], bool]:
     """Return a function that returns whether a client identifier matches one of the patterns."""
-    matches = compiled("|".join(translate(_OTHER_WILDCARDS.sub(r"[\g<0>]", one)) for one in patterns)).match
+    matches = compiled("|".join(translate(_OTHER_WILDCARDS.sub(r"[\g<0>]", pattern)) for pattern in patterns)).match
     return lambda client_id: matches(client_id) is not None
 
 
@@ -147,10 +147,11 @@ async def _events(parts: Parts, client_id: str, rows: int) -> list[ClientEvent]:
 async def show_client(parts: Parts, request: ShowClient) -> ClientDetails:
     session = _session(parts, request.client_id)
     client = parts.service.clients.get(request.client_id)
-    subscriptions = [_subscription(*one) for one in (*sorted(session.filters.items()), *session.shares.values())]
+    subscriptions = [_subscription(*entry) for entry in (*sorted(session.filters.items()), *session.shares.values())]
     outbox = session.outbox
     waiting = [
-        one.topic if one.topic is not None else one.remote_queue for one in islice(outbox.backlog, WAITING_SHOWN)
+        transmission.topic if transmission.topic is not None else transmission.remote_queue
+        for transmission in islice(outbox.backlog, WAITING_SHOWN)
     ]
     rates = parts.activity.keep_counting().rates()(request.client_id) if request.rates else None
     received_rate, sent_rate = rates or (None, None)
@@ -164,12 +165,12 @@ async def show_client(parts: Parts, request: ShowClient) -> ClientDetails:
         in_flight=[
             InFlightMessage(
                 message_id=message_id,
-                qos=one.qos,
-                topic=one.field[2:].decode("utf-8", "replace"),
-                phase=one.phase.name.lower().replace("_", " "),
-                times_sent=one.times_sent,
+                qos=delivery.qos,
+                topic=delivery.field[2:].decode("utf-8", "replace"),
+                phase=delivery.phase.name.lower().replace("_", " "),
+                times_sent=delivery.times_sent,
             )
-            for message_id, one in islice(outbox.in_flight.deliveries.items(), MOST_ROWS)
+            for message_id, delivery in islice(outbox.in_flight.deliveries.items(), MOST_ROWS)
         ],
         received=len(session.receiver.identifiers),
         invalid_publications=session.invalid_publications,
@@ -258,9 +259,9 @@ def _purge(parts: Parts, client_id: str, request: PurgeClients, now: float) -> s
 class _Outcome:
     """What a request for several clients has done."""
 
-    def __init__(self, noun: str, done: str, dry_run: bool) -> None:
+    def __init__(self, noun: str, verb: str, dry_run: bool) -> None:
         self._noun = noun
-        self._done = done
+        self._done = verb
         self._dry_run = dry_run
         self._clients: list[str] = []
         self._failures: list[str] = []
@@ -301,9 +302,9 @@ async def _matching(parts: Parts, request: ClientSelection[None]) -> AsyncIterat
             "no clients were selected: name clients, a pattern, a channel, or for how long they have been away"
         )
     if request.patterns or not request.ids:
-        named = frozenset(request.ids)
+        identifiers = frozenset(request.ids)
         matches = _matcher(request.patterns or ["*"])
-        async for session in _sessions(parts, lambda client_id: client_id not in named and matches(client_id)):
+        async for session in _sessions(parts, lambda client_id: client_id not in identifiers and matches(client_id)):
             yield session
 
 
@@ -339,10 +340,10 @@ def purge(parts: Parts, session: Session) -> None:
         parts.service.purge(session)
 
 
-async def _sessions(parts: Parts, wanted: Callable[[str], bool]) -> AsyncIterator[Session]:
+async def _sessions(parts: Parts, is_wanted: Callable[[str], bool]) -> AsyncIterator[Session]:
     """Yield matching sessions by client identifier, yielding to the event loop regularly."""
     sessions = parts.service.sessions
-    for number, client_id in enumerate(sorted(filter(wanted, list(sessions))), 1):
+    for number, client_id in enumerate(sorted(filter(is_wanted, list(sessions))), 1):
         session = sessions.get(client_id)
         if session is not None:
             yield session

@@ -38,15 +38,15 @@ class CommandedChannels(RunningChannels):
         self._asked: dict[str, tuple[object, ChannelState]] = {}
 
     def statuses(self) -> Sequence[ChannelStatus]:
-        asked = dict(self._asked)
+        states = dict(self._asked)
         return [
-            msgspec.structs.replace(one, state=asked[one.name][1]) if one.name in asked else one
-            for one in statuses_of(self._parts)
+            msgspec.structs.replace(status, state=states[status.name][1]) if status.name in states else status
+            for status in statuses_of(self._parts)
         ]
 
-    def clients(self, wanted: Callable[[str], bool]) -> Iterator[ClientChannelStatus]:
+    def clients(self, is_wanted: Callable[[str], bool]) -> Iterator[ClientChannelStatus]:
         for session in list(self._parts.service.sessions.values()):
-            if wanted(session.client_id):
+            if is_wanted(session.client_id):
                 yield self._status(session)
 
     def client(self, client_id: str) -> ClientChannelStatus | None:
@@ -56,8 +56,8 @@ class CommandedChannels(RunningChannels):
     def _status(self, session: Session) -> ClientChannelStatus:
         service = self._parts.service
         client = service.clients.get(session.client_id)
-        sent = session.outbox.last_sent
-        last_sent_at = time.time() - (service.clock() - sent) if sent else 0.0
+        sent_at = session.outbox.last_sent
+        last_sent_at = time.time() - (service.clock() - sent_at) if sent_at else 0.0
         return ClientChannelStatus(
             status=status_of(self._parts, session),
             user_name="" if client is None else client.user_name,
@@ -113,7 +113,9 @@ class CommandedChannels(RunningChannels):
         async def work() -> None:
             parts = self._parts
             register = parts.host.telemetry_channels
-            of_file = {one.name: parts.service.authentication[one.name] for one in register.of_file}
+            of_file = {
+                channel_name.name: parts.service.authentication[channel_name.name] for channel_name in register.of_file
+            }
             parts.service.authentication = of_file | self._authenticators.of_channels(register.of_commands)
             for line in await parts.channels.apply():
                 log.info("MQB1009I %s", line)

@@ -33,22 +33,25 @@ async def show_configuration(parts: Parts, request: ShowConfiguration) -> str:
 async def list_settings(parts: Parts, request: ListSettings) -> SettingPage:
     """Return one page of settings, in the order of the file's sections. Raises Invalid for an unknown section."""
     configuration = parts.configuration
-    known = [field.alias or name for name, field in type(configuration).model_fields.items()]
-    if request.section and request.section not in known:
-        raise Invalid(f"there is no section {request.section}; the sections are {', '.join(known)}")
+    sections = [field.alias or name for name, field in type(configuration).model_fields.items()]
+    if request.section and request.section not in sections:
+        raise Invalid(f"there is no section {request.section}; the sections are {', '.join(sections)}")
     return await asyncio.to_thread(_page, configuration, request)
 
 
 def _page(configuration: Configuration, request: ListSettings) -> SettingPage:
     settings = list(settings_of(configuration))
-    every, changed = Counter(one.section for one in settings), Counter(one.section for one in settings if one.differs)
+    every, changed = (
+        Counter(setting.section for setting in settings),
+        Counter(setting.section for setting in settings if setting.differs),
+    )
     search = request.search.casefold()
     matching = [
-        one
-        for one in settings
-        if request.section in ("", one.section)
-        and (one.differs or not request.changed)
-        and (search in one.key.casefold() or search in one.value.casefold())
+        setting
+        for setting in settings
+        if request.section in ("", setting.section)
+        and (setting.differs or not request.changed)
+        and (search in setting.key.casefold() or search in setting.value.casefold())
     ]
     return SettingPage(
         file=str(configuration.file or ""),
@@ -90,12 +93,24 @@ def _checked(running: Configuration, text: str) -> CheckedConfiguration:
         return CheckedConfiguration(
             ok=False,
             mistakes=[
-                CheckedMistake(str(one), str(one.file), one.line, one.column, one.key, one.expected, one.found)
-                for one in mistakes
+                CheckedMistake(
+                    str(mistake),
+                    str(mistake.file),
+                    mistake.line,
+                    mistake.column,
+                    mistake.key,
+                    mistake.expected,
+                    mistake.found,
+                )
+                for mistake in mistakes
             ],
         )
-    given = {one.key for one in settings_of(running) if one.source != DEFAULT and not _PLACE.fullmatch(one.source)}
-    changes = [change for change in changes_between(running, copy) if change.key not in given]
+    keys = {
+        setting.key
+        for setting in settings_of(running)
+        if setting.source != DEFAULT and not _PLACE.fullmatch(setting.source)
+    }
+    changes = [change for change in changes_between(running, copy) if change.key not in keys]
     return CheckedConfiguration(
         ok=True,
         mistakes=[],

@@ -114,17 +114,19 @@ async def retry_dead_letters(parts: Parts, request: RetryDeadLetters) -> Answer:
     retried = await _run(parts, work)
     if not retried:
         raise NotFound("no such messages are on the dead-letter queue")
-    counts = Counter(one.outcome for one in retried)
+    counts = Counter(retry.outcome for retry in retried)
     # "Stayed" and "returned" differ for one message, but both mean: still on the dead-letter queue.
     failed = counts[RetryOutcome.RETURNED] + counts[RetryOutcome.STAYED]
     summary = f"Retried {counted(len(retried), 'message')}: {counts[RetryOutcome.DELIVERED]} delivered"
     if counts[RetryOutcome.WAITING]:
         summary += f", {counts[RetryOutcome.WAITING]} waiting"
     lines = [f"{summary}, {failed} still on the dead-letter queue"]
-    for one in sorted(retried, key=lambda one: one.outcome not in (RetryOutcome.RETURNED, RetryOutcome.STAYED))[
+    for retry in sorted(retried, key=lambda retry: retry.outcome not in (RetryOutcome.RETURNED, RetryOutcome.STAYED))[
         :_MOST_LINES
     ]:
-        lines.append(f"{one.letter.name}: {one.outcome}: {one.place}{f': {one.failure}' if one.failure else ''}")
+        lines.append(
+            f"{retry.letter.name}: {retry.outcome}: {retry.place}{f': {retry.failure}' if retry.failure else ''}"
+        )
     return Answer(ok=not failed, lines=lines)
 
 

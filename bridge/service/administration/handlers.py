@@ -98,12 +98,12 @@ def statuses_of(parts: Parts) -> list[ChannelStatus]:
     clients: dict[str, int] = {}
     for client in list(parts.service.clients.values()):
         clients[client.channel.name] = clients.get(client.channel.name, 0) + 1
-    found = []
+    statuses = []
     # Use the register: a command may inquire about a channel that it has just defined.
     for config in parts.host.telemetry_channels.channels:
         channel = parts.channels.get(config.name)
         bound = None if channel is None else channel.endpoint
-        found.append(
+        statuses.append(
             ChannelStatus(
                 name=config.name,
                 state="stopped" if channel is None else "running",
@@ -118,7 +118,7 @@ def statuses_of(parts: Parts) -> list[ChannelStatus]:
                 problem=parts.channels.problems.get(config.name, ""),
             )
         )
-    return found
+    return statuses
 
 
 async def start_channel(parts: Parts, request: StartChannel) -> Answer:
@@ -149,7 +149,7 @@ async def show_counters(parts: Parts, request: ShowCounters) -> Counters:
         in_flight += len(session.outbox.in_flight.deliveries)
         if not number % ROWS_AT_A_TURN:
             await asyncio.sleep(0)
-    names = dict.fromkeys([*(one.name for one in parts.channels.configs), *activity.channels])
+    names = dict.fromkeys([*(config.name for config in parts.channels.configs), *activity.channels])
     return Counters(
         time=time.time(),
         since=activity.since,
@@ -403,14 +403,14 @@ def _entries(file: Path, search: str, rows: int) -> list[dict[str, Any]]:
         lines = stream.read(AUDIT_SIZE).splitlines()
     if size > AUDIT_SIZE:
         del lines[:1]  # the end of an entry
-    found: deque[dict[str, Any]] = deque(maxlen=rows)
+    entries: deque[dict[str, Any]] = deque(maxlen=rows)
     for line in lines:
         if search in line.decode(errors="replace").casefold():
             try:
-                found.append(msgspec.json.decode(line, type=dict[str, Any]))
+                entries.append(msgspec.json.decode(line, type=dict[str, Any]))
             except (msgspec.DecodeError, UnicodeDecodeError):
                 continue  # an entry that is being written
-    return list(found)[::-1]
+    return list(entries)[::-1]
 
 
 #: Maximum number of message identifiers in an entry of the audit log.
@@ -449,7 +449,7 @@ class Administration:
     async def answer(self, request: Request[Any], user: str) -> Answer:
         """Process a request. `user` is recorded in the audit log."""
         try:
-            found = await HANDLERS[type(request)](self.parts, request)
+            reply = await HANDLERS[type(request)](self.parts, request)
         except Refused as error:
             answer = Answer(
                 ok=False,
@@ -463,7 +463,7 @@ class Administration:
             log.exception("MQB9001E a request of %s failed: %s", user, _facts(request))
             answer = Answer(ok=False, failed=True, lines=["the bridge failed to answer; its log contains the reason"])
         else:
-            answer = found if isinstance(found, Answer) else Answer(result=msgspec.Raw(msgspec.json.encode(found)))
+            answer = reply if isinstance(reply, Answer) else Answer(result=msgspec.Raw(msgspec.json.encode(reply)))
         if request.CHANGES or (request.AUDITED and getattr(request, "first", True)):
             facts = _facts(request)
             audit_log.note("administration", user=user, ok=answer.ok, lines=answer.lines[:20], **facts)

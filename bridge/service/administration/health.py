@@ -64,7 +64,8 @@ def _remedies(parts: Parts, problem: Problem) -> Iterator[Remedy]:
     match problem.kind:
         case ProblemKind.MAPPING:
             if any(
-                one.name == problem.subject and one.state is RunnerState.PAUSED for one in parts.mappings.statuses()
+                status.name == problem.subject and status.state is RunnerState.PAUSED
+                for status in parts.mappings.statuses()
             ):
                 yield Remedy("mapping resume", problem.subject)
         case ProblemKind.LINK:
@@ -95,15 +96,16 @@ def _gauges(parts: Parts) -> Iterator[Gauge]:
         total = in_bytes(limits.retained_total)
         yield Gauge("retained publications", status.retained_bytes, total, "bytes", "limits.retained_total")
     queue = parts.configuration.transmission_queue
-    for one in () if status is None else status.queues:
-        if one.name == queue:
-            yield Gauge("transmission queue", one.depth, one.max_depth, "", f"MAXDEPTH of {queue}")
+    for queue_status in () if status is None else status.queues:
+        if queue_status.name == queue:
+            yield Gauge("transmission queue", queue_status.depth, queue_status.max_depth, "", f"MAXDEPTH of {queue}")
 
 
 def _certificates(parts: Parts) -> list[CertificateStatus]:
     """Return the certificates of the bridge and of the brokers. Reads files."""
     certificates = [
-        CertificateStatus(one.owner, str(one.file), one.expiry) for one in certificates_in_use(parts.configuration)
+        CertificateStatus(certificate.owner, str(certificate.file), certificate.expiry)
+        for certificate in certificates_in_use(parts.configuration)
     ]
     brokers = {link.name: link.certificate_expiry for _, link in parts.mappings.links()}
     certificates += [
@@ -111,4 +113,4 @@ def _certificates(parts: Parts) -> list[CertificateStatus]:
         for name, expiry in brokers.items()
         if expiry is not None
     ]
-    return sorted(certificates, key=lambda one: one.expires_at)
+    return sorted(certificates, key=lambda certificate: certificate.expires_at)

@@ -39,10 +39,10 @@ async def list_objects(parts: Parts, request: ListObjects) -> list[ObjectRow]:
 
 
 async def show_object(parts: Parts, request: ShowObject) -> ObjectDetails:
-    shown = await _ask(parts, lambda connection: details(connection, request.kind, request.name))
-    if shown is None:
+    object_details = await _ask(parts, lambda connection: details(connection, request.kind, request.name))
+    if object_details is None:
         raise NotFound(f"there is no {request.kind} {request.name}")
-    return msgspec.structs.replace(shown, can_change=_is_embedded(parts))
+    return msgspec.structs.replace(object_details, can_change=_is_embedded(parts))
 
 
 async def dump_definitions(parts: Parts, request: DumpDefinitions) -> str:
@@ -69,19 +69,19 @@ async def run_commands(parts: Parts, request: RunCommands) -> Answer:
         raise Refused("the bridge does not change objects of IBM MQ; hint: run these commands in runmqsc")
 
     def work(connection: Connection) -> tuple[list[CommandEffect], list[CommandResponse]]:
-        expected = effects(connection, request.commands)
-        if mistakes := [effect for effect in expected if effect.effect == "error"]:
+        preview = effects(connection, request.commands)
+        if mistakes := [effect for effect in preview if effect.effect == "error"]:
             first = mistakes[0]
             more = f" (and {counted(len(mistakes) - 1, 'more mistake')})" if len(mistakes) > 1 else ""
             raise Refused(f"nothing was changed: line {first.line}: {first.text}{more}")
-        commands = [effect.command for effect in expected if effect.effect not in ("left out", "none")]
-        return expected, [response for command in commands for response in connection.command(command)]
+        commands = [effect.command for effect in preview if effect.effect not in ("left out", "none")]
+        return preview, [response for command in commands for response in connection.command(command)]
 
-    expected, responses = await _ask(parts, work, repeatable=False)
+    preview, responses = await _ask(parts, work, repeatable=False)
     failed = [response for response in responses if not response.ok]
     lines = [f"{counted(len(responses), 'MQSC command')} run, {len(failed)} failed"]
-    if left_out := sum(effect.effect == "left out" for effect in expected):
+    if left_out := sum(effect.effect == "left out" for effect in preview):
         lines.append(f"{counted(left_out, 'command')} left out: SYSTEM objects, or other kinds of objects")
     # Failures first.
-    lines += [response.message for response in sorted(responses, key=lambda one: one.ok)[:MAX_LINES]]
+    lines += [response.message for response in sorted(responses, key=lambda response: response.ok)[:MAX_LINES]]
     return Answer(ok=not failed, lines=lines)

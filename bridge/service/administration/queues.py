@@ -112,12 +112,14 @@ async def list_subscriptions(parts: Parts, request: ListSubscriptions) -> Subscr
     details = await answer_of(
         parts.host, parts.host.topic_inquiry.details(request.topic_filter, MOST_ROWS, payloads=False)
     )
-    wanted = request.search.casefold()
+    text = request.search.casefold()
 
-    def matches(one: TopicSubscription) -> bool:
-        return wanted in one.name.casefold() or wanted in one.topic_filter.casefold()
+    def matches(subscription: TopicSubscription) -> bool:
+        return text in subscription.name.casefold() or text in subscription.topic_filter.casefold()
 
-    matching = sorted(filter(matches, details.subscriptions), key=lambda one: (one.name, one.topic_filter))
+    matching = sorted(
+        filter(matches, details.subscriptions), key=lambda subscription: (subscription.name, subscription.topic_filter)
+    )
     page = matching[request.skip : request.skip + request.rows]
     return SubscriptionPage(subscriptions=page, found=len(matching), more=details.more)
 
@@ -153,7 +155,9 @@ async def show_queue(parts: Parts, request: ShowQueue) -> QueueDetails:
 
 def _name(name: str) -> str:
     """Return a valid queue name. Raises Refused."""
-    if not 0 < len(name) <= 48 or not all(one.isascii() and (one.isalnum() or one in "._/%") for one in name):
+    if not 0 < len(name) <= 48 or not all(
+        character.isascii() and (character.isalnum() or character in "._/%") for character in name
+    ):
         raise Invalid(f"{name[:100]!r} is not a queue name: MQRC_UNKNOWN_OBJECT_NAME")
     return name
 
@@ -172,23 +176,23 @@ def rows_of_queue(parts: Parts, name: str, connection: Connection) -> list[Queue
     }
     quoted = f"'{name}'" if name != "*" else name
     (status,) = connection.command(f"DISPLAY QSTATUS({quoted}) MSGAGE")
-    ages = {str(one["QUEUE"]): one.get("MSGAGE") for one in status.objects} if status.ok else {}
+    ages = {str(row["QUEUE"]): row.get("MSGAGE") for row in status.objects} if status.ok else {}
     rows = []
-    for one in _displayed(connection, f"DISPLAY QLOCAL({quoted}) {_ATTRIBUTES}"):
-        own, age = str(one["QUEUE"]), ages.get(str(one["QUEUE"]))
-        depth = _int(one.get("CURDEPTH"))
+    for row in _displayed(connection, f"DISPLAY QLOCAL({quoted}) {_ATTRIBUTES}"):
+        own, age = str(row["QUEUE"]), ages.get(str(row["QUEUE"]))
+        depth = _int(row.get("CURDEPTH"))
         rows.append(
             QueueRow(
                 name=own,
                 depth=depth,
-                max_depth=_int(one.get("MAXDEPTH")),
+                max_depth=_int(row.get("MAXDEPTH")),
                 oldest_age=age if isinstance(age, int) and depth else None,
-                input_handles=_int(one.get("IPPROCS")),
-                output_handles=_int(one.get("OPPROCS")),
-                transmission=one.get("USAGE") == "XMITQ",
-                get_inhibited=one.get("GET") == "DISABLED",
-                put_inhibited=one.get("PUT") == "DISABLED",
-                description=str(one.get("DESCR", "")).strip(),
+                input_handles=_int(row.get("IPPROCS")),
+                output_handles=_int(row.get("OPPROCS")),
+                transmission=row.get("USAGE") == "XMITQ",
+                get_inhibited=row.get("GET") == "DISABLED",
+                put_inhibited=row.get("PUT") == "DISABLED",
+                description=str(row.get("DESCR", "")).strip(),
                 role=roles.get(own, ""),
             )
         )
@@ -220,15 +224,15 @@ async def browse_queue(parts: Parts, request: BrowseQueue) -> MessagePage:
 
 def _browse(request: BrowseQueue, connection: Connection) -> MessagePage:
     rows: list[MessageRow] = []
-    seen: dict[bytes, int] = {}
+    repeats: dict[bytes, int] = {}
     options = GetOptions(Options=_BROWSE, MatchOptions=cmqc.MQMO_NONE, MaxLength=GLANCE)
-    for place, got in enumerate(_messages(connection, request.name, options)):
+    for place, message in enumerate(_messages(connection, request.name, options)):
         if place == request.skip + min(request.rows, MOST_ROWS):
             return MessagePage(messages=rows, more=True)
-        repeat = seen.get(got.md.MsgId, 0)
-        seen[got.md.MsgId] = repeat + 1
+        repeat = repeats.get(message.md.MsgId, 0)
+        repeats[message.md.MsgId] = repeat + 1
         if place >= request.skip:
-            rows.append(_row(got, repeat, request.payloads))
+            rows.append(_row(message, repeat, request.payloads))
     return MessagePage(messages=rows, more=False)
 
 
@@ -245,8 +249,8 @@ def _messages(connection: Connection, queue: str, options: GetOptions) -> Iterat
         connection.close(handle)
 
 
-def _row(got: Got, repeat: int, payloads: bool) -> MessageRow:
-    md, view = got.md, MessageView(got.md, got.data)
+def _row(message: Got, repeat: int, payloads: bool) -> MessageRow:
+    md, view = message.md, MessageView(message.md, message.data)
     client_id = topic = ""
     for header in view.headers:
         if isinstance(header, MQXQH):
@@ -260,7 +264,7 @@ def _row(got: Got, repeat: int, payloads: bool) -> MessageRow:
         application=characters(md.PutApplName),
         format=characters(md.Format),
         persistent=md.Persistence == cmqc.MQPER_PERSISTENT,
-        size=got.DataLength,
+        size=message.DataLength,
         client_id=client_id,
         topic=topic,
         body=body_text(view.body[:BODY_GLANCE]) if payloads else "",
@@ -274,20 +278,20 @@ async def show_message(parts: Parts, request: ShowMessage) -> MessageContent:
 
 def _message(request: ShowMessage, message_id: bytes, connection: Connection) -> MessageContent:
     options = GetOptions(Options=_BROWSE, MatchOptions=cmqc.MQMO_MATCH_MSG_ID, MsgId=message_id, MaxLength=WHOLE)
-    for repeat, got in enumerate(_messages(connection, request.name, options)):
+    for repeat, message in enumerate(_messages(connection, request.name, options)):
         if repeat == request.repeat:
-            return content_of_message(got.md, got.data, got.DataLength, request.payloads)
+            return content_of_message(message.md, message.data, message.DataLength, request.payloads)
     raise NotFound(f"message {request.message_id} is no longer on queue {request.name}")
 
 
 def _message_ids(ids: Sequence[str]) -> list[bytes]:
     try:
-        found = [bytes.fromhex(one) for one in ids]
+        message_ids = [bytes.fromhex(text) for text in ids]
     except ValueError as error:
         raise Invalid("a MsgId consists of 48 hexadecimal digits") from error
-    if any(len(one) != cmqc.MQ_MSG_ID_LENGTH for one in found):
+    if any(len(message_id) != cmqc.MQ_MSG_ID_LENGTH for message_id in message_ids):
         raise Invalid("a MsgId consists of 48 hexadecimal digits")
-    return found
+    return message_ids
 
 
 def content_of_message(md: MQMD, data: bytes, size: int, payloads: bool) -> MessageContent:
@@ -358,40 +362,43 @@ def _check_removal(parts: Parts, queue: str) -> None:
 
 
 def _remove(
-    queue: str, ids: Sequence[bytes], put: Callable[[Connection, Message], None] | None, connection: Connection
+    queue: str, ids: Sequence[bytes], put_copy: Callable[[Connection, Message], None] | None, connection: Connection
 ) -> tuple[int, str]:
     """Get messages and commit in batches. Return the number of committed messages, and why the rest was not removed."""
     handle = connection.open(
         MQOD(ObjectName=queue), cmqc.MQOO_INPUT_SHARED | cmqc.MQOO_INQUIRE | cmqc.MQOO_FAIL_IF_QUIESCING
     )
-    removed = uncommitted = 0
+    count = uncommitted = 0
     try:
         (depth,), _ = connection.inquire(handle, (cmqc.MQIA_CURRENT_Q_DEPTH,))
-        wanted: Sequence[bytes | None] = ids or [None] * min(depth, MOST_REMOVED)
-        for message_id in wanted:
+        message_ids: Sequence[bytes | None] = ids or [None] * min(depth, MOST_REMOVED)
+        for message_id in message_ids:
             options = GetOptions(Options=_GET, MatchOptions=cmqc.MQMO_NONE)
             if message_id is not None:
                 options = msgspec.structs.replace(options, MatchOptions=cmqc.MQMO_MATCH_MSG_ID, MsgId=message_id)
             try:
-                got = connection.get(handle, options)
+                message = connection.get(handle, options)
             except MQError as error:
                 if error.reason != cmqc.MQRC_NO_MSG_AVAILABLE:
                     raise
                 continue
-            if put is not None:
-                put(connection, Message(got.md, got.data))
+            if put_copy is not None:
+                put_copy(connection, Message(message.md, message.data))
             uncommitted += 1
             if uncommitted == _UNIT:
                 connection.commit()
-                removed, uncommitted = removed + uncommitted, 0
+                count, uncommitted = count + uncommitted, 0
         connection.commit()
-        removed += uncommitted
+        count += uncommitted
     except MQError as error:
-        if not removed:
+        if not count:
             raise
-        return removed, f"then: {error}"
+        return count, f"then: {error}"
     finally:
         connection.backout()
         connection.close(handle)
-    left = depth - removed if not ids else 0
-    return removed, f"{left:,} more are on the queue: repeat the request" if depth > MOST_REMOVED and left > 0 else ""
+    remaining = depth - count if not ids else 0
+    return (
+        count,
+        f"{remaining:,} more are on the queue: repeat the request" if depth > MOST_REMOVED and remaining > 0 else "",
+    )

@@ -65,7 +65,7 @@ async def search(parts: Parts, request: Search) -> SearchResult:
         if matches:
             result.found[kind] = len(matches)
             rows = min(max(request.rows, 1), MOST_MATCHES)
-            result.matches += [match for _, _, match in nsmallest(rows, matches, key=lambda found: found[:2])]
+            result.matches += [match for _, _, match in nsmallest(rows, matches, key=lambda entry: entry[:2])]
     return result
 
 
@@ -102,7 +102,7 @@ async def _topics(parts: Parts) -> AsyncIterator[Candidate]:
     """Yield the topics of retained publications, and the topic filters of subscriptions."""
     async with asyncio.timeout(QUEUE_MANAGER_TIMEOUT):
         details = await queues.show_topic(parts, ShowTopic(topic_filter="#", rows=MOST_ROWS, payloads=False))
-    retained = {one.topic for one in details.retained}
+    retained = {publication.topic for publication in details.retained}
     subscriptions: dict[str, int] = {}
     for subscription in details.subscriptions:
         subscriptions[subscription.topic_filter] = subscriptions.get(subscription.topic_filter, 0) + 1

@@ -48,9 +48,9 @@ async def list_publishers(parts: Parts, request: ListPublishers) -> PublisherPag
         raise Invalid(f"{request.topic_filter[:100]!r} is not a valid topic filter: {error}")
     counted = parts.publishers.of(request.topic_filter)
     publishers = counted.publishers()
-    known = {publisher.client_id for publisher in publishers}
+    client_ids = {publisher.client_id for publisher in publishers}
     for number, (client_id, client) in enumerate(list(parts.service.clients.items()), 1):
-        if client_id not in known and client.published_at and matches(request.topic_filter, client.last_topic):
+        if client_id not in client_ids and client.published_at and matches(request.topic_filter, client.last_topic):
             last = client.published_at / 1e6
             publishers.append(TopicPublisher(client_id=client_id, topic=client.last_topic, last=last))
         if not number % ROWS_AT_A_TURN:
@@ -70,10 +70,16 @@ async def route_topic(parts: Parts, request: RouteTopic) -> TopicRoute:
     for mapping in mappings:
         mapping.state = states.get(mapping.name, "")
     subscriptions = [
-        _subscription(parts, one, request.qos) for one in details.subscriptions if not mapping_of(one.name)
+        _subscription(parts, subscription, request.qos)
+        for subscription in details.subscriptions
+        if not mapping_of(subscription.name)
     ]
     queues = {mapping.queue for mapping in mappings if mapping.queue}
-    queues |= {one.destination for one in details.subscriptions if not one.client_id and not mapping_of(one.name)}
+    queues |= {
+        subscription.destination
+        for subscription in details.subscriptions
+        if not subscription.client_id and not mapping_of(subscription.name)
+    }
 
     def work(connection: Connection) -> tuple[AccessRule | None, list[RoutedQueue]]:
         return topic_object_rule(connection, request.topic), _queues(parts, connection, sorted(queues)[:MAX_QUEUES])
@@ -85,7 +91,7 @@ async def route_topic(parts: Parts, request: RouteTopic) -> TopicRoute:
     rules += _retained(details, request)
     return TopicRoute(
         topic=request.topic,
-        accepted=all(one.permits for one in rules),
+        accepted=all(rule.permits for rule in rules),
         rules=rules,
         subscriptions=subscriptions,
         mappings=mappings,
@@ -111,7 +117,7 @@ async def _rules_of_client(parts: Parts, publication: RouteTopic) -> list[Access
 def _retained(details: TopicDetails, request: RouteTopic) -> list[AccessRule]:
     if not request.retain:
         return []
-    exists = any(one.topic == request.topic for one in details.retained)
+    exists = any(publication.topic == request.topic for publication in details.retained)
     if request.payload:
         return [AccessRule("retained", True, f"it {'replaces' if exists else 'becomes'} the retained publication")]
     return [

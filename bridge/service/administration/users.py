@@ -96,8 +96,8 @@ def _file(parts: Parts, request: UserChange) -> tuple[Path, list[str]]:
             raise NotFound(f"{file} is not a password file of the configuration")
         return file, files[file]
     if len(files) != 1:
-        found = ", ".join(map(str, files)) or "none"
-        raise Invalid(f"name a password file of the configuration: {found}")
+        names = ", ".join(map(str, files)) or "none"
+        raise Invalid(f"name a password file of the configuration: {names}")
     return next(iter(files.items()))
 
 

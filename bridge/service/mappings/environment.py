@@ -108,13 +108,13 @@ class MappingEnvironment:
 
     def name_publishers(self, mappings: Iterable[ToMqMapping | ToMqttMapping]) -> None:
         """Write the users of MQTT clients into their publications if a mapping puts with the authority of the publisher."""
-        wanted = any(
+        is_wanted = any(
             config.enabled
             and config.destination.authority == "publisher"
             and getattr(config.source, "queue", None) is None
             for config in mappings
         )
-        self.names_publishers = self._host.name_publishers(wanted)
+        self.names_publishers = self._host.name_publishers(is_wanted)
 
     def connect(self, purpose: str) -> Connection:
         """Return a new connection for the calling thread. Raises MQError."""

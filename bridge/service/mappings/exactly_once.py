@@ -111,7 +111,7 @@ class ExactlyOnceRunner(ToLinkRunner):
         if not items:
             return
         tally = Tally()
-        numbered = {self._next_packet_id(): one for one in self.mapped(items, tally)}
+        numbered = {self._next_packet_id(): publication for publication in self.mapped(items, tally)}
         self._send(connection, numbered, tally)
 
     def _follow_session(self, connection: Connection) -> None:
@@ -173,18 +173,21 @@ class ExactlyOnceRunner(ToLinkRunner):
             tally = Tally()
             numbered = {}
             for packet_id, msg_id in part:
-                for one in self.mapped(self._consumer.take_exactly((msg_id,)), tally):
-                    numbered[packet_id] = one
+                for publication in self.mapped(self._consumer.take_exactly((msg_id,)), tally):
+                    numbered[packet_id] = publication
             # The broker may also have messages that are no longer on the queue, or must no longer be sent.
-            gone = [packet_id for packet_id, _ in part if packet_id not in numbered]
+            unknown_ids = [packet_id for packet_id, _ in part if packet_id not in numbered]
             self._send(
                 connection,
                 numbered,
                 tally,
                 dup=True,
                 accepted=accepted.intersection(numbered),
-                gone=gone,
-                still=([one for one in batch if one[0] not in accepted], [one for one in batch if one[0] in accepted]),
+                unknown_ids=unknown_ids,
+                still=(
+                    [entry for entry in batch if entry[0] not in accepted],
+                    [entry for entry in batch if entry[0] in accepted],
+                ),
             )
         self._uncertain = False
 
@@ -196,13 +199,13 @@ class ExactlyOnceRunner(ToLinkRunner):
         *,
         dup: bool = False,
         accepted: Collection[int] = (),
-        gone: Sequence[int] = (),
+        unknown_ids: Sequence[int] = (),
         still: tuple[Sequence[tuple[int, bytes]], Sequence[tuple[int, bytes]]] = ((), ()),
     ) -> None:
         """Perform the steps for a batch, given by packet identifier. Raises LinkLost.
 
-        The broker has `accepted` messages already. `gone` are further packet identifiers to release. `still` are the parts of
-        the record, sending and releasing, that remain for later.
+        The broker has `accepted` messages already. `unknown_ids` are further packet identifiers to release. `still` are the
+        parts of the record, sending and releasing, that remain for later.
 
         A broker that loses its session also loses the messages that it has accepted: they are sent again. One that it had
         published before is then published twice, because it cannot be told from the others.
@@ -210,45 +213,47 @@ class ExactlyOnceRunner(ToLinkRunner):
         address = self._address
         msg_id_of = {packet_id: item.md.MsgId for packet_id, (item, _) in numbered.items()}
         mid_of = {id(publication): packet_id for packet_id, (_, publication) in numbered.items()}
-        taken = set(accepted)
-        written = dup
+        accepted_ids = set(accepted)
+        is_written = dup
 
         def send(publications: Sequence[Publication]) -> dict[int, PublicationRefusal]:
             # `deliver` passes rejected publications again, as the same objects.
             packet_ids = [mid_of[id(publication)] for publication in publications]
             refusals = self._link.publish_exactly(publications, packet_ids, dup)
-            taken.update(packet_id for index, packet_id in enumerate(packet_ids) if index not in refusals)
+            accepted_ids.update(packet_id for index, packet_id in enumerate(packet_ids) if index not in refusals)
             return refusals
 
         remaining = dict(numbered)
         while True:
             lives = self._lives[address]
             if lives != self._recorded_lives[address]:
-                if taken:
-                    former_sessions.report_lost_session(self.mapping, self._link_name, len(taken))
-                    tally.moved -= len(taken - set(accepted))
+                if accepted_ids:
+                    former_sessions.report_lost_session(self.mapping, self._link_name, len(accepted_ids))
+                    tally.moved -= len(accepted_ids - set(accepted))
                     accepted = ()
-                    taken.clear()
-                    written = False
+                    accepted_ids.clear()
+                    is_written = False
                 self._recorded_lives[address] = lives
-            if not written and remaining:
+            if not is_written and remaining:
                 sending = [(packet_id, msg_id_of[packet_id]) for packet_id in remaining]
                 self._write_down([*sending, *still[0]], still[1])
-            written = False
-            unsent = [one for packet_id, one in remaining.items() if packet_id not in taken]
+            is_written = False
+            unsent = [publication for packet_id, publication in remaining.items() if packet_id not in accepted_ids]
             if unsent:
                 try:
                     self.deliver(unsent, tally, send)
                 except LinkLost as error:
-                    if error.unsent and not dup and not taken:
+                    if error.unsent and not dup and not accepted_ids:
                         # The messages do not belong to this session yet: the next one may be at another address.
                         self._write_down((), ())
                     raise
-                remaining = {packet_id: one for packet_id, one in remaining.items() if packet_id in taken}
+                remaining = {
+                    packet_id: publication for packet_id, publication in remaining.items() if packet_id in accepted_ids
+                }
                 self._write_down(still[0], [*((packet_id, msg_id_of[packet_id]) for packet_id in remaining), *still[1]])
             self._sending = []
-            if taken or gone:
-                self._link.release(sorted([*taken, *gone]))
+            if accepted_ids or unknown_ids:
+                self._link.release(sorted([*accepted_ids, *unknown_ids]))
             if self._lives[address] == lives:
                 break
         tally.moved += len(accepted)

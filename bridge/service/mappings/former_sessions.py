@@ -123,14 +123,17 @@ def leave(
         convert_former_record(connection, session, certain=not environment.epoch, sends=not session.filters)
         record = ExchangeRecord(connection, session, environment.epoch)
         exchanges = record.load()
-        batch = [*((*one, True) for one in exchanges.releasing), *((*one, False) for one in exchanges.sending)]
+        batch = [
+            *((*exchange, True) for exchange in exchanges.releasing),
+            *((*exchange, False) for exchange in exchanges.sending),
+        ]
         former = sessions.former(session)
         parked = _park(connection, environment, session, batch, consumer) if batch else []
         # The broker may have messages that are no longer on the queue, too.
-        gone = [] if parked is None else [packet_id for packet_id, _, _ in batch if packet_id not in parked]
-        if exchanges.received or parked or gone or ending or former is not None:
+        unknown_ids = [] if parked is None else [packet_id for packet_id, _, _ in batch if packet_id not in parked]
+        if exchanges.received or parked or unknown_ids or ending or former is not None:
             since = time.time() if former is None else former.since
-            releasing = [*([] if former is None else former.releasing), *gone]
+            releasing = [*([] if former is None else former.releasing), *unknown_ids]
             ending = ending or (former is not None and former.ending)
             sessions.save_former(FormerSession(session, since, ending, releasing, len(exchanges.received)))
         if ending or parked is None:
@@ -174,19 +177,21 @@ def _park(
         return None
     rule = ToMqttRule(session.mapping, config, environment.origin)
     source = consumer_source(session.mapping, rule, session.owner)
-    opened = consumer or MessageConsumer(connection, source)
+    source_consumer = consumer or MessageConsumer(connection, source)
     letters = DeadLetters(connection, environment.dead_letter_queue, session.mapping, source.queue)
     parked = ParkedMessages(connection, session)
     messages, now = [], time.time()
     for packet_id, msg_id, accepted in batch:
-        for got in opened.take_exactly((msg_id,)):
+        for message in source_consumer.take_exactly((msg_id,)):
             try:
-                publication = rule.map(Message(got.md, got.data), request=opened.request_of(got.md))
+                publication = rule.map(
+                    Message(message.md, message.data), request=source_consumer.request_of(message.md)
+                )
             except Unmappable as error:
-                letters.put(got.md, got.data, error.reason, str(error), None)
+                letters.put(message.md, message.data, error.reason, str(error), None)
                 continue
             if publication is None:
-                letters.put(got.md, got.data, cmqc.MQRC_NO_SUBS_MATCHED, "the filter no longer matches", None)
+                letters.put(message.md, message.data, cmqc.MQRC_NO_SUBS_MATCHED, "the filter no longer matches", None)
                 continue
             publication.qos = 2
             expires_at = None if publication.expiry is None else now + publication.expiry
@@ -194,8 +199,8 @@ def _park(
                 ParkedMessage(
                     packet_id,
                     publication,
-                    encode_mqmd(got.md),
-                    bytes(got.data),
+                    encode_mqmd(message.md),
+                    bytes(message.data),
                     accepted,
                     expires_at,
                     environment.epoch,
@@ -204,7 +209,7 @@ def _park(
     parked.add(messages)
     parked.close()
     if consumer is None:
-        opened.close()
+        source_consumer.close()
     return [message.packet_id for message in messages]
 
 
@@ -366,21 +371,26 @@ def _finish_parked(
     for first in range(0, len(former.releasing), most):
         link.release(former.releasing[first : first + most])
     while messages := parked.load():
-        if any(one.epoch != environment.epoch for one in messages):
+        if any(parked_message.epoch != environment.epoch for parked_message in messages):
             release_all(link)
-            messages = [msgspec.structs.replace(one, accepted=False, epoch=environment.epoch) for one in messages]
+            messages = [
+                msgspec.structs.replace(parked_message, accepted=False, epoch=environment.epoch)
+                for parked_message in messages
+            ]
             _replace(connection, parked, messages)
         if (now := lives()) != recorded:
-            accepted = sum(one.accepted for one in messages)
+            accepted = sum(parked_message.accepted for parked_message in messages)
             if accepted:
                 report_lost_session(session.mapping, session.link, accepted)
-                messages = [msgspec.structs.replace(one, accepted=False) for one in messages]
+                messages = [msgspec.structs.replace(parked_message, accepted=False) for parked_message in messages]
                 _replace(connection, parked, messages)
             recorded = now
         part, rest = messages[: link.in_flight_limit], messages[link.in_flight_limit :]
-        if unsent := [one for one in part if not one.accepted]:
-            packet_ids = [one.packet_id for one in unsent]
-            publications = [_publication(one, qos, retain=link.limits.retain_available) for one in unsent]
+        if unsent := [parked_message for parked_message in part if not parked_message.accepted]:
+            packet_ids = [parked_message.packet_id for parked_message in unsent]
+            publications = [
+                _publication(parked_message, qos, retain=link.limits.retain_available) for parked_message in unsent
+            ]
             refusals = link.publish_exactly(publications, packet_ids, True) if qos == 2 else link.publish(publications)
             for index, refusal in refusals.items():
                 topic = unsent[index].publication.topic
@@ -388,12 +398,16 @@ def _finish_parked(
                 _dead_letter(letters, unsent[index], why)
             refused = {packet_ids[index] for index in refusals}
             if qos == 2:
-                part = [msgspec.structs.replace(one, accepted=True) for one in part if one.packet_id not in refused]
+                part = [
+                    msgspec.structs.replace(parked_message, accepted=True)
+                    for parked_message in part
+                    if parked_message.packet_id not in refused
+                ]
             else:
-                part = [one for one in part if one.accepted]
+                part = [parked_message for parked_message in part if parked_message.accepted]
             _replace(connection, parked, [*part, *rest])
         if part:
-            link.release([one.packet_id for one in part])
+            link.release([parked_message.packet_id for parked_message in part])
         if lives() == recorded:
             _replace(connection, parked, rest)
     log.info("MQB5311I mapping %s: finished its messages in session %s", session.mapping, session.key)

@@ -125,16 +125,16 @@ class LinkRunner(Runner):
         self._sessions = self._configured_sessions(client_id)
         keys = {session.key for session in self._sessions.values()}
         if self.recorded:
-            named = before or next(iter(self._sessions.values()))
-            sends = not named.filters
+            known_session = before or next(iter(self._sessions.values()))
+            sends = not known_session.filters
             certain = before is not None and not environment.epoch
-            former_sessions.convert_former_record(connection, named, certain=certain, sends=sends)
+            former_sessions.convert_former_record(connection, known_session, certain=certain, sends=sends)
         if before is not None and not (before.key in keys and self.continues(before)):
             # A batch to the broker is finished in the session as it is.
             goes_on = self.sends_exactly_once and not before.filters
             former_sessions.leave(connection, environment, before, ending=before.key in keys and not goes_on)
-            if before.key not in keys and (left := sessions.former(before)) is not None:
-                former_sessions.settle(connection, environment, left, former_sessions.link_of(before, {}))
+            if before.key not in keys and (former_session := sessions.former(before)) is not None:
+                former_sessions.settle(connection, environment, former_session, former_sessions.link_of(before, {}))
             before = None
         for session in {session.key: session for session in self._sessions.values()}.values():
             former = sessions.former(session)
@@ -142,7 +142,9 @@ class LinkRunner(Runner):
                 return
         self._link.identify(client_id)
         if self.recorded:
-            used = next((one for one in self._sessions.values() if before is not None and one.is_of(before)), None)
+            used = next(
+                (session for session in self._sessions.values() if before is not None and session.is_of(before)), None
+            )
             self._session = used or next(iter(self._sessions.values()))
             self.entered(connection, before)
         self._link.start()
@@ -297,27 +299,31 @@ class FromLinkRunner(LinkRunner, PuttingRunner[Received]):
         self._link.interrupt()
 
     def entered(self, connection: Connection, before: LinkSession | None) -> None:
-        wanted = self._session
-        complete = msgspec.structs.replace(wanted, sure=True)
-        known = before is not None and all(
+        session = self._session
+        complete = msgspec.structs.replace(session, sure=True)
+        is_sure = before is not None and all(
             getattr(before, name) == getattr(complete, name) for name in ("filters", "qos", "sure", "epoch")
         )
-        keeps_retain = wanted.keeps_retain if before is None or before.keeps_retain is None else before.keeps_retain
-        self._retain_changed = keeps_retain != wanted.keeps_retain
+        keeps_retain = session.keeps_retain if before is None or before.keeps_retain is None else before.keeps_retain
+        self._retain_changed = keeps_retain != session.keeps_retain
         if self._retain_changed:
             log.warning(
                 "MQB5314W mapping %s: the RETAIN flag is still %s in session %s, as when its subscription was made",
                 self.mapping,
                 "kept" if keeps_retain else "cleared",
-                wanted.key,
+                session.key,
             )
-        former = [one for one in (before.filters if before is not None else ()) if one not in wanted.filters]
-        filters = list(dict.fromkeys([*former, *wanted.filters]))
-        recorded = msgspec.structs.replace(wanted, filters=filters, sure=known, keeps_retain=keeps_retain)
+        former = [
+            topic_filter
+            for topic_filter in (before.filters if before is not None else ())
+            if topic_filter not in session.filters
+        ]
+        filters = list(dict.fromkeys([*former, *session.filters]))
+        recorded = msgspec.structs.replace(session, filters=filters, sure=is_sure, keeps_retain=keeps_retain)
         if recorded != before:
             LinkSessions(connection).save(recorded)
-        self._unsure = not known
-        self._link.resume(former, subscribed=known)
+        self._unsure = not is_sure
+        self._link.resume(former, subscribed=is_sure)
         self._load(connection)
 
     def _load(self, connection: Connection) -> None:
@@ -580,26 +586,26 @@ class ToLinkRunner(LinkRunner):
         if not items:
             return
         tally = Tally()
-        taken = self.mapped(items, tally)
+        publications = self.mapped(items, tally)
         if self._qos:
             # Subscribers see QoS 2 at PUBREL and QoS 1 at PUBLISH. To preserve order, different kinds must not be in flight
             # together.
-            for _, run in itertools.groupby(taken, key=lambda one: one[1].qos == 2):
+            for _, run in itertools.groupby(publications, key=lambda entry: entry[1].qos == 2):
                 self.deliver(list(run), tally, self._link.publish)
             self.commit(connection, tally)
             return
         self.commit(connection, tally)
         try:
-            refusals = self._link.publish([publication for _, publication in taken])
+            refusals = self._link.publish([publication for _, publication in publications])
         except LinkLost:
-            for item, publication in taken:
+            for item, publication in publications:
                 self.note(tally, item, Outcome.DISCARDED, LINK_LOST, publication.topic)
             self.tell(tally)
             raise
-        self.status.moved += len(taken) - len(refusals)
+        self.status.moved += len(publications) - len(refusals)
         for refusal in refusals.values():
             log.warning("MQB5103W mapping %s: lost a message: %s", self.mapping, refusal.text)
-        for index, (item, publication) in enumerate(taken):
+        for index, (item, publication) in enumerate(publications):
             outcome, why = (Outcome.REFUSED, refusals[index].text) if index in refusals else (Outcome.DELIVERED, None)
             self.note(tally, item, outcome, why, publication.topic)
         self.tell(tally)
@@ -621,7 +627,7 @@ class ToLinkRunner(LinkRunner):
 
     def deliver(
         self,
-        taken: Sequence[tuple[Got, Publication]],
+        publications: Sequence[tuple[Got, Publication]],
         tally: Tally,
         send: Callable[[Sequence[Publication]], Mapping[int, PublicationRefusal]],
     ) -> None:
@@ -630,15 +636,15 @@ class ToLinkRunner(LinkRunner):
         Rejected messages are sent again within the unit of work. Backing out would send the others twice.
         """
         for attempt in itertools.count():
-            taken, refusals = self._publish(taken, tally, send) if taken else (taken, {})
-            tally.moved += len(taken) - len(refusals)
-            for index, (item, publication) in enumerate(taken):
+            publications, refusals = self._publish(publications, tally, send) if publications else (publications, {})
+            tally.moved += len(publications) - len(refusals)
+            for index, (item, publication) in enumerate(publications):
                 if index not in refusals:
                     self.note(tally, item, Outcome.ACKNOWLEDGED, None, publication.topic)
             if not refusals:
                 return
-            refused = [(taken[index], refusals[index]) for index in sorted(refusals)]
-            left = []
+            refused = [(publications[index], refusals[index]) for index in sorted(refusals)]
+            remaining = []
             for (item, publication), refusal in refused:
                 given_up = attempt >= self._config.backouts and refusal.reason not in PASSING_REASONS
                 if refusal.reason in PERMANENT_REASONS or given_up:
@@ -646,11 +652,11 @@ class ToLinkRunner(LinkRunner):
                     why = f"the broker of link {self._link_name} refuses {what}"
                     self.dead_letter(item, tally, cmqc.MQRC_PUBLICATION_FAILURE, why, to=publication.topic)
                 else:
-                    left.append((item, publication))
-            taken = left
-            if not taken:
+                    remaining.append((item, publication))
+            publications = remaining
+            if not publications:
                 return
-            why = f"publication to {taken[0][1].topic!r} is refused: {refused[0][1].text}"
+            why = f"publication to {publications[0][1].topic!r} is refused: {refused[0][1].text}"
             self.status.wrong(why, RunnerState.RETRYING)
             self.pause(min(FIRST_RETRY * 4 ** min(attempt, 10), LONGEST_RETRY))
             if self._ending:
@@ -658,7 +664,7 @@ class ToLinkRunner(LinkRunner):
 
     def _publish(
         self,
-        taken: Sequence[tuple[Got, Publication]],
+        publications: Sequence[tuple[Got, Publication]],
         tally: Tally,
         send: Callable[[Sequence[Publication]], Mapping[int, PublicationRefusal]],
     ) -> tuple[Sequence[tuple[Got, Publication]], Mapping[int, PublicationRefusal]]:
@@ -667,23 +673,23 @@ class ToLinkRunner(LinkRunner):
         Backing out the unit of work would send all messages again. Returns the messages sent last, and their refusals. Raises
         LinkLost.
         """
-        self._sending = [item.md.MsgId for item, _ in taken]
+        self._sending = [item.md.MsgId for item, _ in publications]
         try:
-            return taken, send([publication for _, publication in taken])
+            return publications, send([publication for _, publication in publications])
         except LinkLost as error:
             unanswered = error.unanswered
             # If nothing was acknowledged, the first message may have caused the broker to close the connection.
-            if unanswered is None or len(unanswered) == len(taken):
+            if unanswered is None or len(unanswered) == len(publications):
                 raise
             self.status.wrong(f"link {self._link_name}: {error}", RunnerState.WAITING_FOR_LINK)
             if not self._reconnected():
                 raise
-        for index in sorted({*range(len(taken))}.difference(unanswered)):
-            item, publication = taken[index]
+        for index in sorted({*range(len(publications))}.difference(unanswered)):
+            item, publication = publications[index]
             self.note(tally, item, Outcome.ACKNOWLEDGED, None, publication.topic)
-        tally.moved += len(taken) - len(unanswered)
-        left = [taken[index] for index in unanswered]
-        return left, send([publication for _, publication in left])
+        tally.moved += len(publications) - len(unanswered)
+        repeated = [publications[index] for index in unanswered]
+        return repeated, send([publication for _, publication in repeated])
 
     def _reconnected(self) -> bool:
         """Wait briefly for the link, because the unit of work stays open, and return whether it is usable."""
@@ -698,7 +704,7 @@ class ToLinkRunner(LinkRunner):
 
         Other messages are filtered, cut or dead-lettered within the unit of work.
         """
-        taken = []
+        mapped_publications = []
         closes = self._environment.guard.closes
         for item in items:
             tally.taken += 1
@@ -725,8 +731,8 @@ class ToLinkRunner(LinkRunner):
                 self.dead_letter(item, tally, cmqc.MQRC_PUBLICATION_FAILURE, why, to=publication.topic)
             else:
                 self._fit(publication)
-                taken.append((item, self.traced(item, publication)))
-        return taken
+                mapped_publications.append((item, self.traced(item, publication)))
+        return mapped_publications
 
     def _fit(self, publication: Publication) -> None:
         """Limit QoS to the guarantee and the broker's maximum, and clear RETAIN if the broker does not support it."""

@@ -137,10 +137,10 @@ class Mappings:
         self, name: str, old: RegistryEntry | None, config: AnyMapping, link: LinkConfig | None
     ) -> int:
         """Apply a mapping's configuration and return how many messages waiting for the previous one were deleted."""
-        lost = 0
+        lost_messages = 0
         if old is not None:
             await self._stop(name, old)
-            lost = await self._move(name, old, config, link)
+            lost_messages = await self._move(name, old, config, link)
         entry = self._entries[name] = RegistryEntry(
             config, link, old.status if old is not None else MappingStatus(name=name)
         )
@@ -148,7 +148,7 @@ class Mappings:
             self._start(name, entry, old.runner if old is not None and _same_options(old, entry) else None)
         else:
             entry.status.state = RunnerState.DISABLED
-        return lost
+        return lost_messages
 
     async def _remove(self, name: str, mappings: Mapping[str, AnyMapping]) -> int:
         """End a removed mapping and return how many messages waiting for it were deleted.
@@ -167,22 +167,22 @@ class Mappings:
 
         Return how many waiting messages were deleted with them. Messages of sources that the mapping still uses are kept.
         """
-        lost, leaves_source = 0, _subscribes(old.config, old.link) and not _subscribes(config, link)
+        lost_messages, leaves_source = 0, _subscribes(old.config, old.link) and not _subscribes(config, link)
         leaves_session = old.link is not None and (link is None or type(config) is not type(old.config))
         if old.link is not None and (leaves_source or leaves_session):
             # Before the source is left, for messages on its queue may be unfinished at the broker.
-            kept: tuple[dict[str, AnyMapping], dict[str, LinkConfig]] = ({}, {})
+            former: tuple[dict[str, AnyMapping], dict[str, LinkConfig]] = ({}, {})
             if not leaves_session and link is not None:
-                kept = ({name: config}, {link_name(config): link})
-            if not await asyncio.to_thread(self._unfinished.leave, name, *kept):
+                former = ({name: config}, {link_name(config): link})
+            if not await asyncio.to_thread(self._unfinished.leave, name, *former):
                 self._untidy = True
                 return 0
         if leaves_source:
-            lost = await asyncio.to_thread((old.runner or self._runner(name, old)).leave_source)
+            lost_messages = await asyncio.to_thread((old.runner or self._runner(name, old)).leave_source)
         if old.link is None or link is None or leaves_session:
-            return lost
+            return lost_messages
         if _session(old.link) == _session(link) or not isinstance(config, ToMqMapping):
-            return lost
+            return lost_messages
         # The link may use another name of the same broker, where the session continues. Otherwise its messages must not be
         # lost.
         log.warning(
@@ -192,7 +192,7 @@ class Mappings:
             old.link.host,
             old.link.broker_port,
         )
-        return lost
+        return lost_messages
 
     def _runner(self, name: str, entry: RegistryEntry) -> Runner:
         return runner_of(name, entry.config, entry.link, self._environment, entry.status)
@@ -283,10 +283,10 @@ class Mappings:
         statuses = [entry.status for entry in self._entries.values()]
         for status in statuses:
             status.unfinished = unfinished.pop(status.name, [])
-        removed = [
+        former_statuses = [
             MappingStatus(name=name, state=RunnerState.REMOVED, unfinished=some) for name, some in unfinished.items()
         ]
-        return [*statuses, *removed]
+        return [*statuses, *former_statuses]
 
     def connect_link(self, name: str) -> tuple[int, int]:
         """End the pauses of a link's connections, of mappings that wait for it, and of former sessions.
@@ -358,8 +358,8 @@ def _change(entry: RegistryEntry | None, config: AnyMapping) -> str:
     return "changed"
 
 
-def _with(lost: int) -> str:
-    return f", and {lost} messages that waited for it" if lost else ""
+def _with(count: int) -> str:
+    return f", and {count} messages that waited for it" if count else ""
 
 
 def started(name: str, config: AnyMapping, shard: int | None) -> str:

@@ -80,10 +80,10 @@ class Repetitions:
         on_record = type(self)(identifiers, digests)
         copy = self.copy()
         copy._received = {
-            packet_id: self._received.get(packet_id, known._replace(connection=arrived.get(packet_id, 0)))
-            for packet_id, known in on_record._received.items()
+            packet_id: self._received.get(packet_id, arrival._replace(connection=arrived.get(packet_id, 0)))
+            for packet_id, arrival in on_record._received.items()
         }
-        released = {packet_id: known._replace(unit=copy._unit) for packet_id, known in on_record._released.items()}
+        released = {packet_id: release._replace(unit=copy._unit) for packet_id, release in on_record._released.items()}
         copy._released = released | copy._released
         copy.reuses = self.reuses or reuses
         return copy
@@ -98,9 +98,11 @@ class Repetitions:
         """The digests to record: of publications whose exchange the broker may not have completed."""
         if self.reuses:
             return {}
-        released = {packet_id: known for packet_id, known in self._released.items() if known.unit >= self._completed}
-        known = self._released_before | released | self._received
-        return {packet_id: known.digest for packet_id, known in known.items() if known.digest}
+        released = {
+            packet_id: release for packet_id, release in self._released.items() if release.unit >= self._completed
+        }
+        arrivals = self._released_before | released | self._received
+        return {packet_id: arrival.digest for packet_id, arrival in arrivals.items() if arrival.digest}
 
     def connected(self) -> None:
         """Begin a connection on which the broker has the session."""
@@ -110,8 +112,8 @@ class Repetitions:
     def is_repeated(self, received: Received) -> bool:
         """Return whether a publication of QoS 2 was put before. Its packet identifier is not released from now on."""
         packet_id = received.packet_id
-        known = self._received.get(packet_id)
-        if known is not None and (received.dup or known.connection == received.generation):
+        arrival = self._received.get(packet_id)
+        if arrival is not None and (received.dup or arrival.connection == received.generation):
             return True
         publication = received.publication
         digest = hashlib.blake2b(b"%s\0%s" % (publication.topic.encode(), publication.payload), digest_size=8).digest()
@@ -120,15 +122,15 @@ class Repetitions:
             self._released_before = {}
             self.reuses = self.reuses or packet_id in self._released
         before = self._released_before.get(packet_id)
-        return known is None and not self.reuses and before is not None and before.digest == digest
+        return arrival is None and not self.reuses and before is not None and before.digest == digest
 
     def release(self, packet_id: int) -> None:
         """Take a PUBREL."""
-        known = self._received.pop(packet_id, None)
-        if known is not None and known.digest:
+        arrival = self._received.pop(packet_id, None)
+        if arrival is not None and arrival.digest:
             self._released.pop(packet_id, None)
-            self._released[packet_id] = known._replace(unit=self._unit)
+            self._released[packet_id] = arrival._replace(unit=self._unit)
             if len(self._released) > LIMIT:
                 del self._released[next(iter(self._released))]
             # The PUBREC was sent after the PUBCOMPs of earlier units of work, and the broker has answered it.
-            self._completed = max(self._completed, known.unit)
+            self._completed = max(self._completed, arrival.unit)

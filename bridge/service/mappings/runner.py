@@ -117,12 +117,12 @@ class Discards:
             return
         self._logged_at = now
         numbers, self._numbers = self._numbers, {}
-        shown = ", ".join(f"{number} with {reason}" for reason, number in numbers.items())
+        summary = ", ".join(f"{number} with {reason}" for reason, number in numbers.items())
         log.error(
             "MQB5011E mapping %s: discarded messages that it cannot process, because too many of its messages are on the "
             "dead-letter queue: %s; the last one: %s",
             self._mapping,
-            shown,
+            summary,
             why,
         )
         audit_log.note("messages discarded", mapping=self._mapping, numbers=numbers, why=why)
@@ -780,29 +780,29 @@ class TransferRunner(PuttingRunner[Got]):
                 if not tally.taken:
                     self.pause(min(blocked.next_retry, WAIT))
                 break
-            got = self._consumer.browse(0.0 if browsed or tally.taken else min(blocked.next_retry, WAIT))
-            if got is None:
+            message = self._consumer.browse(0.0 if browsed or tally.taken else min(blocked.next_retry, WAIT))
+            if message is None:
                 if self._consumer.depth > blocked.waiting:
                     self._consumer.browse_from_front()
                 break
             if not browsed:
                 until = time.monotonic() + batch.time
-            length += len(got.data)
-            self._pass_on(got, tally)
+            length += len(message.data)
+            self._pass_on(message, tally)
             if length >= batch.size or time.monotonic() >= until:
                 break
         self._commit(connection, tally)
 
-    def _pass_on(self, got: Got, tally: Tally) -> None:
+    def _pass_on(self, message: Got, tally: Tally) -> None:
         """Put the last browsed message and get it, or leave it waiting for its queue."""
-        messages = self.mapped(got, tally)
+        messages = self.mapped(message, tally)
         if messages:
             (mapped,) = messages
-            waits = self._blocked.wait_for(mapped.destination, got.MsgToken)
-            if not waits and not self._put_browsed(got, messages, tally, 0):
-                waits = self._blocked.wait_for(mapped.destination, got.MsgToken)
+            waits = self._blocked.wait_for(mapped.destination, message.MsgToken)
+            if not waits and not self._put_browsed(message, messages, tally, 0):
+                waits = self._blocked.wait_for(mapped.destination, message.MsgToken)
             if waits:
-                self.leave(got)
+                self.leave(message)
                 return
         self._take_browsed(tally)
 
@@ -813,21 +813,21 @@ class TransferRunner(PuttingRunner[Got]):
             if tally.taken >= messages:
                 return
             token, refusals = first
-            got = self._consumer.browse_again(token)
-            if got is not None:
-                parts = self.mapped(got, tally)
-                if not self._put_browsed(got, parts, tally, refusals):
-                    self.leave(got)
+            message = self._consumer.browse_again(token)
+            if message is not None:
+                parts = self.mapped(message, tally)
+                if not self._put_browsed(message, parts, tally, refusals):
+                    self.leave(message)
                     return
                 accepts = accepts or bool(parts)
                 self._take_browsed(tally)
             self._blocked.moved(destination)
         self._blocked.unblock(destination, accepts=accepts)
 
-    def _put_browsed(self, got: Got, messages: Sequence[MappedMessage], tally: Tally, refusals: int) -> bool:
+    def _put_browsed(self, message: Got, messages: Sequence[MappedMessage], tally: Tally, refusals: int) -> bool:
         """Put a message and return False if its queue rejected it and is now blocked."""
         try:
-            self.put(got, messages, tally, refusals)
+            self.put(message, messages, tally, refusals)
         except MessageRefused as refusal:
             if refusal.reason in PASSING - BLOCKING:
                 raise

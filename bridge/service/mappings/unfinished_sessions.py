@@ -101,8 +101,14 @@ class UnfinishedSessions:
             from bridge.service.mappings import former_sessions
 
             former = LinkSessions(connection).all(self._environment.owner)[1]
-            chosen = [one for one in former if one.session.mapping == mapping and one.session.key not in in_use]
-            messages = sum(former_sessions.give_up(connection, self._environment, one) for one in chosen)
+            chosen = [
+                former_session
+                for former_session in former
+                if former_session.session.mapping == mapping and former_session.session.key not in in_use
+            ]
+            messages = sum(
+                former_sessions.give_up(connection, self._environment, former_session) for former_session in chosen
+            )
             self.listed = former_sessions.listed(connection, self._environment.owner, {})
             return len(chosen), messages
 

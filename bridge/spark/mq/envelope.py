@@ -72,29 +72,29 @@ def record_batch(queue: str, messages: Sequence[MqMessage], schema: Any = MQ_ARR
     """
     count = len(messages)
     mds = [md for md, _ in messages]
-    wanted = set(schema.names)
+    names = set(schema.names)
     columns: dict[str, Any] = {}
-    if "queue" in wanted:
+    if "queue" in names:
         columns["queue"] = constant(queue, count, pa.string())
-    if "md" in wanted:
+    if "md" in names:
         columns["md"] = md_array(mds, schema.field("md").type)
-    if "put_time" in wanted:
+    if "put_time" in names:
         columns["put_time"] = array_of([put_time(md.PutDate, md.PutTime) for md in mds], TIMESTAMP)
-    if with_text := not wanted.isdisjoint(_TEXTS):
-        wanted.update(_TEXT_COLUMNS)
-    if wanted.intersection(("body", *_HEADER_COLUMNS)):
-        columns |= _parts(messages, mds, wanted)
+    if with_text := not names.isdisjoint(_TEXTS):
+        names.update(_TEXT_COLUMNS)
+    if names.intersection(("body", *_HEADER_COLUMNS)):
+        columns |= _parts(messages, mds, names)
     if with_text:
         columns |= zip(_TEXTS, text_arrays(*(columns[name] for name in _TEXT_COLUMNS)), strict=True)
     return pa.RecordBatch.from_arrays([columns[name] for name in schema.names], schema=schema)
 
 
-def _parts(messages: Sequence[MqMessage], mds: Sequence[MQMD], wanted: set[str]) -> dict[str, Any]:
+def _parts(messages: Sequence[MqMessage], mds: Sequence[MQMD], names: set[str]) -> dict[str, Any]:
     """Return the columns of headers and body."""
     if not any(md.Format in HEADER_FORMATS for md in mds):
-        columns = {name: _without_headers(name, mds) for name in _HEADER_COLUMNS if name in wanted}
-        return columns | ({"body": array_of([data for _, data in messages], pa.binary())} if "body" in wanted else {})
-    folders = not wanted.isdisjoint(("topic", "rfh2"))
+        columns = {name: _without_headers(name, mds) for name in _HEADER_COLUMNS if name in names}
+        return columns | ({"body": array_of([data for _, data in messages], pa.binary())} if "body" in names else {})
+    folders = not names.isdisjoint(("topic", "rfh2"))
     distinct: dict[int, tuple[int, EnvelopeHeaders]] = {}
     numbers, bodies = [], []
     for md, data in messages:
@@ -105,7 +105,7 @@ def _parts(messages: Sequence[MqMessage], mds: Sequence[MQMD], wanted: set[str])
     chosen = array_of(numbers, pa.int32())
     columns = {"body": array_of(bodies, pa.binary())}
     for name in _HEADER_COLUMNS:
-        if name in wanted:
+        if name in names:
             values = [getattr(headers, name) for _, headers in distinct.values()]
             columns[name] = pa.array(values, MQ_ARROW_SCHEMA.field(name).type).take(chosen)
     return columns
@@ -143,7 +143,7 @@ def characters(field: bytes) -> str:
     else:
         if _STANDINS.search(text) is None:
             return text
-    text = _STANDINS.sub(lambda found: "".join(chr(0xDC00 + byte) for byte in found[0].encode()), text)
+    text = _STANDINS.sub(lambda match: "".join(chr(0xDC00 + byte) for byte in match[0].encode()), text)
     return text.translate(_TO_STANDIN)
 
 
@@ -173,7 +173,7 @@ def text_arrays(body: Any, format_: Any, ccsid: Any, encoding: Any) -> tuple[Any
             return pc.if_else(is_text, body, pa.nulls(1, pa.binary())[0]).cast(pa.string()), none
         except pa.ArrowInvalid:  # some of it is no UTF-8
             pass
-    columns = (one.to_pylist() for one in (body, format_, ccsid, encoding))
+    columns = (column.to_pylist() for column in (body, format_, ccsid, encoding))
     texts = [
         _text(data, *how) if format_ == _TEXT else (None, None) for data, format_, *how in zip(*columns, strict=True)
     ]
@@ -312,10 +312,10 @@ def _flatten(content: dict[str, Value], prefix: str, texts: Text) -> None:
                 texts[path] = write_value(item)[0]
 
 
-def _numbered(name: str, taken: dict[str, Any]) -> str:
-    if name not in taken:
+def _numbered(name: str, columns: dict[str, Any]) -> str:
+    if name not in columns:
         return name
     number = 2
-    while f"{name}[{number}]" in taken:
+    while f"{name}[{number}]" in columns:
         number += 1
     return f"{name}[{number}]"

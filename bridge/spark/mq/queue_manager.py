@@ -126,14 +126,14 @@ def queue_manager_options_of(options: Options) -> QueueManagerOptions:
         name = options.text("queueManager") or ""
         return QueueManagerOptions(name=name, data_directory=str(directory or ""), **_listener(options))
     tls = options.keys(_IBM_TLS_OPTIONS)
-    written = options.keys(_IBM_OPTIONS) | ({"tls": tls} if tls else {})
+    values = options.keys(_IBM_OPTIONS) | ({"tls": tls} if tls else {})
     options.allow((*_IBM_OPTIONS, *_IBM_TLS_OPTIONS), QUEUE_MANAGER_OPTIONS, "without listener")
-    if not written:
+    if not values:
         raise options.wrong(
             "config",
             "a configuration file (or dataDirectory or listener of a bridge, or channel and connections of IBM MQ)",
         )
-    return QueueManagerOptions(ibm=options.checked(IbmQueueManagerConfig, written, _IBM_OPTIONS | _IBM_TLS_OPTIONS))
+    return QueueManagerOptions(ibm=options.checked(IbmQueueManagerConfig, values, _IBM_OPTIONS | _IBM_TLS_OPTIONS))
 
 
 def _listener(options: Options) -> dict[str, Any]:

@@ -275,9 +275,9 @@ class QueueReader(SpoolFiller):
     def _found_state(self, states: StateQueue) -> SpoolState:
         """Return the state of the spool; put the first one for a new spool. Raises _NoState if a reader has it."""
         mark = state_mark(self.spool.id)
-        found = next(states.browse(mark), None)
-        if found is not None:
-            return msgspec.msgpack.decode(found.data, type=SpoolState)
+        message = next(states.browse(mark), None)
+        if message is not None:
+            return msgspec.msgpack.decode(message.data, type=SpoolState)
         if not self.spool.is_unused:
             raise _no_state(self.spool)
         state = SpoolState(self._queue, self._owner, self.spool.id, 0, [])
@@ -327,27 +327,27 @@ class QueueReader(SpoolFiller):
         while rows < self._unit_rows and size < self._unit_bytes:
             most = min(self._unit_rows - rows, _GET_ROWS)
             try:
-                found = get_many(connection, handle, options, most, min(self._unit_bytes - size, _GET_BYTES))
+                batch = get_many(connection, handle, options, most, min(self._unit_bytes - size, _GET_BYTES))
             except MQError as error:
                 if rows and error.reason in (cmqc.MQRC_NO_MSG_AVAILABLE, cmqc.MQRC_SYNCPOINT_LIMIT_REACHED):
                     break
                 raise
             if not rows:
-                since = put_time(found[0].md.PutDate, found[0].md.PutTime)
+                since = put_time(batch[0].md.PutDate, batch[0].md.PutTime)
                 milliseconds = int(time.time() * 1000) if since is None else since // 1000
-            messages = [(got.md, got.data) for got in found]
+            messages = [(message.md, message.data) for message in batch]
             # The queue manager works on the next request meanwhile.
             batches.append(self._converter.submit(record_batch, self._queue, messages, self._schema))
-            rows += len(found)
-            size += sum(len(got.data) for got in found)
+            rows += len(batch)
+            size += sum(len(message.data) for message in batch)
             options = msgspec.structs.replace(options, Options=_TAKE)
         return [batch.result() for batch in batches], size, milliseconds
 
     def _replace_state(self, state: SpoolState) -> None:
         assert self._state is not None
         mark = state_mark(self.spool.id)
-        taken = self._state.take(mark)
-        if taken is None or msgspec.msgpack.decode(taken, type=SpoolState) != self._last_state:
+        former = self._state.take(mark)
+        if former is None or msgspec.msgpack.decode(former, type=SpoolState) != self._last_state:
             raise ReaderSuperseded(
                 f"another process has continued spool {self.spool.place.path} of queue {self._queue}"
             )
@@ -392,12 +392,12 @@ def patiently(attempt: Callable[[], Result]) -> Result:
 
 def _states(queue: StateQueue) -> list[SpoolState]:
     """Return all state messages of spools on a queue."""
-    found = []
-    for got in queue.browse():
-        if got.md.CorrelId[:4] == STATE_MARK:
+    states = []
+    for message in queue.browse():
+        if message.md.CorrelId[:4] == STATE_MARK:
             with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):
-                found.append(msgspec.msgpack.decode(got.data, type=SpoolState))
-    return found
+                states.append(msgspec.msgpack.decode(message.data, type=SpoolState))
+    return states
 
 
 def queue_readers(options: MqSourceOptions) -> dict[str, QueueReader]:
@@ -436,8 +436,8 @@ def recover(spool: Spool, states: StateQueue) -> SpoolState | None:
     """
 
     def found() -> SpoolState | None:
-        if (got := next(states.browse(state_mark(spool.id)), None)) is not None:
-            return msgspec.msgpack.decode(got.data, type=SpoolState)
+        if (message := next(states.browse(state_mark(spool.id)), None)) is not None:
+            return msgspec.msgpack.decode(message.data, type=SpoolState)
         if not spool.is_unused:
             raise _no_state(spool)
         return None

@@ -155,13 +155,15 @@ def rows_of(batch: Any, persistence: int = cmqc.MQPER_PERSISTENCE_AS_Q_DEF) -> I
         if md or headers is not None or rfh2:
             md.setdefault("Persistence", persistence)
             fields = _description(format_, ccsid, encoding)
-            made = _exact(md, headers, data, fields) if headers is not None else _built(md, rfh2 or (), data, fields)
+            mq_message = (
+                _exact(md, headers, data, fields) if headers is not None else _built(md, rfh2 or (), data, fields)
+            )
         else:
-            if (found := plain.get(key := (format_, ccsid, encoding))) is None:
-                found = plain[key] = MQMD(Persistence=persistence, **_description(*key))
-            made = Message(found, data)
+            if (descriptor := plain.get(key := (format_, ccsid, encoding))) is None:
+                descriptor = plain[key] = MQMD(Persistence=persistence, **_description(*key))
+            mq_message = Message(descriptor, data)
         yield PutRow(
-            made,
+            mq_message,
             queue or None,
             topic or None,
             queue_manager,
@@ -194,9 +196,9 @@ def _encoded(text: str, ccsid: int | None, encoding: int | None) -> bytes:
         raise Unmappable(cmqc.MQRC_NOT_CONVERTED, why) from error
 
 
-def _properties(given: Any) -> dict[str, str | int | bool | Typed]:
+def _properties(pairs: Any) -> dict[str, str | int | bool | Typed]:
     """Return message properties. Raises ValueError for an invalid number."""
-    return {name: _number(name, value) if name in _NUMBERS else value for name, value in given if value is not None}
+    return {name: _number(name, value) if name in _NUMBERS else value for name, value in pairs if value is not None}
 
 
 def _number(name: str, value: str) -> int:
@@ -206,9 +208,9 @@ def _number(name: str, value: str) -> int:
         raise ValueError(f"property {name}: expected a signed 32-bit integer, found {value!r}") from error
 
 
-def _kept_request(given: dict[str, Any]) -> KeptRequest:
-    md = {name: _CONVERT[name](value) for name, value in (given["md"] or {}).items() if value is not None}
-    return KeptRequest(given["queue"] or "", Message(_md(md), given["data"] or b""))
+def _kept_request(request: dict[str, Any]) -> KeptRequest:
+    md = {name: _CONVERT[name](value) for name, value in (request["md"] or {}).items() if value is not None}
+    return KeptRequest(request["queue"] or "", Message(_md(md), request["data"] or b""))
 
 
 def _exact(md: dict[str, Any], headers: bytes, body: bytes, described: dict[str, Any]) -> Message:
@@ -280,16 +282,16 @@ def _md(fields: Mapping[str, Any]) -> MQMD:
 
 def _descriptors(column: Any, count: int) -> list[dict[str, Any]]:
     """Return the fields of the MQMD that each row specifies: those that are not null."""
-    found: list[dict[str, Any]] = [{} for _ in range(count)]
+    descriptors: list[dict[str, Any]] = [{} for _ in range(count)]
     if column is None:
-        return found
+        return descriptors
     for field, array in zip(column.type, column.flatten(), strict=True):
         if array.null_count < count:
             convert = _CONVERT[field.name]
-            for md, value in zip(found, array.to_pylist(), strict=True):
+            for md, value in zip(descriptors, array.to_pylist(), strict=True):
                 if value is not None:
                     md[field.name] = convert(value)
-    return found
+    return descriptors
 
 
 @lru_cache(maxsize=65_536)

@@ -168,11 +168,11 @@ class MqReader(DataSourceReader):
         options = self._options
         with options.queue_manager.connected() as connection:
             handle = open_for_browse(connection, partition.queue, options.selector)
-            left = partition.count
+            remaining = partition.count
             for messages in browse_all(connection, handle):
-                yield record_batch(partition.queue, messages[:left], options.schema)
-                left -= len(messages)
-                if left <= 0:
+                yield record_batch(partition.queue, messages[:remaining], options.schema)
+                remaining -= len(messages)
+                if remaining <= 0:
                     return
 
 
@@ -186,7 +186,7 @@ def browse_all(connection: Connection, handle: int) -> Iterator[list[MqMessage]]
     options = GetOptions(Options=cmqc.MQGMO_BROWSE_FIRST | GET)
     while True:
         try:
-            yield [(got.md, got.data) for got in get_many(connection, handle, options)]
+            yield [(message.md, message.data) for message in get_many(connection, handle, options)]
         except MQError as error:
             if error.reason == cmqc.MQRC_NO_MSG_AVAILABLE:
                 return

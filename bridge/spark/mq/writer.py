@@ -150,9 +150,9 @@ def sink_options_of(options: Options, schema: StructType) -> MqSinkOptions:
     queue, topic = options.text("queue"), options.text("topic")
     if queue:
         options.allow((), ("topic",), "because the option queue is set")
-    named = [name for name in ("queue", "topic") if name in schema.names]
-    if not queue and not topic and len(named) != 1:
-        why = "both columns, queue and topic, exist" if named else "there is no column queue or topic"
+    destinations = [name for name in ("queue", "topic") if name in schema.names]
+    if not queue and not topic and len(destinations) != 1:
+        why = "both columns, queue and topic, exist" if destinations else "there is no column queue or topic"
         raise options.wrong("queue", f"the name of a queue (or set the option topic), because {why}")
     mapped = sorted(MAPPED_COLUMNS.intersection(schema.names))
     if mapped:
@@ -246,10 +246,10 @@ def put_batch(options: MqSinkOptions, batch: StagedBatch, *, expires: bool = Fal
     Raises MQError, ValueError, RowRefused, Superseded, BatchUnfinished, StageMissing, StageDamaged, OSError.
     """
     with options.queue_manager.connected() as connection, WriterUnit(connection, options) as unit:
-        put = _BatchPut(options, batch, unit, WriterState(connection, batch.identity.query, expires=expires))
-        put.run()
+        batch_put = _BatchPut(options, batch, unit, WriterState(connection, batch.identity.query, expires=expires))
+        batch_put.run()
         connection.backout()  # the state goes back if the batch was complete
-    for manifest in put.manifests:
+    for manifest in batch_put.manifests:
         SpoolPlace(manifest.place).delete_all()
     batch.delete()
 
@@ -492,12 +492,14 @@ class WriterUnit:
 
 def _put(connection: Connection, rows: list[tuple[Row, Put]]) -> None:
     """Put rows. Raises MQError, which names the destination."""
-    done = 0
-    while done < len(rows):
+    position = 0
+    while position < len(rows):
         try:
-            done += len(put_many(connection, [put for _, put in rows[done:]], _REQUEST_ROWS, _REQUEST_BYTES))
+            position += len(
+                put_many(connection, [put_call for _, put_call in rows[position:]], _REQUEST_ROWS, _REQUEST_BYTES)
+            )
         except MQError as error:
-            _, destination, *_ = rows[done][0]
+            _, destination, *_ = rows[position][0]
             raise MQError(
                 error.reason, f"{error.detail or 'put'} (to {name_of(destination)})", error.comp_code
             ) from error

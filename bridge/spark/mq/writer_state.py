@@ -81,24 +81,24 @@ class WriterState:
         before = time.monotonic() + STATE_TIMEOUT
         founder = ""
         while True:
-            found = [
-                (msgspec.msgpack.decode(got.data, type=QueryState), got.md.MsgId)
-                for got in self._queue.browse(self._mark)
+            states = [
+                (msgspec.msgpack.decode(message.data, type=QueryState), message.md.MsgId)
+                for message in self._queue.browse(self._mark)
             ]
-            found.sort(key=lambda one: one[0].number)
-            if not found and not founder:
+            states.sort(key=lambda state_and_id: state_and_id[0].number)
+            if not states and not founder:
                 founder = self._founded(identity, partitions)
                 continue
-            founders = {state.founder for state, _ in found}
-            if len(founders) == 1 and len(found) > 1 and self._queue.remove(self._mark, msg_id=found[0][1]):
-                state = found[-1][0]
+            founders = {state.founder for state, _ in states}
+            if len(founders) == 1 and len(states) > 1 and self._queue.remove(self._mark, msg_id=states[0][1]):
+                state = states[-1][0]
                 if self._state is not None and state != self._state:
                     raise AttemptSuperseded(f"another attempt continues {identity}")
                 self._state = state
                 return state
             if len(founders) > 1 and founder in founders:
                 # Two attempts have begun at the same time. Each withdraws its states, and begins again after a while.
-                for state, msg_id in found:
+                for state, msg_id in states:
                     if state.founder == founder:
                         self._queue.remove(self._mark, msg_id=msg_id)
                 self._connection.commit()
@@ -119,18 +119,19 @@ class WriterState:
     def has_begun(self, batch: int) -> bool:
         """Return whether a batch was put, or a part of it."""
         return any(
-            msgspec.msgpack.decode(got.data, type=QueryState).batch >= batch for got in self._queue.browse(self._mark)
+            msgspec.msgpack.decode(message.data, type=QueryState).batch >= batch
+            for message in self._queue.browse(self._mark)
         )
 
     def manifest(self) -> Manifest:
         """Return the manifest of the batch that is not complete."""
-        got = next(self._queue.browse(self._manifest_mark), None)
-        if got is None:
+        message = next(self._queue.browse(self._manifest_mark), None)
+        if message is None:
             raise MQError(
                 cmqc.MQRC_NO_MSG_AVAILABLE,
                 f"another program got the manifest of {self._query} on {MAPPING_STATE_QUEUE}",
             )
-        return msgspec.msgpack.decode(got.data, type=Manifest)
+        return msgspec.msgpack.decode(message.data, type=Manifest)
 
     def put_manifest(self, manifest: Manifest) -> None:
         """Put the manifest of a batch into the unit of work."""
@@ -160,15 +161,15 @@ class WriterState:
         """Remove the states of 0.2.0. Return the last batch that it has put completely, or -1. Raises BatchUnfinished."""
         former: list[_PartitionState] = []
         keys: set[bytes] = set()
-        for got in self._queue.browse():
-            if got.md.CorrelId[:4] == _FORMER_STATE:
+        for message in self._queue.browse():
+            if message.md.CorrelId[:4] == _FORMER_STATE:
                 with contextlib.suppress(
                     msgspec.DecodeError, UnicodeDecodeError
                 ):  # applications may put anything there
-                    state = msgspec.msgpack.decode(got.data, type=_PartitionState)
+                    state = msgspec.msgpack.decode(message.data, type=_PartitionState)
                     if state.query == self._query:
                         former.append(state)
-                        keys.add(got.md.CorrelId[4:])
+                        keys.add(message.md.CorrelId[4:])
         if not former:
             return -1
         begun = [state for state in former if state.batch >= identity.batch]
@@ -190,11 +191,11 @@ class WriterState:
                 f"mqbridge 0.2.0 has put a part of {identity}, or all of it ({parts}), and this version cannot continue it;"
                 f" hint: {remedy}"
             )
-        for got in list(self._queue.browse(with_body=False)):
-            key, is_anchor = got.md.CorrelId, got.md.MsgId[:4] == _FORMER_ANCHOR
+        for message in list(self._queue.browse(with_body=False)):
+            key, is_anchor = message.md.CorrelId, message.md.MsgId[:4] == _FORMER_ANCHOR
             is_state = key[:4] in (_FORMER_STATE, _FORMER_TALLY) and key[4:] in keys
-            if is_state or (is_anchor and got.md.MsgId[4:] in keys):
-                self._queue.remove(msg_id=got.md.MsgId)
+            if is_state or (is_anchor and message.md.MsgId[4:] in keys):
+                self._queue.remove(msg_id=message.md.MsgId)
         return max(state.batch for state in former)
 
 

@@ -81,20 +81,20 @@ def broker_of(options: Options) -> Broker:
         return Broker(link=link)
     options.allow((), ("link",), "without config, the configuration file that has the link")
     options.required("host", "the host name or address of a broker (or config and link: a link of a bridge.yaml)")
-    written = options.keys(_LINK_OPTIONS | _SESSION_OPTIONS)
+    values = options.keys(_LINK_OPTIONS | _SESSION_OPTIONS)
     if (tls := options.tls()) is not None:
-        written["tls"] = tls
-    return Broker(link=options.checked(LinkConfig, written, _NAMES))
+        values["tls"] = tls
+    return Broker(link=options.checked(LinkConfig, values, _NAMES))
 
 
 def _configured(configuration: Configuration, options: Options) -> LinkConfig:
     """Return a link of the configuration file, or one to the first channel that accepts MQTT 3.1.1 over plain TCP."""
     links = ", ".join([*configuration.links, f"{LOCAL} (the bridge itself)"])
-    known = f"the name of a link in the file that config names: {links}"
-    name = options.required("link", known)
+    expectation = f"the name of a link in the file that config names: {links}"
+    name = options.required("link", expectation)
     if name != LOCAL:
         if name not in configuration.links:
-            raise options.wrong("link", known)
+            raise options.wrong("link", expectation)
         return configuration.links[name]
     for channel in configuration.channels:
         plain = channel.tls is None and channel.websocket is None and channel.socket is None and not channel.proxies

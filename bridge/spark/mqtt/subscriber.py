@@ -87,11 +87,11 @@ def source_options_of(options: Options, schema: Any = None) -> MqttSourceOptions
     filters = tuple(options.names("topic"))
     if not filters:
         raise options.wrong("topic", "a topic filter, or several with commas")
-    own = {one: _own_filter(options, one) for one in filters}
-    for one, other in combinations(filters, 2):
-        if overlaps(own[one].split("/"), own[other].split("/")):
+    own = {topic_filter: _own_filter(options, topic_filter) for topic_filter in filters}
+    for topic_filter, other in combinations(filters, 2):
+        if overlaps(own[topic_filter].split("/"), own[other].split("/")):
             raise options.wrong(
-                "topic", f"filters that do not overlap ({one} and {other} do, and would duplicate messages)"
+                "topic", f"filters that do not overlap ({topic_filter} and {other} do, and would duplicate messages)"
             )
     if len(filters) > 1 and not broker.has_own_identifiers:
         raise options.wrong(
@@ -241,7 +241,7 @@ class SpoolSubscriber(SpoolFiller):
                     self._client_id,
                 )
         new = self._new(items, received)
-        received |= {one.packet_id for one in items if one.qos == 2 and one.generation >= session}
+        received |= {item.packet_id for item in items if item.qos == 2 and item.generation >= session}
         received = received.difference(released)
         if new or received != before:
             self._append(new, received)
@@ -252,23 +252,23 @@ class SpoolSubscriber(SpoolFiller):
 
     def _new(self, items: Sequence[Received], received: frozenset[int]) -> list[Received]:
         """Return the publications that become rows."""
-        session, seen, new = self._recorded_session, set(received), []
-        for one in items:
-            publication = one.publication
+        session, packet_ids, new = self._recorded_session, set(received), []
+        for item in items:
+            publication = item.publication
             if publication.qos == 2:
                 # A publication of a session that was lost may still wait here to be taken.
-                current = one.generation >= session
-                if publication.packet_id in (seen if current else self._earlier):
+                current = item.generation >= session
+                if publication.packet_id in (packet_ids if current else self._earlier):
                     continue
                 if current:
-                    seen.add(publication.packet_id)
-            new.append(one)
+                    packet_ids.add(publication.packet_id)
+            new.append(item)
         return new
 
     def _append(self, items: Sequence[Received], received: frozenset[int]) -> None:
         now = time.time_ns() // 1000
         rows = record_batch(items, self._client_id, self._link.name, now, self._schema)
-        size = sum(len(one.publication.payload) for one in items)
+        size = sum(len(item.publication.payload) for item in items)
         self.spool.publish(self.spool.append([rows], size, now // 1000, _ENCODER.encode(sorted(received))))
 
 
@@ -294,7 +294,7 @@ def record_batch(
     that do not name one. `now` is in microseconds since the epoch. `schema` is MQTT_ARROW_SCHEMA or a subset of it. Only its
     columns are computed.
     """
-    publications = [one.publication for one in received]
+    publications = [item.publication for item in received]
     count = len(publications)
     arrays = []
     for field in schema:
@@ -307,17 +307,19 @@ def record_batch(
                 arrays.append(constant(now, count, field.type))
                 continue
             case "dup":
-                values = [one.dup for one in received]
+                values = [publication.dup for publication in received]
             case "message_id":
-                values = [one.packet_id or None for one in publications]
+                values = [publication.packet_id or None for publication in publications]
             case "properties":
-                values = [_properties(one, link) for one in publications]
+                values = [_properties(publication, link) for publication in publications]
             case "payload_format":
-                values = [one.properties.payload_format_indicator for one in publications]
+                values = [publication.properties.payload_format_indicator for publication in publications]
             case "expiry":
-                values = [None if one.expiry is None else int(one.expiry) for one in publications]
+                values = [
+                    None if publication.expiry is None else int(publication.expiry) for publication in publications
+                ]
             case name if name in PROPERTY_COLUMNS:
-                values = [getattr(one.properties, name) or None for one in publications]
+                values = [getattr(publication.properties, name) or None for publication in publications]
             case name:
                 values = list(map(attrgetter(name), publications))
         arrays.append(array_of(values, field.type))

@@ -203,8 +203,8 @@ def _publish(options: MqttSinkOptions, identity: str, link: LinkConnection, chun
     """Publish a chunk whose first row has the number `first`. Return the rejected rows with the reasons, if any."""
     publications, errors = _publications(chunk, options, identity, first)
     good = [index for index in range(len(publications)) if index not in errors]
-    for position, one in _answers(link, [publications[index] for index in good]).items():
-        reason = f"the broker {options.broker.place} refuses it: {one.text} (reason code 0x{one.reason:02x})"
+    for position, answer in _answers(link, [publications[index] for index in good]).items():
+        reason = f"the broker {options.broker.place} refuses it: {answer.text} (reason code 0x{answer.reason:02x})"
         errors[good[position]] = reason
     if not errors:
         return None
@@ -256,8 +256,8 @@ def _publications(
     rows = zip(_msg_ids(batch), *(column_values(batch, name) for name in columns), strict=True)
     scope = _Scope(batch, options.topic)
     for index, row in enumerate(rows):
-        msg_id, topic, payload, qos, retain, given, format_, expiry, refusal, *own = row
-        properties = {name: value for name, value in given or () if value is not None}
+        msg_id, topic, payload, qos, retain, named_values, format_, expiry, refusal, *own = row
+        properties = {name: value for name, value in named_values or () if value is not None}
         hops, client_id = properties.pop(HOPS, ""), properties.pop(CLIENT_ID, "")
         if options.identity:
             properties[ROW_PROPERTY] = f"{identity}/{first + index}"
@@ -301,8 +301,8 @@ def _msg_ids(batch: Any) -> Sequence[bytes | None]:
     if "msg_id" not in batch.schema.names and "md" in batch.schema.names:
         md = batch.column("md")
         if md.type.get_field_index("MsgId") >= 0:
-            found: list[bytes | None] = md.field("MsgId").to_pylist()
-            return found
+            msg_ids: list[bytes | None] = md.field("MsgId").to_pylist()
+            return msg_ids
     return column_values(batch, "msg_id")
 
 

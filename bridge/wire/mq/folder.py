@@ -208,8 +208,8 @@ class Folder(msgspec.Struct, frozen=True, gc=False):
         A folder that cannot be parsed has a name, too.
         """
         if self.NameValueCCSID == UTF_8:
-            found = _START_UTF_8.match(self.NameValueData)
-            return found[1].decode(errors="replace") if found else ""
+            match = _START_UTF_8.match(self.NameValueData)
+            return match[1].decode(errors="replace") if match else ""
         try:
             start = _START.match(_decode(self.NameValueData, self.NameValueCCSID, self.byte_order))
         except MalformedHeader:
@@ -238,9 +238,9 @@ class Folder(msgspec.Struct, frozen=True, gc=False):
 
         Raises MalformedHeader like `content`.
         """
-        found: list[tuple[str, Leaf]] = []
-        _walk(_parse(self.NameValueData, self.NameValueCCSID, self.byte_order, _attributed)[1], "", found)
-        return found
+        leaves: list[tuple[str, Leaf]] = []
+        _walk(_parse(self.NameValueData, self.NameValueCCSID, self.byte_order, _attributed)[1], "", leaves)
+        return leaves
 
     def _parsed(self) -> tuple[dict[str, str], dict[str, Value]]:
         parse = _parse if len(self.NameValueData) > _CACHED_LENGTH else _parse_cached
@@ -315,9 +315,9 @@ def _scan(text: str, leaf: Callable[[str, dict[str, str], int], Any]) -> tuple[d
             value = children or leaf(between, attributes, bracket - len(between))
             if children and _is_nil(attributes):
                 raise _ScanError(bracket, f"element {name} is nil, yet has elements")
-            closed = name
+            name_closed = name
             name, attributes, children = path.pop()
-            _add(children, closed, value)
+            _add(children, name_closed, value)
             continue
         tag = _OPENING.match(text, bracket)
         if tag is None:
@@ -367,13 +367,13 @@ def _attributed(text: str, attributes: dict[str, str], position: int) -> Leaf:
     return Leaf(_leaf(text, attributes, position), attributes)
 
 
-def _walk(children: Mapping[str, Any], prefix: str, found: list[tuple[str, Leaf]]) -> None:
+def _walk(children: Mapping[str, Any], prefix: str, leaves: list[tuple[str, Leaf]]) -> None:
     for name, value in children.items():
         for item in value if isinstance(value, list) else (value,):
             if isinstance(item, Leaf):
-                found.append((prefix + name, item))
+                leaves.append((prefix + name, item))
             else:
-                _walk(item, f"{prefix}{name}.", found)
+                _walk(item, f"{prefix}{name}.", leaves)
 
 
 def _is_nil(attributes: dict[str, str]) -> bool:

@@ -129,9 +129,9 @@ PCFParameter: TypeAlias = (
 def string_list(parameter: int, strings: Iterable[bytes], length: int = 0) -> MQCFSL:
     """Create an MQCFSL of strings padded with blanks to the longest string, or to `length` bytes if that is longer."""
     listed = tuple(strings)
-    width = max((len(one) for one in listed), default=0)
+    width = max((len(element) for element in listed), default=0)
     width = max(width, length, 1 if listed else 0)
-    return MQCFSL(parameter, tuple(one.ljust(width) for one in listed), StringLength=width)
+    return MQCFSL(parameter, tuple(element.ljust(width) for element in listed), StringLength=width)
 
 
 class _Kind(NamedTuple):
@@ -196,28 +196,28 @@ def _pack(structure: str, sign: str, code: str, *numbers: int) -> bytes:
 def _encode(parameters: Iterable[PCFParameter], sign: str, parts: list[bytes], depth: int) -> None:
     if depth > MAX_DEPTH:
         raise MalformedHeader("MQCFGR", 0, f"groups lie more than {MAX_DEPTH} deep in each other")
-    for one in parameters:
-        kind = _KINDS[_TYPES[type(one)]]
-        numbers = [getattr(one, field) for field in kind.fields]
+    for parameter in parameters:
+        kind = _KINDS[_TYPES[type(parameter)]]
+        numbers = [getattr(parameter, field) for field in kind.fields]
         data = b""
         if kind.tail:
-            value = getattr(one, kind.tail)
+            value = getattr(parameter, kind.tail)
             numbers.append(len(value))
-            if isinstance(one, MQCFSL):
-                numbers.append(one.StringLength)
-                if any(len(text) != one.StringLength or not text for text in one.Strings):
-                    rule = f"each string has StringLength, {one.StringLength}, bytes, and at least 1"
+            if isinstance(parameter, MQCFSL):
+                numbers.append(parameter.StringLength)
+                if any(len(text) != parameter.StringLength or not text for text in parameter.Strings):
+                    rule = f"each string has StringLength, {parameter.StringLength}, bytes, and at least 1"
                     raise MalformedHeader(kind.name, 0, rule)
-                data = b"".join(one.Strings)
+                data = b"".join(parameter.Strings)
             elif kind.code == "s":
                 data = value
             elif kind.code:
                 data = _pack(kind.name, sign, f"{len(value)}{kind.code}", *value)
         data += bytes(-len(data) % 4)
-        fixed = (_TYPES[type(one)], kind.size + len(data), one.Parameter, *numbers)
+        fixed = (_TYPES[type(parameter)], kind.size + len(data), parameter.Parameter, *numbers)
         parts += (_pack(kind.name, sign, kind.format, *fixed), data)
-        if isinstance(one, MQCFGR):
-            _encode(one.Parameters, sign, parts, depth + 1)
+        if isinstance(parameter, MQCFGR):
+            _encode(parameter.Parameters, sign, parts, depth + 1)
 
 
 def decode_pcf(buffer: Buffer, *, byte_order: ByteOrder = "little") -> tuple[MQCFH, tuple[PCFParameter, ...]]:
@@ -291,8 +291,8 @@ class _Reader:
             self._check(kind, offset, not room, f"StrucLength is {length}, not {kind.size}")
             if kind.tail:
                 fields[kind.tail] = self.parameters(count, depth + 1)
-        found: PCFParameter = kind.structure(Parameter=parameter, **fields)
-        return found
+        pcf_parameter: PCFParameter = kind.structure(Parameter=parameter, **fields)
+        return pcf_parameter
 
     @staticmethod
     def _check(kind: _Kind, offset: int, fits: bool, rule: str) -> None:

@@ -46,14 +46,14 @@ def fields_of(structure: type) -> tuple[tuple[str, str], ...]:
     The annotation of an MQCHARn field is `Annotated[bytes, "ns"]`: its value has no trailing blanks. That of an MQBYTEn field
     is `Annotated[bytes, "nb"]`: its value has exactly n bytes.
     """
-    found: list[tuple[str, str]] = []
+    fields: list[tuple[str, str]] = []
     for name, hint in get_type_hints(structure, include_extras=True).items():
         kind, *metadata = get_args(hint) or (hint,)
         if kind is int:
-            found.append((name, LONG))
+            fields.append((name, LONG))
         elif kind is bytes:
-            found.append((name, metadata[0]))
-    return tuple(found)
+            fields.append((name, metadata[0]))
+    return tuple(fields)
 
 
 def _none(_values: Sequence[Any]) -> tuple[bytes, ...]:
@@ -106,8 +106,10 @@ class Layout:
         Raises MalformedHeader if the buffer is too short, or if there is another StrucId.
         """
         if len(buffer) - offset < self.length:
-            left = max(len(buffer) - offset, 0)
-            raise MalformedHeader(self.name, offset, f"the structure is {self.length} bytes long, {left} are left")
+            length_left = max(len(buffer) - offset, 0)
+            raise MalformedHeader(
+                self.name, offset, f"the structure is {self.length} bytes long, {length_left} are left"
+            )
         struc_id, *values = self._structs[byte_order].unpack_from(buffer, offset)
         if struc_id != self.struc_id:
             raise MalformedHeader(self.name, offset, f"StrucId is {struc_id!r}, not {self.struc_id!r}")
@@ -132,9 +134,9 @@ class Layout:
     ) -> tuple[ByteOrder, list[Any]]:
         """Like `decode`, with the values in the order of `fields`, without Version. It is the first field."""
         order = byte_order or detect_byte_order(self.name, buffer, offset, (version,))
-        found, *values = self.values(buffer, offset, order)
-        if found != version:
-            raise MalformedHeader(self.name, offset + 4, f"Version is {found}, not {version}")
+        actual_version, *values = self.values(buffer, offset, order)
+        if actual_version != version:
+            raise MalformedHeader(self.name, offset + 4, f"Version is {actual_version}, not {version}")
         return order, values
 
     def check(self, values: Sequence[Any]) -> None:
@@ -207,8 +209,8 @@ def detect_byte_order(structure: str, buffer: Buffer, offset: int, versions: Seq
         return "little"
     if int.from_bytes(field, "big") in versions:
         return "big"
-    known = " or ".join(map(str, versions))
-    raise MalformedHeader(structure, offset + 4, f"Version is {known} in neither byte order: {field.hex()}")
+    version_names = " or ".join(map(str, versions))
+    raise MalformedHeader(structure, offset + 4, f"Version is {version_names} in neither byte order: {field.hex()}")
 
 
 def byte_order_of(encoding: int, structure: str, offset: int = 0) -> ByteOrder:

@@ -214,8 +214,8 @@ def _overlapping(target: Target, qos: int) -> str:
     target.phase("subscribe")
     connection = _client(target.port, "alice", level=5)
     for number in range(0, 5_000, 1_000):
-        asked = tuple((name, qos) for name in filters[number : number + 1_000])
-        connection.sendall(_bytes(Subscribe(number + 1, asked), level=5))
+        filters_and_qos = tuple((name, qos) for name in filters[number : number + 1_000])
+        connection.sendall(_bytes(Subscribe(number + 1, filters_and_qos), level=5))
     _settle(connection)
     target.phase("publish")
     packets: list[bytes] = []
@@ -287,8 +287,8 @@ def _matching(target: Target, length: int) -> str:
     target.phase("subscribe")
     connection = _client(target.port, "subscriber", level=5)
     for first in range(0, 5_000, 1_000):
-        asked = tuple((name, 0) for name in filters[first : first + 1_000])
-        connection.sendall(_bytes(Subscribe(first + 1, asked), level=5))
+        filters_and_qos = tuple((name, 0) for name in filters[first : first + 1_000])
+        connection.sendall(_bytes(Subscribe(first + 1, filters_and_qos), level=5))
     _settle(connection)
     for published in (topics[:1], topics[1:]):
         target.phase(f"publish {len(published)}")

@@ -66,7 +66,7 @@ class StandInConnection(EmbeddedConnection):
         return md
 
     def get(self, handle: int, options: GetOptions) -> MqiGot:
-        return self._get(handle, MqiGetOptions.of(options), lambda _, hobj, given: mqget(self._mqi, hobj, given))
+        return self._get(handle, MqiGetOptions.of(options), lambda _, hobj, options: mqget(self._mqi, hobj, options))
 
     def set(self, handle: int, selectors: Sequence[int], ints: Sequence[int], chars: Sequence[str]) -> None:
         with self._lock:

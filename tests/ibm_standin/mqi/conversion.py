@@ -83,9 +83,12 @@ def _headers(format: bytes, own: _Form, data: bytes, wanted: _Form) -> tuple[lis
         header: Header = kind.decode(raw, 0, byte_order=byte_order_of(own.encoding, kind.structure))
         steps.append(_Step(kind, header, own))
         offset += header.StrucLength if isinstance(header, RFH2) else kind.length or 0
-        told = descriptor_of(header)
-        inherits = told.CodedCharSetId == cmqc.MQCCSI_INHERIT
-        format, own = told.Format, _Form(own.ccsid if inherits else told.CodedCharSetId, told.Encoding)
+        descriptor = descriptor_of(header)
+        inherits = descriptor.CodedCharSetId == cmqc.MQCCSI_INHERIT
+        format, own = (
+            descriptor.Format,
+            _Form(own.ccsid if inherits else descriptor.CodedCharSetId, descriptor.Encoding),
+        )
     return steps, format, own, offset
 
 
@@ -159,13 +162,13 @@ class _Text:
         """Convert a field of fixed length. Raises _Unconverted if the result is too long."""
         if self._same:
             return data
-        found = self.converted(data)
+        text = self.converted(data)
         blank = self._sets()[1].encode(" ")
-        while len(found) > len(data) and found.endswith(blank):
-            found = found[: -len(blank)]
-        if len(found) > len(data):
+        while len(text) > len(data) and text.endswith(blank):
+            text = text[: -len(blank)]
+        if len(text) > len(data):
             raise _Unconverted(cmqc.MQRC_CONVERTED_STRING_TOO_BIG)
-        return self.padded(found, len(data))
+        return self.padded(text, len(data))
 
 
 def _body(format: bytes, own: _Form, data: bytes, wanted: _Form) -> bytes:
@@ -178,19 +181,21 @@ def _body(format: bytes, own: _Form, data: bytes, wanted: _Form) -> bytes:
     raise _Unconverted(cmqc.MQRC_FORMAT_ERROR)
 
 
-def _parameter(one: PCFParameter, own: _Form, wanted: _Form) -> PCFParameter:
+def _parameter(parameter: PCFParameter, own: _Form, wanted: _Form) -> PCFParameter:
     """Convert the strings of a parameter. `decode_pcf` limits the depth of groups."""
-    if isinstance(one, MQCFGR):
-        return MQCFGR(one.Parameter, tuple(_parameter(each, own, wanted) for each in one.Parameters))
-    if not isinstance(one, MQCFST | MQCFSL | MQCFSF):
-        return one
-    text = _Text(_Form(one.CodedCharSetId or own.ccsid, own.encoding), wanted)
+    if isinstance(parameter, MQCFGR):
+        return MQCFGR(parameter.Parameter, tuple(_parameter(each, own, wanted) for each in parameter.Parameters))
+    if not isinstance(parameter, MQCFST | MQCFSL | MQCFSF):
+        return parameter
+    text = _Text(_Form(parameter.CodedCharSetId or own.ccsid, own.encoding), wanted)
     # MQCCSI_DEFAULT is the CCSID of the message, so it does not change.
-    ccsid = wanted.ccsid if one.CodedCharSetId else cmqc.MQCCSI_DEFAULT
-    if isinstance(one, MQCFST):
-        return msgspec.structs.replace(one, String=text.converted(one.String), CodedCharSetId=ccsid)
-    if isinstance(one, MQCFSF):
-        return msgspec.structs.replace(one, FilterValue=text.converted(one.FilterValue), CodedCharSetId=ccsid)
-    strings = [text.converted(each) for each in one.Strings]
+    ccsid = wanted.ccsid if parameter.CodedCharSetId else cmqc.MQCCSI_DEFAULT
+    if isinstance(parameter, MQCFST):
+        return msgspec.structs.replace(parameter, String=text.converted(parameter.String), CodedCharSetId=ccsid)
+    if isinstance(parameter, MQCFSF):
+        return msgspec.structs.replace(
+            parameter, FilterValue=text.converted(parameter.FilterValue), CodedCharSetId=ccsid
+        )
+    strings = [text.converted(each) for each in parameter.Strings]
     width = max(map(len, strings), default=0)
-    return MQCFSL(one.Parameter, tuple(text.padded(each, width) for each in strings), ccsid, width)
+    return MQCFSL(parameter.Parameter, tuple(text.padded(each, width) for each in strings), ccsid, width)

@@ -139,8 +139,8 @@ class MqiHconn(Hconn):
 
     QUEUE_HANDLE: ClassVar[type[QueueHandle]] = MqiQueueHandle
 
-    def __init__(self, queue_manager: QueueManager, name: str, user: str, asked: str | None) -> None:
-        super().__init__(queue_manager, name, user, asked)
+    def __init__(self, queue_manager: QueueManager, name: str, user: str, principal: str | None) -> None:
+        super().__init__(queue_manager, name, user, principal)
         #: STOP CHANNEL has stopped the connection's server-connection channel
         self.channel_quiescing = False
         #: outcomes of asynchronous puts

@@ -34,14 +34,14 @@ def mqset(hconn: Hconn, hobj: int, selectors: Sequence[int], ints: Sequence[int]
     if not handle.options & cmqc.MQOO_SET:
         raise MQError(cmqc.MQRC_NOT_OPEN_FOR_SET, "open it with MQOO_SET")
     remaining_ints, remaining_chars = list(ints), list(chars)
-    given: dict[str, Value] = {}
+    changes: dict[str, Value] = {}
     for selector in selectors:
         integer = is_integer(selector)
         reason = _SETTABLE.get(selector)
-        one = attribute(kind, selector)
+        definition = attribute(kind, selector)
         if reason is None:
             raise MQError(cmqc.MQRC_SELECTOR_ERROR, f"attribute {selector} is not set by MQSET")
-        if one is None:
+        if definition is None:
             raise MQError(cmqc.MQRC_SELECTOR_NOT_FOR_TYPE, f"{kind} has no attribute {selector}")
         rest: list[int] | list[str] = remaining_ints if integer else remaining_chars
         if not rest:
@@ -49,19 +49,19 @@ def mqset(hconn: Hconn, hobj: int, selectors: Sequence[int], ints: Sequence[int]
             raise MQError(too_few, f"no value for attribute {selector}")
         value = rest.pop(0)
         try:
-            text = one.word(value) if isinstance(value, int) else value
-            given[one.keyword] = read(kind, one.keyword, text)
+            text = definition.word(value) if isinstance(value, int) else value
+            changes[definition.keyword] = read(kind, definition.keyword, text)
         except AttributeRefused as error:
             raise MQError(reason, str(error)) from error
-    return _change(hconn, kind, name, given)
+    return _change(hconn, kind, name, changes)
 
 
-def _change(hconn: Hconn, kind: str, name: str, given: dict[str, Value]) -> Unit | None:
+def _change(hconn: Hconn, kind: str, name: str, changes: dict[str, Value]) -> Unit | None:
     held = hconn.queue_manager.objects
     old = held.of_kind(kind).get(name)
     if old is None:
         raise MQError(cmqc.MQRC_OBJECT_CHANGED, f"{kind} {name} is not there any more")
-    attributes = old | given
+    attributes = old | changes
     if attributes == old:
         return None
     definitions = Definitions(hconn.queue_manager)

@@ -126,13 +126,13 @@ def _key(stored: StoredMessage) -> tuple[bytes, int]:
 
 
 def _joining(parts: Iterable[StoredMessage]) -> list[StoredMessage]:
-    found: list[StoredMessage] = []
+    messages: list[StoredMessage] = []
     offset = 0
-    for one in sorted(parts, key=lambda part: part.message.md.Offset):
-        if one.message.md.Offset == offset:
-            found.append(one)
-            offset += _length(one)
-    return found
+    for stored in sorted(parts, key=lambda part: part.message.md.Offset):
+        if stored.message.md.Offset == offset:
+            messages.append(stored)
+            offset += _length(stored)
+    return messages
 
 
 def is_whole(parts: list[StoredMessage]) -> bool:
@@ -186,10 +186,10 @@ def segmented(message: Message, limit: int, generated: Callable[[], bytes]) -> l
     md, data = message.md, message.data
     size = limit - limit % _BOUNDARY or limit
     group_id = md.GroupId if md.GroupId != cmqc.MQGI_NONE else generated()
-    made = []
+    parts = []
     for offset in range(0, len(data), size):
         last = cmqc.MQMF_LAST_SEGMENT if offset + size >= len(data) else 0
         flags = md.MsgFlags | cmqc.MQMF_SEGMENT | last
         own = msgspec.structs.replace(md, GroupId=group_id, Offset=offset, MsgFlags=flags, OriginalLength=len(data))
-        made.append(Message(own, data[offset : offset + size]))
-    return made
+        parts.append(Message(own, data[offset : offset + size]))
+    return parts

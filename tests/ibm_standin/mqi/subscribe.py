@@ -246,7 +246,7 @@ def mqsubrq(hconn: MqiHconn, hobj: int, action: int, options: int) -> tuple[int,
 
 def _describe(subscription: Subscription, sd: MqiSubscriptionDescriptor) -> None:
     """Update the descriptor of a resumed subscription, including its options (IBM MQ, "Options (MQLONG)" of MQSD)."""
-    told = {
+    flags = {
         cmqc.MQSO_DURABLE: subscription.durable,
         cmqc.MQSO_MANAGED: subscription.managed,
         cmqc.MQSO_GROUP_SUB: subscription.grouped,
@@ -256,7 +256,7 @@ def _describe(subscription: Subscription, sd: MqiSubscriptionDescriptor) -> None
         cmqc.MQSO_WILDCARD_CHAR: subscription.characters,
         cmqc.MQSO_WILDCARD_TOPIC: not subscription.characters,
     }
-    sd.Options = sd.Options & ~sum(told) | sum(option for option, is_so in told.items() if is_so)
+    sd.Options = sd.Options & ~sum(flags) | sum(option for option, is_so in flags.items() if is_so)
     sd.ResObjectString = subscription.topic_filter
     sd.SubUserData = subscription.user_data or ""
     sd.SubCorrelId = subscription.correl_id or cmqc.MQCI_NONE

@@ -88,42 +88,42 @@ class Request:
 
     def text(self, number: int) -> str | None:
         """Return a string without its trailing blanks, or None."""
-        one = self.find(number)
-        if one is None:
+        parameter = self.find(number)
+        if parameter is None:
             return None
-        if not isinstance(one, MQCFST):
-            raise wrong(one)
-        return decoded(one.String, number)
+        if not isinstance(parameter, MQCFST):
+            raise wrong(parameter)
+        return decoded(parameter.String, number)
 
     def name(self, number: int) -> str:
         """Return a required string."""
-        found = self.text(number)
-        if found is None:
+        text = self.text(number)
+        if text is None:
             raise PCFRefused(cmqcfc.MQRCCF_PARM_COUNT_TOO_SMALL, number)
-        return found
+        return text
 
     def integer(self, number: int, otherwise: int | None = None) -> int | None:
         """Return an integer, or `otherwise` if it is missing."""
-        one = self.find(number)
-        if one is None:
+        parameter = self.find(number)
+        if parameter is None:
             return otherwise
-        if isinstance(one, MQCFIL) and len(one.Values) == 1:
-            return one.Values[0]
-        if not isinstance(one, MQCFIN):
-            raise wrong(one)
-        return one.Value
+        if isinstance(parameter, MQCFIL) and len(parameter.Values) == 1:
+            return parameter.Values[0]
+        if not isinstance(parameter, MQCFIN):
+            raise wrong(parameter)
+        return parameter.Value
 
     def choice(self, number: int, allowed: Sequence[int]) -> int:
         """Return an integer that must be in `allowed`, whose first item is the default."""
-        found = self.integer(number, allowed[0])
-        assert found is not None
-        if found not in allowed:
+        number_chosen = self.integer(number, allowed[0])
+        assert number_chosen is not None
+        if number_chosen not in allowed:
             raise PCFRefused(cmqcfc.MQRCCF_PARM_VALUE_ERROR, number)
-        return found
+        return number_chosen
 
     def rest(self) -> list[PCFParameter]:
         """Return the parameters that were not read."""
-        return [one for number, one in self._parameters.items() if number not in self._known]
+        return [parameter for number, parameter in self._parameters.items() if number not in self._known]
 
     def finish(self, *, filters: bool = False) -> None:
         """Raise PCFRefused if there are parameters that were not read."""
@@ -133,9 +133,9 @@ class Request:
             raise wrong(self.filters[0])
 
 
-def wrong(one: PCFParameter) -> PCFRefused:
+def wrong(parameter: PCFParameter) -> PCFRefused:
     """Return the error for an unexpected parameter or parameter type."""
-    return PCFRefused(reason_of_structure(type(one).__name__, "PARM_ID_ERROR"), one.Parameter)
+    return PCFRefused(reason_of_structure(type(parameter).__name__, "PARM_ID_ERROR"), parameter.Parameter)
 
 
 def reason_of_structure(structure: str, error: str, otherwise: int = cmqcfc.MQRCCF_STRUCTURE_TYPE_ERROR) -> int:
@@ -152,14 +152,14 @@ def decoded(text: bytes, number: int) -> str:
         raise PCFRefused(cmqcfc.MQRCCF_PARM_VALUE_ERROR, number) from None
 
 
-def values(kind: str, shown: Mapping[str, Value]) -> dict[int, PCFParameter]:
+def values(kind: str, row: Mapping[str, Value]) -> dict[int, PCFParameter]:
     """Convert the attributes of an object, by MQSC keyword, to PCF parameters by selector.
 
     Attributes that the object does not have (CURDEPTH of an alias) are omitted.
     """
     parameters: dict[int, PCFParameter] = {}
     for number, attribute in SELECTORS[kind].items():
-        value = shown.get(attribute.keyword, attribute.fixed)
+        value = row.get(attribute.keyword, attribute.fixed)
         if value is not None:
             parameters[number] = _parameter(attribute, value)
     return parameters
@@ -202,27 +202,27 @@ class PCFCommands:
         """Return the depth of the local queues that match a name, which may end in `*`."""
         name = request.name(cmqc.MQCA_Q_NAME)
         request.finish()
-        found: list[Sequence[PCFParameter]] = [
+        rows: list[Sequence[PCFParameter]] = [
             (
                 MQCFST(cmqc.MQCA_Q_NAME, str(status["QUEUE"]).encode().ljust(48)),
                 MQCFIN(cmqc.MQIA_CURRENT_Q_DEPTH, int(status["CURDEPTH"])),
             )
             for status in self._display("QSTATUS", name)
         ]
-        if not found:
+        if not rows:
             raise PCFRefused(cmqc.MQRC_UNKNOWN_OBJECT_NAME, cmqc.MQCA_Q_NAME)
-        return Reply(found)
+        return Reply(rows)
 
     def _subscriptions(self, request: Request) -> Reply:
         """Return all attributes of the subscriptions that match a name, which may end in `*`."""
         name = request.name(cmqcfc.MQCACF_SUB_NAME)
         request.finish()
-        found: list[Sequence[PCFParameter]] = [
+        rows: list[Sequence[PCFParameter]] = [
             list(values("SUB", subscription).values()) for subscription in self._display("SUB", name)
         ]
-        if not found:
+        if not rows:
             raise PCFRefused(cmqc.MQRC_NO_SUBSCRIPTION)
-        return Reply(found)
+        return Reply(rows)
 
     def _clear(self, request: Request) -> Reply:
         topic = request.name(cmqc.MQCA_TOPIC_STRING)
@@ -253,11 +253,11 @@ class PCFCommands:
 
 def _texts(response: CommandResponse) -> list[str]:
     """Return the text of the response for each object separately."""
-    shown = [
-        CommandResponse(command=response.command, message=response.message, ok=response.ok, objects=[shown])
-        for shown in response.objects
+    responses = [
+        CommandResponse(command=response.command, message=response.message, ok=response.ok, objects=[attributes])
+        for attributes in response.objects
     ]
-    return [render(one) for one in shown or [response]]
+    return [render(response) for response in responses or [response]]
 
 
 def _escaped(text: str) -> Sequence[PCFParameter]:

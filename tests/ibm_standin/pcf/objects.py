@@ -62,12 +62,12 @@ class QueueCommands:
 
         Raises PCFRefused when the queue is missing, or of another kind than the request says.
         """
-        said, found = self._kind(request), self._existing_kind(name)
-        if found is None:
+        kind_of_request, kind = self._kind(request), self._existing_kind(name)
+        if kind is None:
             raise PCFRefused(cmqc.MQRC_UNKNOWN_OBJECT_NAME, cmqc.MQCA_Q_NAME)
-        if said is not None and said != found:
+        if kind_of_request is not None and kind_of_request != kind:
             raise PCFRefused(cmqcfc.MQRCCF_Q_WRONG_TYPE, cmqc.MQIA_Q_TYPE)
-        return found
+        return kind
 
     def _create(self, request: Request) -> Reply:
         name = request.name(cmqc.MQCA_Q_NAME)
@@ -130,9 +130,9 @@ class QueueCommands:
         if number not in allowed:
             raise PCFRefused(cmqcfc.MQRCCF_Q_TYPE_ERROR, cmqc.MQIA_Q_TYPE)
         return (
-            one
-            for one in self._display("QUEUE", name)
-            if number == cmqc.MQQT_ALL or QUEUE_TYPES[str(one["TYPE"])] == number
+            row
+            for row in self._display("QUEUE", name)
+            if number == cmqc.MQQT_ALL or QUEUE_TYPES[str(row["TYPE"])] == number
         )
 
     def _inquire(self, request: Request) -> Reply:
@@ -140,7 +140,7 @@ class QueueCommands:
         ignore(request, cmqcfc.MQIACF_CLUSTER_INFO)
         return inquire(
             request,
-            (attributes(str(one["TYPE"]), one) for one in queues),
+            (attributes(str(row["TYPE"]), row) for row in queues),
             cmqcfc.MQIACF_Q_ATTRS,
             (cmqc.MQCA_Q_NAME, cmqc.MQIA_Q_TYPE),
             known=known_of("QUEUE"),
@@ -149,8 +149,8 @@ class QueueCommands:
     def _names(self, request: Request) -> Reply:
         queues = list(self._queues(request))
         request.finish()
-        names = string_list(cmqcfc.MQCACF_Q_NAMES, (str(one["QUEUE"]).encode() for one in queues), 48)
-        types = MQCFIL(cmqcfc.MQIACF_Q_TYPES, tuple(QUEUE_TYPES[str(one["TYPE"])] for one in queues))
+        names = string_list(cmqcfc.MQCACF_Q_NAMES, (str(row["QUEUE"]).encode() for row in queues), 48)
+        types = MQCFIL(cmqcfc.MQIACF_Q_TYPES, tuple(QUEUE_TYPES[str(row["TYPE"])] for row in queues))
         return Reply([(names, types)])
 
 
@@ -236,20 +236,20 @@ class TopicCommands:
         name = request.name(cmqc.MQCA_TOPIC_NAME)
         type_ = request.choice(cmqc.MQIA_TOPIC_TYPE, _TOPIC_TYPES)
         ignore(request, cmqcfc.MQIACF_CLUSTER_INFO)
-        return (one for one in self._display("TOPIC", name) if type_ != cmqc.MQTOPT_CLUSTER)
+        return (row for row in self._display("TOPIC", name) if type_ != cmqc.MQTOPT_CLUSTER)
 
     def _inquire(self, request: Request) -> Reply:
         topics = self._topics(request)
         return inquire(
             request,
-            (attributes("TOPIC", one) for one in topics),
+            (attributes("TOPIC", row) for row in topics),
             cmqcfc.MQIACF_TOPIC_ATTRS,
             (cmqc.MQCA_TOPIC_NAME, cmqc.MQIA_TOPIC_TYPE),
             known=known_of("TOPIC"),
         )
 
     def _names(self, request: Request) -> Reply:
-        names = [str(one["TOPIC"]).encode() for one in self._topics(request)]
+        names = [str(row["TOPIC"]).encode() for row in self._topics(request)]
         request.finish()
         return Reply([(string_list(cmqcfc.MQCACF_TOPIC_NAMES, names, 48),)])
 
@@ -260,15 +260,15 @@ class TopicCommands:
         nodes = list(self._display("TPSTATUS", topic))
         if not nodes:
             raise PCFRefused(cmqcfc.MQRCCF_TOPIC_STRING_NOT_FOUND, cmqc.MQCA_TOPIC_STRING)
-        found: list[Attributes] = []
+        rows: list[Attributes] = []
         for node in nodes:
             if kind == cmqcfc.MQIACF_TOPIC_STATUS:
-                found.append(attributes("TPSTATUS", node))
+                rows.append(attributes("TPSTATUS", node))
             elif kind == cmqcfc.MQIACF_TOPIC_SUB:
-                found += self._subscribers(str(node["TPSTATUS"]))
+                rows += self._subscribers(str(node["TPSTATUS"]))
         return inquire(
             request,
-            found,
+            rows,
             cmqcfc.MQIACF_TOPIC_STATUS_ATTRS,
             (cmqc.MQCA_TOPIC_STRING,),
             known=known_of("TPSTATUS"),
@@ -290,7 +290,7 @@ class TopicCommands:
                 MQCFIN(cmqcfc.MQIACF_DURABLE_SUBSCRIPTION, durable),
                 MQCFIN(cmqcfc.MQIACF_SUB_TYPE, type_),
             )
-            yield {one.Parameter: one for one in parameters}
+            yield {parameter.Parameter: parameter for parameter in parameters}
 
 
 _NAMELIST = Defined(
@@ -317,7 +317,7 @@ class NamelistCommands:
         ignore(request, cmqc.MQIA_NAMELIST_TYPE)
         return inquire(
             request,
-            (attributes("NAMELIST", one) for one in self._display("NAMELIST", name)),
+            (attributes("NAMELIST", row) for row in self._display("NAMELIST", name)),
             cmqcfc.MQIACF_NAMELIST_ATTRS,
             (cmqc.MQCA_NAMELIST_NAME,),
             known=known_of("NAMELIST"),
@@ -326,7 +326,7 @@ class NamelistCommands:
     def _names(self, request: Request) -> Reply:
         name = request.name(cmqc.MQCA_NAMELIST_NAME)
         request.finish()
-        names = [str(one["NAMELIST"]).encode() for one in self._display("NAMELIST", name)]
+        names = [str(row["NAMELIST"]).encode() for row in self._display("NAMELIST", name)]
         return Reply([(string_list(cmqcfc.MQCACF_NAMELIST_NAMES, names, 48),)])
 
 
@@ -377,10 +377,10 @@ class SubscriptionCommands:
     def _change(self, request: Request) -> Reply:
         name = self._named(request)
         for keyword in UNALTERABLE:
-            for one in request.rest():
-                attribute = selector("SUB", one.Parameter)
+            for parameter in request.rest():
+                attribute = selector("SUB", parameter.Parameter)
                 if attribute is not None and attribute.keyword == keyword:
-                    raise PCFRefused(cmqcfc.MQRCCF_ATTR_VALUE_FIXED, one.Parameter)
+                    raise PCFRefused(cmqcfc.MQRCCF_ATTR_VALUE_FIXED, parameter.Parameter)
         return _SUBSCRIPTION.change(self._commands, request, name)
 
     def _delete(self, request: Request) -> Reply:
@@ -393,9 +393,9 @@ class SubscriptionCommands:
         name, identifier = request.text(cmqcfc.MQCACF_SUB_NAME), byte_string(request, cmqcfc.MQBACF_SUB_ID)
         if name is None and identifier is None:
             raise PCFRefused(cmqcfc.MQRCCF_PARM_COUNT_TOO_SMALL, cmqcfc.MQCACF_SUB_NAME)
-        for one in self._display("SUB", "*"):
-            if one["SUB"] == name if name else bytes.fromhex(str(one["SUBID"])) == identifier:
-                return str(one["SUB"])
+        for row in self._display("SUB", "*"):
+            if row["SUB"] == name if name else bytes.fromhex(str(row["SUBID"])) == identifier:
+                return str(row["SUB"])
         raise PCFRefused(cmqc.MQRC_NO_SUBSCRIPTION)
 
     def _subscriptions(self, request: Request) -> Iterator[dict[str, Value]]:
@@ -405,19 +405,19 @@ class SubscriptionCommands:
         durable = _DURABLE[request.choice(cmqcfc.MQIACF_DURABLE_SUBSCRIPTION, tuple(_DURABLE))]
         types = _SUBSCRIPTION_TYPES[request.choice(cmqcfc.MQIACF_SUB_TYPE, tuple(_SUBSCRIPTION_TYPES))]
         return (
-            one
-            for one in self._display("SUB", name or "*")
-            if (not identifier or bytes.fromhex(str(one["SUBID"])) == identifier)
-            and (not durable or one["DURABLE"] in durable)
-            and (not types or one["SUBTYPE"] in types)
+            row
+            for row in self._display("SUB", name or "*")
+            if (not identifier or bytes.fromhex(str(row["SUBID"])) == identifier)
+            and (not durable or row["DURABLE"] in durable)
+            and (not types or row["SUBTYPE"] in types)
         )
 
     def _inquire(self, request: Request) -> Reply:
-        found = self._subscriptions(request)
+        rows = self._subscriptions(request)
         ignore(request, cmqc.MQIA_DISPLAY_TYPE)
         return inquire(
             request,
-            (attributes("SUB", one) for one in found),
+            (attributes("SUB", row) for row in rows),
             cmqcfc.MQIACF_SUB_ATTRS,
             (cmqcfc.MQCACF_SUB_NAME, cmqcfc.MQBACF_SUB_ID),
             known=known_of("SUB"),
@@ -425,10 +425,13 @@ class SubscriptionCommands:
         )
 
     def _status(self, request: Request) -> Reply:
-        found = self._subscriptions(request)
+        rows = self._subscriptions(request)
         return inquire(
             request,
-            ({number: one for number, one in attributes("SUB", shown).items() if number in _STATUS} for shown in found),
+            (
+                {number: parameter for number, parameter in attributes("SUB", row).items() if number in _STATUS}
+                for row in rows
+            ),
             cmqcfc.MQIACF_SUB_STATUS_ATTRS,
             (cmqcfc.MQCACF_SUB_NAME, cmqcfc.MQBACF_SUB_ID),
             known=_STATUS.__contains__,

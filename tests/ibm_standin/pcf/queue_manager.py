@@ -147,22 +147,22 @@ class AbsentCommands:
         return Reply([(string_list(names, ()),)])
 
     def _made(self) -> tuple[PCFParameter, PCFParameter]:
-        made = stamps(self._queue_manager.created)
+        timestamps = stamps(self._queue_manager.created)
         return (
-            MQCFST(cmqc.MQCA_ALTERATION_DATE, str(made["ALTDATE"]).encode().ljust(12)),
-            MQCFST(cmqc.MQCA_ALTERATION_TIME, str(made["ALTTIME"]).encode()),
+            MQCFST(cmqc.MQCA_ALTERATION_DATE, str(timestamps["ALTDATE"]).encode().ljust(12)),
+            MQCFST(cmqc.MQCA_ALTERATION_TIME, str(timestamps["ALTTIME"]).encode()),
         )
 
     def _auth_infos(self, request: Request) -> Reply:
         name = request.name(cmqc.MQCA_AUTH_INFO_NAME)
         kind = request.integer(cmqc.MQIA_AUTH_INFO_TYPE, cmqc.MQAIT_ALL)
-        shown = self._queue_manager.objects.connection_authentication
+        configuration = self._queue_manager.objects.connection_authentication
         parameters: tuple[PCFParameter, ...] = (
             MQCFST(cmqc.MQCA_AUTH_INFO_NAME, CONNECTION_AUTHENTICATION.encode().ljust(48)),
             MQCFIN(cmqc.MQIA_AUTH_INFO_TYPE, cmqc.MQAIT_IDPW_OS),
-            MQCFST(cmqc.MQCA_AUTH_INFO_DESC, shown.description.encode()[:64].ljust(64)),
+            MQCFST(cmqc.MQCA_AUTH_INFO_DESC, configuration.description.encode()[:64].ljust(64)),
             MQCFIN(cmqc.MQIA_CHECK_LOCAL_BINDING, cmqcfc.MQCHK_NONE),
-            MQCFIN(cmqc.MQIA_CHECK_CLIENT_BINDING, _CHECKS[shown.in_force]),
+            MQCFIN(cmqc.MQIA_CHECK_CLIENT_BINDING, _CHECKS[configuration.in_force]),
             MQCFIN(cmqc.MQIA_ADOPT_CONTEXT, cmqcfc.MQADPCTX_YES),
             MQCFIN(cmqc.MQIA_AUTHENTICATION_FAIL_DELAY, 0),
             MQCFIN(cmqc.MQIA_AUTHENTICATION_METHOD, cmqcfc.MQAUTHENTICATE_OS),
@@ -184,9 +184,9 @@ class AbsentCommands:
         request: Request, name: str, own: str, named: int, parameters: tuple[PCFParameter, ...], wanted: int
     ) -> Reply:
         """Reply with the one object of a kind, where it has the name that was asked for."""
-        found: Attributes = {one.Parameter: one for one in parameters}
-        objects = [found] if is_named(own, name) else []
-        return inquire(request, objects, wanted, (named,), known=found.__contains__)
+        attributes_of_object: Attributes = {parameter.Parameter: parameter for parameter in parameters}
+        objects = [attributes_of_object] if is_named(own, name) else []
+        return inquire(request, objects, wanted, (named,), known=attributes_of_object.__contains__)
 
     @staticmethod
     def _auth_info_names(request: Request) -> Reply:
@@ -241,11 +241,11 @@ class AuthorityCommands:
         principals = texts(request, cmqcfc.MQCACF_PRINCIPAL_ENTITY_NAMES)
         groups = texts(request, cmqcfc.MQCACF_GROUP_ENTITY_NAMES)
         ignore(request, cmqcfc.MQCACF_SERVICE_COMPONENT)
-        found = [(ENTITY_TYPES["PRINCIPAL"], name) for name in principals]
-        found += [(ENTITY_TYPES["GROUP"], name) for name in groups]
-        if not all(name for _, name in found) or not found:
+        entities = [(ENTITY_TYPES["PRINCIPAL"], name) for name in principals]
+        entities += [(ENTITY_TYPES["GROUP"], name) for name in groups]
+        if not all(name for _, name in entities) or not entities:
             raise PCFRefused(cmqcfc.MQRCCF_ENTITY_NAME_MISSING)
-        return found
+        return entities
 
     def _set(self, request: Request) -> Reply:
         object_type, profile = self._profile(request)
@@ -295,14 +295,14 @@ class AuthorityCommands:
                 and entity in ("", identity.entity)
             )
 
-        found = (
+        records = (
             _record_of(identity, granted, options)
             for identity, granted in sorted(self._records.granted.items())
             if is_wanted(identity)
         )
         return inquire(
             request,
-            found,
+            records,
             cmqcfc.MQIACF_AUTH_PROFILE_ATTRS,
             _FILTERS,
             known=_FILTERS.__contains__,
@@ -330,12 +330,12 @@ def _authorities(request: Request, number: int) -> frozenset[int] | None:
     listed = integers(request, number)
     if listed is None:
         return None
-    found: frozenset[int] = frozenset()
-    for one in listed:
-        if one not in _COLLECTIVE and one not in NUMBERS:
+    authorities: frozenset[int] = frozenset()
+    for authority in listed:
+        if authority not in _COLLECTIVE and authority not in NUMBERS:
             raise PCFRefused(cmqcfc.MQRCCF_AUTH_VALUE_ERROR)
-        found |= _COLLECTIVE.get(one, {one})
-    return found
+        authorities |= _COLLECTIVE.get(authority, {authority})
+    return authorities
 
 
 def _record_of(identity: Identity, granted: frozenset[int], options: int) -> Attributes:
@@ -349,7 +349,7 @@ def _record_of(identity: Identity, granted: frozenset[int], options: int) -> Att
         MQCFIN(cmqcfc.MQIACF_AUTH_OPTIONS, options),
         MQCFIL(cmqcfc.MQIACF_AUTHORIZATION_LIST, authorities),
     )
-    return {one.Parameter: one for one in parameters}
+    return {parameter.Parameter: parameter for parameter in parameters}
 
 
 _NAME = cmqcfc.MQCACH_CHANNEL_NAME
@@ -435,13 +435,21 @@ class TelemetryChannelCommands:
         }
 
     def _channels(self, request: Request) -> Reply:
-        found = map(_parameters, objects(self._queue_manager, "CHANNEL", request.name(_NAME)))
-        return _inquired(request, found, cmqcfc.MQIACF_CHANNEL_ATTRS, (), cmqcfc.MQRCCF_CHANNEL_NOT_FOUND)
+        channels = map(_parameters, objects(self._queue_manager, "CHANNEL", request.name(_NAME)))
+        return _inquired(request, channels, cmqcfc.MQIACF_CHANNEL_ATTRS, (), cmqcfc.MQRCCF_CHANNEL_NOT_FOUND)
 
     def _names(self, request: Request) -> Reply:
-        found = objects(self._queue_manager, "CHANNEL", request.name(_NAME))
+        channels = objects(self._queue_manager, "CHANNEL", request.name(_NAME))
         request.finish()
-        return Reply([(string_list(cmqcfc.MQCACH_CHANNEL_NAMES, [str(one["CHANNEL"]).encode() for one in found], 20),)])
+        return Reply(
+            [
+                (
+                    string_list(
+                        cmqcfc.MQCACH_CHANNEL_NAMES, [str(channel["CHANNEL"]).encode() for channel in channels], 20
+                    ),
+                )
+            ]
+        )
 
     def _status(self, request: Request) -> Reply:
         name, client_id = request.name(_NAME), request.text(cmqcfc.MQCACH_CLIENT_ID)
@@ -453,9 +461,9 @@ class TelemetryChannelCommands:
         else:
             wanted, always = cmqcfc.MQIACH_CHANNEL_INSTANCE_ATTRS, cmqcfc.MQCACH_CLIENT_ID
             rows, _ = clients(self._queue_manager, name, client_id)
-        found = map(_parameters, rows)
+        statuses = map(_parameters, rows)
         own = (always, cmqcfc.MQIACH_CHANNEL_STATUS)
-        return _inquired(request, found, wanted, own, cmqcfc.MQRCCF_CHL_STATUS_NOT_FOUND)
+        return _inquired(request, statuses, wanted, own, cmqcfc.MQRCCF_CHL_STATUS_NOT_FOUND)
 
     def _operate(self, request: Request) -> Reply:
         operation = Operation(_VERBS[request.command], "CHANNEL", request.name(_NAME))
@@ -478,14 +486,16 @@ def _by_type(run: Run, otherwise: Run, request: Request) -> Reply:
 
 
 def _inquired(
-    request: Request, found: Iterable[Attributes], wanted: int, always: tuple[int, ...], missing: int
+    request: Request, rows: Iterable[Attributes], wanted: int, always: tuple[int, ...], missing: int
 ) -> Reply:
-    return inquire(request, found, wanted, (_NAME, _TYPE, *always), known=_KNOWN.__contains__, missing=missing)
+    return inquire(request, rows, wanted, (_NAME, _TYPE, *always), known=_KNOWN.__contains__, missing=missing)
 
 
-def _parameters(shown: Mapping[str, Value]) -> Attributes:
+def _parameters(row: Mapping[str, Value]) -> Attributes:
     """Return what DISPLAY shows as parameters."""
-    return {one.Parameter: one for keyword, value in shown.items() for one in _parameter(keyword, value)}
+    return {
+        parameter.Parameter: parameter for keyword, value in row.items() for parameter in _parameter(keyword, value)
+    }
 
 
 def _parameter(keyword: str, value: Value) -> list[PCFParameter]:
@@ -497,7 +507,7 @@ def _parameter(keyword: str, value: Value) -> list[PCFParameter]:
     if keyword in _WORDS:
         number, words = _WORDS[keyword]
         return [MQCFIN(number, words[str(value)])]
-    protocols = tuple(_PROTOCOLS[one] for one in str(value).split(",") if one in _PROTOCOLS)
+    protocols = tuple(_PROTOCOLS[protocol] for protocol in str(value).split(",") if protocol in _PROTOCOLS)
     if len(protocols) == 1:
         return [MQCFIN(cmqcfc.MQIACH_PROTOCOL, protocols[0])]
     return [MQCFIL(cmqcfc.MQIACH_PROTOCOL, protocols)] if protocols else []
@@ -519,7 +529,7 @@ class QueueManagerCommands:
     def _inquire(self, request: Request) -> Reply:
         return inquire(
             request,
-            (attributes("QMGR", one) for one in self._display("QMGR", "*")),
+            (attributes("QMGR", row) for row in self._display("QMGR", "*")),
             cmqcfc.MQIACF_Q_MGR_ATTRS,
             (cmqc.MQCA_Q_MGR_NAME,),
             known=known_of("QMGR"),
@@ -545,11 +555,11 @@ class QueueManagerCommands:
             MQCFST(cmqcfc.MQCACF_Q_MGR_START_DATE, time.strftime("%Y-%m-%d", started).encode().ljust(12)),
             MQCFST(cmqcfc.MQCACF_Q_MGR_START_TIME, time.strftime("%H.%M.%S", started).encode()),
         )
-        found = {one.Parameter: one for one in parameters}
+        attributes_of_manager = {parameter.Parameter: parameter for parameter in parameters}
         return inquire(
             request,
-            [found],
+            [attributes_of_manager],
             cmqcfc.MQIACF_Q_MGR_STATUS_ATTRS,
             (cmqc.MQCA_Q_MGR_NAME, cmqcfc.MQIACF_Q_MGR_STATUS),
-            known=found.__contains__,
+            known=attributes_of_manager.__contains__,
         )

@@ -21,36 +21,36 @@ from tests.ibm_standin.pcf.commands import Filter, PCFRefused, Reply, Request, d
 
 def integers(request: Request, number: int) -> tuple[int, ...] | None:
     """Return a list of integers, or None; a single integer is a list of one."""
-    one = request.find(number)
-    if one is None:
+    parameter = request.find(number)
+    if parameter is None:
         return None
-    if isinstance(one, MQCFIN):
-        return (one.Value,)
-    if not isinstance(one, MQCFIL):
-        raise wrong(one)
-    return one.Values
+    if isinstance(parameter, MQCFIN):
+        return (parameter.Value,)
+    if not isinstance(parameter, MQCFIL):
+        raise wrong(parameter)
+    return parameter.Values
 
 
 def texts(request: Request, number: int) -> list[str]:
     """Return a list of strings without their trailing blanks; a single string is a list of one."""
-    one = request.find(number)
-    if one is None:
+    parameter = request.find(number)
+    if parameter is None:
         return []
-    if isinstance(one, MQCFST):
-        return [decoded(one.String, number)]
-    if not isinstance(one, MQCFSL):
-        raise wrong(one)
-    return [decoded(text, number) for text in one.Strings]
+    if isinstance(parameter, MQCFST):
+        return [decoded(parameter.String, number)]
+    if not isinstance(parameter, MQCFSL):
+        raise wrong(parameter)
+    return [decoded(text, number) for text in parameter.Strings]
 
 
 def byte_string(request: Request, number: int) -> bytes | None:
     """Return a byte string, or None."""
-    one = request.find(number)
-    if one is None:
+    parameter = request.find(number)
+    if parameter is None:
         return None
-    if not isinstance(one, MQCFBS):
-        raise wrong(one)
-    return one.String
+    if not isinstance(parameter, MQCFBS):
+        raise wrong(parameter)
+    return parameter.String
 
 
 def ignore(request: Request, *numbers: int) -> None:
@@ -87,9 +87,9 @@ _FILTER_ERRORS = {
 _ATTRIBUTES = (range(1, 4001), range(7001, 8001))
 
 
-def attributes(kind: str, shown: dict[str, Value]) -> Attributes:
+def attributes(kind: str, row: dict[str, Value]) -> Attributes:
     """Return an object as DISPLAY shows it, with its attributes as parameters."""
-    return values(kind, shown)
+    return values(kind, row)
 
 
 def inquire(
@@ -113,16 +113,16 @@ def inquire(
     for number in listed or ():
         if not any(number in numbers for numbers in _ATTRIBUTES):
             raise PCFRefused(cmqc.MQRC_SELECTOR_ERROR, number, names=cmqcfc.MQIACF_SELECTOR)
-    for one in request.filters:
-        _check(one, known)
-    found = list(objects)
-    if not found:
+    for filter_parameter in request.filters:
+        _check(filter_parameter, known)
+    rows = list(objects)
+    if not rows:
         raise PCFRefused(missing)
-    passed = [one for one in found if all(passes(one, by) for by in request.filters)]
+    passed = [row for row in rows if all(passes(row, by) for by in request.filters)]
     if not passed:
         raise PCFRefused(cmqcfc.MQRCCF_NONE_FOUND)
     # What was filtered by is told too, as in DISPLAY … WHERE.
-    return Reply([_select(one, listed, (*always, *(by.Parameter for by in request.filters))) for one in passed])
+    return Reply([_select(row, listed, (*always, *(by.Parameter for by in request.filters))) for row in passed])
 
 
 def known_of(kind: str) -> Callable[[int], bool]:
@@ -130,25 +130,25 @@ def known_of(kind: str) -> Callable[[int], bool]:
     return lambda number: selector(kind, number) is not None
 
 
-def _select(one: Attributes, listed: Sequence[int] | None, always: Sequence[int]) -> list[PCFParameter]:
+def _select(row: Attributes, listed: Sequence[int] | None, always: Sequence[int]) -> list[PCFParameter]:
     """Return the attributes of an object that are in the reply: `always` first, then those listed."""
-    chosen = one if listed is None or cmqcfc.MQIACF_ALL in listed else listed
-    return [one[number] for number in dict.fromkeys((*always, *chosen)) if number in one]
+    chosen = row if listed is None or cmqcfc.MQIACF_ALL in listed else listed
+    return [row[number] for number in dict.fromkeys((*always, *chosen)) if number in row]
 
 
-def _check(one: Filter, known: Callable[[int], bool]) -> None:
-    if not known(one.Parameter):
-        raise PCFRefused(_FILTER_ERRORS[type(one)], one.Parameter)
+def _check(filter_parameter: Filter, known: Callable[[int], bool]) -> None:
+    if not known(filter_parameter.Parameter):
+        raise PCFRefused(_FILTER_ERRORS[type(filter_parameter)], filter_parameter.Parameter)
     operators = {*_ORDERS, *_MEMBERS}
-    if isinstance(one, MQCFSF):
+    if isinstance(filter_parameter, MQCFSF):
         operators |= {*_GENERIC, *_GENERIC_MEMBERS}
-    if one.Operator not in operators:
-        raise PCFRefused(_OPERATOR_ERRORS[type(one)], one.Parameter)
+    if filter_parameter.Operator not in operators:
+        raise PCFRefused(_OPERATOR_ERRORS[type(filter_parameter)], filter_parameter.Parameter)
 
 
-def passes(one: Attributes, by: Filter) -> bool:
+def passes(row: Attributes, by: Filter) -> bool:
     """Return whether an object passes a filter; an object without the attribute never does."""
-    held = one.get(by.Parameter)
+    held = row.get(by.Parameter)
     operator = by.Operator
     if isinstance(by, MQCFIF):
         if isinstance(held, MQCFIL):
@@ -211,11 +211,11 @@ class Operation:
     def take(self, request: Request, *, without: Iterable[str] = ()) -> None:
         """Add every attribute that the request sets. Raises PCFRefused for one that the kind of object has not."""
         left_out = frozenset(without)
-        for one in request.rest():
-            attribute = selector(self._noun, one.Parameter)
+        for parameter in request.rest():
+            attribute = selector(self._noun, parameter.Parameter)
             if attribute is None or attribute.keyword in left_out:
                 continue
-            text = setting(attribute, request, one)
+            text = setting(attribute, request, parameter)
             if text is not None:
                 self.add(attribute.keyword, text)
 
@@ -233,7 +233,12 @@ class Operation:
             return commands.execute(command)[1]
         except MQSCSyntaxError as error:
             number = next(
-                (one.number for one in SELECTORS.get(self._noun, {}).values() if one.keyword == error.near), None
+                (
+                    selector_entry.number
+                    for selector_entry in SELECTORS.get(self._noun, {}).values()
+                    if selector_entry.keyword == error.near
+                ),
+                None,
             )
             raise PCFRefused(
                 cmqcfc.MQRCCF_ATTR_VALUE_ERROR if number is not None else cmqcfc.MQRCCF_PARM_MISSING, number
@@ -244,28 +249,28 @@ class Operation:
             raise PCFRefused(error.reason) from error
 
 
-def setting(attribute: Selector, request: Request, one: PCFParameter) -> str | None:
+def setting(attribute: Selector, request: Request, parameter: PCFParameter) -> str | None:
     """Return the MQSC value that a parameter gives an attribute; None where the value is fixed. Raises PCFRefused."""
-    number = one.Parameter
-    if attribute.binary and isinstance(one, MQCFBS):
-        found = byte_string(request, number) or b""
-        if len(found) > attribute.length:
+    number = parameter.Parameter
+    if attribute.binary and isinstance(parameter, MQCFBS):
+        bytes_of_parameter = byte_string(request, number) or b""
+        if len(bytes_of_parameter) > attribute.length:
             raise PCFRefused(cmqcfc.MQRCCF_CFBS_STRING_LENGTH_ERR, number)
-        return found.hex().upper()
-    if attribute.length and not attribute.binary and not attribute.listed and isinstance(one, MQCFST):
+        return bytes_of_parameter.hex().upper()
+    if attribute.length and not attribute.binary and not attribute.listed and isinstance(parameter, MQCFST):
         text = request.text(number) or ""
         if attribute.length > 0 and len(text.encode()) > attribute.length:
             raise PCFRefused(cmqcfc.MQRCCF_CFST_STRING_LENGTH_ERR, number)
         return _unless_fixed(attribute, text, text)
-    if attribute.listed and isinstance(one, MQCFSL):
+    if attribute.listed and isinstance(parameter, MQCFSL):
         return ",".join(texts(request, number))
-    if not attribute.length and isinstance(one, MQCFIN):
+    if not attribute.length and isinstance(parameter, MQCFIN):
         try:
-            word = attribute.word(one.Value)
+            word = attribute.word(parameter.Value)
         except AttributeRefused:
             raise PCFRefused(cmqcfc.MQRCCF_ATTR_VALUE_ERROR, number) from None
         ignore(request, number)
-        return _unless_fixed(attribute, one.Value, word)
+        return _unless_fixed(attribute, parameter.Value, word)
     return None  # a structure of the wrong type: Request.finish refuses it
 
 

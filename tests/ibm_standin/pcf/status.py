@@ -54,7 +54,7 @@ class StatusCommands:
         }
 
     def _applications(self) -> list[Hconn]:
-        return sorted(self._queue_manager.applications, key=lambda one: one.connection_id)
+        return sorted(self._queue_manager.applications, key=lambda application: application.connection_id)
 
     # Queues ----------------------------------------------------------------------------------------------------------
 
@@ -70,29 +70,29 @@ class StatusCommands:
             known = any(is_named(own, name) for own in (*aliases, *remotes))
             raise PCFRefused(cmqcfc.MQRCCF_Q_WRONG_TYPE if known else cmqc.MQRC_UNKNOWN_OBJECT_NAME, cmqc.MQCA_Q_NAME)
         handles = kind == cmqcfc.MQIACF_Q_HANDLE
-        found = list(self._handles_of(name, open_type) if handles else self._status_of(name, open_type))
-        if not found:
+        rows = list(self._handles_of(name, open_type) if handles else self._status_of(name, open_type))
+        if not rows:
             raise PCFRefused(cmqcfc.MQRCCF_Q_STATUS_NOT_FOUND, cmqc.MQCA_Q_NAME)
         return inquire(
             request,
-            found,
+            rows,
             cmqcfc.MQIACF_Q_STATUS_ATTRS,
             (cmqc.MQCA_Q_NAME, cmqcfc.MQIACF_Q_STATUS_TYPE),
             known=(_HANDLE if handles else _QUEUE_STATUS).__contains__,
         )
 
     def _status_of(self, name: str, open_type: int) -> Iterator[Attributes]:
-        for shown in self._display("QSTATUS", name):
-            inputs, outputs = int(shown["IPPROCS"]), int(shown["OPPROCS"])
+        for row in self._display("QSTATUS", name):
+            inputs, outputs = int(row["IPPROCS"]), int(row["OPPROCS"])
             counted = {cmqcfc.MQQSOT_INPUT: inputs, cmqcfc.MQQSOT_OUTPUT: outputs}
             if open_type != cmqcfc.MQQSOT_ALL and not counted[open_type]:
                 continue
-            queue = self._queue_manager.objects.queues[str(shown["QUEUE"])]
-            depth = int(shown["CURDEPTH"])
+            queue = self._queue_manager.objects.queues[str(row["QUEUE"])]
+            depth = int(row["CURDEPTH"])
             available = sum(1 for _ in queue.messages())
-            age = int(shown["MSGAGE"]) if available else cmqc.MQMON_NOT_AVAILABLE
+            age = int(row["MSGAGE"]) if available else cmqc.MQMON_NOT_AVAILABLE
             yield _numbered(
-                MQCFST(cmqc.MQCA_Q_NAME, str(shown["QUEUE"]).encode().ljust(48)),
+                MQCFST(cmqc.MQCA_Q_NAME, str(row["QUEUE"]).encode().ljust(48)),
                 MQCFIN(cmqcfc.MQIACF_Q_STATUS_TYPE, cmqcfc.MQIACF_Q_STATUS),
                 MQCFIN(cmqc.MQIA_CURRENT_Q_DEPTH, depth),
                 MQCFIN(cmqc.MQIA_OPEN_INPUT_COUNT, inputs),
@@ -112,8 +112,8 @@ class StatusCommands:
         """Do Reset Queue Statistics: reply with the counts since the time before, one message for each local queue."""
         name = request.name(cmqc.MQCA_Q_NAME)
         request.finish()
-        found = [queue for own, queue in sorted(self._queue_manager.objects.queues.items()) if is_named(own, name)]
-        if not found:
+        queues = [queue for own, queue in sorted(self._queue_manager.objects.queues.items()) if is_named(own, name)]
+        if not queues:
             raise PCFRefused(cmqc.MQRC_UNKNOWN_OBJECT_NAME, cmqc.MQCA_Q_NAME)
         statistics = [
             (
@@ -123,9 +123,9 @@ class StatusCommands:
                 MQCFIN(cmqc.MQIA_MSG_ENQ_COUNT, queue.enqueued),
                 MQCFIN(cmqc.MQIA_TIME_SINCE_RESET, int(time.monotonic() - queue.reset_at)),
             )
-            for queue in found
+            for queue in queues
         ]
-        for queue in found:
+        for queue in queues:
             queue.reset_statistics()
         return Reply(list(statistics))
 
@@ -161,14 +161,14 @@ class StatusCommands:
         kind = request.choice(cmqcfc.MQIACF_CONN_INFO_TYPE, kinds)
         ignore(request, cmqc.MQIA_UR_DISP)
         beginning = (generic or b"").rstrip(b"\0")
-        found = []
+        applications = []
         for application in self._applications():
             own = application.connection_id
             if own == identifier if identifier is not None else own.startswith(beginning):
-                found.append(application)
-        if not found and identifier is not None:
+                applications.append(application)
+        if not applications and identifier is not None:
             raise PCFRefused(cmqcfc.MQRCCF_CONNECTION_ID_ERROR, cmqcfc.MQBACF_CONNECTION_ID)
-        described = list(self._describe(found, kind))
+        described = list(self._describe(applications, kind))
         return inquire(
             request,
             described,
@@ -244,4 +244,4 @@ def _owner(application: Hconn) -> tuple[PCFParameter, ...]:
 
 
 def _numbered(*parameters: PCFParameter) -> Attributes:
-    return {one.Parameter: one for one in parameters}
+    return {parameter.Parameter: parameter for parameter in parameters}

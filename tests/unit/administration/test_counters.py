@@ -33,23 +33,30 @@ def channel(name: str, received: int, sent: int = 0, units: int = 0, seconds: fl
 def test_rates_are_per_second_and_the_slowest_channel_comes_first() -> None:
     before = reading(110.0, channel("A", 10, 1, 5, 1.0), channel("B", 0))
     after = reading(112.0, channel("A", 30, 5, 7, 1.2), channel("B", 8, 0, 2, 1.0), channel("C", 0))
-    found = rates(before, after)
-    assert (found.interval, found.received, found.sent) == (2.0, 14.0, 2.0)
-    channels = [(one.name, one.received, one.sent) for one in found.channels]
+    rates_found = rates(before, after)
+    assert (rates_found.interval, rates_found.received, rates_found.sent) == (2.0, 14.0, 2.0)
+    channels = [
+        (channel_rates.name, channel_rates.received, channel_rates.sent) for channel_rates in rates_found.channels
+    ]
     assert channels == [("B", 4.0, 0.0), ("A", 10.0, 2.0), ("C", 0.0, 0.0)]
-    assert [one.unit_seconds for one in found.channels] == [0.5, pytest.approx(0.1), None]
-    assert (found.clients, found.sessions, found.in_flight, found.transmission_queue_depth) == (3, 4, 5, 7)
+    assert [channel_rates.unit_seconds for channel_rates in rates_found.channels] == [0.5, pytest.approx(0.1), None]
+    assert (rates_found.clients, rates_found.sessions, rates_found.in_flight, rates_found.transmission_queue_depth) == (
+        3,
+        4,
+        5,
+        7,
+    )
 
 
 def test_a_reset_counter_continues_from_there() -> None:
-    found = rates(reading(110.0, channel("A", 1_000)), reading(120.0, channel("A", 10), since=115.0))
-    assert (found.interval, found.received) == (5.0, 2.0)
+    rates_found = rates(reading(110.0, channel("A", 1_000)), reading(120.0, channel("A", 10), since=115.0))
+    assert (rates_found.interval, rates_found.received) == (5.0, 2.0)
 
 
 @pytest.mark.parametrize(("before", "after", "rate"), [(10, 30, 10.0), (None, 30, 0.0), (30, 10, 0.0)])
 def test_a_new_or_restarted_mapping_has_no_rate_yet(before: int | None, after: int, rate: float) -> None:
-    (found,) = rates(reading(110.0, taken=before), reading(112.0, taken=after)).mappings
-    assert found.taken == rate
+    (mapping_rates,) = rates(reading(110.0, taken=before), reading(112.0, taken=after)).mappings
+    assert mapping_rates.taken == rate
 
 
 def test_a_reading_survives_the_control_socket() -> None:
@@ -72,12 +79,12 @@ def test_a_value_belongs_to_the_buckets_that_it_does_not_exceed(value: float, ab
 
 
 def test_values_of_several_threads_are_added() -> None:
-    one, two = Histogram(), Histogram()
-    one.observe(0.5, 3)
+    first, two = Histogram(), Histogram()
+    first.observe(0.5, 3)
     two.observe(20.0)
-    one.add(two)
-    assert (one.buckets()[7:10], one.buckets()[-1]) == ([("0.25", 0), ("0.5", 3), ("1.0", 3)], ("+Inf", 4))
-    assert one.sum == 21.5
+    first.add(two)
+    assert (first.buckets()[7:10], first.buckets()[-1]) == ([("0.25", 0), ("0.5", 3), ("1.0", 3)], ("+Inf", 4))
+    assert first.sum == 21.5
 
 
 def test_the_bounds_are_increasing() -> None:

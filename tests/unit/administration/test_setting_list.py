@@ -53,7 +53,7 @@ def settings(configuration: Configuration) -> dict[str, Setting]:
 
 
 def test_each_setting_has_its_source(file: Path) -> None:
-    found = settings(load(file, problems))
+    by_key = settings(load(file, problems))
     more = file.parent / "more" / "orders.yaml"
     for key, value, default, source in (
         ("channels[0].port", "1884", "1883", f"{file}:3"),
@@ -68,22 +68,22 @@ def test_each_setting_has_its_source(file: Path) -> None:
         ("links.other.host", "broker.example", None, f"{more}:2"),
         ("links.other.port", "1885", "null", f"{more}:3"),
     ):
-        setting = found[key]
+        setting = by_key[key]
         assert (setting.value, setting.source) == (value, source), key
         if default is not None:
             assert setting.default == default, key
-    persistence = found["mappings.orders.attributes.persistence.1"]
+    persistence = by_key["mappings.orders.attributes.persistence.1"]
     assert (persistence.value, persistence.default, persistence.differs) == ("persistent", "persistent", False)
-    assert not found["limits.sessions"].differs
-    assert found["limits.waiting_bytes"].differs
-    assert {one.section for one in found.values()} >= {"channels", "limits", "links", "mappings"}
+    assert not by_key["limits.sessions"].differs
+    assert by_key["limits.waiting_bytes"].differs
+    assert {setting.section for setting in by_key.values()} >= {"channels", "limits", "links", "mappings"}
 
 
 def test_an_empty_file_has_defaults_only(tmp_path: Path) -> None:
     (tmp_path / "bridge.yaml").write_text("")
-    found = settings(load(tmp_path / "bridge.yaml"))
-    assert {one.source for one in found.values()} == {DEFAULT}
-    assert [one.key for one in found.values() if one.differs] == []
+    by_key = settings(load(tmp_path / "bridge.yaml"))
+    assert {setting.source for setting in by_key.values()} == {DEFAULT}
+    assert [setting.key for setting in by_key.values() if setting.differs] == []
 
 
 @pytest.mark.parametrize("path", [ROOT / "deploy" / "bridge.yaml", *sorted((ROOT / "examples").rglob("bridge*.yaml"))])

@@ -142,11 +142,11 @@ def result(tmp_path_factory: pytest.TempPathFactory) -> Audit:
 
 @pytest.mark.parametrize("client_id", CASES)
 def test_case(result: Audit, client_id: str) -> None:
-    found = Counts()
-    for one in result.findings:
-        if one.client_id == client_id:
-            found.add(one.counts)
-    assert found == CASES[client_id][1]
+    total = Counts()
+    for finding in result.findings:
+        if finding.client_id == client_id:
+            total.add(finding.counts)
+    assert total == CASES[client_id][1]
 
 
 def test_totals_and_the_result(result: Audit) -> None:
@@ -161,11 +161,11 @@ def test_totals_and_the_result(result: Audit) -> None:
 
 
 def test_breaches_come_first_with_an_example(result: Audit) -> None:
-    broken = [one for one in result.findings if one.first]
+    broken = [finding for finding in result.findings if finding.first]
     assert result.findings[: len(broken)] == broken
-    shown = {(one.breach, one.row["topic"].split("/")[0]) for one in result.examples}
-    assert shown == {(breach, one.client_id) for one in broken for breach in one.first}
-    (lost,) = (one.row for one in result.examples if one.row["topic"] == "overtaken/t")
+    breaches = {(example.breach, example.row["topic"].split("/")[0]) for example in result.examples}
+    assert breaches == {(breach, finding.client_id) for finding in broken for breach in finding.first}
+    (lost,) = (example.row for example in result.examples if example.row["topic"] == "overtaken/t")
     assert lost["received"] == NOON + timedelta(seconds=10) and lost["publisher"] == "p"
 
 
@@ -177,10 +177,13 @@ def test_late_deliveries(tmp_path: Path) -> None:
     story.session(Outcome.CONNECTED, "gone", 100).out(101, "gone", "u", b"a", since=10)
     story.write(tmp_path)
     strict, lenient, without = (audit([tmp_path], late=limit) for limit in (3.0, 6.0, None))
-    assert {one.client_id: one.counts.late for one in strict.findings} == {"here": 1, "gone": 0}
+    assert {finding.client_id: finding.counts.late for finding in strict.findings} == {"here": 1, "gone": 0}
     assert not strict.held
     assert lenient.held and without.held and lenient.totals.late == without.totals.late == 0
-    assert {one.client_id: round(one.slowest or 0, 1) for one in lenient.findings} == {"here": 5.0, "gone": 91.0}
+    assert {finding.client_id: round(finding.slowest or 0, 1) for finding in lenient.findings} == {
+        "here": 5.0,
+        "gone": 91.0,
+    }
 
 
 def test_only_publications_in_the_period_are_checked(tmp_path: Path) -> None:
@@ -216,7 +219,7 @@ def test_nothing_is_certain_where_rows_are_missing(tmp_path: Path) -> None:
     story.write(tmp_path)
     result = audit([tmp_path])
     assert result.totals == Counts(expected=4, delivered=2, unknown=2, lost=1)
-    assert [(one["from"], one["to"], one["rows"]) for one in result.gaps] == [
+    assert [(gap["from"], gap["to"], gap["rows"]) for gap in result.gaps] == [
         (NOON + timedelta(seconds=3), NOON + timedelta(seconds=10), None)
     ]
 
@@ -242,7 +245,7 @@ def test_mappings_are_counted_separately(tmp_path: Path) -> None:
         MappingCounts("q", taken=6, put=4, dead_lettered=1, discarded=1, doubled=1, late=1, slowest=7.0),
     ]
     only = audit([tmp_path], start=NOON + timedelta(seconds=5), end=NOON + timedelta(seconds=6)).mappings
-    assert [(one.mapping, one.taken) for one in only] == [("q", 1)]
+    assert [(counts.mapping, counts.taken) for counts in only] == [("q", 1)]
 
 
 def test_an_archive_of_a_version_without_mappings(tmp_path: Path) -> None:
@@ -285,6 +288,6 @@ def test_more_rows_than_fit_into_memory(scale: dict[str, int], tmp_path: Path) -
     """
     done = subprocess.run([sys.executable, "-c", program, str(tmp_path)], capture_output=True, text=True, check=True)
     counts, kilobytes = done.stdout.splitlines()
-    assert [int(one) for one in counts.split()] == [rows // 2, rows // 2 - 3, 3]
+    assert [int(word) for word in counts.split()] == [rows // 2, rows // 2 - 3, 3]
     # Without a limit it takes more than 300 MB.
     assert int(kilobytes) < 180_000

@@ -130,8 +130,11 @@ def test_results_equal_those_of_a_simple_program(
             write(Path(name), rows)
         result = audit([Path(name)], start=start, end=end, late=late)
     rows = [dict(zip(NAMES, row, strict=True)) for row in story.rows]
-    found = {(one.client_id, one.topic, one.qos): (one.counts, one.first, one.slowest) for one in result.findings}
-    assert found == naive_audit.audit(rows, low, high, late)
+    findings = {
+        (finding.client_id, finding.topic, finding.qos): (finding.counts, finding.first, finding.slowest)
+        for finding in result.findings
+    }
+    assert findings == naive_audit.audit(rows, low, high, late)
     assert result.mappings == naive_audit.mappings(rows, low, high, late)
     assert result.gaps == [
         {"from": moment(gap.start), "to": moment(gap.end), "rows": gap.rows}

@@ -182,16 +182,16 @@ def test_a_message_in_a_lost_file_is_not_reported_as_lost(tmp_path: Path) -> Non
 
 @pytest.fixture
 def make(tmp_path: Path) -> Iterator[Callable[..., ArchiveWriter]]:
-    made: list[ArchiveWriter] = []
+    writers: list[ArchiveWriter] = []
 
     def call(**values: Any) -> ArchiveWriter:
-        made.append(ArchiveWriter(ArchiveConfig(directory=tmp_path / "archive", **values)))
-        assert made[-1].claim_directory()
-        return made[-1]
+        writers.append(ArchiveWriter(ArchiveConfig(directory=tmp_path / "archive", **values)))
+        assert writers[-1].claim_directory()
+        return writers[-1]
 
     yield call
-    for one in made:
-        one.close()
+    for writer in writers:
+        writer.close()
 
 
 def test_the_writer_reports_a_missing_end_and_readers_notice_it_later(
@@ -248,7 +248,7 @@ def test_a_full_disk_at_the_start_is_a_gap(
         writer._finish()
     writer.take([publications(at(1), "b")], 10)
     writer.close()
-    assert [one["topic"] for one in rows(tmp_path / "archive") if one["direction"] == "in"] == ["b"]
+    assert [row["topic"] for row in rows(tmp_path / "archive") if row["direction"] == "in"] == ["b"]
 
 
 @pytest.mark.parametrize("old", [(20,), (20, 10)], ids=["some", "all"])
@@ -265,7 +265,7 @@ def test_days_that_the_retention_removes_are_not_missing(
     writer.take([publications(int(today.timestamp() * 1_000_000), "new")], 10)
     writer.close()
     assert len(archive_files(directory)) == 3 - len(old) and not damage_of(directory)
-    assert {one.name for one in directory.iterdir() if not one.name.startswith("date=")} == {".lock", WITNESS}
+    assert {path.name for path in directory.iterdir() if not path.name.startswith("date=")} == {".lock", WITNESS}
 
 
 def test_files_of_release_0_2_0_are_read_and_have_no_numbers(tmp_path: Path) -> None:

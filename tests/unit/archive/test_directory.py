@@ -21,14 +21,14 @@ def archive(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def hours(found: list[Path]) -> list[str]:
-    return [f"{one.parent.parent.name[5:]}T{one.parent.name[5:]}/{one.name}" for one in found]
+def hours(files: list[Path]) -> list[str]:
+    return [f"{file.parent.parent.name[5:]}T{file.parent.name[5:]}/{file.name}" for file in files]
 
 
 def test_files_are_in_order_and_complete(archive: Path) -> None:
-    found = hours(archive_files(archive))
-    assert found == sorted(found) and len(found) == 8
-    assert all("/." not in one for one in found)
+    hours_of_files = hours(archive_files(archive))
+    assert hours_of_files == sorted(hours_of_files) and len(hours_of_files) == 8
+    assert all("/." not in hour for hour in hours_of_files)
     assert len(list(unfinished_files(archive))) == 4
 
 
@@ -43,17 +43,17 @@ def test_files_are_in_order_and_complete(archive: Path) -> None:
     ],
 )  # fmt: skip
 def test_the_hours_of_a_period(archive: Path, start: datetime | None, end: datetime | None, expected: set[str]) -> None:
-    assert {one.split("/")[0] for one in hours(archive_files(archive, start, end))} == expected
+    assert {file.split("/")[0] for file in hours(archive_files(archive, start, end))} == expected
 
 
 def test_days_completely_older_than_the_retention_are_expired(archive: Path) -> None:
     (archive / "date=someday-x").mkdir()
     (archive / "date=9999-99-99").mkdir()
     now = datetime(2026, 3, 12, 12, tzinfo=UTC)
-    assert [one.name for one in expired_days(archive, timedelta(days=10), now)] == ["date=2026-03-01"]
-    assert [one.name for one in expired_days(archive, timedelta(days=11), now)] == []
+    assert [day.name for day in expired_days(archive, timedelta(days=10), now)] == ["date=2026-03-01"]
+    assert [day.name for day in expired_days(archive, timedelta(days=11), now)] == []
 
 
 def test_a_removed_day_is_deleted(archive: Path) -> None:
     shutil.rmtree(archive / "date=2026-03-02")
-    assert {one[:10] for one in hours(archive_files(archive))} == {"2026-03-01", "2026-04-01"}
+    assert {file[:10] for file in hours(archive_files(archive))} == {"2026-03-01", "2026-04-01"}

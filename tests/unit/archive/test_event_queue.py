@@ -32,16 +32,16 @@ def directory(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def make(directory: Path) -> Iterator[Callable[..., EventQueue]]:
-    made: list[EventQueue] = []
+    queues: list[EventQueue] = []
 
     def call(*, roll: float = 3600, **values: Any) -> EventQueue:
-        made.append(EventQueue(ArchiveConfig(directory=directory, roll=RollConfig(time=roll), **values)))
-        made[-1].producer().keep(ArchiveEvent(now_us(), Outcome.STARTED))
-        return made[-1]
+        queues.append(EventQueue(ArchiveConfig(directory=directory, roll=RollConfig(time=roll), **values)))
+        queues[-1].producer().keep(ArchiveEvent(now_us(), Outcome.STARTED))
+        return queues[-1]
 
     yield call
-    for one in made:
-        one.close(PATIENCE)
+    for queue in queues:
+        queue.close(PATIENCE)
 
 
 def producer(queue: EventQueue) -> EventProducer:
@@ -57,16 +57,16 @@ def hand(queue: EventQueue, *topics: str, size: int = 0, by: EventProducer | Non
 
 
 def topics(directory: Path) -> list[str]:
-    return [one["topic"] for one in read(directory) if one["direction"] == "in"]
+    return [row["topic"] for row in read(directory) if row["direction"] == "in"]
 
 
 def own(directory: Path) -> list[tuple[str, int]]:
-    return [(one["outcome"], one["size"]) for one in read(directory) if one["direction"] == "archive"]
+    return [(row["outcome"], row["size"]) for row in read(directory) if row["direction"] == "archive"]
 
 
 def sent(queue: EventQueue) -> int:
     """Return the rows of batches that the process has and that are not in a finished file."""
-    return sum(one.rows for one in tuple(queue._batches))
+    return sum(batch.rows for batch in tuple(queue._batches))
 
 
 def is_held_up(queue: EventQueue) -> bool:
@@ -115,7 +115,7 @@ def test_events_that_do_not_fit_are_a_gap(make: Any, directory: Path, caplog: py
     queue.close(PATIENCE)
     assert topics(directory) == ["a"]
     assert own(directory) == [("started", 0), ("gap", 5), ("stopped", 0)]
-    (gap,) = (one for one in read(directory) if one["outcome"] == "gap")
+    (gap,) = (row for row in read(directory) if row["outcome"] == "gap")
     assert began <= int(gap["received"].timestamp() * 1_000_000 + 0.5) <= now_us()
     assert "5 rows are missing" in caplog.text and "archive.memory" in caplog.text
 
@@ -155,9 +155,9 @@ def test_a_killed_process_is_replaced(make: Any, directory: Path, caplog: pytest
     queue.close(PATIENCE)
     assert topics(directory) == ["on disk", "of the next one"]
     assert own(directory) == [("started", 0), ("gap", 2), ("stopped", 0)]
-    sessions = [(one["outcome"], one["client_id"]) for one in read(directory) if one["direction"] == "subscription"]
-    said, happened = ("subscribed", "c"), [("connected", "d"), ("ended", "d")]
-    assert sessions == [said, said, *happened]  # a process starts with the open sessions
+    sessions = [(row["outcome"], row["client_id"]) for row in read(directory) if row["direction"] == "subscription"]
+    again, happened = ("subscribed", "c"), [("connected", "d"), ("ended", "d")]
+    assert sessions == [again, again, *happened]  # a process starts with the open sessions
     assert f"(pid {killed}) was ended by SIGKILL; 2 rows were lost" in caplog.text
     assert queue.waiting() == 0
 
@@ -240,17 +240,19 @@ def test_several_threads_submit_events(make: Any, directory: Path) -> None:
             hand(queue, f"{number}/{count}", by=producers[number])
 
     threads = [threading.Thread(target=work, args=(number,)) for number in range(3)]
-    for one in threads:
-        one.start()
-    for one in threads:
-        one.join()
-    for one in producers[:2]:
-        hand(queue, "x", "y", size=500_000, by=one)
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for own_producer in producers[:2]:
+        hand(queue, "x", "y", size=500_000, by=own_producer)
     queue.start()
     queue.close(PATIENCE)
-    found = topics(directory)
+    own_topics = topics(directory)
     for number in range(3):
-        assert [one for one in found if one.startswith(f"{number}/")] == [f"{number}/{count}" for count in range(200)]
+        assert [topic for topic in own_topics if topic.startswith(f"{number}/")] == [
+            f"{number}/{count}" for count in range(200)
+        ]
     assert own(directory) == [("started", 0), ("gap", 2), ("gap", 2), ("stopped", 0)]
     assert queue.waiting() == 0
 

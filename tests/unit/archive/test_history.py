@@ -16,7 +16,7 @@ S, U = Outcome.SUBSCRIBED, Outcome.UNSUBSCRIBED
 
 def history_of(story: Story) -> SessionHistory:
     history = SessionHistory()
-    history.read(dict(zip(NAMES, one, strict=True)) for one in story.rows)
+    history.read(dict(zip(NAMES, values_of_row, strict=True)) for values_of_row in story.rows)
     return history
 
 

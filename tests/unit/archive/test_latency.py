@@ -34,7 +34,7 @@ def section(deliveries: list[dict[str, Any]]) -> list[list[Any]]:
             "qos": "TINYINT",
             "taken": "BIGINT",
         }
-        database.create_table("rows", columns, [[one[name] for name in columns] for one in deliveries])
+        database.create_table("rows", columns, [[row[name] for name in columns] for row in deliveries])
         times = f"make_timestamptz({PUT}) AS received, make_timestamptz({PUT} + taken) AS settled"
         database.run(f"CREATE VIEW messages AS SELECT *, {times} FROM rows")
         return latency(database).rows
@@ -42,10 +42,10 @@ def section(deliveries: list[dict[str, Any]]) -> list[list[Any]]:
 
 @given(TIMES)
 def test_percentiles_are_accurate_to_a_thousandth(times: list[int]) -> None:
-    ((qos, count, *found, longest),) = section([delivery(time) for time in times])
+    ((qos, count, *percentiles, longest),) = section([delivery(time) for time in times])
     times = sorted(max(time, 0) for time in times)
     assert (qos, count, longest) == (1, len(times), times[-1] / 1000)
-    for part, value in zip(PERCENTILES, found, strict=True):
+    for part, value in zip(PERCENTILES, percentiles, strict=True):
         assert value * 1000 == pytest.approx(times[math.ceil(part * len(times)) - 1], rel=1e-3, abs=0)
 
 

@@ -43,8 +43,8 @@ def archive(tmp_path: Path) -> Path:
 )
 def test_selected_publications(archive: Path, what: dict[str, Any], expected: str) -> None:
     selection = ReplaySelection(archive, **what)
-    found = [one["payload"].decode() for batch in selection.batches(0, ["payload"]) for one in batch]
-    assert "".join(found) == expected
+    payloads = [row["payload"].decode() for batch in selection.batches(0, ["payload"]) for row in batch]
+    assert "".join(payloads) == expected
     assert selection.count() == len(expected)
 
 
@@ -65,8 +65,8 @@ def test_messages_of_mappings(tmp_path: Path, what: dict[str, Any], expected: st
     story.mapped(4, "m", "Q", b"d", outcome=Outcome.ACKNOWLEDGED, publisher="q")
     story.mapped(5, "n", "Q", b"e", outcome=Outcome.DELIVERED)
     selection = ReplaySelection(story.write(tmp_path), **what)
-    found = [one["payload"].decode() for batch in selection.batches(0, ["payload"]) for one in batch]
-    assert "".join(found) == expected
+    payloads = [row["payload"].decode() for batch in selection.batches(0, ["payload"]) for row in batch]
+    assert "".join(payloads) == expected
     assert selection.count() == len(expected)
 
 
@@ -74,12 +74,12 @@ def test_messages_of_mappings(tmp_path: Path, what: dict[str, Any], expected: st
 def test_an_archive_of_a_version_without_mappings(tmp_path: Path, what: dict[str, Any], expected: str) -> None:
     story = Story().put(1, "a", b"1").put(2, "b", b"2", publisher="q")
     selection = ReplaySelection(story.write_old(tmp_path), **what)
-    found = [one["payload"].decode() for batch in selection.batches(0, COLUMNS) for one in batch]
-    assert "".join(found) == expected
+    payloads = [row["payload"].decode() for batch in selection.batches(0, COLUMNS) for row in batch]
+    assert "".join(payloads) == expected
 
 
 def test_rows_after_a_position(archive: Path) -> None:
     selection = ReplaySelection(archive)
-    rows = [one for batch in selection.batches(0, ["payload"]) for one in batch]
-    assert [one for batch in selection.batches(rows[1]["sequence"], ["payload"]) for one in batch] == rows[2:]
+    rows = [row for batch in selection.batches(0, ["payload"]) for row in batch]
+    assert [row for batch in selection.batches(rows[1]["sequence"], ["payload"]) for row in batch] == rows[2:]
     assert selection.count(rows[1]["sequence"]) == 2

@@ -44,8 +44,8 @@ def whole(archive: Path) -> Report:
     return report([archive])
 
 
-def rows(found: Report, key: str) -> list[list[Any]]:
-    (section,) = (one for one in found.sections if one.key == key)
+def rows(archive_report: Report, key: str) -> list[list[Any]]:
+    (section,) = (section for section in archive_report.sections if section.key == key)
     return section.rows
 
 
@@ -71,25 +71,25 @@ def test_section(whole: Report, key: str, expected: list[list[Any]]) -> None:
 
 
 def test_messages_belong_to_the_time_at_which_they_were_settled(archive: Path) -> None:
-    found = report([archive], start=NOON + timedelta(hours=1), end=NOON + timedelta(hours=1, seconds=1))
-    assert found.rows == 2
-    assert rows(found, "hour") == [["2026-03-02 13:00", 1, 0, 1, 0]]
+    small = report([archive], start=NOON + timedelta(hours=1), end=NOON + timedelta(hours=1, seconds=1))
+    assert small.rows == 2
+    assert rows(small, "hour") == [["2026-03-02 13:00", 1, 0, 1, 0]]
 
 
 def test_an_archive_of_a_version_without_mappings(tmp_path: Path) -> None:
-    found = report([Story().put(1, "t", b"a").write_old(tmp_path)])
-    assert found.rows == 1 and rows(found, "mappings") == []
+    small = report([Story().put(1, "t", b"a").write_old(tmp_path)])
+    assert small.rows == 1 and rows(small, "mappings") == []
 
 
 def test_an_archive_of_mappings_only(tmp_path: Path) -> None:
-    found = report([Story().mapped(1, "m", "t", b"a").write(tmp_path)])
-    assert found.rows == 0 and rows(found, "mappings") == [["m", 1, 1, 1, 0, 0]]
+    small = report([Story().mapped(1, "m", "t", b"a").write(tmp_path)])
+    assert small.rows == 0 and rows(small, "mappings") == [["m", 1, 1, 1, 0, 0]]
 
 
 def test_levels_and_top(archive: Path) -> None:
-    found = report([archive], levels=1, top=2)
-    assert [one[0] for one in rows(found, "topics")] == ["plant", "<b>&"]
-    assert [one[0] for one in rows(found, "clients")] == ["c", "p0"]
+    small = report([archive], levels=1, top=2)
+    assert [row[0] for row in rows(small, "topics")] == ["plant", "<b>&"]
+    assert [row[0] for row in rows(small, "clients")] == ["c", "p0"]
 
 
 def test_a_period_without_messages_is_reported(archive: Path) -> None:
@@ -124,27 +124,27 @@ class Page(HTMLParser):
 
 
 def test_the_page_needs_no_other_files(whole: Report) -> None:
-    found = Page(page(whole))
-    names = {name for _, attributes in found.tags for name in attributes}
+    parsed = Page(page(whole))
+    names = {name for _, attributes in parsed.tags for name in attributes}
     assert not names & {"src", "href", "onclick"}
-    assert not {tag for tag, _ in found.tags} & {"script", "link", "img", "iframe"}
-    (style,) = (text for text in found.texts if "prefers-color-scheme: dark" in text)
+    assert not {tag for tag, _ in parsed.tags} & {"script", "link", "img", "iframe"}
+    (style,) = (text for text in parsed.texts if "prefers-color-scheme: dark" in text)
     assert "url(" not in style and "@import" not in style
 
 
 def test_each_chart_has_a_table(whole: Report) -> None:
-    found = Page(page(whole))
-    charts = [attributes["aria-label"] for tag, attributes in found.tags if tag == "svg"]
+    parsed = Page(page(whole))
+    charts = [attributes["aria-label"] for tag, attributes in parsed.tags if tag == "svg"]
     assert charts == [section.title for section in whole.sections]
-    assert [tag for tag, _ in found.tags].count("caption") == len(charts)
-    assert "<b>&" in found.texts  # text of clients is escaped
-    assert WRONG in found.texts
+    assert [tag for tag, _ in parsed.tags].count("caption") == len(charts)
+    assert "<b>&" in parsed.texts  # text of clients is escaped
+    assert WRONG in parsed.texts
 
 
 def test_a_section_without_rows_reports_that() -> None:
-    found = Page(page(Report(None, NOON, 0, [ReportSection("refused", "Refused", ["reason"], [])])))
-    assert "none" in found.texts
-    assert any("to 2026-03-02 12:00:00 UTC" in text for text in found.texts)
+    parsed = Page(page(Report(None, NOON, 0, [ReportSection("refused", "Refused", ["reason"], [])])))
+    assert "none" in parsed.texts
+    assert any("to 2026-03-02 12:00:00 UTC" in text for text in parsed.texts)
 
 
 @pytest.mark.parametrize(

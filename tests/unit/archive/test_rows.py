@@ -95,11 +95,16 @@ def rows_of(user: str, message: Any) -> list[dict[str, Any]]:
 
 def test_a_publication_of_a_client() -> None:
     message = PublicationMessage(MQMD(), "p", "t/u", b"body", 2, 9)
-    one = outgoing_message(Queued(message, put_time=12.5, retained=True), None)
-    (found,) = rows_of("anna", one)
-    assert (found["outcome"], found["topic"], found["payload"], found["size"]) == ("delivered", "t/u", b"body", 4)
-    assert (found["publisher"], found["publisher_message_id"], found["received"]) == ("p", 9, 12_500_000)
-    assert (found["retain"], found["user"], found["sent"]) == (True, "anna", 50)
+    outgoing = outgoing_message(Queued(message, put_time=12.5, retained=True), None)
+    (event_row,) = rows_of("anna", outgoing)
+    assert (event_row["outcome"], event_row["topic"], event_row["payload"], event_row["size"]) == (
+        "delivered",
+        "t/u",
+        b"body",
+        4,
+    )
+    assert (event_row["publisher"], event_row["publisher_message_id"], event_row["received"]) == ("p", 9, 12_500_000)
+    assert (event_row["retain"], event_row["user"], event_row["sent"]) == (True, "anna", 50)
 
 
 PROPERTIES = PublishProperties(
@@ -140,16 +145,21 @@ def test_properties_of_mqtt_5_are_in_each_row_of_a_publication() -> None:
 
 
 def test_a_delivery_of_a_message_from_an_application() -> None:
-    one = outgoing_message(Queued(with_rfh2(), topic=None, user_data="0"), None)
-    (found,) = rows_of("anna", one)
-    assert (found["outcome"], found["topic"], found["payload"], found["size"]) == ("delivered", "command", b"body", 4)
-    assert (found["publisher"], found["payload_hash"], found["sequence"]) == ("", payload_hash(b"body"), 1)
-    assert found["received"] == 50
+    outgoing = outgoing_message(Queued(with_rfh2(), topic=None, user_data="0"), None)
+    (event_row,) = rows_of("anna", outgoing)
+    assert (event_row["outcome"], event_row["topic"], event_row["payload"], event_row["size"]) == (
+        "delivered",
+        "command",
+        b"body",
+        4,
+    )
+    assert (event_row["publisher"], event_row["payload_hash"], event_row["sequence"]) == ("", payload_hash(b"body"), 1)
+    assert event_row["received"] == 50
 
 
 def test_a_message_that_is_marked_as_retained() -> None:
-    one = outgoing_message(Queued(with_rfh2(Folder.build("mqps", {"Ret": True}))), None)
-    assert rows_of("", one)[0]["retain"] is True
+    outgoing = outgoing_message(Queued(with_rfh2(Folder.build("mqps", {"Ret": True}))), None)
+    assert rows_of("", outgoing)[0]["retain"] is True
 
 
 def test_a_message_of_a_remote_queue_manager_is_read_unchanged() -> None:
@@ -158,16 +168,16 @@ def test_a_message_of_a_remote_queue_manager_is_read_unchanged() -> None:
     header = MQXQH(RemoteQName=b"t", RemoteQMgrName=b"c", MsgDesc=md)
     got = Message(MQMD(Format=cmqc.MQFMT_XMIT_Q_HEADER), encode_mqxqh(header) + came.data)
     stripped = Queued(PublicationMessage(MQMD(), "", "t", b"body", 1), user_data="0", raw=got.data)
-    (found,) = rows_of("", outgoing_message(stripped, None))
-    assert (found["publisher"], found["publisher_message_id"], found["payload"]) == ("p", 7, b"body")
-    assert found["received"] == 86_401_250_000
+    (event_row,) = rows_of("", outgoing_message(stripped, None))
+    assert (event_row["publisher"], event_row["publisher_message_id"], event_row["payload"]) == ("p", 7, b"body")
+    assert event_row["received"] == 86_401_250_000
 
 
 def test_an_unreadable_message_is_stored_completely() -> None:
     broken = Queued(Message(MQMD(Format=cmqc.MQFMT_RF_HEADER_2), b"no header"), user_data=None)
-    one = outgoing_message(broken, "MQRC_RFH_ERROR (2334)", Outcome.DEAD_LETTERED)
-    (found,) = rows_of("", one)
-    assert (found["payload"], found["qos"], found["reason"]) == (b"no header", 2, "MQRC_RFH_ERROR (2334)")
+    outgoing = outgoing_message(broken, "MQRC_RFH_ERROR (2334)", Outcome.DEAD_LETTERED)
+    (event_row,) = rows_of("", outgoing)
+    assert (event_row["payload"], event_row["qos"], event_row["reason"]) == (b"no header", 2, "MQRC_RFH_ERROR (2334)")
 
 
 def test_each_column_is_documented() -> None:

@@ -37,17 +37,17 @@ def reports() -> list[tuple[int, int]]:
 
 @pytest.fixture
 def make(directory: Path, reports: list[tuple[int, int]]) -> Iterator[Callable[..., ArchiveWriter]]:
-    made: list[ArchiveWriter] = []
+    writers: list[ArchiveWriter] = []
 
     def call(*, roll: dict[str, Any] | None = None, **values: Any) -> ArchiveWriter:
         config = ArchiveConfig(directory=directory, roll=RollConfig(**{**LATER, **(roll or {})}), **values)
-        made.append(ArchiveWriter(config, lambda taken, durable, lost: reports.append((taken, durable))))
-        assert made[-1].claim_directory()
-        return made[-1]
+        writers.append(ArchiveWriter(config, lambda taken, durable, lost: reports.append((taken, durable))))
+        assert writers[-1].claim_directory()
+        return writers[-1]
 
     yield call
-    for one in made:
-        one.close()
+    for writer in writers:
+        writer.close()
 
 
 def hand(writer: ArchiveWriter, *topics: str, size: int = 0, now: int | None = None) -> None:
@@ -58,11 +58,11 @@ def hand(writer: ArchiveWriter, *topics: str, size: int = 0, now: int | None = N
 
 
 def topics(directory: Path) -> list[str]:
-    return [one["topic"] for one in read(directory) if one["direction"] == "in"]
+    return [row["topic"] for row in read(directory) if row["direction"] == "in"]
 
 
 def own(directory: Path) -> list[tuple[str, int]]:
-    return [(one["outcome"], one["size"]) for one in read(directory) if one["direction"] == "archive"]
+    return [(row["outcome"], row["size"]) for row in read(directory) if row["direction"] == "archive"]
 
 
 def test_submitted_rows_are_written_at_the_end(make: Any, directory: Path, reports: list[Any]) -> None:
@@ -76,8 +76,10 @@ def test_submitted_rows_are_written_at_the_end(make: Any, directory: Path, repor
     assert topics(directory) == ["a", "b", "c"]
     assert own(directory) == [("started", 0), ("gap", 7), ("stopped", 0)]
     assert reports == [(4, 4)]
-    (gap,) = (one for one in read(directory) if one["outcome"] == "gap")
-    assert (gap["received"], gap["settled"]) == tuple(datetime(2026, 3, 2, 12, 0, one, tzinfo=UTC) for one in (1, 2))
+    (gap,) = (row for row in read(directory) if row["outcome"] == "gap")
+    assert (gap["received"], gap["settled"]) == tuple(
+        datetime(2026, 3, 2, 12, 0, second, tzinfo=UTC) for second in (1, 2)
+    )
 
 
 def test_a_file_appears_when_it_is_complete(
@@ -123,7 +125,7 @@ def test_files_are_rolled_by_rows_and_size(make: Any, directory: Path, monkeypat
         hand(writer, "a", "b")
     writer.take([ArchiveEvent(at(0), Outcome.STOPPED)], 10)
     writer.close()
-    assert [parquet.pa.parquet.read_metadata(one).num_rows for one in archive_files(directory)] == [5, 4, 1]  # type: ignore[attr-defined]
+    assert [parquet.pa.parquet.read_metadata(file).num_rows for file in archive_files(directory)] == [5, 4, 1]  # type: ignore[attr-defined]
 
 
 def test_row_groups_have_a_fixed_size(make: Any, directory: Path, reports: list[Any]) -> None:
@@ -144,13 +146,13 @@ def test_each_hour_has_separate_files(make: Any, directory: Path) -> None:
         hand(writer, f"{hour}", now=at(hour * 3600))
     writer.take([ArchiveEvent(at(2 * 3600), Outcome.STOPPED)], 10)
     writer.close()
-    found = [(one.parent.name, read_topics(one)) for one in archive_files(directory)]
-    assert found == [("hour=12", ["", "0"]), ("hour=13", ["1"]), ("hour=14", ["2", ""])]
+    hours = [(file.parent.name, read_topics(file)) for file in archive_files(directory)]
+    assert hours == [("hour=12", ["", "0"]), ("hour=13", ["1"]), ("hour=14", ["2", ""])]
 
 
 def read_topics(file: Path) -> list[str]:
-    found: list[str] = parquet.pa.parquet.read_table(file, partitioning=None)["topic"].to_pylist()  # type: ignore[attr-defined]
-    return found
+    topics_of_file: list[str] = parquet.pa.parquet.read_table(file, partitioning=None)["topic"].to_pylist()  # type: ignore[attr-defined]
+    return topics_of_file
 
 
 def test_a_day_starts_with_the_open_sessions(make: Any, directory: Path) -> None:
@@ -164,11 +166,11 @@ def test_a_day_starts_with_the_open_sessions(make: Any, directory: Path) -> None
     writer.take(happened, 10)
     hand(writer, "next day", now=at(24 * 3600))
     writer.close()
-    day = [one for one in read(directory) if one["direction"] == "subscription"]
-    said = [(one["outcome"], one["client_id"], one["topic"], one["received"]) for one in day]
+    day = [row for row in read(directory) if row["direction"] == "subscription"]
+    sessions = [(row["outcome"], row["client_id"], row["topic"], row["received"]) for row in day]
     noon = datetime(2026, 3, 2, 12, tzinfo=UTC)
-    assert said[-2:] == [("subscribed", "c", "a/#", noon), ("connected", "c", "", noon)]
-    assert len([one for one in said if one[1] == "gone"]) == 2
+    assert sessions[-2:] == [("subscribed", "c", "a/#", noon), ("connected", "c", "", noon)]
+    assert len([session for session in sessions if session[1] == "gone"]) == 2
 
 
 def failing(monkeypatch: pytest.MonkeyPatch, times: int) -> None:
@@ -200,7 +202,7 @@ def test_rows_that_cannot_be_written_are_a_gap(
     hand(writer, "a", "b")
     for _ in range(times):
         writer._finish()
-    assert not [one for one in reports if one[1]]  # the gap is not reported yet
+    assert not [report for report in reports if report[1]]  # the gap is not reported yet
     hand(writer, "c")
     writer.close()
     assert topics(directory) == ["c"]
@@ -254,7 +256,7 @@ def test_days_beyond_the_retention_are_removed(make: Any, directory: Path) -> No
     writer = make(retention_days=3)
     assert writer.due() == 0
     writer.look()
-    assert [one.exists() for one in days] == [True, True, False]
+    assert [day.exists() for day in days] == [True, True, False]
     assert 0 < writer.due() <= writer_module.RETENTION_INTERVAL
 
 

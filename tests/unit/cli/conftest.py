@@ -79,7 +79,7 @@ def invoke() -> Invoke:
     """Run a command in this process: `invoke("check", path, input=b"")`."""
 
     def call(*arguments: object, input: bytes | None = None) -> Result:
-        result = CliRunner().invoke(program, [str(one) for one in arguments], input=input)
+        result = CliRunner().invoke(program, [str(argument) for argument in arguments], input=input)
         assert_no_secret(result.output, f"what mqbridge {arguments[0]} printed")
         return result
 

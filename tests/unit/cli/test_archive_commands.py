@@ -24,7 +24,7 @@ Command = Callable[..., Result]
 def command(monkeypatch: pytest.MonkeyPatch) -> Command:
     """Run `mqbridge` in this process."""
     monkeypatch.delenv("MQBRIDGE_CONFIG", raising=False)
-    return lambda *arguments: CliRunner().invoke(program, [str(one) for one in arguments])
+    return lambda *arguments: CliRunner().invoke(program, [str(argument) for argument in arguments])
 
 
 @pytest.fixture(scope="module")
@@ -109,8 +109,8 @@ def test_exit_statuses(
     status: int,
     arguments: list[str],
 ) -> None:
-    found = Audit(not counts.doubled, 1, None, None, None, counts, {}, [], [], [], mappings)
-    monkeypatch.setattr("bridge.archive.audit.audit", lambda *arguments, **options: found)
+    audit_made = Audit(not counts.doubled, 1, None, None, None, counts, {}, [], [], [], mappings)
+    monkeypatch.setattr("bridge.archive.audit.audit", lambda *arguments, **options: audit_made)
     assert command("audit", "--archive", good, *arguments).exit_code == status
 
 
@@ -122,12 +122,12 @@ def test_a_latency_limit_is_checked(command: Command, good: Path) -> None:
 
 def test_json_contains_everything(command: Command, bad: Path) -> None:
     result = command("audit", "--archive", bad, "--json", "--from", "2026-03-02", "--to", "2026-03-02T13:00+00:00")
-    found = json.loads(result.stdout)
+    report = json.loads(result.stdout)
     assert result.exit_code == 1
-    assert found["held"] is False
-    assert found["totals"]["lost"] == 1
-    assert found["findings"][0]["first"] == {"lost": 3}
-    assert found["examples"][0]["row"]["received"].startswith("2026-03-02T12:00:01")
+    assert report["held"] is False
+    assert report["totals"]["lost"] == 1
+    assert report["findings"][0]["first"] == {"lost": 3}
+    assert report["examples"][0]["row"]["received"].startswith("2026-03-02T12:00:01")
 
 
 @pytest.mark.parametrize(
@@ -187,10 +187,10 @@ def test_only_duckdb_is_required(bad: Path, name: str) -> None:
 
 
 def test_a_report_as_tables_json_and_page(command: Command, good: Path, tmp_path: Path) -> None:
-    shown = command("report", "--archive", good)
-    assert shown.exit_code == 0
-    assert "Messages by hour (UTC)" in shown.stdout and "Dead letters by reason: none" in shown.stdout
+    invocation = command("report", "--archive", good)
+    assert invocation.exit_code == 0
+    assert "Messages by hour (UTC)" in invocation.stdout and "Dead letters by reason: none" in invocation.stdout
     file = tmp_path / "report.html"
-    found = json.loads(command("report", "--archive", good, "--json", "--html", file).stdout)
-    assert [one["key"] for one in found["sections"]][:4] == ["hour", "topics", "clients", "qos"]
+    report = json.loads(command("report", "--archive", good, "--json", "--html", file).stdout)
+    assert [section["key"] for section in report["sections"]][:4] == ["hour", "topics", "clients", "qos"]
     assert file.read_text(encoding="utf-8").startswith("<!DOCTYPE html>")

@@ -297,7 +297,7 @@ def test_applications_with_ibm_mq(
     result = invoke("mqsc", "display", "QMGR", *([] if by_variable else ["--config", path]))
     assert (result.exit_code, result.stderr) == (0, "")
     assert "QMNAME(QM1)" in result.stdout
-    assert [one.queue_manager for one in ibm.made] == ["QM1"]
+    assert [connection.queue_manager for connection in ibm.made] == ["QM1"]
 
 
 def test_a_data_directory_is_sufficient(
@@ -342,7 +342,7 @@ def test_a_retry_needs_the_mappings_of_the_file_and_rejects_a_faulty_one(
 )
 def test_ibm_mq_does_not_have_a_data_directory(invoke: Any, ibm: FakeIbm, tmp_path: Path, arguments: list[str]) -> None:
     path = file(tmp_path, IBM)
-    result = invoke(*(one.format(config=path) for one in arguments))
+    result = invoke(*(argument.format(config=path) for argument in arguments))
     assert (result.exit_code, result.stdout, ibm.made) == (2, "", [])
     assert result.stderr.startswith("mqbridge: error: --data-dir d: ")
 

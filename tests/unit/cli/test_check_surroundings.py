@@ -66,29 +66,29 @@ def too_short(authority: Authority) -> None:
 
 
 @pytest.mark.parametrize(
-    ("config", "spoil", "told"),
+    ("config", "spoil", "message"),
     [
-        (CHANNEL, lambda one: one.revoke(next_update=-1), "channel A: tls.crl_file {0}/crl.pem: a list in it expired"),
-        (LISTENER, lambda one: one.revoke(next_update=-1), "queue_manager.listener: tls.crl_file {0}/crl.pem: a list in it"),
-        (ADMIN, lambda one: one.revoke(next_update=-1), "admin: tls.crl_file {0}/crl.pem: a list in it expired"),
-        (LISTENER, lambda one: one.issue("server", ends=-0.5), "queue_manager.listener: tls.certificate_file {0}/"),
-        (IBM, lambda one: (one.directory / "key.kdb").unlink(), "queue_manager.tls.key_repository: {0}/key.kdb cannot be"),
-        (IBM, lambda one: (one.directory / "key.sth").unlink(), "key_repository_password_file: {0}/key.sth cannot be read"),
-        (TOKEN, lambda one: (one.directory / "token").unlink(), "queue_manager.token_file: {0}/token cannot be read"),
-        (JWKS, lambda one: (one.directory / "keys.json").unlink(), "{0}/keys.json: No such file"),
-        (JWKS, lambda one: (one.directory / "keys.json").write_text("{}"), "{0}/keys.json: "),
+        (CHANNEL, lambda pki: pki.revoke(next_update=-1), "channel A: tls.crl_file {0}/crl.pem: a list in it expired"),
+        (LISTENER, lambda pki: pki.revoke(next_update=-1), "queue_manager.listener: tls.crl_file {0}/crl.pem: a list in it"),
+        (ADMIN, lambda pki: pki.revoke(next_update=-1), "admin: tls.crl_file {0}/crl.pem: a list in it expired"),
+        (LISTENER, lambda pki: pki.issue("server", ends=-0.5), "queue_manager.listener: tls.certificate_file {0}/"),
+        (IBM, lambda pki: (pki.directory / "key.kdb").unlink(), "queue_manager.tls.key_repository: {0}/key.kdb cannot be"),
+        (IBM, lambda pki: (pki.directory / "key.sth").unlink(), "key_repository_password_file: {0}/key.sth cannot be read"),
+        (TOKEN, lambda pki: (pki.directory / "token").unlink(), "queue_manager.token_file: {0}/token cannot be read"),
+        (JWKS, lambda pki: (pki.directory / "keys.json").unlink(), "{0}/keys.json: No such file"),
+        (JWKS, lambda pki: (pki.directory / "keys.json").write_text("{}"), "{0}/keys.json: "),
         (JWKS, too_short, "an RSA key of 1024 bits is too short"),
     ],
 )  # fmt: skip
-def test_an_invalid_file(invoke: Any, authority: Authority, config: str, spoil: Spoil, told: str) -> None:
+def test_an_invalid_file(invoke: Any, authority: Authority, config: str, spoil: Spoil, message: str) -> None:
     spoil(authority)
     result = checked(invoke, authority, config)
     assert result.exit_code == 1
-    assert told.format(authority.directory) in result.stderr
+    assert message.format(authority.directory) in result.stderr
 
 
 @pytest.mark.parametrize(
-    ("admin", "told"),
+    ("admin", "message"),
     [
         ("", "admin.applications: no application can connect without admin.port"),
         ("port: 0, token_file: {0}/lines, ", "admin.applications.app: {0}/lines has no line `app:application:TOKEN`"),
@@ -98,14 +98,14 @@ def test_an_invalid_file(invoke: Any, authority: Authority, config: str, spoil: 
         ),
     ],
 )
-def test_applications_that_cannot_connect(invoke: Any, authority: Authority, admin: str, told: str) -> None:
+def test_applications_that_cannot_connect(invoke: Any, authority: Authority, admin: str, message: str) -> None:
     lines = authority.directory / "lines"
     lines.write_text("app:change:sixteen-characters\nother:application:sixteen-characters\n")
     lines.chmod(0o600)
     config = f"admin: {{{{{admin}applications: {{{{app: {{{{mq_user: app}}}}}}}}}}}}\n"
     result = checked(invoke, authority, config)
     assert result.exit_code == 1
-    assert told.format(authority.directory) in result.stderr
+    assert message.format(authority.directory) in result.stderr
 
 
 @pytest.mark.parametrize(

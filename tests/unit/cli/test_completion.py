@@ -37,14 +37,14 @@ COMPLETED = [
 
 @pytest.fixture(scope="module")
 def bridge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BridgeProcess]:
-    made = BridgeProcess(tmp_path_factory.mktemp("bridge") / "data", config=CONFIG.format())
-    made.start()
-    pump = RawClient.connected(made.port, "pump-7", clean=False)
-    other = RawClient.connected(made.port, "pump 8; reboot", clean=False)  # not a word of a shell
+    process = BridgeProcess(tmp_path_factory.mktemp("bridge") / "data", config=CONFIG.format())
+    process.start()
+    pump = RawClient.connected(process.port, "pump-7", clean=False)
+    other = RawClient.connected(process.port, "pump 8; reboot", clean=False)  # not a word of a shell
     pump.ping()
     other.ping()
-    yield made
-    made.discard()
+    yield process
+    process.discard()
 
 
 def completed(words: str, bridge: BridgeProcess | None, tmp_path: Path) -> set[str]:

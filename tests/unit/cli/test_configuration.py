@@ -172,10 +172,10 @@ def test_check_as_json(tmp_path: Path) -> None:
     link = "links: {l: {host: h, password_variable: NOT_SET_ANYWHERE, user: u}}\n"
     file.write_text(link + "mappings: {m: {from: {mqtt: a, link: l}, to: {queue: Q}}}\n")
     done = CliRunner().invoke(program, ["check", str(file), "--json"])
-    found = json.loads(done.stdout)
-    assert (done.exit_code, found["ok"], found["mistakes"]) == (1, False, [])
-    assert any("NOT_SET_ANYWHERE" in line for line in found["missing"])
-    assert {"mappings:", "      queue: Q"} <= set(found["description"])
+    report = json.loads(done.stdout)
+    assert (done.exit_code, report["ok"], report["mistakes"]) == (1, False, [])
+    assert any("NOT_SET_ANYWHERE" in line for line in report["missing"])
+    assert {"mappings:", "      queue: Q"} <= set(report["description"])
     file.write_text("channels: 7\n")
     done = CliRunner().invoke(program, ["check", str(file), "--json"])
     (mistake,) = json.loads(done.stdout)["mistakes"]

@@ -54,10 +54,10 @@ def test_list_and_show_print_the_reason_and_the_remedy(dlq: Any, send: Send) -> 
     assert listed.exit_code == 0 and "MQRC_Q_FULL (2053)" in listed.stdout and "ORDERS at QM1" in listed.stdout
     (letter,) = objects(dlq("list", "--json"))
     assert (letter["reason"], letter["destination"], letter["size"]) == (2053, "ORDERS", len(BODY))
-    shown = dlq("show", letter["id"])
-    assert shown.exit_code == 0
+    invocation = dlq("show", letter["id"])
+    assert invocation.exit_code == 0
     for words in ("MAXDEPTH", "what to do", "MQDLH", "MYFMT", "putter"):
-        assert words in shown.stdout
+        assert words in invocation.stdout
     (whole,) = objects(dlq("show", letter["id"].lower(), "--json"))
     assert base64.b64decode(whole["body"]) == BODY and whole["dlh"]["ReasonName"] == "MQRC_Q_FULL"
     assert dlq("show", "00" * 24).exit_code == 3
@@ -67,8 +67,8 @@ def test_list_shows_a_limited_number_and_reports_that_there_are_more(dlq: Any, s
     for _ in range(3):
         send("ORDERS")
     assert "there may be more" in dlq("list", "--limit", 2).stderr
-    told = dlq("list", "--limit", 2, "--json")
-    assert len(objects(told)) == 2 and "there may be more" in told.stderr
+    invocation = dlq("list", "--limit", 2, "--json")
+    assert len(objects(invocation)) == 2 and "there may be more" in invocation.stderr
     assert "no such messages" in dlq("list", "--reason", "MQRC_NOT_AUTHORIZED").stdout
 
 
@@ -136,9 +136,11 @@ def test_an_export_contains_the_complete_messages(
         assert queue_manager.depth(letters) == 3
     files = list(place.iterdir()) if directory else [place]
     written = [json.loads(line) for file in files for line in file.read_text().splitlines()]
-    assert sorted(base64.b64decode(one["body"]) for one in written) == [BODY + bytes([number]) for number in range(3)]
-    assert {one["letter"]["reason_name"] for one in written} == {"MQRC_Q_FULL"}
-    assert all(base64.b64decode(one["data"])[172:] == base64.b64decode(one["body"]) for one in written)
+    assert sorted(base64.b64decode(letter["body"]) for letter in written) == [
+        BODY + bytes([number]) for number in range(3)
+    ]
+    assert {letter["letter"]["reason_name"] for letter in written} == {"MQRC_Q_FULL"}
+    assert all(base64.b64decode(letter["data"])[172:] == base64.b64decode(letter["body"]) for letter in written)
     assert all(file.stat().st_mode & 0o777 == 0o600 for file in files)
 
 
@@ -186,8 +188,8 @@ def test_a_kill_during_an_export_neither_loses_nor_duplicates_a_message(
     assert queue_manager.depth(letters) > 0
     again = start("dlq", "retry", "--all", "--queue", letters, "--data-dir", queue_manager.directory)
     assert again.wait(PATIENCE) == 0
-    found = sorted(int(stored.message.data) for stored in queue_manager.itself.objects.queues[room].messages())
-    assert found == list(range(300))
+    numbers = sorted(int(stored.message.data) for stored in queue_manager.itself.objects.queues[room].messages())
+    assert numbers == list(range(300))
 
 
 def test_without_a_dead_letter_queue_the_error_names_the_option(

@@ -19,8 +19,8 @@ def explain(*arguments: str, status: int = 0) -> tuple[str, str]:
 
 @pytest.mark.parametrize("written", ["MQB1201W", "mqb1201w", "MQB1201", "mqb1201", "MQB1201E", " MQB1201W: "])
 def test_a_message_has_an_event_a_cause_and_an_action(written: str) -> None:
-    shown, _ = explain(written)
-    head, *parts = shown.rstrip("\n").split("\n\n")
+    output, _ = explain(written)
+    head, *parts = output.rstrip("\n").split("\n\n")
     assert head == "MQB1201W  channel NAME: rejected client CLIENT with CONNACK CODE (MEANING): REASON"
     assert [part.splitlines()[0] for part in parts] == ["What happened:", "Why:", "What to do:"]
     assert all(len(line) <= 100 for part in parts for line in part.splitlines())
@@ -33,8 +33,8 @@ def test_a_message_has_an_event_a_cause_and_an_action(written: str) -> None:
 
 
 def test_several_messages_are_printed_one_after_the_other() -> None:
-    shown, _ = explain("MQB2302W", "2053", "MQB0001S")
-    assert [line.split()[0] for line in shown.splitlines() if line and not line.startswith((" ", "W"))] == [
+    output, _ = explain("MQB2302W", "2053", "MQB0001S")
+    assert [line.split()[0] for line in output.splitlines() if line and not line.startswith((" ", "W"))] == [
         "MQB2302W",
         "2053",
         "MQB0001S",
@@ -42,8 +42,8 @@ def test_several_messages_are_printed_one_after_the_other() -> None:
 
 
 def test_without_an_argument_all_messages_are_listed() -> None:
-    shown, _ = explain()
-    assert [line.split()[0] for line in shown.splitlines()] == list(catalogue())
+    output, _ = explain()
+    assert [line.split()[0] for line in output.splitlines()] == list(catalogue())
 
 
 def test_programs_get_one_line_of_json_per_message() -> None:
@@ -54,8 +54,8 @@ def test_programs_get_one_line_of_json_per_message() -> None:
 
 @pytest.mark.parametrize("written", ["2053", "MQRC_Q_FULL", "mqrc_q_full"])
 def test_a_reason_code_is_found_by_number_and_name(written: str) -> None:
-    shown, _ = explain(written)
-    assert shown.startswith("2053  MQRC_Q_FULL\n\nWhat it means:\n  The queue")
+    output, _ = explain(written)
+    assert output.startswith("2053  MQRC_Q_FULL\n\nWhat it means:\n  The queue")
 
 
 def test_a_rare_reason_code_has_its_name() -> None:
@@ -65,8 +65,8 @@ def test_a_rare_reason_code_has_its_name() -> None:
 
 @pytest.mark.parametrize("written", ["MQB9999E", "MQB12", "nonsense", "99999", "MQRC_NONSENSE", "²", ""])
 def test_an_unknown_message_is_reported(written: str) -> None:
-    shown, error = explain("MQB1201W", written, status=3)
-    assert shown == ""
+    output, error = explain("MQB1201W", written, status=3)
+    assert output == ""
     assert f"no message {written.upper()}" in error
 
 

@@ -64,9 +64,9 @@ def test_an_admin_port_without_a_status(
     monkeypatch.setattr(Handler, "answer", answer)
     (tmp_path / "tokens").write_text("monitor:read:s3cret\nother:read:0ther\n")
     place = f"127.0.0.1:{server.server_port}"
-    shown = invoke("group", "status", place, "--token-file", tmp_path / "tokens", "-o", "json")
-    assert shown.exit_code == 1
-    (bridge,) = json.loads(shown.stdout)
+    invocation = invoke("group", "status", place, "--token-file", tmp_path / "tokens", "-o", "json")
+    assert invocation.exit_code == 1
+    (bridge,) = json.loads(invocation.stdout)
     assert bridge["bridge"] == f"http://{place}/" and failure in bridge["failure"]
     assert Handler.tokens == ["Bearer s3cret"]
 
@@ -74,9 +74,9 @@ def test_an_admin_port_without_a_status(
 def test_an_admin_port_that_is_closed(invoke: Any) -> None:
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
-        shown = invoke("group", "status", f"http://127.0.0.1:{unused.getsockname()[1]}", "https://[::1]:1")
-    assert shown.exit_code == 1
-    assert shown.stdout.count("no bridge answers at http") == 2
+        invocation = invoke("group", "status", f"http://127.0.0.1:{unused.getsockname()[1]}", "https://[::1]:1")
+    assert invocation.exit_code == 1
+    assert invocation.stdout.count("no bridge answers at http") == 2
 
 
 @pytest.mark.parametrize(
@@ -88,11 +88,11 @@ def test_an_admin_port_that_is_closed(invoke: Any) -> None:
     ],
 )
 def test_arguments_that_do_not_name_a_bridge(invoke: Any, words: list[str], message: str) -> None:
-    shown = invoke("group", "status", *words)
-    assert shown.exit_code == 2 and message in shown.stderr
+    invocation = invoke("group", "status", *words)
+    assert invocation.exit_code == 2 and message in invocation.stderr
 
 
 def test_a_file_without_a_token(invoke: Any, tmp_path: Path) -> None:
     (tmp_path / "empty").write_text("\n")
-    shown = invoke("group", "status", "127.0.0.1:1", "--token-file", tmp_path / "empty")
-    assert shown.exit_code == 2 and "contains no token" in shown.stderr
+    invocation = invoke("group", "status", "127.0.0.1:1", "--token-file", tmp_path / "empty")
+    assert invocation.exit_code == 2 and "contains no token" in invocation.stderr

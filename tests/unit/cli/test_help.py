@@ -27,9 +27,9 @@ def test_each_command_has_examples() -> None:
 
 def test_the_help_of_a_command_shows_its_examples() -> None:
     for command, examples in EXAMPLES.items():
-        shown = CliRunner().invoke(program, [*command.split(), "--help"]).output
-        assert [example for example in examples if f"  {example}\n" not in shown] == [], command
-        assert not re.search(r"[a-z][.]{3}$", shown, re.MULTILINE), "a description is cut off"
+        output = CliRunner().invoke(program, [*command.split(), "--help"]).output
+        assert [example for example in examples if f"  {example}\n" not in output] == [], command
+        assert not re.search(r"[a-z][.]{3}$", output, re.MULTILINE), "a description is cut off"
 
 
 def test_examples_use_existing_commands_and_options() -> None:
@@ -44,9 +44,9 @@ def test_examples_use_existing_commands_and_options() -> None:
 
 
 def test_the_sections_of_the_help_contain_all_commands() -> None:
-    shown = CliRunner().invoke(program, ["--help"]).output
+    output = CliRunner().invoke(program, ["--help"]).output
     for heading, names in SECTIONS.items():
-        below = shown.split(f"\n{heading}:\n")[1].split("\n\n")[0]
+        below = output.split(f"\n{heading}:\n")[1].split("\n\n")[0]
         # The description of a command may continue on the next line.
         assert re.findall(r"^  (\S+)", below, re.M) == list(names)
 
@@ -71,9 +71,9 @@ def test_wrong_usage_has_a_hint(words: str, hint: str) -> None:
 def test_help_is_a_command() -> None:
     runner = CliRunner()
     assert runner.invoke(program, ["help"]).output == runner.invoke(program, ["--help"]).output
-    shown = runner.invoke(program, ["help", "client", "purge"])
-    assert shown.exit_code == 0
-    assert shown.output == runner.invoke(program, ["client", "purge", "--help"]).output
+    invocation = runner.invoke(program, ["help", "client", "purge"])
+    assert invocation.exit_code == 0
+    assert invocation.output == runner.invoke(program, ["client", "purge", "--help"]).output
     assert runner.invoke(program, ["help", "nonsense"]).exit_code == 2
 
 
@@ -83,8 +83,8 @@ def test_the_version_is_an_option_and_a_command() -> None:
 
 
 def test_the_usage_line_shows_required_arguments_in_capitals() -> None:
-    shown = CliRunner().invoke(program, ["client", "show", "--help"], prog_name="mqbridge").output
-    assert shown.startswith("Usage: mqbridge client show [OPTIONS] CLIENT\n")
+    output = CliRunner().invoke(program, ["client", "show", "--help"], prog_name="mqbridge").output
+    assert output.startswith("Usage: mqbridge client show [OPTIONS] CLIENT\n")
 
 
 SCRIPT = Path(__file__).parents[3] / "deploy" / "man.py"

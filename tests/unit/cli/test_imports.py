@@ -76,9 +76,9 @@ def imported(program: str, names: tuple[str, ...], directory: Path, status: int 
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, timeout=PATIENCE, cwd=directory, check=True
     )
-    ended, *found = done.stderr.decode().splitlines()[-1].split()
+    ended, *modules = done.stderr.decode().splitlines()[-1].split()
     assert ended == str(status), done.stderr.decode()
-    return found
+    return modules
 
 
 @pytest.mark.parametrize("arguments", [["version"], ["--help"], ["mq", "put", "--help"], ["pipeline", "run", "--help"]])
@@ -96,8 +96,8 @@ def test_an_mq_application(words: str, queue_manager: Any, tmp_path: Path) -> No
     group = "mqsc" if words.startswith("display") else "mq"
     arguments = [group, *words.format(queue=queue).split(), "--data-dir", str(queue_manager.directory)]
     names = FOR_FEW + FOR_BRIDGES + OF_OTHERS
-    found = imported(COMMAND.format(arguments=arguments), names, tmp_path, 3 * ("NONE" in words))
-    assert found == []
+    modules = imported(COMMAND.format(arguments=arguments), names, tmp_path, 3 * ("NONE" in words))
+    assert modules == []
 
 
 def test_the_check_of_a_file(tmp_path: Path) -> None:

@@ -122,7 +122,7 @@ def test_files_of_the_service_are_removed_and_data_and_configuration_are_kept(in
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["--user", "Bridge User"], "--user Bridge User: expected a name of at most 31 characters a-z, 0-9, _ and -"),
         (["--user", ""], "--user : expected a name"),
@@ -133,11 +133,11 @@ def test_files_of_the_service_are_removed_and_data_and_configuration_are_kept(in
     ],
 )
 def test_paths_that_systemd_would_misinterpret_are_rejected(
-    arguments: list[str], said: str, invoke: Invoke, tmp_path: Path
+    arguments: list[str], message: str, invoke: Invoke, tmp_path: Path
 ) -> None:
     done = invoke("install-service", "--root", tmp_path, *arguments)
     assert (done.exit_code, files(tmp_path)) == (2, {})
-    assert said in done.output
+    assert message in done.output
 
 
 def test_users_other_than_root_are_rejected(invoke: Invoke, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -165,7 +165,7 @@ def test_a_program_must_be_visible_to_the_unit(path: str, is_seen: bool) -> None
 
 
 @pytest.mark.parametrize(
-    ("script", "failed", "said"),
+    ("script", "failed", "message"),
     [
         ("exit 0", False, "run: systemd-sysusers FILE\n"),
         ("echo 'bad line' >&2; exit 1", True, "systemd-sysusers FILE: bad line\n"),
@@ -176,7 +176,7 @@ def test_a_program_must_be_visible_to_the_unit(path: str, is_seen: bool) -> None
 def test_errors_of_systemd_programs_are_reported(
     script: str | None,
     failed: bool,
-    said: str,
+    message: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -189,7 +189,7 @@ def test_errors_of_systemd_programs_are_reported(
     work = Work(Path("/"), is_dry=False)
     work.run("systemd-sysusers", "FILE")
     printed = capsys.readouterr()
-    assert (work.failed, printed.err if failed else printed.out) == (failed, said)
+    assert (work.failed, printed.err if failed else printed.out) == (failed, message)
 
 
 def test_the_service_of_a_queue_manager_is_mqsc(invoke: Invoke, program: Path) -> None:
@@ -197,7 +197,7 @@ def test_the_service_of_a_queue_manager_is_mqsc(invoke: Invoke, program: Path) -
     (command,) = read(printed)
     assert command.problem is None
     assert (command.verb, command.noun, command.name) == ("DEFINE", "SERVICE", "MQBRIDGE")
-    attributes = {one.keyword: one.value for one in command.parameters}
+    attributes = {parameter.keyword: parameter.value for parameter in command.parameters}
     assert attributes == {
         "REPLACE": None,
         "DESCR": "MQ-MQTT bridge",
@@ -324,8 +324,8 @@ WantedBy=multi-user.target
 
 def test_a_check_as_the_service_uses_its_user_and_restrictions(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(Path, "is_dir", lambda path: path == Path("/run/systemd/system"))
-    shown = subprocess.CompletedProcess([], 0, SHOWN_UNIT, "")
-    monkeypatch.setattr(subprocess, "run", lambda *_, **__: shown)
+    unit_shown = subprocess.CompletedProcess([], 0, SHOWN_UNIT, "")
+    monkeypatch.setattr(subprocess, "run", lambda *_, **__: unit_shown)
     command = restricted(["mqbridge", "check", "x"])
     assert command[-3:] == ["mqbridge", "check", "x"]
     assert [word.removeprefix("--property=") for word in command if word.startswith("--property=")] == [

@@ -186,8 +186,8 @@ def test_a_command_as_an_argument(invoke: Any, queue_manager: Any, monkeypatch: 
     created = invoke("mqsc", f"DEFINE QLOCAL({queue})")
     assert (created.exit_code, created.stdout) == (0, f"AMQ8006I: Queue {queue} created.\n")
     assert invoke("mqsc", "alter", f"QLOCAL({queue})", "DESCR('two words')", "--yes").exit_code == 0
-    shown = invoke("mqsc", f"DISPLAY QLOCAL({queue}) DESCR", "-o", "jsonl")
-    assert json.loads(shown.stdout)["objects"] == [{"QUEUE": queue, "TYPE": "QLOCAL", "DESCR": "two words"}]
+    invocation = invoke("mqsc", f"DISPLAY QLOCAL({queue}) DESCR", "-o", "jsonl")
+    assert json.loads(invocation.stdout)["objects"] == [{"QUEUE": queue, "TYPE": "QLOCAL", "DESCR": "two words"}]
     failed = invoke("mqsc", f"DEFINE QLOCAL({queue})")
     assert failed.exit_code == 1 and "AMQ8150E" in failed.stdout
     assert failed.stderr == "mqbridge: error: 1 of 1 MQSC commands failed\n"

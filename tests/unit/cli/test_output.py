@@ -27,15 +27,15 @@ def display(invoke: Any, queue_manager: Any, format_: str, name: str) -> Any:
 
 def test_formats(invoke: Any, queue_manager: Any, queues: list[str]) -> None:
     expected = [{"QUEUE": queue, "TYPE": "QLOCAL", "CURDEPTH": 0} for queue in queues]
-    for queue, one in zip(queues, expected, strict=True):
-        assert json.loads(display(invoke, queue_manager, "json", queue)) == [one]
-        assert json.loads(display(invoke, queue_manager, "jsonl", queue)) == one
-        assert yaml.safe_load(display(invoke, queue_manager, "yaml", queue)) == [one]
+    for queue, attributes in zip(queues, expected, strict=True):
+        assert json.loads(display(invoke, queue_manager, "json", queue)) == [attributes]
+        assert json.loads(display(invoke, queue_manager, "jsonl", queue)) == attributes
+        assert yaml.safe_load(display(invoke, queue_manager, "yaml", queue)) == [attributes]
         assert display(invoke, queue_manager, "name", queue) == f"{queue}\n"
-    found = {one["QUEUE"]: one for one in json.loads(display(invoke, queue_manager, "json", "*"))}
-    assert [found[queue] for queue in queues] == expected
-    assert len(yaml.safe_load(display(invoke, queue_manager, "yaml", "*"))) == len(found)
-    assert set(display(invoke, queue_manager, "name", "*").split()) == set(found)
+    by_name = {row["QUEUE"]: row for row in json.loads(display(invoke, queue_manager, "json", "*"))}
+    assert [by_name[queue] for queue in queues] == expected
+    assert len(yaml.safe_load(display(invoke, queue_manager, "yaml", "*"))) == len(by_name)
+    assert set(display(invoke, queue_manager, "name", "*").split()) == set(by_name)
 
 
 def test_no_records_are_an_empty_list(invoke: Any, queue_manager: Any, queues: list[str]) -> None:
@@ -74,11 +74,11 @@ class Terminal:
         return True
 
 
-@pytest.mark.parametrize(("terminal", "yes", "answer", "asked"), [
+@pytest.mark.parametrize(("terminal", "yes", "answer", "asks"), [
     (True, False, True, True), (True, False, False, True), (True, True, False, False), (False, False, False, False),
 ])  # fmt: skip
 def test_destructive_commands_ask_on_a_terminal(
-    monkeypatch: pytest.MonkeyPatch, terminal: bool, yes: bool, answer: bool, asked: bool
+    monkeypatch: pytest.MonkeyPatch, terminal: bool, yes: bool, answer: bool, asks: bool
 ) -> None:
     questions: list[str] = []
 
@@ -91,12 +91,12 @@ def test_destructive_commands_ask_on_a_terminal(
     monkeypatch.setattr("typer.confirm", ask)
     if terminal:
         monkeypatch.setattr("sys.stdin", Terminal())
-    if asked and not answer:
+    if asks and not answer:
         with pytest.raises(Failure, match="nothing was changed"):
             confirm("Delete?")
     else:
         confirm("Delete?")
-    assert questions == ["Delete?"] * asked
+    assert questions == ["Delete?"] * asks
 
 
 def test_colours_are_for_terminals_only(monkeypatch: pytest.MonkeyPatch) -> None:

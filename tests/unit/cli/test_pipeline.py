@@ -26,11 +26,11 @@ def file(tmp_path: Path) -> Path:
 
 def test_list(invoke: Invoke, file: Path) -> None:
     result = invoke("pipeline", "list", "--config", file)
-    one, two = yaml.safe_load(result.stdout).items()
-    assert (result.exit_code, one[0], two[0]) == (0, "one", "two")
-    assert (one[1]["enabled"], two[1]["enabled"]) == (True, False)
-    assert (one[1]["from"], one[1]["to"]["mq"]["queue"]) == ({"mq": {"queue": "Q"}}, "R")
-    assert one[1]["trigger"] == 1.0
+    first, two = yaml.safe_load(result.stdout).items()
+    assert (result.exit_code, first[0], two[0]) == (0, "one", "two")
+    assert (first[1]["enabled"], two[1]["enabled"]) == (True, False)
+    assert (first[1]["from"], first[1]["to"]["mq"]["queue"]) == ({"mq": {"queue": "Q"}}, "R")
+    assert first[1]["trigger"] == 1.0
 
 
 def test_the_list_contains_no_secrets(invoke: Invoke, tmp_path: Path) -> None:
@@ -57,7 +57,7 @@ def test_a_file_without_pipelines(invoke: Invoke, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("command", ["check", "run"])
 @pytest.mark.parametrize(
-    ("text", "names", "told"),
+    ("text", "names", "message"),
     [
         (None, (), "name it with --config or MQBRIDGE_CONFIG"),
         (f"pipelines: {{one: {ONE}}}", ("two",), "no pipeline two; there are one"),
@@ -71,19 +71,19 @@ def test_a_file_without_pipelines(invoke: Invoke, tmp_path: Path) -> None:
     ],
 )
 def test_mistakes(
-    command: str, text: str | None, names: tuple[str, ...], told: str, invoke: Invoke, tmp_path: Path
+    command: str, text: str | None, names: tuple[str, ...], message: str, invoke: Invoke, tmp_path: Path
 ) -> None:
     config = []
     if text is not None:
         (tmp_path / "bridge.yaml").write_text(text)
         config = ["--config", tmp_path / "bridge.yaml"]
     result = invoke("pipeline", command, *names, *config)
-    assert result.exit_code == (3 if names else 2) and told in result.stderr
+    assert result.exit_code == (3 if names else 2) and message in result.stderr
 
 
 @pytest.mark.parametrize("command", ["check", "run"])
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         (["--conf", "executor.memory=2g"], "--conf: expected KEY=VALUE with a key that begins with spark., found"),
         (["--conf", "spark.speculation"], "--conf: expected KEY=VALUE"),
@@ -91,9 +91,11 @@ def test_mistakes(
         (["--packages", "a:b:1,delta"], "--packages: expected group:artifact:version, found 'delta'"),
     ],
 )
-def test_invalid_settings_of_spark(command: str, arguments: list[str], told: str, invoke: Invoke, file: Path) -> None:
+def test_invalid_settings_of_spark(
+    command: str, arguments: list[str], message: str, invoke: Invoke, file: Path
+) -> None:
     result = invoke("pipeline", command, *arguments, "--config", file)
-    assert result.exit_code == 2 and told in result.stderr
+    assert result.exit_code == 2 and message in result.stderr
 
 
 def test_settings_of_spark() -> None:
@@ -121,7 +123,7 @@ PathFinder.find_spec = others
 
 
 @pytest.mark.parametrize(
-    ("words", "status", "told"),
+    ("words", "status", "message"),
     [
         (("list",), 0, "one:\n"),
         (("show",), 0, "never run"),
@@ -132,12 +134,14 @@ PathFinder.find_spec = others
         (("reset", "one", "--yes"), 0, "has no checkpoint"),
     ],
 )
-def test_commands_without_the_extra(words: tuple[str, ...], status: int, told: str, file: Path, tmp_path: Path) -> None:
+def test_commands_without_the_extra(
+    words: tuple[str, ...], status: int, message: str, file: Path, tmp_path: Path
+) -> None:
     (tmp_path / "sitecustomize.py").write_text(_HIDING)
     environment = os.environ | {"PYTHONPATH": f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}"}
     command = [sys.executable, "-m", "bridge", "pipeline", *words, "--config", str(file), *_data(words, tmp_path)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
-    assert done.returncode == status and told in done.stdout + done.stderr, done
+    assert done.returncode == status and message in done.stdout + done.stderr, done
     assert "Traceback" not in done.stderr
 
 

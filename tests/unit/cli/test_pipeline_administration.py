@@ -48,8 +48,8 @@ def directory(file: Path) -> Path:
 def shown(invoke: Invoke, file: Path) -> dict[str, Any]:
     result = invoke("pipeline", "show", "one", "--json", "--config", file)
     assert result.exit_code == 0, result.stderr
-    found: dict[str, Any] = msgspec.json.decode(result.stdout)
-    return found
+    state: dict[str, Any] = msgspec.json.decode(result.stdout)
+    return state
 
 
 def test_pipelines_that_never_ran(invoke: Invoke, file: Path) -> None:
@@ -66,17 +66,17 @@ def test_a_running_pipeline_that_is_killed(invoke: Invoke, file: Path, directory
         record.running()
         record.completed(BATCH)
         record.failed("MQRC_Q_FULL (2053)", "have its messages got")
-        found = shown(invoke, file)
-        assert (found["state"], found["process"]) == ("failing", int(runs(directory) or 0))
-        assert (found["rows_in"], found["rows_out"], found["dead_letters"], found["late"]) == (30, 25, 5, 2)
-        assert (found["waiting"], found["oldest"]) == (11, 940.0)
-        said = invoke("pipeline", "show", "--config", file).stdout
+        state = shown(invoke, file)
+        assert (state["state"], state["process"]) == ("failing", int(runs(directory) or 0))
+        assert (state["rows_in"], state["rows_out"], state["dead_letters"], state["late"]) == (30, 25, 5, 2)
+        assert (state["waiting"], state["oldest"]) == (11, 940.0)
+        table = invoke("pipeline", "show", "--config", file).stdout
         oldest = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(940))
-        assert said.splitlines()[1].split()[-4:] == ["11", *oldest.split(), "0"]
-        assert ": MQRC_Q_FULL (2053); hint: have its messages got" in said
+        assert table.splitlines()[1].split()[-4:] == ["11", *oldest.split(), "0"]
+        assert ": MQRC_Q_FULL (2053); hint: have its messages got" in table
     # Its lock is free, and it has not reported its end.
-    found = shown(invoke, file)
-    assert (found["state"], found["process"], found["last_batch"]["number"]) == ("killed", None, 7)
+    state = shown(invoke, file)
+    assert (state["state"], state["process"], state["last_batch"]["number"]) == ("killed", None, 7)
 
 
 def test_rates_are_those_of_the_last_minute(tmp_path: Path) -> None:
@@ -123,7 +123,7 @@ def test_a_pipeline_that_does_not_run(command: str, invoke: Invoke, file: Path) 
 
 
 @pytest.mark.parametrize(
-    ("command", "ends_as", "told", "status"),
+    ("command", "ends_as", "message", "status"),
     [
         ("stop", "stopped", "one: stopped", 0),
         ("drain", "done", "one: drained", 0),
@@ -131,7 +131,7 @@ def test_a_pipeline_that_does_not_run(command: str, invoke: Invoke, file: Path) 
     ],
 )
 def test_a_pipeline_that_ends(
-    command: str, ends_as: Any, told: str, status: int, invoke: Invoke, file: Path, directory: Path
+    command: str, ends_as: Any, message: str, status: int, invoke: Invoke, file: Path, directory: Path
 ) -> None:
     held = lock(directory / LOCK)
     record = StatusRecord(directory, print)
@@ -146,7 +146,7 @@ def test_a_pipeline_that_ends(
     control.listen("one", directory)
     result = invoke("pipeline", command, "one", "--config", file)
     control.stop()
-    assert (result.exit_code, result.stdout) == (status, f"{told}\n")
+    assert (result.exit_code, result.stdout) == (status, f"{message}\n")
     assert received == [("one", StopPipeline() if command == "stop" else DrainPipeline())]
 
 

@@ -16,8 +16,8 @@ from bridge.wire.mq import MQMD
 from tests.helpers.patience import PATIENCE
 
 
-def ended(process: Any, given: bytes = b"") -> tuple[int, str, str]:
-    output, errors = process.communicate(given, timeout=PATIENCE)
+def ended(process: Any, typed: bytes = b"") -> tuple[int, str, str]:
+    output, errors = process.communicate(typed, timeout=PATIENCE)
     return process.returncode, output.decode(), errors.decode()
 
 

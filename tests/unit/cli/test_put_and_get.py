@@ -61,7 +61,7 @@ def test_put_of_text_in_a_ccsid(mq: Any, queue_manager: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("option", "value", "told"),
+    ("option", "value", "message"),
     [
         ("--property", "site", "--property: expected NAME=VALUE, found 'site'"),
         ("--property", "=north", "--property: expected NAME=VALUE, found '=north'"),
@@ -69,10 +69,10 @@ def test_put_of_text_in_a_ccsid(mq: Any, queue_manager: Any) -> None:
         ("--correl-id", "x" * 25, "--correl-id: "),
     ],
 )
-def test_errors_of_put(mq: Any, queue_manager: Any, option: str, value: str, told: str) -> None:
+def test_errors_of_put(mq: Any, queue_manager: Any, option: str, value: str, message: str) -> None:
     result = mq("put", queue_manager.queue(), "text", option, value)
     assert result.exit_code == 2
-    assert result.stderr.startswith("mqbridge: error: " + told)
+    assert result.stderr.startswith("mqbridge: error: " + message)
 
 
 def test_expiry_is_a_duration(mq: Any, queue_manager: Any) -> None:
@@ -89,7 +89,7 @@ def test_default_persistence_of_the_queue(mq: Any, queue_manager: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "given", "body", "format_", "ccsid"),
+    ("arguments", "input_bytes", "body", "format_", "ccsid"),
     [
         (("grün",), None, "grün".encode(), b"MQSTR", 1208),
         (("",), None, b"", b"MQSTR", 1208),
@@ -104,13 +104,13 @@ def test_bodies(
     mq: Any,
     queue_manager: Any,
     arguments: tuple[str, ...],
-    given: bytes | None,
+    input_bytes: bytes | None,
     body: bytes,
     format_: bytes,
     ccsid: int,
 ) -> None:
     queue = queue_manager.queue()
-    result = mq("put", queue, *arguments, input=given)
+    result = mq("put", queue, *arguments, input=input_bytes)
     assert result.exit_code == 0
     handle = queue_manager.connection.open(MQOD(ObjectName=queue), cmqc.MQOO_INPUT_SHARED)
     got = queue_manager.connection.get(handle, GetOptions())
@@ -180,8 +180,8 @@ def test_waiting_gets_share_messages(start: Any, queue_manager: Any) -> None:
     queue_manager.until(lambda: queue_manager.command(f"DISPLAY QSTATUS({queue}) IPPROCS")[0]["IPPROCS"] == 3)
     for left in (2, 1, 0):  # each message is for one of them, and the others continue to wait
         queue_manager.put(queue, Message(MQMD(), b"one"))
-        queue_manager.until(lambda left=left: [one.poll() for one in processes].count(None) == left)
-    assert [one.communicate() for one in processes] == [(b"one\n", b"")] * 3
+        queue_manager.until(lambda left=left: [process.poll() for process in processes].count(None) == left)
+    assert [process.communicate() for process in processes] == [(b"one\n", b"")] * 3
 
 
 @pytest.mark.parametrize(
@@ -236,7 +236,7 @@ def test_remove_deletes_one_message_by_its_identifier(mq: Any, queue_manager: An
     assert (removed.exit_code, removed.stdout) == (0, f"removed message {msg_id} (10000 bytes) from {queue}\n")
     again = mq("remove", queue, msg_id)
     assert again.exit_code == 3 and NO_MESSAGE in again.stderr
-    assert [one["md"]["MsgId"] for one in objects(mq("get", queue, "--json"))] == [objects(first)[0]["MsgId"]]
+    assert [row["md"]["MsgId"] for row in objects(mq("get", queue, "--json"))] == [objects(first)[0]["MsgId"]]
 
 
 @pytest.mark.parametrize("msg_id", ["", "AB", "XY" * 24, "AB" * 25])

@@ -28,9 +28,9 @@ def record(*arguments: str, status: int = 0, stdin: bytes = b"") -> tuple[bytes,
 
 
 def test_show_prints_offsets_lengths_and_names() -> None:
-    shown, _ = record("show", ORDER)
-    assert [line.split("  ") for line in shown.decode().splitlines()][-1] == ["11 to 331 bytes"]
-    assert [" ".join(line.split()) for line in shown.decode().splitlines()[:-1]] == [
+    output, _ = record("show", ORDER)
+    assert [line.split("  ") for line in output.decode().splitlines()][-1] == ["11 to 331 bytes"]
+    assert [" ".join(line.split()) for line in output.decode().splitlines()[:-1]] == [
         "OFFSET LENGTH ITEM PICTURE JSON NAME",
         "0 331 ORDER-RECORD group",
         "0 8 ORDER-ID X(8) order_id",
@@ -43,8 +43,8 @@ def test_show_prints_offsets_lengths_and_names() -> None:
 
 
 def test_show_for_programs() -> None:
-    shown, _ = record("show", str(COPYBOOKS / "transaction.cpy"), "-o", "jsonl", "--option", "names=camel")
-    items = [json.loads(line) for line in shown.splitlines()]
+    output, _ = record("show", str(COPYBOOKS / "transaction.cpy"), "-o", "jsonl", "--option", "names=camel")
+    items = [json.loads(line) for line in output.splitlines()]
     assert items[5] == {
         "offset": 9,
         "length": 2,
@@ -67,8 +67,8 @@ def test_documents_become_records_and_back(tmp_path: Path, form: str) -> None:
     }[form]
     (tmp_path / "orders.json").write_text(text)
     target = tmp_path / "orders.dat"
-    said, _ = record("encode", ORDER, str(tmp_path / "orders.json"), "--ccsid", "1140", "--to", str(target))
-    assert said.decode() == f"{len(documents)} records written to {target}\n"
+    output, _ = record("encode", ORDER, str(tmp_path / "orders.json"), "--ccsid", "1140", "--to", str(target))
+    assert output.decode() == f"{len(documents)} records written to {target}\n"
     assert target.read_bytes() == EBCDIC[: 38 if form != "indented" else 27]
     decoded, _ = record("decode", ORDER, str(target), "--ccsid", "1140")
     assert [json.loads(line) for line in decoded.splitlines()] == documents
@@ -127,8 +127,8 @@ def test_options_of_payload() -> None:
     redefines = "redefines={rec_data: {field: rec_type, items: {T: filler}, other: rec_data}}"
     arguments = ("decode", str(COPYBOOKS / "transaction.cpy"), "-", "--ccsid", "1140", "--option", redefines)
     raw = b"\xe3" + (3).to_bytes(4, "big") + bytes.fromhex("000000000000700D") + b"\x40" * 27
-    shown, _ = record(*arguments, stdin=raw)
-    assert json.loads(shown) == {"rec_type": "T", "trl_count": 3, "trl_total": -7.0}
+    output, _ = record(*arguments, stdin=raw)
+    assert json.loads(output) == {"rec_type": "T", "trl_count": 3, "trl_total": -7.0}
 
 
 def test_try_makes_the_record_of_a_json_object(tmp_path: Path) -> None:

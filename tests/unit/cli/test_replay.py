@@ -58,7 +58,7 @@ def taken(queue_manager: Any, queue: str) -> list[tuple[Any, dict[str, Any], byt
     """Return all messages of a queue: MQMD, folders of the RFH2, body."""
     connection = queue_manager.connection
     handle = connection.open(MQOD(ObjectName=queue), cmqc.MQOO_INPUT_SHARED)
-    found = []
+    messages = []
     try:
         while True:
             got = connection.get(
@@ -66,12 +66,12 @@ def taken(queue_manager: Any, queue: str) -> list[tuple[Any, dict[str, Any], byt
             )
             chain = decode_chain(got.md.Format, got.md.Encoding, got.md.CodedCharSetId, got.data)
             folders = [folder for header in chain.headers if isinstance(header, RFH2) for folder in header.folders]
-            found.append((got.md, {one.name: one.content for one in folders}, chain.body))
+            messages.append((got.md, {folder.name: folder.content for folder in folders}, chain.body))
     except MQError as error:
         assert error.reason == cmqc.MQRC_NO_MSG_AVAILABLE
     finally:
         connection.close(handle)
-    return found
+    return messages
 
 
 def test_to_a_queue(replay: Replay, queue_manager: Any) -> None:
@@ -86,7 +86,7 @@ def test_to_a_queue(replay: Replay, queue_manager: Any) -> None:
     assert folders["mqtt"] == {"clientId": "p", "qos": 1, "msgid": 5}
     assert folders["usr"] == {"replayed": f"to-{queue}", "published": "2026-03-02T12:00:04+00:00"}
     assert folders["mqps"]["Top"] == "plant/0"
-    assert [one.Persistence for one, _, _ in messages[:3]] == [0, 1, 1]
+    assert [md.Persistence for md, _, _ in messages[:3]] == [0, 1, 1]
 
 
 @pytest.mark.parametrize(
@@ -123,11 +123,11 @@ def test_an_interrupted_replay_continues(replay: Replay, queue_manager: Any, mon
     queue = queue_manager.queue()
     monkeypatch.setattr(replay_module, "UNIT_MESSAGES", 4)
     real = replay_module.message_of
-    made = []
+    rows = []
 
     def interrupted(row: Any, run: str, target: ReplayDestination) -> Any:
-        made.append(row)
-        if len(made) == 11:  # in the third unit of work
+        rows.append(row)
+        if len(rows) == 11:  # in the third unit of work
             raise MQError(cmqc.MQRC_CONNECTION_BROKEN, "cut")
         return real(row, run, target)
 
@@ -186,8 +186,8 @@ def test_the_time_of_the_first_start_applies(replay: Replay, queue_manager: Any,
     queue = queue_manager.queue()
     result = replay("--to-queue", queue)
     assert f"{COUNT} messages put" in result.output
-    (told,) = re.findall(r"the run was started at (\S+); use that time", result.output)
-    begun = datetime.fromisoformat(told)
+    (begin,) = re.findall(r"the run was started at (\S+); use that time", result.output)
+    begun = datetime.fromisoformat(begin)
     story = Story()
     for number in range(100):  # sequence numbers after those of the archive
         story.put(number, "plant/0", b"")
@@ -198,7 +198,7 @@ def test_the_time_of_the_first_start_applies(replay: Replay, queue_manager: Any,
     assert "1 message put" in replay("--to-queue", queue).output
     assert f"is complete: {COUNT + 1} messages were put" in replay("--to-queue", queue).output
     assert [body for _, _, body in taken(queue_manager, queue)][COUNT:] == [b"in no finished file then"]
-    assert "1 message put" in replay("--to-queue", queue, "--from", told, "--to", "2099-01-01").output
+    assert "1 message put" in replay("--to-queue", queue, "--from", begin, "--to", "2099-01-01").output
     assert [body for _, _, body in taken(queue_manager, queue)] == [b"later"]
 
 
@@ -234,12 +234,12 @@ def test_messages_from_a_queue_need_a_destination(
     file.write_text(
         queue_manager_section + ("mappings: {m: {from: {queue: SOURCE}, to: {mqtt: t}}}\n" if known else "")
     )
-    asked = ("replay", "--archive", archive, "--config", file, "--mapping", "m", "--run", source)
-    result = invoke(*asked)
+    words = ("replay", "--archive", archive, "--config", file, "--mapping", "m", "--run", source)
+    result = invoke(*words)
     assert result.exit_code == 2
     assert f"the source of mapping m is queue {source}\n" in result.output
     assert f"hint: specify the destination with --to-queue {source}" in result.output
-    assert "1 message put" in invoke(*asked, "--to-topic", "elsewhere").output
+    assert "1 message put" in invoke(*words, "--to-topic", "elsewhere").output
 
 
 def test_a_period(replay: Replay, queue_manager: Any) -> None:
@@ -268,24 +268,26 @@ def test_retained_publications_are_retained_on_request(
 ) -> None:
     values = {"topic": "t", "qos": 0, "retain": True, "payload": payload, "received": NOON}
     values |= {"publisher": "p", "publisher_message_id": 0, "properties": None}
-    made = replay_module.message_of(values, "run", ReplayDestination(retain=retain))
-    assert (made.retain, made.clear) == expected
-    assert made.destination == Destination("t", is_topic=True)
-    assert isinstance(made.message, Message)
+    replayed = replay_module.message_of(values, "run", ReplayDestination(retain=retain))
+    assert (replayed.retain, replayed.clear) == expected
+    assert replayed.destination == Destination("t", is_topic=True)
+    assert isinstance(replayed.message, Message)
 
 
 def test_replayed_messages_have_their_original_properties() -> None:
-    said = PublishProperties(
+    publish_properties = PublishProperties(
         payload_format_indicator=1, content_type="t", correlation_data=b"c", user_property=(("a", "1"), ("a", "2"))
     )
     values = {"topic": "t", "qos": 1, "retain": False, "payload": b"x", "received": NOON, "publisher": "p"}
-    values |= {"publisher_message_id": 3, "properties": json_of(said)}
+    values |= {"publisher_message_id": 3, "properties": json_of(publish_properties)}
     for run in ("one", "two"):
-        made = replay_module.message_of(values, run, ReplayDestination(queue="Q")).message
-        found = from_mq(made, with_properties=True).properties
+        replayed = replay_module.message_of(values, run, ReplayDestination(queue="Q")).message
+        properties_of_replayed = from_mq(replayed, with_properties=True).properties
         marks = (("replayed", run), ("published", NOON.isoformat()))
-        assert found == msgspec.structs.replace(said, user_property=(*said.user_property, *marks))
-        values["properties"] = json_of(found)
+        assert properties_of_replayed == msgspec.structs.replace(
+            publish_properties, user_property=(*publish_properties.user_property, *marks)
+        )
+        values["properties"] = json_of(properties_of_replayed)
 
 
 @pytest.mark.parametrize(
@@ -305,7 +307,7 @@ def test_wrong_usage(replay: Replay, arguments: list[str], text: str) -> None:
 
 def test_an_archive_without_payloads(invoke: Callable[..., Result], queue_manager: Any, tmp_path: Path) -> None:
     story = Story().put(1, "t", b"a")
-    story.rows = [(*one[:11], None, *one[12:]) for one in story.rows]
+    story.rows = [(*row[:11], None, *row[12:]) for row in story.rows]
     directory = story.write(tmp_path / "without")
     queue = queue_manager.queue()
     result = invoke("replay", "--archive", directory, "--to-queue", queue, "--data-dir", queue_manager.directory)

@@ -66,7 +66,7 @@ def test_required_fields_are_arguments(sent: list[Any]) -> None:
 
 
 def test_the_help_is_the_docstring() -> None:
-    shown = run(action(RingBell), "--help").output
+    help_text = run(action(RingBell), "--help").output
     for text in (
         "Ring a bell.",
         "It rings until somebody answers.",
@@ -75,8 +75,8 @@ def test_the_help_is_the_docstring() -> None:
         "TONE",
         "Tone: high or low.",
     ):
-        assert text in shown
-    assert "times" not in shown
+        assert text in help_text
+    assert "times" not in help_text
 
 
 def test_a_command_with_a_question_must_be_confirmed(sent: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -51,8 +51,8 @@ def attempt(invoke: Any, tmp_path: Path) -> Any:
     file = tmp_path / "bridge.yaml"
     file.write_text(CONFIGURATION)
 
-    def call(*arguments: object, **given: Any) -> Any:
-        return invoke("try", *arguments, "--config", file, **given)
+    def call(*arguments: object, **options: Any) -> Any:
+        return invoke("try", *arguments, "--config", file, **options)
 
     return call
 
@@ -77,9 +77,9 @@ def test_a_user_name_too_long_for_mq_is_rejected(attempt: Any) -> None:
 
 
 def test_a_request_and_its_answer(attempt: Any, tmp_path: Path) -> None:
-    asked = attempt("ask", "--topic", "ask", "--payload", "?", "--response-topic", "to/me", "--correlation-data", "7")
+    trial = attempt("ask", "--topic", "ask", "--payload", "?", "--response-topic", "to/me", "--correlation-data", "7")
     assert (
-        asked.stdout.splitlines()[1] == "its Response Topic and Correlation Data are kept on queue KEPT for the reply"
+        trial.stdout.splitlines()[1] == "its Response Topic and Correlation Data are kept on queue KEPT for the reply"
     )
     header = encode_chain(
         (RFH2(folders=(Folder.build("mqtt", {"responseTopic": "to/me", "correlationData": "37"}),)),), b""
@@ -103,12 +103,12 @@ def test_message_as_json(attempt: Any) -> None:
 
 
 def test_retained_publication_of_a_topic(attempt: Any) -> None:
-    told = attempt("copy", "--topic", "copy/a", "--payload", "1", "--retain")
-    assert told.stdout.splitlines()[:2] == [
+    trial = attempt("copy", "--topic", "copy/a", "--payload", "1", "--retain")
+    assert trial.stdout.splitlines()[:2] == [
         "published to topic copy/a",
         "it becomes the retained publication of that topic (MQPMO_RETAIN)",
     ]
-    assert told.stderr == "mapping copy is not enabled\n"
+    assert trial.stderr == "mapping copy is not enabled\n"
     cleared = attempt("copy", "--topic", "copy/a", "--payload", "", "--retain")
     assert cleared.stdout.splitlines()[1] == "it clears the retained publication of that topic"
 
@@ -120,29 +120,29 @@ def test_message_properties_without_an_rfh2(attempt: Any) -> None:
     assert "MQRFH2" not in lines
 
 
-@pytest.mark.parametrize(("said", "told"), [((), "hive"), (("--client-id", "dev-1"), "dev-1")])
+@pytest.mark.parametrize(("options", "client_id"), [((), "hive"), (("--client-id", "dev-1"), "dev-1")])
 def test_publications_of_a_link_have_its_name_as_client_identifier(
-    said: tuple[str, ...], told: str, attempt: Any
+    options: tuple[str, ...], client_id: str, attempt: Any
 ) -> None:
-    view = json.loads(attempt("far", "--topic", "far/a", "--json", *said).stdout)
-    assert view["rfh2"][0]["folders"]["mqtt"]["clientId"] == told
+    view = json.loads(attempt("far", "--topic", "far/a", "--json", *options).stdout)
+    assert view["rfh2"][0]["folders"]["mqtt"]["clientId"] == client_id
 
 
 @pytest.mark.parametrize(
-    ("mapping", "said", "qos", "persistence"),
+    ("mapping", "published_qos", "qos", "persistence"),
     [("far", 2, 1, 1), ("far", 0, 0, 0), ("exact", 2, 2, 1), ("fast", 2, 0, 0)],
 )
 def test_publications_of_a_link_have_the_options_of_its_subscription(
-    mapping: str, said: int, qos: int, persistence: int, attempt: Any
+    mapping: str, published_qos: int, qos: int, persistence: int, attempt: Any
 ) -> None:
-    view = json.loads(attempt(mapping, "--topic", f"{mapping}/a", "--qos", said, "--json").stdout)
+    view = json.loads(attempt(mapping, "--topic", f"{mapping}/a", "--qos", published_qos, "--json").stdout)
     assert (view["rfh2"][0]["folders"]["mqtt"]["qos"], view["md"]["Persistence"]) == (qos, persistence)
 
 
 def test_publications_to_a_link_have_the_qos_of_the_guarantee(attempt: Any) -> None:
-    made = attempt("commands", "--payload", "on", "--property", "device=d-1", "--json")
-    assert made.exit_code == 0, made.stderr
-    view = json.loads(made.stdout)
+    trial = attempt("commands", "--payload", "on", "--property", "device=d-1", "--json")
+    assert trial.exit_code == 0, trial.stderr
+    view = json.loads(trial.stdout)
     assert (view["topic"], view["qos"], view["properties"]["device"]) == ("commands/d-1", 1, "d-1")
 
 
@@ -156,7 +156,7 @@ mappings:
 
 
 @pytest.mark.parametrize(
-    ("mapping", "arguments", "told"),
+    ("mapping", "arguments", "message"),
     [
         ("hot", ("--topic", "plant/a", "--payload", '{"temp": 20}'), "mapping rest does (otherwise)"),
         ("hot", ("--topic", "plant/a", "--payload", '{"temp": 5}'), "and this mapping discards it"),
@@ -165,12 +165,12 @@ mappings:
     ],
 )
 def test_a_message_that_is_not_accepted_is_explained(
-    mapping: str, arguments: tuple[str, ...], told: str, invoke: Any, tmp_path: Path
+    mapping: str, arguments: tuple[str, ...], message: str, invoke: Any, tmp_path: Path
 ) -> None:
     file = tmp_path / "routes.yaml"
     file.write_text(ROUTES)
     result = invoke("try", mapping, *arguments, "--config", file)
-    assert result.exit_code == NOT_FOUND and told in result.stderr, result.stderr
+    assert result.exit_code == NOT_FOUND and message in result.stderr, result.stderr
     taken = invoke("try", "rest", "--topic", "plant/a", "--payload", '{"temp": 20}', "--config", file)
     assert taken.exit_code == 0 and taken.stdout.startswith("put to queue REST")
 
@@ -182,7 +182,7 @@ def test_payload_from_a_file(attempt: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "status", "told"),
+    ("arguments", "status", "message"),
     [
         (
             ("plant", "--topic", "plant/l1", "--qos", 1),
@@ -234,10 +234,10 @@ def test_payload_from_a_file(attempt: Any, tmp_path: Path) -> None:
         (("commands", "--message", "missing"), 1, "missing: No such file or directory\n"),
     ],
 )
-def test_no_payload(arguments: tuple[object, ...], status: int, told: str, attempt: Any) -> None:
+def test_no_payload(arguments: tuple[object, ...], status: int, message: str, attempt: Any) -> None:
     result = attempt(*arguments)
     assert (result.exit_code, result.stdout) == (status, "")
-    assert result.stderr.startswith("mqbridge: error: " + told)
+    assert result.stderr.startswith("mqbridge: error: " + message)
 
 
 def test_no_configuration(invoke: Any) -> None:
@@ -339,7 +339,7 @@ def test_bytes_that_are_json_are_a_body(attempt: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changed", "told"),
+    ("changed", "message"),
     [
         ({"md": {"Foo": 1}}, "unknown field `Foo` - at `$.md`"),
         ({"md": {"Priority": "4"}}, "Expected `int`, got `str` - at `$.md.Priority`"),
@@ -354,12 +354,12 @@ def test_bytes_that_are_json_are_a_body(attempt: Any, tmp_path: Path) -> None:
         ({"xqh": {"RemoteQName": "T"}}, "JSON does not show an MQXQH in full"),
     ],
 )
-def test_a_file_that_is_not_a_message(changed: dict[str, Any], told: str, attempt: Any, tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_message(changed: dict[str, Any], message: str, attempt: Any, tmp_path: Path) -> None:
     file = message_file(tmp_path)
     file.write_text(json.dumps(json.loads(file.read_text()) | changed))
     result = attempt("prices", "--message", file, "--topic", "prices/IBM")
     assert (result.exit_code, result.stdout) == (2, "")
-    assert result.stderr.startswith(f"mqbridge: error: {file} is not a message: ") and told in result.stderr
+    assert result.stderr.startswith(f"mqbridge: error: {file} is not a message: ") and message in result.stderr
 
 
 def test_schema(invoke: Any) -> None:
@@ -489,10 +489,10 @@ def test_each_line_of_a_file(attempt: Any, tmp_path: Path) -> None:
     ]
     for line, beginning in zip(lines[2:], beginnings, strict=True):
         assert line.startswith(beginning)
-    found = json.loads(attempt(*arguments, "--json").stdout)
-    assert (found["samples"], found["mapped"], found["notTaken"], found["rejected"]) == (8, 3, 2, 3)
-    assert found["destinations"] == {"queue PLANT.A": 2, "queue PLANT.B": 1}
-    assert found["failures"][2]["number"] == 6
+    summary = json.loads(attempt(*arguments, "--json").stdout)
+    assert (summary["samples"], summary["mapped"], summary["notTaken"], summary["rejected"]) == (8, 3, 2, 3)
+    assert summary["destinations"] == {"queue PLANT.A": 2, "queue PLANT.B": 1}
+    assert summary["failures"][2]["number"] == 6
 
 
 def test_samples_without_a_failure(attempt: Any, tmp_path: Path) -> None:

@@ -105,7 +105,7 @@ def test_the_first_of_several_merged_mappings_takes_precedence(tmp_path: Path) -
 
 
 @pytest.mark.parametrize(
-    ("name", "told"),
+    ("name", "message"),
     [
         ("absent.yaml", "absent.yaml: expected a configuration file, found no file of this name"),
         (".", ".: expected a configuration file, found a directory"),
@@ -117,7 +117,7 @@ def test_the_first_of_several_merged_mappings_takes_precedence(tmp_path: Path) -
         ("escape.yaml", "escape.yaml: expected YAML, found an escape or a number in it that stands for nothing"),
     ],
 )
-def test_an_unreadable_file(name: str, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreadable_file(name: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("loop.yaml").symlink_to("loop.yaml")
     Path("escape.yaml").write_text(r'log: "\U00110000"')
@@ -132,7 +132,7 @@ def test_an_unreadable_file(name: str, told: str, tmp_path: Path, monkeypatch: p
     with pytest.raises(ConfigurationError) as raised:
         load(Path(name))
     [problem] = raised.value.problems
-    assert str(problem).startswith(told)
+    assert str(problem).startswith(message)
     assert (problem.line, problem.column, problem.key) == (None, None, "")
 
 

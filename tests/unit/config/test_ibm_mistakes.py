@@ -105,9 +105,9 @@ MISTAKES = {
 }
 
 
-@pytest.mark.parametrize(("text", "told"), MISTAKES.items())
-def test_mistake(text: str, told: str, tmp_path: Path) -> None:
-    assert mistakes_of(tmp_path, text) == told.splitlines()
+@pytest.mark.parametrize(("text", "messages"), MISTAKES.items())
+def test_mistake(text: str, messages: str, tmp_path: Path) -> None:
+    assert mistakes_of(tmp_path, text) == messages.splitlines()
 
 
 def test_a_password_in_the_file_is_not_repeated(tmp_path: Path) -> None:

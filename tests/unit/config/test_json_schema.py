@@ -95,35 +95,35 @@ def test_the_schemas_are_valid() -> None:
 
 @pytest.mark.parametrize("text", RIGHT)
 def test_valid_configurations(text: str, tmp_path: Path) -> None:
-    found = values(tmp_path, text)
+    document = values(tmp_path, text)
     (tmp_path / "maps").mkdir()
     load(tmp_path / "bridge.yaml")
-    assert [error.message for error in configuration().iter_errors(found)] == []
+    assert [error.message for error in configuration().iter_errors(document)] == []
 
 
 @pytest.mark.parametrize(("text", "place"), MISTAKES)
 def test_mistake(text: str, place: tuple[str | int, ...], tmp_path: Path) -> None:
-    found = values(tmp_path, text)
+    document = values(tmp_path, text)
     with pytest.raises(ConfigurationError):
         load(tmp_path / "bridge.yaml")
 
     def deepest(error: Any) -> Any:
         return max([tuple(error.absolute_path), *map(deepest, error.context)], key=len)
 
-    assert place in [deepest(error)[: len(place)] for error in configuration().iter_errors(found)]
+    assert place in [deepest(error)[: len(place)] for error in configuration().iter_errors(document)]
 
 
 @pytest.mark.parametrize("file", sorted(ROOT.glob("mappings/**/*.y*ml")), ids=lambda file: file.name)
 def test_shipped_mapping_files(file: Path) -> None:
-    found = SourceFile(file).values
-    schema = configuration() if set(found) - set(mapping_file().schema["properties"]) else mapping_file()
-    assert [error.message for error in schema.iter_errors(found)] == []
+    values_of_file = SourceFile(file).values
+    schema = configuration() if set(values_of_file) - set(mapping_file().schema["properties"]) else mapping_file()
+    assert [error.message for error in schema.iter_errors(values_of_file)] == []
 
 
 def test_shipped_configuration(tmp_path: Path) -> None:
     text = (ROOT / "deploy" / "bridge.yaml").read_text(encoding="utf-8")
-    for one in (text, re.sub(r"^#(?!#)", "", text, flags=re.MULTILINE)):
-        assert [error.message for error in configuration().iter_errors(values(tmp_path, one))] == []
+    for variant in (text, re.sub(r"^#(?!#)", "", text, flags=re.MULTILINE)):
+        assert [error.message for error in configuration().iter_errors(values(tmp_path, variant))] == []
 
 
 def test_each_key_has_a_description_for_editors() -> None:
@@ -135,5 +135,5 @@ def test_each_key_has_a_description_for_editors() -> None:
     for validator in (configuration(), mapping_file()):
         schema = validator.schema
         assert undescribed("", schema) == []
-        assert [one for name, part in schema["$defs"].items() for one in undescribed(name, part)] == []
+        assert [key for name, part in schema["$defs"].items() for key in undescribed(name, part)] == []
         assert "None" not in json.dumps(schema)  # YAML has null

@@ -101,7 +101,7 @@ def test_a_mistake_names_its_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("files", "told"),
+    ("files", "messages"),
     [
         (
             {"bridge": f"mappings: [a.yaml, {{m: {A}}}]", "a": f"\nmappings: {{m: {A}}}"},
@@ -156,8 +156,8 @@ def test_a_mistake_names_its_file(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_mistake_of_files(files: dict[str, str], told: str, tmp_path: Path) -> None:
-    assert problems(written(tmp_path, **files)) == told.splitlines()
+def test_mistake_of_files(files: dict[str, str], messages: str, tmp_path: Path) -> None:
+    assert problems(written(tmp_path, **files)) == messages.splitlines()
 
 
 def test_semantic_mistakes_are_reported_at_their_position(tmp_path: Path) -> None:
@@ -176,7 +176,7 @@ def test_semantic_mistakes_are_reported_at_their_position(tmp_path: Path) -> Non
         load(file, examine)
     # Valid mappings are examined, even if another one is invalid.
     assert seen == [(["a"], ["l"])]
-    assert [(one.file.name, one.line, one.column, one.key) for one in raised.value.problems] == [
+    assert [(problem.file.name, problem.line, problem.column, problem.key) for problem in raised.value.problems] == [
         ("a.yaml", 2, 20, "mappings.a.from.mqtt"),
         ("a.yaml", 3, 47, "mappings.b.batch"),
     ]

@@ -200,20 +200,20 @@ BOMBS = [
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "messages"),
     [*VALUES.items(), *KEYS, *CLASHES.items(), *SYNTAX, *BOMBS],
     ids=lambda value: value[:100],  # one text has a megabyte
 )
 @pytest.mark.timeout(20)
-def test_mistake(text: str | bytes, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mistake(text: str | bytes, messages: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     file = Path("bridge.yaml")
     file.write_bytes(text if isinstance(text, bytes) else text.encode())
     with pytest.raises(ConfigurationError) as raised:
         load(file)
     # A file as a whole is "bridge.yaml: ...", a place in it "bridge.yaml:1:2: ...".
-    prefix = "bridge.yaml:" if told[0].isdigit() else "bridge.yaml: "
-    assert str(raised.value) == "\n".join(prefix + line for line in told.splitlines())
+    prefix = "bridge.yaml:" if messages[0].isdigit() else "bridge.yaml: "
+    assert str(raised.value) == "\n".join(prefix + line for line in messages.splitlines())
 
 
 def test_all_mistakes_of_a_file_are_told_at_once_in_its_order(tmp_path: Path) -> None:

@@ -21,8 +21,8 @@ from tests.helpers.configuration_mistakes import ONE, mistakes_of
 
 
 def test_paths_from_a_program_are_relative_to_the_working_directory() -> None:
-    made = EmbeddedQueueManagerConfig(data_directory=Path("store"), scripts=[Path("a.mqsc")])
-    assert (made.data_directory, made.scripts) == (Path("store"), [Path("a.mqsc")])
+    config = EmbeddedQueueManagerConfig(data_directory=Path("store"), scripts=[Path("a.mqsc")])
+    assert (config.data_directory, config.scripts) == (Path("store"), [Path("a.mqsc")])
 
 
 def test_models_are_immutable() -> None:

@@ -87,6 +87,6 @@ def test_invalid_addresses(pattern: str) -> None:
     ],
 )  # fmt: skip
 def test_the_more_specific_pattern(patterns: list[str]) -> None:
-    keys = [address_pattern(one).specificity for one in patterns]
-    assert all(one >= another for one, another in pairwise(keys))
+    keys = [address_pattern(pattern).specificity for pattern in patterns]
+    assert all(key >= another for key, another in pairwise(keys))
     assert sorted(keys, reverse=True) == keys

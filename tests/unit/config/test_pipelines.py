@@ -116,9 +116,9 @@ def test_mistake(text: str, expected: str, tmp_path: Path) -> None:
 
 
 def test_options_of_the_source(tmp_path: Path) -> None:
-    given = "{partitions: 2, embed: no, maxBytesPerTrigger: 1 MiB}"
+    source_options = "{partitions: 2, embed: no, maxBytesPerTrigger: 1 MiB}"
     options = pipeline(
-        tmp_path, f"from: {{mq: {{queue: Q}}, options: {given}}}, select: S, to: {{mq: }}"
+        tmp_path, f"from: {{mq: {{queue: Q}}, options: {source_options}}}, select: S, to: {{mq: }}"
     ).source.options
     assert options == {"partitions": "2", "embed": "false", "maxBytesPerTrigger": "1 MiB"}
 
@@ -133,9 +133,11 @@ pipelines:
 """
     with pytest.raises(ConfigurationError) as raised:
         load(written(tmp_path, text))
-    said = "expected a client identifier that no other pipeline has, found 'me' again, with which pipeline a connects"
+    message = (
+        "expected a client identifier that no other pipeline has, found 'me' again, with which pipeline a connects"
+    )
     (problem,) = raised.value.problems
-    assert problem.key == "pipelines.c.from.options.client_id" and said in str(problem)
+    assert problem.key == "pipelines.c.from.options.client_id" and message in str(problem)
 
 
 SPARK_MISTAKES = [
@@ -190,19 +192,21 @@ pipelines:
 """
     with pytest.raises(ConfigurationError) as raised:
         load(written(tmp_path, text))
-    said = str(raised.value)
-    assert "pipelines.a.checkpoint: expected a directory, because IBM MQ has no data directory here" in said
-    assert "pipelines.b.from.link: expected a link whose client_id has {mapping} in it" in said
-    assert "pipelines.c.checkpoint: expected a directory that no other pipeline has, found 'c' again" in said
+    message = str(raised.value)
+    assert "pipelines.a.checkpoint: expected a directory, because IBM MQ has no data directory here" in message
+    assert "pipelines.b.from.link: expected a link whose client_id has {mapping} in it" in message
+    assert "pipelines.c.checkpoint: expected a directory that no other pipeline has, found 'c' again" in message
 
 
 def test_pipelines_that_read_the_same_queue(tmp_path: Path) -> None:
     two = f"{{{REST}}}"
     with pytest.raises(ConfigurationError) as raised:
         load(written(tmp_path, f"pipelines:\n  a: {two}\n  b: {two}"))
-    (said,) = str(raised.value).splitlines()
-    assert "bridge.yaml:3:26: pipelines.b.from.mq.queue: expected a queue that no other enabled pipeline reads" in said
-    assert said.endswith("found 'Q' again, which pipeline a reads")
+    (message,) = str(raised.value).splitlines()
+    assert (
+        "bridge.yaml:3:26: pipelines.b.from.mq.queue: expected a queue that no other enabled pipeline reads" in message
+    )
+    assert message.endswith("found 'Q' again, which pipeline a reads")
     load(written(tmp_path, f"pipelines:\n  a: {two}\n  b: {two[:-1]}, enabled: no}}"))
 
 
@@ -257,29 +261,29 @@ def test_a_mapping_that_a_pipeline_cannot_use(mapping: str, source: str, expecte
 def test_a_mapping_determines_the_destination_of_rows(source: str, mapping: str, tmp_path: Path) -> None:
     text = f"mappings: {{m: {{enabled: false, {mapping}}}}}\npipelines:"
     configuration = load(written(tmp_path, f"{text}\n  a: {{from: {{{source}}}, mapping: m, to: }}"))
-    found = configuration.pipelines["a"]
-    assert found.destination is None and found.payload == "bytes" and found.select is None
-    assert (found.mapping, found.trigger) == ("m", 1.0)
+    config = configuration.pipelines["a"]
+    assert config.destination is None and config.payload == "bytes" and config.select is None
+    assert (config.mapping, config.trigger) == ("m", 1.0)
     text += f"\n  a: {{from: {{{source}}}, mapping: m, select: S}}"
     assert load(written(tmp_path, text)).pipelines["a"].payload == "json"
 
 
 def test_paths_of_pipelines_in_separate_files_are_relative_to_them(tmp_path: Path) -> None:
     (tmp_path / "flows").mkdir()
-    one = "{from: {archive: in}, select: S, to: {archive: out}, tables: {t: t.csv}, checkpoint: c,"
-    one += " dead_letters: {archive: d}, late: {archive: l, window: 0}}"
-    written(tmp_path / "flows", f"pipelines: {{one: {one}}}", "one.yaml")
-    found = load(written(tmp_path, f"pipelines: [flows, {{two: {{{REST}}}}}]")).pipelines
-    assert list(found) == ["one", "two"]
+    flow = "{from: {archive: in}, select: S, to: {archive: out}, tables: {t: t.csv}, checkpoint: c,"
+    flow += " dead_letters: {archive: d}, late: {archive: l, window: 0}}"
+    written(tmp_path / "flows", f"pipelines: {{one: {flow}}}", "one.yaml")
+    pipelines = load(written(tmp_path, f"pipelines: [flows, {{two: {{{REST}}}}}]")).pipelines
+    assert list(pipelines) == ["one", "two"]
     paths = (
-        found["one"].source.archive,
-        found["one"].destination.archive,
-        found["one"].tables["t"],
-        found["one"].checkpoint,
+        pipelines["one"].source.archive,
+        pipelines["one"].destination.archive,
+        pipelines["one"].tables["t"],
+        pipelines["one"].checkpoint,
     )
     assert paths == tuple(tmp_path / "flows" / name for name in ("in", "out", "t.csv", "c"))
-    assert found["one"].dead_letters.archive == tmp_path / "flows" / "d"
-    assert found["one"].late is not None and found["one"].late.archive == tmp_path / "flows" / "l"
+    assert pipelines["one"].dead_letters.archive == tmp_path / "flows" / "d"
+    assert pipelines["one"].late is not None and pipelines["one"].late.archive == tmp_path / "flows" / "l"
 
 
 def test_a_url_scheme_is_rejected_in_separate_files_too(tmp_path: Path) -> None:
@@ -297,18 +301,25 @@ def test_a_list_of_missing_files(tmp_path: Path) -> None:
 def test_the_example_in_the_shipped_configuration_has_every_option(tmp_path: Path) -> None:
     text = (ROOT / "deploy" / "bridge.yaml").read_text(encoding="utf-8")
     (example,) = re.findall(r"^##  pipelines:\n(?:##    .*\n)+", text, re.M)
-    (found,) = load(written(tmp_path, re.sub("^##  ", "", example, flags=re.M))).pipelines.values()
-    sections = [found, found.source, found.destination, found.destination.mq]
-    assert [set(type(one).model_fields) - one.model_fields_set - {"mq", "archive"} for one in sections if one] == [
-        set()
-    ] * 4
+    (example_pipeline,) = load(written(tmp_path, re.sub("^##  ", "", example, flags=re.M))).pipelines.values()
+    sections = [
+        example_pipeline,
+        example_pipeline.source,
+        example_pipeline.destination,
+        example_pipeline.destination.mq,
+    ]
+    assert [
+        set(type(section).model_fields) - section.model_fields_set - {"mq", "archive"}
+        for section in sections
+        if section
+    ] == [set()] * 4
     minimal = {
-        "from": {"mqtt": found.source.mqtt},
-        "to": found.destination,
-        "select": found.select,
-        "schema": found.fields,
+        "from": {"mqtt": example_pipeline.source.mqtt},
+        "to": example_pipeline.destination,
+        "select": example_pipeline.select,
+        "schema": example_pipeline.fields,
     }
-    assert found == PipelineConfig.model_validate(minimal)
+    assert example_pipeline == PipelineConfig.model_validate(minimal)
 
 
 #: One text in each notation of YAML, and the position of FOO.

@@ -106,9 +106,9 @@ def test_its_example_of_authentication_has_all_methods_and_options(tmp_path: Pat
     text = (DEPLOY / "bridge.yaml").read_text(encoding="utf-8")
     methods = re.findall(r"^##      - method: .*\n(?:##        .*\n|##      # .*\n(?=##        ))*", text, re.M)
     seen = {}
-    for number, one in enumerate(methods):
+    for number, block in enumerate(methods):
         file = tmp_path / f"{number}.yaml"
-        lines = re.sub("^##      ", "  ", one, flags=re.M)
+        lines = re.sub("^##      ", "  ", block, flags=re.M)
         file.write_text(f"channels:\n- authentication:\n{lines}", encoding="utf-8")
         (method,) = load(file).channels[0].authentication
         seen[method.method] = unwritten(method)
@@ -117,8 +117,8 @@ def test_its_example_of_authentication_has_all_methods_and_options(tmp_path: Pat
 
 def test_its_example_of_channel_authentication(tmp_path: Path) -> None:
     (configuration,) = examples("channel_authentication", tmp_path)
-    assert {one.type for one in configuration.channel_authentication} == set(KEYS)
-    written = {name for one in configuration.channel_authentication for name in one.model_fields_set}
+    assert {record.type for record in configuration.channel_authentication} == set(KEYS)
+    written = {name for record in configuration.channel_authentication for name in record.model_fields_set}
     assert written == set(ChannelAuthenticationConfig.model_fields)
 
 
@@ -131,7 +131,7 @@ def test_its_example_of_ibm_mq_has_all_options_with_their_defaults(tmp_path: Pat
     written = load(file).queue_manager
     assert isinstance(written, IbmQueueManagerConfig) and written.tls is not None
     sections: list[BaseModel] = [written, written.tls, written.batch]
-    assert [set(type(one).model_fields) - one.model_fields_set for one in sections] == [set()] * 3
+    assert [set(type(section).model_fields) - section.model_fields_set for section in sections] == [set()] * 3
     required = {"name": "QM1", "channel": "MQTT.BRIDGE", "connections": written.connections}
     assert written == IbmQueueManagerConfig(**required, user="mqbridge", tls=written.tls)
 
@@ -139,12 +139,12 @@ def test_its_example_of_ibm_mq_has_all_options_with_their_defaults(tmp_path: Pat
 def examples(key: str, directory: Path) -> list[Configuration]:
     """Load the examples of a section in the shipped file, each as a separate file."""
     text = (DEPLOY / "bridge.yaml").read_text(encoding="utf-8")
-    found = []
+    configurations = []
     for number, example in enumerate(re.findall(rf"^##  {key}:\n(?:##    .*\n)+", text, re.M)):
         file = directory / f"{number}.yaml"
         file.write_text(re.sub("^##  ", "", example, flags=re.M), encoding="utf-8")
-        found.append(load(file))
-    return found
+        configurations.append(load(file))
+    return configurations
 
 
 def unwritten(section: BaseModel) -> set[str]:
@@ -153,7 +153,7 @@ def unwritten(section: BaseModel) -> set[str]:
     missing = {
         f"{type(section).__name__}.{name}" for name in set(type(section).model_fields) - section.model_fields_set
     }
-    return missing.union(*(unwritten(one) for one in below if isinstance(one, BaseModel)))
+    return missing.union(*(unwritten(section) for section in below if isinstance(section, BaseModel)))
 
 
 def test_its_example_of_a_link_has_all_options_with_their_defaults(tmp_path: Path) -> None:
@@ -164,7 +164,7 @@ def test_its_example_of_a_link_has_all_options_with_their_defaults(tmp_path: Pat
 
 
 def test_its_examples_of_mappings_have_all_options_with_their_defaults(tmp_path: Path) -> None:
-    to_mq, to_mqtt = (one for each in examples("mappings", tmp_path) for one in each.mappings.values())
+    to_mq, to_mqtt = (mapping for each in examples("mappings", tmp_path) for mapping in each.mappings.values())
     assert isinstance(to_mq, ToMqMapping) and isinstance(to_mqtt, ToMqttMapping)
     assert unwritten(to_mq) == set()
     plain = ToMqMapping.model_validate({"from": to_mq.source, "to": to_mq.destination})
@@ -182,7 +182,7 @@ def test_the_mappings_and_pipelines_of_the_pages_are_valid(tmp_path: Path) -> No
     file = tmp_path / "bridge.yaml"
     links = [block for block in blocks if block.startswith("links:")]
     file.write_text(next(block for block in links if "\nmappings:" in block), encoding="utf-8")
-    assert {type(one) for one in load(file).mappings.values()} == {ToMqMapping, ToMqttMapping}
+    assert {type(mapping) for mapping in load(file).mappings.values()} == {ToMqMapping, ToMqttMapping}
     names: list[str] = []
     for block in blocks:
         if block.startswith("pipelines:"):

@@ -29,7 +29,10 @@ READ: list[tuple[BeforeValidator, list[tuple[object, object]]]] = [
         DURATION,
         [(10, 10.0), (0.25, 0.25), ("500 ms", 0.5), ("10 s", 10.0), ("2 min", 120.0), ("2min", 120.0), ("1.5 h", 5400.0)],
     ),
-    (values.address, [(one, one) for one in ("127.0.0.1", "0.0.0.0", "::", "::1", "localhost", "mq-1.example.com", "A_b")]),
+    (
+        values.address,
+        [(name, name) for name in ("127.0.0.1", "0.0.0.0", "::", "::1", "localhost", "mq-1.example.com", "A_b")],
+    ),
     (
         CONNECTIONS,
         [
@@ -37,7 +40,7 @@ READ: list[tuple[BeforeValidator, list[tuple[object, object]]]] = [
             (["mq1(1414)", "mq2(1415)"], ["mq1(1414)", "mq2(1415)"]), (LONGEST, LONGEST),
         ],
     ),
-    (URL, [(one, one) for one in ("https://mq/ccdt.json", "FILE:///ccdt.json", "http://u:p@mq/c")]),
+    (URL, [(url, url) for url in ("https://mq/ccdt.json", "FILE:///ccdt.json", "http://u:p@mq/c")]),
 ]  # fmt: skip
 #: Kind, and invalid notation.
 REFUSED: list[tuple[BeforeValidator, str, list[object]]] = [
@@ -80,8 +83,8 @@ def test_values_of_notations(subtests: pytest.Subtests) -> None:
     for kind, pairs in READ:
         for written, expected in pairs:
             with subtests.test(written=written):
-                found = read(kind, written)
-                assert (found, type(found)) == (expected, type(expected))
+                converted = read(kind, written)
+                assert (converted, type(converted)) == (expected, type(expected))
 
 
 def test_invalid_notations(subtests: pytest.Subtests) -> None:
@@ -94,13 +97,13 @@ def test_invalid_notations(subtests: pytest.Subtests) -> None:
 
 def test_descriptions_in_words(subtests: pytest.Subtests) -> None:
     sizes = {0: "0 B", 1: "1 B", 1024: "1 KiB", 4 * 1024**2: "4 MiB", 1024**3: "1 GiB", 268_435_455: "268435455 B"}
-    for size, said in sizes.items():
+    for size, text in sizes.items():
         with subtests.test(size=size):
-            assert (values.size_text(size), read(SIZE, said)) == (said, size)
+            assert (values.size_text(size), read(SIZE, text)) == (text, size)
     times = {0.0: "0 s", 0.001: "1 ms", 0.5: "500 ms", 1.5: "1500 ms", 10.0: "10 s", 90.0: "90 s", 120.0: "2 min"}
-    for seconds, said in (times | {86400.0: "24 h"}).items():
+    for seconds, text in (times | {86400.0: "24 h"}).items():
         with subtests.test(seconds=seconds):
-            assert (durations.shown(seconds), read(DURATION, said)) == (said, seconds)
+            assert (durations.shown(seconds), read(DURATION, text)) == (text, seconds)
 
 
 def test_loopback(subtests: pytest.Subtests) -> None:

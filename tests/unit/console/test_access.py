@@ -130,8 +130,8 @@ def test_a_program_reads_and_changes_by_its_token(bridge: BridgeProcess) -> None
     assert console.request("GET", "/clients", headers=bearer).status == 200
     done = console.post("/topics/publish", headers=bearer, topic="by/program", payload="x")
     assert (done.status, done.text) == (200, "published 1 byte to by/program ")
-    asked = console.post("/mappings/pause", headers=bearer, name="nosuch")
-    assert (asked.status, "confirm=1" in asked.text) == (409, True)
+    question = console.post("/mappings/pause", headers=bearer, name="nosuch")
+    assert (question.status, "confirm=1" in question.text) == (409, True)
     refused = console.post("/mappings/pause", headers=bearer, name="nosuch", confirm="1")
     assert refused.status == 404
     assert "nosuch" in refused.text
@@ -144,7 +144,7 @@ def test_a_wrong_token_is_no_login(bridge: BridgeProcess) -> None:
     page = console.request("GET", "/", headers={"Authorization": f"Bearer {wrong}"})
     assert (page.status, page.headers["WWW-Authenticate"]) == (401, "Bearer")
     assert console.post("/login", token=wrong).status == 403
-    refused = [one for one in audited(bridge) if one["event"] == "console login refused"]
+    refused = [entry for entry in audited(bridge) if entry["event"] == "console login refused"]
     assert len(refused) >= 2
     assert wrong not in json.dumps(refused) + bridge.log
 
@@ -161,7 +161,7 @@ def test_a_wrong_token_is_not_helped_by_a_cookie(console: Console) -> None:
 def test_the_cookie(bridge: BridgeProcess) -> None:
     console = Console(bridge)
     first, second = (console.post("/login", token=console.token).headers["Set-Cookie"] for _ in range(2))
-    assert {one.strip().lower() for one in first.split(";")[1:]} == {"httponly", "path=/", "samesite=strict"}
+    assert {word.strip().lower() for word in first.split(";")[1:]} == {"httponly", "path=/", "samesite=strict"}
     assert first != second
 
 
@@ -250,13 +250,13 @@ def test_changes_are_audited(console: Console) -> None:
     console.change("/topics/publish", topic="audited", payload="secret")
     console.change("/mappings/pause", name="nosuch", confirm="1")
     entries = audited(console.bridge)
-    published = [one for one in entries if one.get("command") == "publish" and one.get("topic") == "audited"]
+    published = [entry for entry in entries if entry.get("command") == "publish" and entry.get("topic") == "audited"]
     assert published[-1]["user"] == "token admin"
     assert published[-1]["ok"] is True
     assert "secret" not in json.dumps(published)
-    paused = [one for one in entries if one.get("command") == "mapping pause" and one.get("name") == "nosuch"]
+    paused = [entry for entry in entries if entry.get("command") == "mapping pause" and entry.get("name") == "nosuch"]
     assert (paused[-1]["user"], paused[-1]["ok"]) == ("token admin", False)
-    assert any(one["event"] == "console login" and one["user"] == "token admin" for one in entries)
+    assert any(entry["event"] == "console login" and entry["user"] == "token admin" for entry in entries)
 
 
 # Bounds --------------------------------------------------------------------------------------------------------------
@@ -330,9 +330,9 @@ def test_a_token_file_is_read_again(tmp_path: Path) -> None:
     tokens = TokenFile(file)
     assert tokens.holder("x" * 32) is None
     file.write_text(f"anna:read:{'x' * 32}\n")
-    found = tokens.holder("x" * 32)
-    assert found is not None
-    assert (found.name, found.right) == ("anna", Right.READ)
+    token = tokens.holder("x" * 32)
+    assert token is not None
+    assert (token.name, token.right) == ("anna", Right.READ)
     file.write_text(f"anna:change:{'x' * 31}:\n")
     assert tokens.holder("x" * 32) is None
     assert tokens.holder("x" * 31 + ":") is not None
@@ -398,7 +398,7 @@ def test_logins_of_one_name_take_no_others_place() -> None:
     anna = logins.begin("anna", Right.CHANGE)
     bert = [logins.begin("bert", Right.READ) for _ in range(MAX_LOGINS)]
     assert logins.find(anna) is not None
-    assert sum(logins.find(one) is not None for one in bert) == MAX_LOGINS_PER_NAME
+    assert sum(logins.find(login) is not None for login in bert) == MAX_LOGINS_PER_NAME
 
 
 # The right to operate ------------------------------------------------------------------------------------------------
@@ -427,15 +427,15 @@ def operator(bridge: BridgeProcess) -> Console:
 
 
 def test_the_table_of_changes_for_operators() -> None:
-    assert {one.path for one in ENDPOINTS if one.right is Right.OPERATE} == FOR_OPERATORS.keys()
+    assert {endpoint.path for endpoint in ENDPOINTS if endpoint.right is Right.OPERATE} == FOR_OPERATORS.keys()
 
 
 def test_an_operator_operates_and_changes_nothing_else(operator: Console) -> None:
-    for one in ENDPOINTS:
-        if not one.changes:
+    for endpoint in ENDPOINTS:
+        if not endpoint.changes:
             continue
-        page = operator.change(one.path, **FOR_OPERATORS.get(one.path, {"confirm": "1"}))
-        assert (page.status == 403) == (one.path not in FOR_OPERATORS), (one.path, page.text)
+        page = operator.change(endpoint.path, **FOR_OPERATORS.get(endpoint.path, {"confirm": "1"}))
+        assert (page.status == 403) == (endpoint.path not in FOR_OPERATORS), (endpoint.path, page.text)
     page = operator.change("/dead-letters/retry", ids="none", to="ORDERS")
     assert (page.status, "needs `change`" in page.text) == (403, True)
 

@@ -303,7 +303,7 @@ def test_too_many_requests_at_a_time(bridge: BridgeProcess, device: RawClient) -
         assert scrape.get("mqbridge_limit_reached_total", limit="application_requests") == (before or 0) + 1
         assert scrape.get("mqbridge_application_requests_in_progress", application="narrow") == 1
         problems = json.loads(Administrator(bridge).run("status", "--json").stdout)["problems"]
-        (problem,) = [one for one in problems if one["subject"] == "application_requests"]
+        (problem,) = [problem for problem in problems if problem["subject"] == "application_requests"]
         assert "application 'narrow' has too many requests in progress" in problem["what"]
         Administrator(bridge).does("client", "disconnect", *_clients_of(bridge, "narrow"))
     assert answers[0].status == 503
@@ -360,7 +360,7 @@ def test_too_many_requests_per_second(bridge: BridgeProcess) -> None:
         return answers[-1].status == 429
 
     until(refused)
-    assert {one.status for one in answers[:-1]} == {200}
+    assert {answer.status for answer in answers[:-1]} == {200}
     assert "slow sends more than 1 requests per second (publish_rate)" in answers[-1].text
     assert int(answers[-1].headers["Retry-After"]) >= 1
     assert Scrape(bridge).total("mqbridge_application_requests_total", application="slow", outcome="limit") >= 1

@@ -65,8 +65,8 @@ def bridge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BridgeProcess]:
 
 @pytest.fixture(scope="module")
 def browser(bridge: BridgeProcess) -> Iterator[Browser]:
-    with Browser(admin_url(bridge.announced)) as one:
-        yield one
+    with Browser(admin_url(bridge.announced)) as started:
+        yield started
 
 
 def log_in(browser: Browser, bridge: BridgeProcess, window: dict[str, object]) -> None:

@@ -58,16 +58,16 @@ def bridge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BridgeProcess]:
     directory = tmp_path_factory.mktemp("tasks")
     (directory / "objects.mqsc").write_text(SCRIPT)
     words = ["passwd", str(directory / "people"), "helpdesk", "--stdin", "--scram-iterations", "4096"]
-    made = CliRunner().invoke(program, words, input=f"{PASSWORD}\n")
-    assert made.exit_code == 0, made.output
+    invocation = CliRunner().invoke(program, words, input=f"{PASSWORD}\n")
+    assert invocation.exit_code == 0, invocation.output
     with at_work(BridgeProcess(directory / "data", config=CONFIG.format(directory))) as process:
         yield process
 
 
 @pytest.fixture(scope="module")
 def browser(bridge: BridgeProcess) -> Iterator[Browser]:
-    with Browser(admin_url(bridge.announced)) as one:
-        yield one
+    with Browser(admin_url(bridge.announced)) as started:
+        yield started
 
 
 def test_limits_and_certificates_are_seen(bridge: BridgeProcess, browser: Browser) -> None:

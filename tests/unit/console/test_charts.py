@@ -24,7 +24,7 @@ def test_a_line_is_within_the_plot_area(count: int) -> None:
     values = [float(number % 7) for number in range(count)]
     chart = line_chart("Title", times, [("line", values)], 1_000.0, times[-1] if count else 0)
     written = re.findall(r'points="([^"]+)"', chart.svg)
-    points = [tuple(map(float, point.split(","))) for one in written for point in one.split()]
+    points = [tuple(map(float, point.split(","))) for path in written for point in path.split()]
     assert len(points) == count
     assert all(LEFT <= x <= RIGHT and TOP <= y <= BOTTOM for x, y in points)
     assert count < 2 or points[-1][0] == RIGHT
@@ -64,11 +64,11 @@ def test_the_history_is_bounded(seconds: int) -> None:
     history, now = recorder(), 2 * 86_400
     for time in range(now + 1):
         history.add(sample(float(time), time, None if time % 2 else 7))
-    found = history.history(seconds, float(now))
-    assert 50 < len(found.times) <= MOST_POINTS
-    assert found.times[-1] == now
-    assert found.times[0] >= now - seconds
-    assert {one for one in found.published if one is not None} == {1.0}
+    samples = history.history(seconds, float(now))
+    assert 50 < len(samples.times) <= MOST_POINTS
+    assert samples.times[-1] == now
+    assert samples.times[0] >= now - seconds
+    assert {rate for rate in samples.published if rate is not None} == {1.0}
     assert len(history._fine) + len(history._coarse) <= FINE + COARSE + 2
 
 
@@ -99,12 +99,12 @@ class Flooded:
 async def test_a_view_that_too_much_comes_for_ends() -> None:
     bridge = Flooded()
     views = LiveViews(cast(BridgeAccess, bridge))
-    said = b""
+    output = b""
     async with asyncio.timeout(PATIENCE):
         async for event in views.topic("anna", "flood/#", True, lambda: True).body_iterator:
-            said += event if isinstance(event, bytes) else str(event).encode()
-    assert b"Use a narrower filter" in said
-    assert said.count(b"event: message") <= 200
-    assert b"event: end" in said
+            output += event if isinstance(event, bytes) else str(event).encode()
+    assert b"Use a narrower filter" in output
+    assert output.count(b"event: message") <= 200
+    assert b"event: end" in output
     await views.stop()
     assert bridge.connection.disconnected

@@ -56,7 +56,7 @@ def checked(console: Console, text: str) -> Any:
 
 def test_what_differs_from_the_defaults_has_its_line(console: Console) -> None:
     page = console.json("/configuration")
-    settings = {one["key"]: one for one in page["settings"]}
+    settings = {setting["key"]: setting for setting in page["settings"]}
     config = console.bridge.config
     assert settings["limits.waiting_bytes"]["value"] == "2097152"
     assert settings["limits.waiting_bytes"]["source"].endswith(f"{config}:5")
@@ -64,15 +64,15 @@ def test_what_differs_from_the_defaults_has_its_line(console: Console) -> None:
     assert "limits.sessions" not in settings
     assert settings["queue_manager.data_directory"]["source"] == "--data-dir"
     every = console.json("/configuration", show="all", section="limits")
-    assert {one["key"].partition(".")[0] for one in every["settings"]} == {"limits"}
-    limits = {one["key"]: one for one in every["settings"]}
+    assert {setting["key"].partition(".")[0] for setting in every["settings"]} == {"limits"}
+    limits = {setting["key"]: setting for setting in every["settings"]}
     assert limits["limits.sessions"] == {
         "key": "limits.sessions",
         "value": "100000",
         "default": "100000",
         "source": "default",
     }
-    (section,) = [one for one in page["sections"] if one["name"] == "limits"]
+    (section,) = [section for section in page["sections"] if section["name"] == "limits"]
     assert section["changed"] == 1
     html = console.get("/configuration").html
     assert "<b>2097152</b>" in html
@@ -87,7 +87,7 @@ def test_the_sources_follow_a_reload(console: Console) -> None:
     try:
         config.write_text("# another line\n" + text.replace("2 MiB", "3 MiB") + "transmission_queue: OTHER\n")
         assert "limits" in console.change("/reload", confirm="1").text
-        settings = {one["key"]: one for one in console.json("/configuration")["settings"]}
+        settings = {setting["key"]: setting for setting in console.json("/configuration")["settings"]}
         assert settings["limits.waiting_bytes"]["value"] == "3145728"
         assert settings["limits.waiting_bytes"]["source"].endswith(":6")
         # It needs a restart, so the old value is in effect, from where it was.
@@ -114,10 +114,12 @@ def test_a_mistake_is_the_line_of_the_check_command(console: Console, tmp_path: 
     edited = tmp_path / "bridge.yaml"
     edited.write_text(text)
     printed = CliRunner().invoke(program, ["check", str(edited), "-o", "json"])
-    expected = [one["text"].replace(str(edited), "") for one in json.loads(printed.stdout)["mistakes"]]
-    found = [one["text"].replace(str(console.bridge.config), "") for one in checked(console, text)["mistakes"]]
-    assert expected == found
-    assert len(found) == 2
+    expected = [mistake["text"].replace(str(edited), "") for mistake in json.loads(printed.stdout)["mistakes"]]
+    mistakes = [
+        mistake["text"].replace(str(console.bridge.config), "") for mistake in checked(console, text)["mistakes"]
+    ]
+    assert expected == mistakes
+    assert len(mistakes) == 2
 
 
 def test_a_valid_copy_is_compared_and_not_saved(console: Console) -> None:
@@ -125,7 +127,7 @@ def test_a_valid_copy_is_compared_and_not_saved(console: Console) -> None:
     assert checked(console, before)["changes"] == []
     text = before.replace("2 MiB", "4 MiB") + "queue_manager: {name: QM2}\n"
     outcome = checked(console, text)
-    changes = {one["key"]: (one["before"], one["after"]) for one in outcome["changes"]}
+    changes = {change["key"]: (change["before"], change["after"]) for change in outcome["changes"]}
     assert changes == {"limits.waiting_bytes": ("2097152", "4194304"), "queue_manager.name": ("MQB1", "QM2")}
     assert outcome["restart"] == ["queue_manager"]
     page = console.change("/configuration/check", text=text)
@@ -200,4 +202,4 @@ def test_check_prints_what_differs(console: Console) -> None:
     assert f"{config}:5" in text
     assert "limits.sessions" not in text
     findings = json.loads(CliRunner().invoke(program, ["check", config, "-o", "json"]).stdout)
-    assert {one["key"] for one in findings["changed"]} >= {"limits.waiting_bytes"}
+    assert {change["key"] for change in findings["changed"]} >= {"limits.waiting_bytes"}

@@ -56,9 +56,9 @@ class BridgeThread:
 
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BridgeThread]:
-    one = BridgeThread(tmp_path_factory.mktemp("health") / "data")
-    yield one
-    one.stop()
+    thread = BridgeThread(tmp_path_factory.mktemp("health") / "data")
+    yield thread
+    thread.stop()
 
 
 def test_a_bridge_that_is_well(running: BridgeThread) -> None:

@@ -50,16 +50,16 @@ def console(bridge: BridgeProcess) -> Console:
 def problem(console: Console, cause: str, subject: str) -> dict[str, Any] | None:
     """The problem of a cause with a subject."""
     for group in console.json("/health")["problems"]:
-        for one in group["problems"]:
-            if (group["cause"], one["subject"]) == (cause, subject):
-                return dict(one)
+        for problem_shown in group["problems"]:
+            if (group["cause"], problem_shown["subject"]) == (cause, subject):
+                return dict(problem_shown)
     return None
 
 
 def test_resources_and_their_limits(console: Console) -> None:
     with RawClient.connected(console.bridge.port, "pump-1") as client:
         client.subscribe(("a/#", 1), ("b/#", 1))
-        gauges = {one["name"]: one for one in console.json("/health")["gauges"]}
+        gauges = {gauge["name"]: gauge for gauge in console.json("/health")["gauges"]}
         page = console.get("/health")
     assert (gauges["sessions"]["used"], gauges["sessions"]["limit"]) == (1, 100_000)
     assert (gauges["subscriptions"]["used"], gauges["subscriptions"]["limit"]) == (2, 1_000_000)
@@ -94,10 +94,12 @@ def test_queues_mappings_and_links_have_rates(console: Console) -> None:
     kinds = {("queue", "ORDERS"), ("mapping", "to-orders"), ("link", "away")}
 
     def measured() -> bool:
-        return kinds <= {(one["kind"], one["name"]) for one in console.json("/health")["rates"]["series"]}
+        return kinds <= {(series["kind"], series["name"]) for series in console.json("/health")["rates"]["series"]}
 
     until(measured)
-    (orders,) = [one for one in console.json("/health", search="orders")["rates"]["series"] if one["kind"] == "queue"]
+    (orders,) = [
+        series for series in console.json("/health", search="orders")["rates"]["series"] if series["kind"] == "queue"
+    ]
     assert orders["depth"][-1] == 0
     assert console.get("/health", range="24h").status == 200
     assert console.get("/health", range="2h").status == 400
@@ -126,7 +128,7 @@ def test_a_link_is_tested_and_connected(console: Console) -> None:
     until(lambda: problem(console, "link", "away") is not None)
     away = problem(console, "link", "away")
     assert away is not None
-    assert [one["command"] for one in away["remedies"]] == ["link test", "link connect"]
+    assert [remedy["command"] for remedy in away["remedies"]] == ["link test", "link connect"]
     assert "FAILED" in console.change("/links/test", name="away", back="/health").text
     assert "1 of 1 mapping connect now" in console.change("/links/connect", name="away", back="/health").text
 
@@ -166,8 +168,8 @@ def test_the_command_prints_the_same(console: Console) -> None:
     assert result.exit_code == 1
     report = json.loads(result.stdout)
     page = console.json("/health")
-    assert [one["cause"] for one in report["problems"]] == [one["cause"] for one in page["problems"]]
-    assert [one["name"] for one in report["gauges"]] == [one["name"] for one in page["gauges"]]
+    assert [listed["cause"] for listed in report["problems"]] == [listed["cause"] for listed in page["problems"]]
+    assert [gauge["name"] for gauge in report["gauges"]] == [gauge["name"] for gauge in page["gauges"]]
     assert report["certificates"] == page["certificates"]
     text = administrator.run("health", "--period", "1h", "--name", "orders").stdout
     for words in ("try `mqbridge link test away", "sessions", "limits.sessions", "channel SECURE", "Rates of queues"):

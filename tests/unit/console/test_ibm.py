@@ -69,8 +69,8 @@ def test_topics(bridge: RemoteBridgeProcess) -> None:
     with RawClient.connected(bridge.port, "topics") as client:
         client.subscribe(("tree/leaf", 1))
         assert "tree /" in console.get("/topics").text
-        shown = console.get("/topics/show", filter="tree/leaf").text
-        assert "topics tree/leaf" in shown
+        text = console.get("/topics/show", filter="tree/leaf").text
+        assert "topics tree/leaf" in text
 
 
 def test_publications_and_messages(bridge: RemoteBridgeProcess) -> None:
@@ -102,8 +102,8 @@ def test_commands_for_objects_are_to_copy(bridge: RemoteBridgeProcess) -> None:
     refused = console.change("/objects/run", commands="DEFINE QLOCAL(ORDERS)", confirm="1")
     assert "does not change objects of IBM MQ; hint: run these commands in runmqsc" in refused.text
     assert "use dmpmqcfg" in console.get("/objects/dump").text
-    shown = console.get("/objects/show", kind="QLOCAL", name="SYSTEM.MQTT.TRANSMIT.QUEUE")
-    assert "XMITQ" in shown.text
+    object_page = console.get("/objects/show", kind="QLOCAL", name="SYSTEM.MQTT.TRANSMIT.QUEUE")
+    assert "XMITQ" in object_page.text
     assert console.get("/objects/show", kind="QLOCAL", name="NONE").status == 404
 
 
@@ -112,7 +112,7 @@ def test_topics_and_queues_are_found(bridge: RemoteBridgeProcess) -> None:
     with RawClient.connected(bridge.port, "searched") as client:
         client.subscribe(("searched/leaf", 1))
         result = console.json("/search", text="searched")
-        assert {(one["kind"], one["name"]) for one in result["matches"]} == {
+        assert {(match["kind"], match["name"]) for match in result["matches"]} == {
             ("client", "searched"),
             ("topic", "searched/leaf"),
         }
@@ -121,9 +121,9 @@ def test_topics_and_queues_are_found(bridge: RemoteBridgeProcess) -> None:
 
 def test_the_threads_of_the_bridge_are_connected(bridge: RemoteBridgeProcess) -> None:
     report = Console(bridge).log_in(TOKEN).json("/health")
-    names = {one["name"] for one in report["connections"] if one["connected"]}
+    names = {connection["name"] for connection in report["connections"] if connection["connected"]}
     assert names >= {"transmit-queue browser", "subscriptions"}, report["connections"]
-    assert all(not one["problem"] for one in report["connections"])
+    assert all(not connection["problem"] for connection in report["connections"])
 
 
 def test_a_lost_queue_manager_is_reported(bridge: RemoteBridgeProcess) -> None:
@@ -133,7 +133,7 @@ def test_a_lost_queue_manager_is_reported(bridge: RemoteBridgeProcess) -> None:
 
     def lost() -> bool:
         connections = console.json("/health")["connections"]
-        return any(not one["connected"] and "MQRC" in one["problem"] for one in connections)
+        return any(not connection["connected"] and "MQRC" in connection["problem"] for connection in connections)
 
     until(lost)
     assert "not connected" in console.get("/health").text

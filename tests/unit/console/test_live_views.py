@@ -26,7 +26,7 @@ def test_a_live_view(console: Console) -> None:
         assert (first["topic"], first["text"], first["size"]) == ("live/<b>", "<script>", 8)
         assert str(second["text"]).startswith("00000000  00 00 00 00")
     subscribed = console.bridge.mq_json
-    until(lambda: not [one for one in subscribed("display", "SUB(*)", "TOPICSTR") if one.get("TOPICSTR") == "live/#"])
+    until(lambda: not [row for row in subscribed("display", "SUB(*)", "TOPICSTR") if row.get("TOPICSTR") == "live/#"])
 
 
 @pytest.fixture
@@ -74,7 +74,7 @@ def test_live_views_are_bounded_per_user_and_in_total(
     # The next test begins without live views.
     until(
         lambda: (
-            not [one for one in first.bridge.mq_json("display", "SUB(*)", "TOPICSTR") if one["TOPICSTR"] == "bounded"]
+            not [row for row in first.bridge.mq_json("display", "SUB(*)", "TOPICSTR") if row["TOPICSTR"] == "bounded"]
         )
     )
 

@@ -76,7 +76,7 @@ def test_promtool_has_nothing_to_say(bridge: BridgeProcess) -> None:
     exchange(bridge.port, 4, 1, 1, b"x")
     status, text = ask(f"{admin_url(bridge.announced)}/metrics")
     assert status == 200
-    assert promtool("check", "metrics", given=text) == ""
+    assert promtool("check", "metrics", text=text) == ""
 
 
 def test_the_form_is_that_which_is_asked_for(bridge: BridgeProcess) -> None:

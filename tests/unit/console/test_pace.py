@@ -137,15 +137,15 @@ def test_requests_that_are_sent_at_once_are_answered_in_turn(bridge: BridgeProce
     request = b"GET /login HTTP/1.1\r\nHost: %b\r\n\r\n" % Console(bridge).place.encode()
     sockets = [socket.create_connection((host, int(port)), PATIENCE) for _ in range(connections)]
     try:
-        for one in sockets:
-            one.sendall(request * several)
+        for client in sockets:
+            client.sendall(request * several)
         assert console.get("/clients").status == 200
-        for one in sockets:
+        for client in sockets:
             received = b""
             while received.count(b"HTTP/1.1 200 OK") < several:
-                data = one.recv(65_536)
+                data = client.recv(65_536)
                 assert data
                 received += data
     finally:
-        for one in sockets:
-            one.close()
+        for client in sockets:
+            client.close()

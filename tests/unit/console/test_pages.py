@@ -62,9 +62,9 @@ def test_alarms_are_in_words(console: Console) -> None:
         started = console.change("/channels/start", name="PLAIN.MQTT", back="/channels")
     assert "running" in started.text
     # It took any free port, and has taken another one now.
-    found = re.search(r"<code>127\.0\.0\.1:(\d+)</code>", started.html)
-    assert found is not None
-    console.bridge.port = int(found[1])
+    match = re.search(r"<code>127\.0\.0\.1:(\d+)</code>", started.html)
+    assert match is not None
+    console.bridge.port = int(match[1])
     refused = console.change("/channels/stop", name="NO.SUCH", confirm="1")
     assert 'class="said bad"' in refused.html
     assert "NO.SUCH" in refused.text
@@ -77,8 +77,8 @@ def test_rates_are_drawn(console: Console) -> None:
         def drawn() -> bool:
             client.publish("rates", b"x")
             client.wait_for(Publish)
-            found = re.search(r"delivered now ([\d.]+)", console.get("/").html)
-            return found is not None and float(found[1]) > 0
+            match = re.search(r"delivered now ([\d.]+)", console.get("/").html)
+            return match is not None and float(match[1]) > 0
 
         until(drawn)
 
@@ -93,8 +93,8 @@ def test_client_identifiers_are_text(console: Console, client_id: str) -> None:
         listed = console.get("/clients")
         assert is_escaped(listed, client_id)
         assert f"/clients/show?id={quote(client_id, safe='')}" in listed.html.replace("+", "%20")
-        shown = console.get("/clients/show", id=client_id)
-        assert is_escaped(shown, client_id)
+        page = console.get("/clients/show", id=client_id)
+        assert is_escaped(page, client_id)
         assert is_escaped(console.get("/topics/show", filter=f"hostile/{client_id}"), client_id)
         level = client_id.split("/")[0]
         assert is_escaped(console.get("/topics", below="hostile"), level)
@@ -153,9 +153,9 @@ def test_a_client_is_disconnected(console: Console) -> None:
 
 def test_a_session_is_purged_only_when_that_is_sure(console: Console) -> None:
     RawClient.connected(console.bridge.port, "purged", clean=False).disconnect()
-    asked = console.change("/clients/purge", ids="purged")
-    assert "waiting messages are deleted for good" in asked.text
-    assert "purged" in asked.text
+    question = console.change("/clients/purge", ids="purged")
+    assert "waiting messages are deleted for good" in question.text
+    assert "purged" in question.text
     assert console.get("/clients/show", id="purged").status == 200
     assert "ended" in console.change("/clients/purge", ids="purged", confirm="1").text
     assert console.get("/clients/show", id="purged").status == 404
@@ -171,9 +171,9 @@ def test_what_is_published_comes_to_clients(console: Console) -> None:
         assert "published 10 bytes to tree/leaf, retained" in page.text
         publish = client.take()
         assert (publish.topic, publish.payload) == ("tree/leaf", "grün\nzwei".encode())
-        shown = console.get("/topics/show", filter="tree/leaf")
-        assert "grün" in shown.text
-        assert "taker" in shown.text
+        topic_page = console.get("/topics/show", filter="tree/leaf")
+        assert "grün" in topic_page.text
+        assert "taker" in topic_page.text
         assert "tree /" in console.get("/topics").text
         assert "tree/leaf" in console.get("/topics", below="tree").text
     assert "cleared" in console.change("/topics/publish", topic="tree/leaf", payload="", retain="1").text
@@ -271,9 +271,9 @@ def letter_to(console: Console, client_id: str, text: str) -> str:
     """Have a message for a client that is not there become a dead letter; return the path of its page."""
     console.bridge.mq("put", "news", text, "--to", client_id)
     page = shows(console, f"/dead-letters?client={client_id}", client_id)
-    found = re.search(r'href="(/dead-letters/show[^"]+)"', page.html)
-    assert found is not None, page.text
-    return found[1].replace("&amp;", "&")
+    match = re.search(r'href="(/dead-letters/show[^"]+)"', page.html)
+    assert match is not None, page.text
+    return match[1].replace("&amp;", "&")
 
 
 def test_a_dead_letter_is_retried(console: Console) -> None:
@@ -354,8 +354,8 @@ def test_the_console_outlives_what_it_asks(bridge: BridgeProcess) -> None:
 def test_each_page_is_json_too(console: Console) -> None:
     with RawClient.connected(console.bridge.port, "json-1") as client:
         client.subscribe(("json/#", 1))
-        found = console.json("/clients", search="json-", sort="subscriptions", descending="true")
-        assert (found["found"], found["clients"][0]["client_id"]) == (1, "json-1")
+        listing = console.json("/clients", search="json-", sort="subscriptions", descending="true")
+        assert (listing["found"], listing["clients"][0]["client_id"]) == (1, "json-1")
         assert console.json("/clients/show", id="json-1")["subscriptions"][0]["topic_filter"] == "json/#"
         assert console.json("/subscriptions", search="json-1")["subscriptions"][0]["topic_filter"] == "json/#"
     assert console.json("/")["status"]["queue_manager"] == "MQB1"
@@ -376,7 +376,7 @@ def test_the_api_is_documented(console: Console) -> None:
     ].keys()
     references = set(re.findall(r'"#/components/schemas/([^"]+)"', json.dumps(document)))
     assert references <= document["components"]["schemas"].keys()
-    parameters = {one["name"] for one in document["paths"]["/clients"]["get"]["parameters"]}
+    parameters = {parameter["name"] for parameter in document["paths"]["/clients"]["get"]["parameters"]}
     assert parameters == {"search", "channel", "connected", "sort", "descending", "columns", "page"}
     for path, methods in document["paths"].items():
         for method, operation in methods.items():
@@ -440,7 +440,7 @@ def test_clients_are_sorted(console: Console) -> None:
         for column in ("client_id", "subscriptions", "waiting", "connected", "oldest", "address", "sent_rate", "user"):
             rows = console.json("/clients", search="sort-", sort=column)["clients"]
             reverse = console.json("/clients", search="sort-", sort=column, descending="1")["clients"]
-            assert {one["client_id"] for one in rows} == {one["client_id"] for one in reverse} == {"sort-a", "sort-b"}
+            assert {row["client_id"] for row in rows} == {row["client_id"] for row in reverse} == {"sort-a", "sort-b"}
         first = console.json("/clients", search="sort-", sort="waiting", descending="1")["clients"][0]
         assert (first["client_id"], first["waiting"], first["oldest"] > 0) == ("sort-a", 1, True)
         until(lambda: console.json("/clients", search="sort-")["clients"][0]["received_rate"] is not None)
@@ -473,8 +473,8 @@ def test_clients_are_changed_by_pattern(console: Console) -> None:
         RawClient.connected(port, name, clean=False).disconnect()
     page = console.get("/clients", search="all-")
     assert "Purge all *all-*" in page.text
-    asked = console.change("/clients/purge", patterns="*all-*")
-    assert "waiting messages are deleted for good" in asked.text and "*all-*" in asked.text
+    question = console.change("/clients/purge", patterns="*all-*")
+    assert "waiting messages are deleted for good" in question.text and "*all-*" in question.text
     assert (
         "2 sessions ended, with a backlog of 0 messages"
         in console.change("/clients/purge", patterns="*all-*", confirm="1").text
@@ -499,10 +499,10 @@ def test_payloads_of_a_trace_need_the_right_to_change(console: Console) -> None:
             client.publish("t", b"secret", 1)
         entries = [json.loads(line) for line in viewer.get("/clients/trace/file", id="traced").bytes.splitlines()]
         assert [(entry["kind"], entry["payload"]) for entry in entries][:2] == [("event", None), ("published", None)]
-        shown = console.get("/clients/trace/file", id="traced", payloads="1")
-        assert json.loads(shown.bytes.splitlines()[1])["payload"] == "secret"
-        assert "attachment" in shown.headers["Content-Disposition"]
-        entry = next(one for one in console.json("/audit")["entries"] if one.get("command") == "client trace")
+        file = console.get("/clients/trace/file", id="traced", payloads="1")
+        assert json.loads(file.bytes.splitlines()[1])["payload"] == "secret"
+        assert "attachment" in file.headers["Content-Disposition"]
+        entry = next(entry for entry in console.json("/audit")["entries"] if entry.get("command") == "client trace")
         assert (entry["client_id"], entry["payloads"], entry["ok"]) == ("traced", True, True)
     finally:
         tokens.write_text(before)
@@ -528,12 +528,12 @@ def test_messages_are_put_moved_and_deleted(console: Console) -> None:
         done = console.change("/queues/put", name="SOURCE", payload=text, back="/queues")
         assert f"put a message of {len(text)} bytes to queue SOURCE" in done.text
     rows = console.json("/queues/show", name="SOURCE")["messages"]["messages"]
-    assert [one["body"] for one in rows] == ["one", "two", "three"]
+    assert [row["body"] for row in rows] == ["one", "two", "three"]
     moved = console.change("/queues/move", name="SOURCE", to="TARGET", ids=rows[1]["message_id"], confirm="1")
     assert "moved 1 message from queue SOURCE to queue TARGET" in moved.text
     assert "moved 2 messages" in console.change("/queues/move", name="SOURCE", to="TARGET", confirm="1").text
     target = console.json("/queues/show", name="TARGET")
-    assert [one["body"] for one in target["messages"]["messages"]] == ["two", "one", "three"]
+    assert [row["body"] for row in target["messages"]["messages"]] == ["two", "one", "three"]
     assert target["messages"]["messages"][0]["message_id"] == rows[1]["message_id"]
     assert target["details"]["queue"]["depth"] == 3
     assert target["details"]["attributes"]["MAXDEPTH"] > 0
@@ -561,7 +561,7 @@ def test_messages_for_clients_show_their_client_and_stay(console: Console) -> No
     console.change("/topics/publish", topic="transmitted", payload="waits")
     until(lambda: "recipient" in console.get("/queues/show", name=queue).text)
     messages = console.json("/queues/show", name=queue)["messages"]["messages"]
-    (row,) = [one for one in messages if one["client_id"] == "recipient"]
+    (row,) = [message for message in messages if message["client_id"] == "recipient"]
     assert row["topic"] == "transmitted"
     refused = console.change("/queues/clear", name=queue, ids=row["message_id"], confirm="1")
     assert "purge the client instead" in refused.text
@@ -575,9 +575,9 @@ def test_dead_letters_are_grouped(console: Console) -> None:
         for _ in range(count):
             letter_to(console, client_id, "lost")
     page = console.json("/dead-letters", reason="MQRC_UNKNOWN_REMOTE_Q_MGR")
-    counts = {one["destination_queue_manager"]: one["count"] for one in page["groups"]}
+    counts = {group["destination_queue_manager"]: group["count"] for group in page["groups"]}
     assert (counts["group-1"], counts["group-2"]) == (2, 1)
-    names = [one["name"] for one in page["letters"] if one["destination_queue_manager"].startswith("group-")]
+    names = [letter["name"] for letter in page["letters"] if letter["destination_queue_manager"].startswith("group-")]
     assert "Deleted 1 message" in console.change("/dead-letters/delete", ids=names[0], confirm="1").text
     assert "no such messages" in console.change("/dead-letters/delete", ids=names[0], confirm="1").text
     console.change("/dead-letters/delete", all="1", confirm="1")
@@ -629,8 +629,8 @@ def test_a_queue_is_created_altered_cleared_and_deleted(console: Console) -> Non
     )
     done = console.change("/objects/run", commands=command, confirm="1", back="/objects")
     assert "1 MQSC command run, 0 failed" in done.text and "MADE.HERE" in done.text
-    shown = console.get("/objects/show", kind="QLOCAL", name="MADE.HERE")
-    assert 'value="7"' in shown.html and "default 5000" in shown.text
+    object_page = console.get("/objects/show", kind="QLOCAL", name="MADE.HERE")
+    assert 'value="7"' in object_page.html and "default 5000" in object_page.text
     for text in ("2", "null", "[true]"):
         assert console.change("/objects/preview", kind="QLOCAL", name="MADE.HERE", exists=text).status == 400
     page = console.change("/objects/preview", kind="QLOCAL", name="MADE.HERE", exists="1", DESCR="", MAXDEPTH="8")
@@ -646,7 +646,7 @@ def test_a_queue_is_created_altered_cleared_and_deleted(console: Console) -> Non
     for command in ("CLEAR QLOCAL('MADE.HERE')", "DELETE QLOCAL('MADE.HERE')"):
         assert "0 failed" in console.change("/objects/run", commands=command, confirm="1").text
     assert console.get("/objects/show", kind="QLOCAL", name="MADE.HERE").status == 404
-    entry = next(one for one in console.json("/audit")["entries"] if one.get("command") == "mqsc run")
+    entry = next(entry for entry in console.json("/audit")["entries"] if entry.get("command") == "mqsc run")
     assert (entry["user"], entry["commands"], entry["ok"]) == ("token admin", "DELETE QLOCAL('MADE.HERE')", True)
 
 
@@ -708,8 +708,8 @@ def test_a_topic_has_publishers_and_a_value_to_clear(console: Console) -> None:
             console.json("/topics/show", filter="published/1")["publishers"]["publishers"][0]["client_id"]
             == "<b>pub</b>"
         )
-        asked = console.change("/topics/clear", topic="published/1")
-        assert "Delete the retained publication of this topic?" in asked.text and "published/1" in asked.text
+        question = console.change("/topics/clear", topic="published/1")
+        assert "Delete the retained publication of this topic?" in question.text and "published/1" in question.text
         cleared = console.change("/topics/clear", topic="published/1", confirm="1", back="/topics")
         assert "deleted the retained publication of published/1" in cleared.text
         assert console.json("/topics/show", filter="published/1")["details"]["retained"] == []

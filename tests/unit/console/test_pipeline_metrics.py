@@ -45,8 +45,8 @@ def test_a_pipeline_that_runs(configuration: Configuration, tmp_path: Path) -> N
         fcntl.flock(lock, fcntl.LOCK_EX)
         lock.write(str(os.getpid()))
         lock.flush()
-        found = gathered(configuration)
-    assert found == {
+        samples = gathered(configuration)
+    assert samples == {
         ("mqbridge_pipeline_up", "runs"): 1,
         ("mqbridge_pipeline_up", "new"): 0,
         ("mqbridge_pipeline_failing", "runs"): 0,
@@ -74,8 +74,8 @@ def test_a_status_that_cannot_be_read(configuration: Configuration, tmp_path: Pa
     directory = tmp_path / "data" / "pipelines" / "runs"
     directory.mkdir(parents=True)
     (directory / STATUS).write_text("{")
-    found = gathered(configuration)
-    assert len(found) == 5 and {labels[1:] for labels in found} == {("new",)}
+    samples = gathered(configuration)
+    assert len(samples) == 5 and {labels[1:] for labels in samples} == {("new",)}
 
 
 def test_rows_that_are_staged(configuration: Configuration, tmp_path: Path) -> None:
@@ -88,8 +88,8 @@ def test_rows_that_are_staged(configuration: Configuration, tmp_path: Path) -> N
 def test_pipelines_with_ibm_mq(tmp_path: Path) -> None:
     pipeline = {"from": {"mq": {"queue": "Q"}}, "to": {"archive": tmp_path / "out"}, "checkpoint": tmp_path / "p"}
     ibm = {"type": "ibm", "name": "QM1", "channel": "C", "connections": ["h(1414)"]}
-    found = gathered(Configuration(queue_manager=ibm, pipelines={"p": pipeline}))
-    assert found["mqbridge_pipeline_up", "p"] == 0
+    samples = gathered(Configuration(queue_manager=ibm, pipelines={"p": pipeline}))
+    assert samples["mqbridge_pipeline_up", "p"] == 0
 
 
 def test_messages_in_spools(configuration: Configuration, tmp_path: Path) -> None:
@@ -100,9 +100,12 @@ def test_messages_in_spools(configuration: Configuration, tmp_path: Path) -> Non
         (spool / IDENTITY).write_bytes(msgspec.json.encode(SpoolIdentity(f"id-{source}", source)))
         (spool / Segment(1, rows, 10, 1, 0, "run").name).touch()
     shutil.copytree(tmp_path / "data" / "pipelines" / "runs", tmp_path / "data" / "pipelines" / "removed")
-    found = gathered(configuration)
-    assert found["mqbridge_pipeline_unread_messages", "removed"] == 8
-    assert (found["mqbridge_pipeline_spool_messages", "runs"], found["mqbridge_pipeline_unread_messages", "runs"]) == (
+    samples = gathered(configuration)
+    assert samples["mqbridge_pipeline_unread_messages", "removed"] == 8
+    assert (
+        samples["mqbridge_pipeline_spool_messages", "runs"],
+        samples["mqbridge_pipeline_unread_messages", "runs"],
+    ) == (
         8,
         3,
     )

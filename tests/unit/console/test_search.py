@@ -21,13 +21,13 @@ def matches(console: Console, text: str, **query: str) -> dict[tuple[str, str], 
     """The matches of a search, by kind and name, in their order."""
     result = console.json("/search", text=text, **query)
     assert result["incomplete"] == []
-    return {(one["kind"], one["name"]): one for one in result["matches"]}
+    return {(match["kind"], match["name"]): match for match in result["matches"]}
 
 
 def test_the_navigation_leads_to_each_page_without_a_query() -> None:
     listed = {page.path for group in GROUPS for page in group.pages}
     # Other pages show one object, or need a query.
-    pages = {one.path for one in ENDPOINTS if one.template and one.path.count("/") == 1}
+    pages = {endpoint.path for endpoint in ENDPOINTS if endpoint.template and endpoint.path.count("/") == 1}
     assert pages - listed == {"/", "/search"}
     assert listed <= pages
 
@@ -53,15 +53,15 @@ def test_each_kind_is_found(console: Console, text: str, kind: str, name: str, p
     console.change("/mappings/pause", name="upwards", confirm="1")
     with RawClient.connected(console.bridge.port, "find-me-1") as client:
         client.subscribe(("find/me/#", 1))
-        found = matches(console, text)[kind, name]
-        assert found["text"]
-        assert found["command"].startswith("mqbridge ")
-        shown = console.get("/search", text=text)
-        assert f'href="{page}' in shown.html
+        match = matches(console, text)[kind, name]
+        assert match["text"]
+        assert match["command"].startswith("mqbridge ")
+        page_shown = console.get("/search", text=text)
+        assert f'href="{page}' in page_shown.html
         target = console.get(page.partition("#")[0])
         assert target.status == 200
         if page.endswith("#"):
-            anchor = shown.html.partition(f'href="{page}')[2].partition('"')[0]
+            anchor = page_shown.html.partition(f'href="{page}')[2].partition('"')[0]
             assert f'id="{anchor}"' in target.html
     console.change("/mappings/resume", name="upwards")
 
@@ -100,8 +100,8 @@ def test_a_search_that_is_not_valid(console: Console) -> None:
 
 def test_the_command_finds_the_same(console: Console) -> None:
     administrator = Administrator(console.bridge)
-    found = administrator.json("search", "orders")
-    assert found == console.json("/search", text="orders")["matches"]
-    assert [one["name"] for one in administrator.json("search", "orders", "--kind", "queue")] == ["ORDERS"]
+    results = administrator.json("search", "orders")
+    assert results == console.json("/search", text="orders")["matches"]
+    assert [match["name"] for match in administrator.json("search", "orders", "--kind", "queue")] == ["ORDERS"]
     assert "mapping  orders  running" in administrator.does("search", "orders", "--kind", "mapping")
     assert administrator.does("search", "no such thing") == "nothing found\n"

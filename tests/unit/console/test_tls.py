@@ -22,9 +22,9 @@ CONFIG = "admin: {{port: 0, tls: {{certificate_file: {directory}/admin.pem, key_
 
 @pytest.fixture(scope="module")
 def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    made = Authority(tmp_path_factory.mktemp("authority"))
-    made.issue("admin")
-    return made
+    new_authority = Authority(tmp_path_factory.mktemp("authority"))
+    new_authority.issue("admin")
+    return new_authority
 
 
 @pytest.fixture(scope="module")
@@ -82,8 +82,8 @@ def test_a_new_certificate_counts_from_the_next_connection(
             return int(str((tls.getpeercert() or {})["serialNumber"]), 16)
 
     before = serial()
-    made = authority.issue("admin")
-    assert serial() == made.serial_number != before
+    certificate = authority.issue("admin")
+    assert serial() == certificate.serial_number != before
     assert console.get("/healthz").status == 200
 
 

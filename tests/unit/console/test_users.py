@@ -40,12 +40,12 @@ def bridge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BridgeProcess]:
     """A bridge whose console has two users, of whom anna is an administrator, and shows no payloads."""
     directory = tmp_path_factory.mktemp("users")
     for user, password in PASSWORDS.items():
-        made = CliRunner().invoke(
+        invocation = CliRunner().invoke(
             program,
             ["passwd", str(directory / "users"), user, "--stdin", "--scram-iterations", "4096"],
             input=f"{password}\n",
         )
-        assert made.exit_code == 0, made.output
+        assert invocation.exit_code == 0, invocation.output
     process = BridgeProcess(directory / "data", config=CONFIG.format(directory=directory)).start()
     yield process
     assert process.stop() == 0, process.log
@@ -64,7 +64,7 @@ def test_an_administrator_changes_something(bridge: BridgeProcess) -> None:
     assert "user anna (change)" in console.get("/").text
     assert "published 1 byte" in console.change("/topics/publish", topic="by/anna", payload="x").text
     entries = [json.loads(line) for line in (bridge.data_directory.parent / "audit.jsonl").read_text().splitlines()]
-    assert any(one.get("command") == "publish" and one["user"] == "user anna" for one in entries)
+    assert any(entry.get("command") == "publish" and entry["user"] == "user anna" for entry in entries)
 
 
 def test_other_users_read(bridge: BridgeProcess) -> None:
@@ -207,15 +207,15 @@ def test_users_of_devices_are_added_changed_and_deleted(bridge: BridgeProcess, t
     changed = console.change("/users/password", file=file, user_name="pump", password=second)
     assert "set the password of user pump" in changed.text and "stay connected" in changed.text
     assert (connects(bridge, "pump", first), connects(bridge, "pump", second)) == (False, True)
-    asked = console.change("/users/delete", file=file, user_name="pump")
-    assert "Delete this user?" in asked.text and "pump" in asked.text
+    question = console.change("/users/delete", file=file, user_name="pump")
+    assert "Delete this user?" in question.text and "pump" in question.text
     assert "deleted user pump" in console.change("/users/delete", file=file, user_name="pump", confirm="1").text
     assert not connects(bridge, "pump", second)
     assert "has no user" in console.change("/users/delete", file=file, user_name="pump", confirm="1").text
     # The file has no passwords, and neither have the logs.
     content = (directory / "devices").read_text() + (directory / "audit.jsonl").read_text() + bridge.log
     assert not any(password in content for password in NEW_PASSWORDS)
-    entries = [one for one in console.json("/audit")["entries"] if one.get("command", "").startswith("user ")]
+    entries = [entry for entry in console.json("/audit")["entries"] if entry.get("command", "").startswith("user ")]
     assert len(entries) == 4
     facts = {name: entries[-1][name] for name in ("command", "user", "user_name", "file", "password", "ok")}
     assert facts == {
@@ -265,9 +265,9 @@ def test_the_commands_for_users(bridge: BridgeProcess) -> None:
     file = str(bridge.data_directory.parent / "devices")
     words = ("user", "set-password", "made", "--file", file, "--stdin")
     options = administrator.options
-    made = CliRunner().invoke(program, [*words, *options], input=f"{NEW_PASSWORDS[0]}\n")
-    assert (made.exit_code, made.stdout) == (0, f"{file}: added user made\n")
-    files = {one["file"]: one for one in administrator.json("user", "list")}
+    invocation = CliRunner().invoke(program, [*words, *options], input=f"{NEW_PASSWORDS[0]}\n")
+    assert (invocation.exit_code, invocation.stdout) == (0, f"{file}: added user made\n")
+    files = {user["file"]: user for user in administrator.json("user", "list")}
     assert (files[file]["users"], files[file]["used_by"]) == (["made"], ["channel DEVICES"])
     assert "made" in administrator.does("user", "list")
     assert administrator.does("user", "delete", "made", "--file", file).startswith(f"{file}: deleted user made")

@@ -49,13 +49,13 @@ def test_a_token_in_the_place_of_a_password(bridge: BridgeProcess) -> None:
 
 
 @pytest.mark.parametrize(
-    "shown",
+    "token_text",
     [token("carol", -1.0), token("carol", audience="devices"), token("dave"), "x" * 40, token("carol")[:-4] + "AAAA"],
     ids=["expired", "for another audience", "of another user", "no token", "of another key"],
 )
-def test_a_token_that_is_not_right(bridge: BridgeProcess, shown: str) -> None:
+def test_a_token_that_is_not_right(bridge: BridgeProcess, token_text: str) -> None:
     console = Console(bridge)
-    assert console.post("/login", user="carol", password=shown).status == 403
+    assert console.post("/login", user="carol", password=token_text).status == 403
     assert not console.cookies
 
 

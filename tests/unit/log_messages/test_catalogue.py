@@ -32,15 +32,15 @@ MESSAGES = catalogue()
 @cache
 def calls() -> list[tuple[str, str, ast.Call]]:
     """Return each logger call with its place and method."""
-    found = []
+    logged = []
     for file in SOURCES.rglob("*.py"):
         name = file.relative_to(SOURCES).as_posix()
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
                 logger = ast.unparse(node.func.value)
                 if logger == "log" or logger == "logging" or logger.startswith("logging.getLogger"):
-                    found.append((f"{name}:{node.lineno}", node.func.attr, node))
-    return found
+                    logged.append((f"{name}:{node.lineno}", node.func.attr, node))
+    return logged
 
 
 def identified() -> list[tuple[str, str, str]]:
@@ -53,9 +53,9 @@ def identified() -> list[tuple[str, str, str]]:
 
 
 def test_the_letter_of_an_identifier_is_the_log_level() -> None:
-    found = identified()
-    assert len(found) > 150
-    wrong = [(place, text) for place, method, text in found if divided(text)[0][-1:] != LETTERS[method]]
+    logged = identified()
+    assert len(logged) > 150
+    wrong = [(place, text) for place, method, text in logged if divided(text)[0][-1:] != LETTERS[method]]
     assert wrong == []
 
 
@@ -82,10 +82,10 @@ def test_the_catalogue_has_exactly_the_identifiers_of_the_code() -> None:
 def test_the_text_in_the_catalogue_matches_the_code() -> None:
     for _, _, line in identified():
         identifier, text = divided(line)
-        told = MESSAGES[identifier].text.removesuffix("…")
+        text_of_catalogue = MESSAGES[identifier].text.removesuffix("…")
         constant = re.split(r"%[-\d.]*[srdgi]", text.split(";")[0])
         pattern = ".*".join(re.escape(part) for part in constant)
-        assert re.match(pattern, told, re.DOTALL), (identifier, text, told)
+        assert re.match(pattern, text_of_catalogue, re.DOTALL), (identifier, text, text_of_catalogue)
 
 
 def test_each_explanation_consists_of_sentences(subtests: pytest.Subtests) -> None:
@@ -103,7 +103,7 @@ def test_each_explanation_consists_of_sentences(subtests: pytest.Subtests) -> No
 def test_the_first_digit_is_the_area() -> None:
     areas = sorted(Path(SOURCES, "log_messages", "explanations").iterdir())
     digits = [{line[3] for line in area.read_text().splitlines() if line.startswith("MQB")} for area in areas]
-    assert all(len(found) == 1 for found in digits)
+    assert all(len(entries_of_digit) == 1 for entries_of_digit in digits)
     assert len(set.union(*digits)) == len(areas)
 
 
@@ -129,7 +129,7 @@ def test_reasons_are_names_of_reason_codes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "found"),
+    ("line", "parts"),
     [
         ("MQB1201W channel X: no", ("MQB1201W", "channel X: no")),
         ("MQB1201X channel X", ("", "MQB1201X channel X")),
@@ -138,5 +138,5 @@ def test_reasons_are_names_of_reason_codes() -> None:
         ("", ("", "")),
     ],
 )
-def test_divided_splits_identifier_and_message(line: str, found: tuple[str, str]) -> None:
-    assert divided(line) == found
+def test_divided_splits_identifier_and_message(line: str, parts: tuple[str, str]) -> None:
+    assert divided(line) == parts

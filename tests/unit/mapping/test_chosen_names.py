@@ -169,8 +169,8 @@ def test_a_broker_decides_about_its_own_topics(tmp_path: Path) -> None:
     ],
 )
 def test_check_warns_about_mappings_whose_names_are_rejected(tmp_path: Path, kind: str, warning: str) -> None:
-    assert [one for one in warnings_of(configuration(tmp_path, TO_MQ[kind])) if warning in one]
-    assert not [one for one in warnings_of(configuration(tmp_path, TO_MQ[kind], "*")) if warning in one]
+    assert [line for line in warnings_of(configuration(tmp_path, TO_MQ[kind])) if warning in line]
+    assert not [line for line in warnings_of(configuration(tmp_path, TO_MQ[kind], "*")) if warning in line]
 
 
 def test_allow_is_a_list_of_names(tmp_path: Path) -> None:

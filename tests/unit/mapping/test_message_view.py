@@ -74,7 +74,7 @@ def test_mqmd_by_ibm_field_names(subtests: pytest.Subtests) -> None:
 
 
 @pytest.mark.parametrize(
-    ("body", "shown", "encoding"),
+    ("body", "text", "encoding"),
     [
         (b"", "", "utf-8"),
         ("grün".encode(), "grün", "utf-8"),
@@ -83,8 +83,8 @@ def test_mqmd_by_ibm_field_names(subtests: pytest.Subtests) -> None:
         (b"\xed\xa0\x80", "7aCA", "base64"),
     ],
 )
-def test_body(body: bytes, shown: str, encoding: str) -> None:
-    assert as_json(view(body=body)) == {"md": DEFAULT_MD, "rfh2": [], "body": shown, "bodyEncoding": encoding}
+def test_body(body: bytes, text: str, encoding: str) -> None:
+    assert as_json(view(body=body)) == {"md": DEFAULT_MD, "rfh2": [], "body": text, "bodyEncoding": encoding}
 
 
 def test_rfh2_with_typed_values() -> None:
@@ -161,7 +161,7 @@ def test_an_invalid_header_counts_as_body() -> None:
 
 
 @pytest.mark.parametrize(
-    ("body", "shown"),
+    ("body", "text"),
     [
         (b"", ""),
         ("grün\n\tweiß".encode(), "grün\n\tweiß"),
@@ -171,8 +171,8 @@ def test_an_invalid_header_counts_as_body() -> None:
         (bytes(17), "00000000  " + " ".join(["00"] * 16) + "  |" + "." * 16 + "|\n00000010  00" + " " * 47 + "|.|"),
     ],
 )
-def test_body_as_text(body: bytes, shown: str) -> None:
-    assert view(body=body).text() == shown
+def test_body_as_text(body: bytes, text: str) -> None:
+    assert view(body=body).text() == text
 
 
 def test_text_with_headers() -> None:

@@ -63,12 +63,12 @@ def test_the_user_of_the_message_is_the_publisher(tmp_path: Path, mapping: str, 
 def test_results_in_the_cache_keep_their_users(tmp_path: Path) -> None:
     rule = rule_of("chosen", configuration(tmp_path, TO_QUEUE).mappings["chosen"], "QM1")
     assert isinstance(rule, ToMqRule)
-    found = []
+    authorities = []
     for user in (b"alice", b"bob", b"alice"):
         mapped = rule.map(Publication(topic="Q", payload=b"", client_id="c", user=user))
         assert mapped is not None
-        found.append(mapped.authority)
-    assert found == ["alice", "bob", "alice"]
+        authorities.append(mapped.authority)
+    assert authorities == ["alice", "bob", "alice"]
 
 
 #: channels, channel authentication records, user, topic, whether the publisher may publish to it
@@ -176,8 +176,8 @@ def test_check_warns_if_the_queue_manager_ignores_users(tmp_path: Path) -> None:
         " of users (hint: queue_manager.authorities: enforced)"
     ]
     for more in ("queue_manager: {authorities: enforced}", "queue_manager: {type: ibm, name: QM1, mode: bindings}"):
-        found = warnings_of(configuration(tmp_path, TO_QUEUE, more=more))
-        assert not [note for note in found if "as: publisher" in note]
+        notes = warnings_of(configuration(tmp_path, TO_QUEUE, more=more))
+        assert not [note for note in notes if "as: publisher" in note]
     bridge = TO_QUEUE.replace(", as: publisher", "")
     assert not [note for note in warnings_of(configuration(tmp_path, bridge)) if "as: publisher" in note]
 

@@ -101,7 +101,7 @@ def test_a_mapping_makes_the_message_that_the_bridge_makes_for_its_clients(qos: 
         "MsgId",
         "CorrelId",
     )
-    assert [getattr(mapped.message.md, one) for one in fields] == [getattr(usual.md, one) for one in fields]
+    assert [getattr(mapped.message.md, field) for field in fields] == [getattr(usual.md, field) for field in fields]
     assert parts(mapped.message)[:2] == parts(usual)[:2]
 
 

@@ -74,8 +74,10 @@ def test_a_written_context_can_be_read(trace_id: int, span_id: int, flags: int) 
 @given(st.text(max_size=120) | st.from_regex(r"[0-9a-f]{2}-[0-9a-f]{30,34}-[0-9a-f]{15,17}-[0-9a-f]{2}.?"))
 def test_any_text_is_a_context_or_none(text: str) -> None:
     """No input of a client raises, and accepted values have the right size."""
-    found = parsed(text, text)
-    assert found is None or (0 < found.trace_id < 2**128 and 0 < found.span_id < 2**64 and found.flags in range(4))
+    context = parsed(text, text)
+    assert context is None or (
+        0 < context.trace_id < 2**128 and 0 < context.span_id < 2**64 and context.flags in range(4)
+    )
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,7 @@ def test_a_publication_counts_once(subtests: pytest.Subtests) -> None:
         with subtests.test(former=former, new=new, fresh=fresh):
             duplicates = DuplicatePublications()
             duplicates.note(former)
-            assert duplicates.fresh(new) == [one for one in new if int(one.md.MsgId) in fresh]
+            assert duplicates.fresh(new) == [message for message in new if int(message.md.MsgId) in fresh]
 
 
 def test_what_is_backed_out_is_fresh_or_left_out_as_before() -> None:

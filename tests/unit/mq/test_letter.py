@@ -51,10 +51,10 @@ def test_a_message_comes_out_of_a_letter_as_it_went_in(
     outer = letter.md
     if not later:  # put by the queue manager, which says so
         outer = msgspec.structs.replace(outer, PutApplName=b"mqbridge", PutDate=b"22000101", PutTime=b"00000000")
-    found = original_of(msgspec.structs.replace(outer, BackoutCount=3), letter.data)
-    assert found.data == data
+    original = original_of(msgspec.structs.replace(outer, BackoutCount=3), letter.data)
+    assert original.data == data
     names = [name for name in MQMD.__struct_fields__ if name != "BackoutCount"]
-    assert [getattr(found.md, one) for one in names] == [getattr(md, one) for one in names]
+    assert [getattr(original.md, field) for field in names] == [getattr(md, field) for field in names]
     seen = read_letter(outer, letter.data, len(letter.data))
     assert (seen.destination, seen.destination_queue_manager, seen.reason) == (queue, manager, reason)
     assert seen.size == len(data) and seen.put_time <= seen.dead_lettered

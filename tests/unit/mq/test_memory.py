@@ -136,111 +136,111 @@ class Process:
 
 @pytest.fixture
 def process(monkeypatch: pytest.MonkeyPatch) -> Process:
-    made = Process()
-    monkeypatch.setattr(memory, "resident_memory", lambda: made.used)
-    monkeypatch.setattr(memory, "children", lambda: ["71"] if made.children else [])
-    monkeypatch.setattr(memory, "memory_of", lambda processes: made.children if [*processes] else 0)
-    monkeypatch.setattr(memory, "available_memory", lambda: made.available)
-    monkeypatch.setattr(memory, "_trimmer", lambda: made.trim)
-    return made
+    own_process = Process()
+    monkeypatch.setattr(memory, "resident_memory", lambda: own_process.used)
+    monkeypatch.setattr(memory, "children", lambda: ["71"] if own_process.children else [])
+    monkeypatch.setattr(memory, "memory_of", lambda processes: own_process.children if [*processes] else 0)
+    monkeypatch.setattr(memory, "available_memory", lambda: own_process.available)
+    monkeypatch.setattr(memory, "_trimmer", lambda: own_process.trim)
+    return own_process
 
 
 def watermark(setting: str | int | None) -> MemoryWatermark:
-    made = MemoryWatermark(setting)
-    made.use(setting)
-    return made
+    mark = MemoryWatermark(setting)
+    mark.use(setting)
+    return mark
 
 
-def tick(made: MemoryWatermark, setting: str | int | None = "70%") -> None:
+def tick(mark: MemoryWatermark, setting: str | int | None = "70%") -> None:
     """What the timer does."""
-    made.use(setting)
+    mark.use(setting)
 
 
 def test_above_the_watermark_messages_are_rejected_until_memory_use_is_below_it_again(
     process: Process, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
-    made = watermark("70%")
-    assert (made.watermark, made.above, made.problem) == (280 * MIB, False, "")
-    assert made.accepts(1)
+    mark = watermark("70%")
+    assert (mark.watermark, mark.above, mark.problem) == (280 * MIB, False, "")
+    assert mark.accepts(1)
     process.used = 281 * MIB
-    tick(made)
-    assert made.above
-    assert [made.accepts(1), made.accepts(1, 3)] == [False, False]
-    assert made.rejected == 4
-    assert made.problem == (
+    tick(mark)
+    assert mark.above
+    assert [mark.accepts(1), mark.accepts(1, 3)] == [False, False]
+    assert mark.rejected == 4
+    assert mark.problem == (
         "new messages are rejected: memory use is 281 MiB, limits.memory_watermark is 280 MiB of 400 MiB"
     )
     process.used = 267 * MIB  # not yet: else it would go on and off all the time
-    tick(made)
-    assert made.above
+    tick(mark)
+    assert mark.above
     process.used = 265 * MIB
-    tick(made)
-    assert not made.above and made.accepts(1)
+    tick(mark)
+    assert not mark.above and mark.accepts(1)
     assert [record.getMessage()[:8] for record in caplog.records] == ["MQB0008E", "MQB0009I"]
     assert "4 were rejected" in caplog.text
 
 
 def test_memory_of_children_is_part_of_memory_use(process: Process) -> None:
-    made = watermark("70%")
+    mark = watermark("70%")
     process.used, process.children = 200 * MIB, 90 * MIB
     for _ in range(CHILDREN_EVERY):
-        tick(made)
-    assert (made.used, made.above) == (290 * MIB, True)
+        tick(mark)
+    assert (mark.used, mark.above) == (290 * MIB, True)
 
 
 def test_much_traffic_between_two_ticks_is_noticed(process: Process) -> None:
-    made = watermark("70%")
+    mark = watermark("70%")
     process.used = 300 * MIB
-    assert made.accepts(SAMPLE_BYTES - 1)
-    assert not made.accepts(1)
+    assert mark.accepts(SAMPLE_BYTES - 1)
+    assert not mark.accepts(1)
 
 
 def test_only_the_timer_ends_a_rejection(process: Process) -> None:
     """Traffic at the watermark would switch it on and off, and write log lines, many times a second."""
-    made = watermark(100 * MIB)
+    mark = watermark(100 * MIB)
     process.used = 101 * MIB
-    assert not made.accepts(SAMPLE_BYTES)
+    assert not mark.accepts(SAMPLE_BYTES)
     process.used = 50 * MIB
-    assert not made.accepts(SAMPLE_BYTES)
-    tick(made, 100 * MIB)
-    assert made.accepts(1)
+    assert not mark.accepts(SAMPLE_BYTES)
+    tick(mark, 100 * MIB)
+    assert mark.accepts(1)
 
 
 def test_freed_memory_is_given_back_before_messages_are_rejected(process: Process) -> None:
-    made = watermark("70%")
+    mark = watermark("70%")
     process.used, process.trimmed = 300 * MIB, 100 * MIB
-    tick(made)
-    assert not made.above
-    assert (made.used, process.trims) == (200 * MIB, 1)
+    tick(mark)
+    assert not mark.above
+    assert (mark.used, process.trims) == (200 * MIB, 1)
 
 
 def test_trims_are_rare(process: Process) -> None:
-    made = watermark("70%")
+    mark = watermark("70%")
     process.used = 300 * MIB
     for _ in range(100):
-        tick(made)
-        made.accepts(SAMPLE_BYTES)
+        tick(mark)
+        mark.accepts(SAMPLE_BYTES)
     assert process.trims == 1
 
 
 def test_a_limit_that_is_changed_while_the_bridge_runs_counts(process: Process) -> None:
-    made = watermark("70%")
+    mark = watermark("70%")
     process.used = 300 * MIB
-    tick(made)
-    assert made.above
+    tick(mark)
+    assert mark.above
     process.available = 1000 * MIB
-    tick(made)
-    assert not made.above
+    tick(mark)
+    assert not mark.above
 
 
 def test_without_a_watermark_nothing_is_rejected(process: Process, caplog: pytest.LogCaptureFixture) -> None:
-    made = watermark(100 * MIB)
+    mark = watermark(100 * MIB)
     process.used = 390 * MIB
-    tick(made, 100 * MIB)
-    assert made.above
+    tick(mark, 100 * MIB)
+    assert mark.above
     caplog.set_level(logging.INFO)
-    tick(made, None)
-    assert not made.above and made.accepts(SAMPLE_BYTES)
-    assert made.watermark is None
+    tick(mark, None)
+    assert not mark.above and mark.accepts(SAMPLE_BYTES)
+    assert mark.watermark is None
     assert "accepted again" in caplog.text

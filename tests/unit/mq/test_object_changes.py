@@ -78,9 +78,12 @@ def manager(tmp_path: Path) -> Iterator[Manager]:
     ],
 )  # fmt: skip
 def test_the_effect_of_a_command(manager: Manager, command: str, effect: str, text: str, changes: list[str]) -> None:
-    (found,) = effects(manager.connection, command)
-    assert (found.effect, [f"{one.keyword}: {one.before} -> {one.after}" for one in found.changes]) == (effect, changes)
-    assert text in found.text
+    (preview,) = effects(manager.connection, command)
+    assert (preview.effect, [f"{change.keyword}: {change.before} -> {change.after}" for change in preview.changes]) == (
+        effect,
+        changes,
+    )
+    assert text in preview.text
     if effect in ("create", "change", "none", "delete", "clear", "error"):
         assert manager.run(command).ok is (effect != "error"), "the queue manager does what the preview says"
 
@@ -90,8 +93,8 @@ def test_commands_follow_each_other(manager: Manager) -> None:
         "DEFINE QLOCAL(A)\nALTER QLOCAL(A) DESCR('x')\nALTER QLOCAL(A) DESCR('x')\nDELETE QLOCAL(A)\nDELETE QLOCAL(A)\n"
     )
     script += "CLEAR QLOCAL(FULL)\nDELETE QLOCAL(FULL)\n"
-    found = effects(manager.connection, script)
-    assert [(one.line, one.effect) for one in found] == [
+    results = effects(manager.connection, script)
+    assert [(effect.line, effect.effect) for effect in results] == [
         (1, "create"), (2, "change"), (3, "none"), (4, "delete"), (5, "error"), (6, "clear"), (7, "delete"),
     ]  # fmt: skip
     assert manager.run("DISPLAY QLOCAL(A)").ok is False, "nothing was changed"
@@ -107,11 +110,15 @@ def test_scripts_have_a_maximum_length(manager: Manager, script: str) -> None:
 
 def test_forms_have_all_attributes(manager: Manager) -> None:
     for kind in KINDS:
-        shown = details(manager.connection, kind, "")
-        assert shown is not None
-        assert [one.keyword for one in shown.attributes] == [one for one in ATTRIBUTES[kind] if one in LABELS]
-        assert all(one.value == one.default for one in shown.attributes)
-        assert all(one in LABELS or one in IGNORED.get(kind, ()) for kind in KINDS for one in ATTRIBUTES[kind])
+        object_details = details(manager.connection, kind, "")
+        assert object_details is not None
+        assert [attribute.keyword for attribute in object_details.attributes] == [
+            keyword for keyword in ATTRIBUTES[kind] if keyword in LABELS
+        ]
+        assert all(attribute.value == attribute.default for attribute in object_details.attributes)
+        assert all(
+            keyword in LABELS or keyword in IGNORED.get(kind, ()) for kind in KINDS for keyword in ATTRIBUTES[kind]
+        )
     assert details(manager.connection, "QLOCAL", "NONE") is None
     assert [row.name for row in objects(manager.connection, "QLOCAL", system=False)] == ["EMPTY", "FULL"]
     assert "SYSTEM.RETAINED.PUB.QUEUE" in [row.name for row in objects(manager.connection, "QLOCAL", system=True)]

@@ -58,10 +58,10 @@ class Site:
 
 @pytest.fixture
 def site(tmp_path: Path) -> Iterator[Site]:
-    made = Site(tmp_path)
-    yield made
-    made.application.disconnect()
-    made.itself.close()
+    new_site = Site(tmp_path)
+    yield new_site
+    new_site.application.disconnect()
+    new_site.itself.close()
 
 
 Inquirer = Callable[[Site], TopicInquiry]
@@ -83,49 +83,49 @@ def inquiry(request: pytest.FixtureRequest, site: Site) -> TopicInquiry:
 @pytest.mark.parametrize(("topic_filter", "expected"), FILTERS.items(), ids=list(FILTERS))
 async def test_a_filter(inquiry: TopicInquiry, topic_filter: str, expected: tuple[list[str], list[str]]) -> None:
     """What is retained for a filter, and whose filters have a topic in common with it; `$` is named by no wildcard."""
-    found = await inquiry.details(topic_filter, 100, True)
-    names = sorted(one.name for one in found.subscriptions)
-    assert (sorted(one.topic for one in found.retained), names) == expected
-    assert not found.more
+    topic_details = await inquiry.details(topic_filter, 100, True)
+    names = sorted(subscription.name for subscription in topic_details.subscriptions)
+    assert (sorted(publication.topic for publication in topic_details.retained), names) == expected
+    assert not topic_details.more
 
 
 async def test_the_levels_of_the_tree(inquiry: TopicInquiry) -> None:
     """Levels come by name, those of filters too; a page begins behind a name; the level in front of `/` has no name."""
     unnamed = [""] if isinstance(inquiry, EmbeddedTopicInquiry) else []  # which PCF does not tell from the root
-    assert [one.name for one in await inquiry.below(None, None, 100)] == [*unnamed, "$SYS", "other", "plant"]
-    assert [one.topic for one in await inquiry.below("", None, 100)] == ["/lead"]
-    found = {one.topic: one for one in await inquiry.below("plant", None, 100)}
-    assert {"plant/1", "plant/2"} <= set(found)
-    assert (found["plant/1"].retained, found["plant/1"].has_lower, found["plant/2"].retained) == (True, True, False)
+    assert [node.name for node in await inquiry.below(None, None, 100)] == [*unnamed, "$SYS", "other", "plant"]
+    assert [node.topic for node in await inquiry.below("", None, 100)] == ["/lead"]
+    nodes = {node.topic: node for node in await inquiry.below("plant", None, 100)}
+    assert {"plant/1", "plant/2"} <= set(nodes)
+    assert (nodes["plant/1"].retained, nodes["plant/1"].has_lower, nodes["plant/2"].retained) == (True, True, False)
     (temp,) = await inquiry.below("plant/1", None, 100)
     assert (temp.topic, temp.retained, temp.subscriptions) == ("plant/1/temp", True, 1)
-    assert [one.name for one in await inquiry.below(None, "$SYS", 1)] == ["other"]
+    assert [node.name for node in await inquiry.below(None, "$SYS", 1)] == ["other"]
     assert await inquiry.below("not/there", None, 100) == []
 
 
 async def test_more_than_is_shown(inquiry: TopicInquiry) -> None:
     """Of more than so many rows the first ones are told, and that there are more."""
-    found = await inquiry.details("#", 2, True)
-    assert (len(found.retained), len(found.subscriptions), found.more) == (2, 2, True)
+    topic_details = await inquiry.details("#", 2, True)
+    assert (len(topic_details.retained), len(topic_details.subscriptions), topic_details.more) == (2, 2, True)
 
 
 async def test_a_retained_publication_in_full(site: Site) -> None:
     """The embedded queue manager tells size, persistence, publisher and the beginning of the payload, if asked for."""
     site.retain("a", b"p" * (PAYLOAD_SHOWN + 1), Persistence=cmqc.MQPER_PERSISTENT)
     inquiry = EmbeddedTopicInquiry(site.itself)
-    (one,) = (await inquiry.details("a", 10, True)).retained
-    assert (one.size, one.persistent, one.publisher) == (PAYLOAD_SHOWN + 1, True, "mqbridge")
-    assert one.payload == b"p" * PAYLOAD_SHOWN
-    (one,) = (await inquiry.details("a", 10, False)).retained
-    assert (one.size, one.payload) == (PAYLOAD_SHOWN + 1, b"")
+    (publication,) = (await inquiry.details("a", 10, True)).retained
+    assert (publication.size, publication.persistent, publication.publisher) == (PAYLOAD_SHOWN + 1, True, "mqbridge")
+    assert publication.payload == b"p" * PAYLOAD_SHOWN
+    (publication,) = (await inquiry.details("a", 10, False)).retained
+    assert (publication.size, publication.payload) == (PAYLOAD_SHOWN + 1, b"")
 
 
 @pytest.mark.parametrize(("topic_filter", "named"), [("a/bc", True), ("a/x", False), ("a/+", True), ("b/+", False)])
 async def test_character_wildcards(site: Site, topic_filter: str, named: bool) -> None:
     """A subscription of the other scheme is told where its beginning does not exclude the filter."""
     site.subscribe("CHARS", "a/b*", "WSCHEMA(CHAR)")
-    found = await EmbeddedTopicInquiry(site.itself).details(topic_filter, 10, True)
-    assert [one.name for one in found.subscriptions] == ["CHARS"] * named
+    topic_details = await EmbeddedTopicInquiry(site.itself).details(topic_filter, 10, True)
+    assert [subscription.name for subscription in topic_details.subscriptions] == ["CHARS"] * named
 
 
 async def test_the_loop_turns_between_slices(site: Site) -> None:
@@ -177,6 +177,6 @@ OVERLAPS = [
 
 def test_filters_that_overlap(subtests: pytest.Subtests) -> None:
     """Two filters overlap where a topic string matches both, whichever is named first."""
-    for one, other, both in OVERLAPS:
-        with subtests.test(one=one, other=other, both=both):
-            assert overlap(one, other) is overlap(other, one) is both
+    for topic_filter, other, both in OVERLAPS:
+        with subtests.test(one=topic_filter, other=other, both=both):
+            assert overlap(topic_filter, other) is overlap(other, topic_filter) is both

@@ -77,8 +77,8 @@ def test_the_log_says_when_the_queue_manager_is_lost_and_when_it_is_back(caplog:
     assert worker.served.wait(PATIENCE)
     worker.stop()
     assert worker.join(PATIENCE)
-    said = [record.getMessage().partition(": MQRC")[0] for record in caplog.records]
-    assert said == [
+    lines = [record.getMessage().partition(": MQRC")[0] for record in caplog.records]
+    assert lines == [
         "MQB4001I worker: lost the connection to the queue manager",
         "MQB4014I worker: not reconnected (attempt 1)",
         "MQB4004I worker: reconnected to the queue manager",
@@ -117,32 +117,32 @@ class Idle(Worker[None]):
 
 @pytest.fixture
 def idle() -> Iterator[Callable[..., Idle]]:
-    made: list[Idle] = []
+    workers: list[Idle] = []
 
     def start(**settings: float) -> Idle:
-        made.append(Idle(**settings))
-        made[-1].start()
-        return made[-1]
+        workers.append(Idle(**settings))
+        workers[-1].start()
+        return workers[-1]
 
     yield start
-    for worker in made:
+    for worker in workers:
         worker.stop()
         assert worker.join(PATIENCE)
 
 
 def test_an_idle_worker_finds_out_by_itself_that_its_connection_is_lost(idle: Callable[..., Idle]) -> None:
     worker = idle(probe_interval=0.01)
-    told = threading.Event()
+    probed = threading.Event()
 
     class Events(WorkerEvents):
         def connection_lost(self, worker: Worker[Any]) -> None:
-            told.set()
+            probed.set()
 
     worker.events = Events()
     connection = worker.connections.get(timeout=PATIENCE)
     connection.reason = cmqc.MQRC_CONNECTION_BROKEN
     worker.connections.get(timeout=PATIENCE)
-    assert told.wait(PATIENCE)
+    assert probed.wait(PATIENCE)
 
 
 def test_a_worker_that_is_told_of_a_loss_looks_at_once(idle: Callable[..., Idle]) -> None:

@@ -49,9 +49,9 @@ def packets() -> Callable[[ServerProtocol], list[Packet]]:
 
     def read(protocol: ServerProtocol) -> list[Packet]:
         decoder = Decoder(server=False, protocol_level=protocol.level)
-        found = decoder.feed(protocol.data_to_send())
+        packets_read = decoder.feed(protocol.data_to_send())
         assert decoder.error is None
-        return found
+        return packets_read
 
     return read
 
@@ -62,9 +62,9 @@ def session() -> Callable[..., Session]:
 
     def make(*, durable: bool = True, window: int = 10) -> Session:
         identity = ClientIdentity("c", b"user")
-        made = Session(identity, durable=durable, window=window)
-        made.connect("A", 4, NEVER, 0.0)
-        made.attach(identity)
-        return made
+        new_session = Session(identity, durable=durable, window=window)
+        new_session.connect("A", 4, NEVER, 0.0)
+        new_session.attach(identity)
+        return new_session
 
     return make

@@ -60,13 +60,15 @@ def test_messages_beyond_the_limit(
     for parts in ([[1, 2, 3, 4, 5, 6]], [[1], [2, 3], [4], [5, 6]]):
         box = outbox(3, when_full)
         effects = [box.deliver([waiting(n, 1, persistent=persistent) for n in part], 0.0, None) for part in parts]
-        admissions = [one.admission for one in effects if one.admission is not None]
-        assert [one.msg_number for one in box.backlog] == left
-        assert [message.msg_number for one in effects for message in one.finished] == discarded
-        assert [entry for one in effects for entry in one.discarded.items()] == [(number, FULL) for number in discarded]
-        assert [message.msg_number for one in admissions for message in one.dead_letters] == dead
-        assert any(one.ends for one in admissions) is ends
-        assert {one.limit for one in admissions} == {WAITING_BYTES}
+        admissions = [effect.admission for effect in effects if effect.admission is not None]
+        assert [waiting_message.msg_number for waiting_message in box.backlog] == left
+        assert [message.msg_number for effect in effects for message in effect.finished] == discarded
+        assert [entry for effect in effects for entry in effect.discarded.items()] == [
+            (number, FULL) for number in discarded
+        ]
+        assert [message.msg_number for admission in admissions for message in admission.dead_letters] == dead
+        assert any(admission.ends for admission in admissions) is ends
+        assert {admission.limit for admission in admissions} == {WAITING_BYTES}
 
 
 def test_every_choice_has_a_treatment_and_no_default_drops_a_persistent_message() -> None:
@@ -88,8 +90,10 @@ def test_the_session_ends_if_the_dead_letter_queue_is_full(waiting: Any) -> None
     effects = box.deliver([waiting(number, 1) for number in (1, 2, 3, 4, 5)], 0.0, None)
     admission = effects.admission
     assert admission is not None and admission.ends
-    assert [one.msg_number for one in admission.dead_letters] == [2, 3]
-    assert [one.msg_number for one in box.backlog] == [1, 4, 5], "an accepted persistent message is never dropped"
+    assert [dead_letter.msg_number for dead_letter in admission.dead_letters] == [2, 3]
+    assert [waiting_message.msg_number for waiting_message in box.backlog] == [1, 4, 5], (
+        "an accepted persistent message is never dropped"
+    )
     assert reserved == [("c", waiting(1, 1).message.size)] * 4
 
 
@@ -110,7 +114,7 @@ def test_recovered_messages_are_kept_and_the_limit_applies_to_new_ones(waiting: 
     box = outbox(2, "dead-letter")
     assert box.deliver([waiting(number, 1) for number in range(1, 6)], 0.0, None, recovered=True).admission is None
     effects = box.deliver([waiting(6, 1)], 0.0, None)
-    assert [one.msg_number for one in box.backlog] == [1, 2, 3, 4, 5]
+    assert [waiting_message.msg_number for waiting_message in box.backlog] == [1, 2, 3, 4, 5]
     assert effects.admission is not None and len(effects.admission.dead_letters) == 1
 
 
@@ -118,7 +122,7 @@ def test_a_lower_limit_drops_no_more_than_arrives(waiting: Any) -> None:
     box = outbox(2, "drop-oldest")
     box.deliver([waiting(number, 1) for number in range(1, 6)], 0.0, None, recovered=True)
     box.deliver([waiting(6, 1)], 0.0, None)
-    assert [one.msg_number for one in box.backlog] == [2, 3, 4, 5, 6]
+    assert [waiting_message.msg_number for waiting_message in box.backlog] == [2, 3, 4, 5, 6]
 
 
 @pytest.mark.parametrize("when_full", ["drop-oldest", "dead-letter"])
@@ -127,7 +131,7 @@ def test_messages_that_the_client_may_already_have_are_kept(waiting: Any, when_f
     box = outbox(2, when_full)
     box.sent_before = {1, 2}
     effects = box.deliver([waiting(number, 2) for number in (1, 2, 3, 4)], 0.0, None)
-    kept = {one.msg_number for one in box.backlog}
+    kept = {waiting_message.msg_number for waiting_message in box.backlog}
     assert {1, 2} <= kept
     assert effects.admission is not None
     assert len(effects.finished) + len(effects.admission.dead_letters) + len(kept) == 4
@@ -138,15 +142,17 @@ def test_a_message_larger_than_the_limit(waiting: Any, when_full: str, left: lis
     box = outbox(1, when_full)
     box.deliver([waiting(1, 1)], 0.0, None)
     box.deliver([waiting(2, 1, payload=bytes(5000))], 0.0, None)
-    assert [one.msg_number for one in box.backlog] == left
+    assert [waiting_message.msg_number for waiting_message in box.backlog] == left
 
 
 def test_messages_of_a_share_count_towards_the_share_and_not_its_member(waiting: Any) -> None:
     box = outbox(1, "dead-letter")
-    given = [waiting(number, 1, client_id="SHARE.0") for number in (1, 2, 3)]
-    effects = box.deliver([*given, waiting(4, 1)], 0.0, None)
-    assert [one.msg_number for one in box.backlog] == [1, 2, 3]
-    assert effects.admission is not None and [one.msg_number for one in effects.admission.dead_letters] == [4]
+    shared = [waiting(number, 1, client_id="SHARE.0") for number in (1, 2, 3)]
+    effects = box.deliver([*shared, waiting(4, 1)], 0.0, None)
+    assert [waiting_message.msg_number for waiting_message in box.backlog] == [1, 2, 3]
+    assert effects.admission is not None and [
+        dead_letter.msg_number for dead_letter in effects.admission.dead_letters
+    ] == [4]
 
 
 @pytest.mark.parametrize(
@@ -177,8 +183,8 @@ def test_only_owners_above_an_equal_share_are_affected(
     backlog = Backlog("c", limits)
     for name, number in [("c", own), *((f"o{index}", number) for index, number in enumerate(others))]:
         other = backlog if name == "c" else Backlog(name, limits)
-        for one in range(number):
-            other.append(message(one, owner=name))
+        for count in range(number):
+            other.append(message(count, owner=name))
     assert limits.exceeded(backlog, size, 1) == limit
 
 
@@ -221,10 +227,10 @@ def test_each_message_waits_or_is_treated(
             for _ in range(min(rest[0], len(backlog))):
                 del outcomes[backlog.popleft().msg_number]
             continue
-        one = message(number, rest[0], owner=name, persistent=rest[1])
+        arrival = message(number, rest[0], owner=name, persistent=rest[1])
         before = [waiting.msg_number for waiting in backlog]
-        exceeded = sums.exceeded(backlog, size_of([one]), 1)
-        admission = backlog.admit([one], ())
+        exceeded = sums.exceeded(backlog, size_of([arrival]), 1)
+        admission = backlog.admit([arrival], ())
         dead_letters += admission.dead_letters
         now = [waiting.msg_number for waiting in backlog]
         outcomes[number] = sum(
@@ -237,8 +243,8 @@ def test_each_message_waits_or_is_treated(
             assert now == [*before, number] and not admission.ends
         if when_full != "drop-oldest":
             assert now[: len(before)] == before and not admission.dropped
-            assert one.persistent or number in now or one in admission.discarded
-            assert not one.persistent or one not in admission.discarded
+            assert arrival.persistent or number in now or arrival in admission.discarded
+            assert not arrival.persistent or arrival not in admission.discarded
         else:
             assert [dropped.msg_number for dropped in admission.dropped] + now == [*before, number]
         sums.depth = sum(map(len, backlogs.values()))
@@ -247,7 +253,10 @@ def test_each_message_waits_or_is_treated(
 
 
 def now_sorted(backlogs: dict[str, Backlog]) -> bool:
-    return all((numbers := [one.msg_number for one in backlog]) == sorted(numbers) for backlog in backlogs.values())
+    return all(
+        (numbers := [waiting_message.msg_number for waiting_message in backlog]) == sorted(numbers)
+        for backlog in backlogs.values()
+    )
 
 
 STEPS = ["append", "popleft", "pop", "extendleft", "insert", "withdraw", "clear"]
@@ -259,13 +268,13 @@ def test_bytes_are_counted_per_message(steps: list[tuple[str, int]]) -> None:
     backlogs = [Backlog("a", limits), Backlog("b", limits)]
     for number, (step, size) in enumerate(steps):
         backlog = backlogs[size % 2]
-        one = message(number, size)
+        added = message(number, size)
         if step in ("append", "insert"):
-            getattr(backlog, step)(one)
+            getattr(backlog, step)(added)
         elif step == "extendleft":
-            backlog.extendleft([one, one])
+            backlog.extendleft([added, added])
         elif step == "withdraw":
-            backlog.withdraw(lambda one, parity=number % 2: one.msg_number % 2 == parity)  # type: ignore[misc]
+            backlog.withdraw(lambda entry, parity=number % 2: entry.msg_number % 2 == parity)  # type: ignore[misc]
         elif step == "clear":
             backlog.clear()
         elif backlog.messages:
@@ -281,7 +290,7 @@ def test_a_returned_message_is_inserted_in_order() -> None:
     for number in (1, 2, 5, 6):
         backlog.append(message(number))
     backlog.insert(message(4))
-    assert [one.msg_number for one in backlog] == [1, 2, 4, 5, 6]
+    assert [waiting_message.msg_number for waiting_message in backlog] == [1, 2, 4, 5, 6]
 
 
 def test_publications_are_rejected_until_a_tenth_of_the_limit_is_free() -> None:

@@ -108,8 +108,8 @@ def test_packets_that_are_sent_again(waiting: Any, packets: Any, phase: Phase) -
     qos = 1 if phase in (Phase.AWAITING_PUBACK, Phase.ACKNOWLEDGED) else 2
     box.in_flight.add(1, Outgoing(waiting(1, qos), qos, b"\0\1t", b"x", False, phase))
     box.send_again(protocol, 5.0)
-    found = [(type(one).__name__, getattr(one, "dup", None)) for one in packets(protocol)]
-    assert found == {
+    kinds = [(type(packet).__name__, getattr(packet, "dup", None)) for packet in packets(protocol)]
+    assert kinds == {
         Phase.AWAITING_PUBACK: [("Publish", True)],
         Phase.AWAITING_PUBREC: [("Publish", True)],
         Phase.AWAITING_PUBCOMP: [("Pubrel", False)],

@@ -23,9 +23,9 @@ from tests.helpers.waiting_message import Waiting
 
 
 def outbox(window: int = 10, *, durable: bool = False) -> Outbox:
-    made = Outbox(window, Backlog("c"), durable=durable)
-    made.open = True
-    return made
+    box = Outbox(window, Backlog("c"), durable=durable)
+    box.open = True
+    return box
 
 
 def decided(box: Outbox) -> dict[int, int]:
@@ -104,7 +104,7 @@ def test_a_message_that_cannot_become_a_publication_is_rejected_and_does_not_blo
     box = outbox(1)
     bad, good = direct(1, **fields), waiting(2, 1)
     refusals = box.deliver([bad, good], 0.0, out).refusals
-    assert [(one.transmission, one.reason) for one in refusals] == [(bad, reason)]
+    assert [(refusal.transmission, refusal.reason) for refusal in refusals] == [(bad, reason)]
     assert [packet.packet_id for packet in packets(out)] == [2]
     assert box.pending() == [good]
 
@@ -122,10 +122,10 @@ def test_an_unexpected_error_rejects_one_message_and_is_logged_with_one_tracebac
     else:
         bad.message.properties = PublishProperties(user_property=((None, None),))
     refusals = box.deliver([bad, good], 0.0, out).refusals
-    assert [(one.transmission, one.reason) for one in refusals] == [(bad, 2195)]
+    assert [(refusal.transmission, refusal.reason) for refusal in refusals] == [(bad, 2195)]
     assert [packet.payload for packet in packets(out)] == [b"2"]
     assert box.pending() == ([good] if qos else [])
-    (record,) = [one for one in caplog.records if one.getMessage().startswith("MQB2407E")]
+    (record,) = [record for record in caplog.records if record.getMessage().startswith("MQB2407E")]
     assert record.exc_info is not None and record.exc_info[1] is not None
 
 
@@ -145,7 +145,7 @@ def test_an_iteration_ends_when_its_bytes_are_used_up(waiting: Any, packets: Any
 @pytest.mark.parametrize("window", [1, 2, 5])
 def test_no_more_messages_than_the_window_are_sent(waiting: Any, packets: Any, window: int) -> None:
     box = outbox(window)
-    assert [one.packet_id for one in sent(box, packets, *(waiting(n, 1) for n in range(1, 11)))] == list(
+    assert [packet.packet_id for packet in sent(box, packets, *(waiting(n, 1) for n in range(1, 11)))] == list(
         range(1, window + 1)
     )
     out = connected()
@@ -153,7 +153,7 @@ def test_no_more_messages_than_the_window_are_sent(waiting: Any, packets: Any, w
         assert box.acknowledge(packet_id) is not None
         box.pump(0.0, out)
         following = [packet_id + window] if packet_id + window <= 10 else []
-        assert [one.packet_id for one in packets(out)] == following
+        assert [packet.packet_id for packet in packets(out)] == following
     assert not box.pending()
 
 
@@ -205,18 +205,18 @@ def test_pubrec_opens_the_window_before_pubcomp(waiting: Any, packets: Any) -> N
     box.receive(1)
     out = connected()
     box.pump(0.0, out)
-    assert [one.packet_id for one in packets(out)] == [2]
+    assert [packet.packet_id for packet in packets(out)] == [2]
 
 
 def test_messages_keep_their_order_after_a_full_window(waiting: Any, packets: Any) -> None:
     """QoS 0 does not overtake waiting messages, either."""
     box = outbox(1)
-    assert [one.payload for one in sent(box, packets, waiting(1, 1), waiting(2, 1), waiting(3, 0))] == [b"1"]
+    assert [packet.payload for packet in sent(box, packets, waiting(1, 1), waiting(2, 1), waiting(3, 0))] == [b"1"]
     assert sent(box, packets, waiting(4, 0)) == []
     box.acknowledge(1)
     out = connected()
     box.pump(0.0, out)
-    assert [one.payload for one in packets(out)] == [b"2", b"3", b"4"]
+    assert [packet.payload for packet in packets(out)] == [b"2", b"3", b"4"]
 
 
 # Phases ---------------------------------------------------------------------------------------------------------------
@@ -250,7 +250,7 @@ def test_a_message_id_is_in_use_until_the_removal_of_its_message_is_committed(wa
     box.recorded()
     out = connected()
     box.pump(0.0, out)
-    assert [one.packet_id for one in packets(out)] == [6, 5]
+    assert [packet.packet_id for packet in packets(out)] == [6, 5]
 
 
 @pytest.mark.parametrize(
@@ -321,7 +321,7 @@ def test_a_retry_waits_for_its_interval(waiting: Any, packets: Any) -> None:
     box.send_again(out, 29.0, 20.0)
     assert packets(out) == []
     box.send_again(out, 30.0, 20.0)
-    assert [one.dup for one in packets(out)] == [True]
+    assert [packet.dup for packet in packets(out)] == [True]
     box.send_again(out, 49.0, 20.0)
     assert packets(out) == []
 
@@ -336,27 +336,29 @@ def test_an_unusual_message_id_is_recorded_before_it_is_used(waiting: Any, packe
     This applies to QoS 1 as well: the id could belong to another message, which is in flight with QoS 2.
     """
     box = outbox(durable=True)
-    assert [one.packet_id for one in sent(box, packets, waiting(5, 2), waiting(0x1_0005, qos), waiting(7, 1))] == [5]
+    assert [
+        packet.packet_id for packet in sent(box, packets, waiting(5, 2), waiting(0x1_0005, qos), waiting(7, 1))
+    ] == [5]
     assert box.recording
     assert records(box) == {"1": [(5, 5), (0x1_0005, 6)]}, "and the message that has the usual one"
     out = connected()
     box.recorded()
     box.pump(1.0, out)
-    assert [(one.packet_id, one.dup) for one in packets(out)] == [(6, False), (7, False)]
+    assert [(packet.packet_id, packet.dup) for packet in packets(out)] == [(6, False), (7, False)]
 
 
 def test_one_record_contains_the_unusual_ids_of_a_thousand_waiting_messages(waiting: Any, packets: Any) -> None:
     """MsgIds of IBM MQ on Linux: their last two bytes are the same for thousands of messages."""
     box = outbox(3000, durable=True)
     numbers = [position << 16 | 0x40 for position in range(1, 2502)]
-    assert [one.packet_id for one in sent(box, packets, *(waiting(number, 1) for number in numbers))] == [0x40]
+    assert [packet.packet_id for packet in sent(box, packets, *(waiting(number, 1) for number in numbers))] == [0x40]
     sizes = []
     while box.recording:
         sizes.append(sum(map(len, records(box).values())))
         box.recorded()
         box.pump(0.0, connected())
     assert sizes == [1001, 1000, 500], "the first also has the message with the usual identifier"
-    ids = {one.transmission.msg_number: packet_id for packet_id, one in box.in_flight.deliveries.items()}
+    ids = {delivery.transmission.msg_number: packet_id for packet_id, delivery in box.in_flight.deliveries.items()}
     assert list(ids) == numbers and len(set(ids.values())) == len(numbers)
     for packet_id in ids.values():
         box.removed(box.acknowledge(packet_id))
@@ -368,12 +370,12 @@ def test_usual_ids_of_waiting_messages_are_not_given_to_others(waiting: Any, pac
     box = outbox(600, durable=True)
     numbers = [position << 16 | 0x0600 | position % 256 for position in range(512)]
     usual = sent(box, packets, *(waiting(number, 2) for number in numbers))
-    assert [one.packet_id for one in usual] == list(range(0x0600, 0x0700))
+    assert [packet.packet_id for packet in usual] == list(range(0x0600, 0x0700))
     assert [packet_id for _, packet_id in records(box)["1"]][-1] == 0x07FF, "the next free ones"
     box.recorded()
     out = connected()
     box.pump(0.0, out)
-    assert [one.packet_id for one in packets(out)] == list(range(0x0700, 0x0800))
+    assert [packet.packet_id for packet in packets(out)] == list(range(0x0700, 0x0800))
     assert not records(box)
 
 
@@ -389,7 +391,7 @@ def test_all_ids_in_use_delay_a_message(waiting: Any, packets: Any) -> None:
     assert records(box) == {"1": [(5, 9)]}
     box.recorded()
     box.pump(0.0, out)
-    assert [one.packet_id for one in packets(out)] == [9]
+    assert [packet.packet_id for packet in packets(out)] == [9]
 
 
 def test_an_assigned_message_id_is_kept_for_its_message_after_a_restart(waiting: Any, packets: Any) -> None:
@@ -397,13 +399,13 @@ def test_an_assigned_message_id_is_kept_for_its_message_after_a_restart(waiting:
     box.restore_identifiers(IdentifiersRecord("c", "7", [(0x1_0005, 6), (0x2_0005, 8)]))
     box.deliver([waiting(0x1_0005, 1)], 0.0, None)
     box.caught_up(renumbered=False, others_may_come=False)
-    assert [one.packet_id for one in sent(box, packets, waiting(6, 1), waiting(8, 1))] == []
+    assert [packet.packet_id for packet in sent(box, packets, waiting(6, 1), waiting(8, 1))] == []
     out = connected()
     box.pump(0.0, out)
-    assert [one.packet_id for one in packets(out)] == [6]
+    assert [packet.packet_id for packet in packets(out)] == [6]
     box.recorded()
     box.pump(0.0, out)
-    assert [one.packet_id for one in packets(out)] == [7, 8], "the message 0x2_0005 is no longer on the queue"
+    assert [packet.packet_id for packet in packets(out)] == [7, 8], "the message 0x2_0005 is no longer on the queue"
 
 
 @pytest.mark.parametrize("restored", [IdentifiersRecord("c", "3", [(6, 7)]), SentRecord("c", assigned=[(6, 7)])])
@@ -419,7 +421,7 @@ def test_a_record_without_messages_on_the_queue_is_deleted(restored: Any) -> Non
 
 def test_a_clean_session_needs_no_record(waiting: Any, packets: Any) -> None:
     box = outbox(durable=False)
-    assert [one.packet_id for one in sent(box, packets, waiting(5, 2), waiting(0x1_0005, 2))] == [5, 6]
+    assert [packet.packet_id for packet in sent(box, packets, waiting(5, 2), waiting(0x1_0005, 2))] == [5, 6]
     assert not box.unsaved and not records(box)
 
 
@@ -428,7 +430,7 @@ def test_an_assigned_message_id_is_used_again_after_a_restart(waiting: Any, pack
     box = outbox(durable=True)
     message = waiting(0x1_0005, 2)
     box.restore_records([(0x1_0005, 6)], [])
-    assert [(one.packet_id, one.dup) for one in sent(box, packets, message)] == [(6, True)]
+    assert [(packet.packet_id, packet.dup) for packet in sent(box, packets, message)] == [(6, True)]
     assert records(box) == {"1": [(0x1_0005, 6)]}
     box.receive(6)
     assert decided(box) == {0x1_0005: 6}, "until the removal is committed"
@@ -503,8 +505,8 @@ def test_messages_in_another_order_after_a_restart_keep_their_ids(
     box.recorded()
     box.pump(0.0, out)
     got = packets(out)
-    assert {one.payload: (one.packet_id, one.dup) for one in got} == expected
-    assert [one.payload for one in got] == [SECOND, FIRST], "in the order of the queue"
+    assert {message.payload: (message.packet_id, message.dup) for message in got} == expected
+    assert [message.payload for message in got] == [SECOND, FIRST], "in the order of the queue"
 
 
 # Slow and absent clients ----------------------------------------------------------------------------------------------
@@ -530,7 +532,7 @@ def test_a_client_that_does_not_read_loses_qos_0_messages_only(waiting: Any, pac
     assert box.pending() == [batch[0], batch[2]]
     box.open = True
     box.pump(0.0, out)
-    assert [one.packet_id for one in packets(out)] == [1, 3]
+    assert [packet.packet_id for packet in packets(out)] == [1, 3]
 
 
 def test_retained_and_direct_messages_wait_for_a_client_that_does_not_read(
@@ -551,7 +553,11 @@ def test_retained_and_direct_messages_wait_for_a_client_that_does_not_read(
     assert box.pending() == [batch[0], batch[2], batch[3]] and box.backlog.bytes > 0
     box.open = True
     assert box.pump(0.0, out).finished == [batch[0], batch[2], batch[3]]
-    assert [(one.payload, one.retain) for one in packets(out)] == [(b"1", True), (b"direct", False), (b"4", False)]
+    assert [(packet.payload, packet.retain) for packet in packets(out)] == [
+        (b"1", True),
+        (b"direct", False),
+        (b"4", False),
+    ]
     box.open = False
     box.deliver([waiting(6, 0, topic="state")], 0.0, out)  # the retained message was sent
     assert (box.pending(), box.dropped, box.backlog.bytes) == ([], 3, 0)
@@ -576,7 +582,10 @@ def test_acknowledgements_that_cannot_be_committed_are_undone(waiting: Any, pack
     out = connected()
     box.send_again(out, 0.0)
     box.pump(0.0, out)
-    assert {(one.packet_id, one.payload, one.dup) for one in packets(out)} == {(1, b"1", True), (2, b"2", True)}
+    assert {(packet.packet_id, packet.payload, packet.dup) for packet in packets(out)} == {
+        (1, b"1", True),
+        (2, b"2", True),
+    }
     assert box.in_flight.unacknowledged == 2
 
 

@@ -102,7 +102,9 @@ def test_each_packet_in_each_state(state: ConnectionState, packet: PacketType) -
     elif word == "waits":
         assert TRANSITIONS[state][packet] is None and events == [] and not protocol.ended
         protocol.accept(0.0, session_present=False)
-        assert [type(one) for one in protocol.events()] == [type(one) for one in connected().receive_data(data, 0.0)]
+        assert [type(event) for event in protocol.events()] == [
+            type(event) for event in connected().receive_data(data, 0.0)
+        ]
     elif word == "accepted":
         assert isinstance(TRANSITIONS[state][packet], ConnectionState)
         (event,) = events
@@ -126,7 +128,7 @@ def test_each_packet_in_each_state(state: ConnectionState, packet: PacketType) -
 def test_packets_after_the_end_are_ignored() -> None:
     protocol = connected()
     events = taken(protocol, Puback(1), Disconnect(), Puback(2))
-    assert [type(one) for one in events] == [Messages, Disconnected]
+    assert [type(event) for event in events] == [Messages, Disconnected]
     assert taken(protocol, Puback(3)) == [] and not protocol.more
 
 
@@ -155,21 +157,21 @@ def test_connack_precedes_the_end_caused_by_a_later_packet() -> None:
 def test_pieces_of_any_size_cause_the_same_events(packets: list[Packet], sizes: list[int]) -> None:
     data = b"".join(map(encode, packets))
     protocol = connected()
-    found: list[Packet] = []
+    events: list[Packet] = []
     for size in [*sizes, len(data)]:
-        found += flat(protocol, protocol.receive_data(data[:size], 0.0))
+        events += flat(protocol, protocol.receive_data(data[:size], 0.0))
         data = data[size:]
-    assert found == packets
+    assert events == packets
 
 
 def flat(protocol: ServerProtocol, events: list[Event]) -> list[Any]:
     """Return all packets of this iteration and of those that are due."""
-    found: list[Any] = []
+    flattened: list[Any] = []
     while True:
         for event in events:
-            found += event.packets if isinstance(event, Messages) else [event]
+            flattened += event.packets if isinstance(event, Messages) else [event]
         if not protocol.more:
-            return found
+            return flattened
         events = protocol.events()
 
 
@@ -188,7 +190,7 @@ def test_an_iteration_is_limited(packets: list[Packet], turns: list[int]) -> Non
     events = protocol.receive_data(b"".join(map(encode, packets)), 0.0)
     sizes = []
     while True:
-        sizes.append(sum(len(one.packets) if isinstance(one, Messages) else 1 for one in events))
+        sizes.append(sum(len(event.packets) if isinstance(event, Messages) else 1 for event in events))
         if not protocol.more:
             break
         events = protocol.events()

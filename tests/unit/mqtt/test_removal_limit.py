@@ -11,11 +11,11 @@ from bridge.telemetry.removal_limit import INTERVAL, LONG_LAG, MIN_LIMIT, SHORT_
 
 def values(limit: RemovalLimit, seconds: float, number: int, begin: float) -> list[int]:
     """Report the same lag several times. Return the limit after each."""
-    found = []
+    limits = []
     for index in range(number):
         limit.note_lag(seconds, begin + index * INTERVAL)
-        found.append(limit.value)
-    return found
+        limits.append(limit.value)
+    return limits
 
 
 @pytest.mark.parametrize("configured", [1, MIN_LIMIT, 100, 500])

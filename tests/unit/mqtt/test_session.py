@@ -116,7 +116,7 @@ def test_dup_is_set_after_a_failed_commit_and_a_restart(waiting: Any, packets: A
     session.detach(0.0)
     session, out = after_a_restart(session), protocol_of()
     deliver(session, out, waiting(number, qos))
-    assert [(one.packet_id, one.dup) for one in packets(out)] == [(packet_id, True)]
+    assert [(packet.packet_id, packet.dup) for packet in packets(out)] == [(packet_id, True)]
 
 
 @pytest.mark.parametrize("restarted", [False, True])
@@ -141,7 +141,7 @@ def test_a_pubrec_before_publish_is_repeated_is_not_answered(waiting: Any, packe
     session.outbox.complete(9)
     out = protocol_of()
     session.outbox.pump(0.0, out)
-    assert [(one.packet_id, one.dup) for one in packets(out)] == [(10, True)]
+    assert [(packet.packet_id, packet.dup) for packet in packets(out)] == [(10, True)]
     work = session.receive([Pubrec(10)])
     assert session.committed(work, [], 0.0) == [(PacketType.PUBREL, 10)]
 

@@ -458,9 +458,9 @@ def test_code_pages_and_encodings_that_records_cannot_have(
 
 def test_a_record_of_one_item(tmp_path: Path) -> None:
     (tmp_path / "one.cpy").write_text("       01 COUNTER PIC 9(4) COMP.\n")
-    one = RecordCodec(layout_of(parse(CopybookFiles(tmp_path / "one.cpy"))), 37, LITTLE)
-    assert one.decode(b"\x07\x00") == {"counter": 7}
-    assert one.encode({"counter": 7}) == b"\x07\x00"
+    record_codec = RecordCodec(layout_of(parse(CopybookFiles(tmp_path / "one.cpy"))), 37, LITTLE)
+    assert record_codec.decode(b"\x07\x00") == {"counter": 7}
+    assert record_codec.encode({"counter": 7}) == b"\x07\x00"
 
 
 def test_many_fields_and_deep_groups(tmp_path: Path) -> None:

@@ -59,11 +59,11 @@ class CobolProgram:
         moves = [f"MOVE {_literal(value)} TO {name}" for name, _, value in self._fields]
         shows = []
         for name, item, _ in self._fields:
-            shown = name
+            operand = name
             if item.picture is not None and item.picture.is_numeric:
                 shows.append(f"MOVE {name} TO EDITED-NUMBER")
-                shown = "EDITED-NUMBER"
-            shows.append(f'DISPLAY "{name}=" {shown}')
+                operand = "EDITED-NUMBER"
+            shows.append(f'DISPLAY "{name}=" {operand}')
         lines = [
             "IDENTIFICATION DIVISION.",
             "PROGRAM-ID. RECORDS.",
@@ -100,20 +100,20 @@ class CobolProgram:
         """Return what the program displays of a record, and the record that it writes."""
         (self._directory / "in").write_bytes(record)
         done = subprocess.run(["./program"], cwd=self._directory, capture_output=True, check=True)
-        shown = dict(line.partition("=")[::2] for line in done.stdout.decode("latin-1").splitlines())
-        return shown, (self._directory / "out").read_bytes()
+        fields = dict(line.partition("=")[::2] for line in done.stdout.decode("latin-1").splitlines())
+        return fields, (self._directory / "out").read_bytes()
 
     def check(self, record: bytes) -> bytes:
         """Check what the program displays of a record, and return the record that it writes."""
-        shown, written = self.run(record)
-        assert int(shown.pop("LENGTH")) == self.layout.maximum
+        fields, written = self.run(record)
+        assert int(fields.pop("LENGTH")) == self.layout.maximum
         for name, item, value in self._fields:
             if isinstance(value, str):
-                assert shown[name].rstrip() == value, name
+                assert fields[name].rstrip() == value, name
             elif item.usage in ("COMP-1", "COMP-2"):
-                assert float(shown[name]) == float(value), name
+                assert float(fields[name]) == float(value), name
             else:
-                assert Decimal(shown[name]) == value, name
+                assert Decimal(fields[name]) == value, name
         return written
 
 
@@ -241,8 +241,8 @@ def test_a_table_with_depending_on(tmp_path: Path, number: int) -> None:
     cobol = CobolProgram(tmp_path, "order.cpy", document, "-fsign=EBCDIC")
     codec = RecordCodec(cobol.layout, ASCII, BIG_ENDIAN)
     record = codec.encode(document)
-    shown, written = cobol.run(record.ljust(cobol.layout.maximum))
-    assert int(shown["LENGTH"]) == len(record)
+    fields, written = cobol.run(record.ljust(cobol.layout.maximum))
+    assert int(fields["LENGTH"]) == len(record)
     assert codec.decode(written[: len(record)]) == document
     assert written[: len(record)] == record
 
@@ -338,5 +338,5 @@ def test_lengths_of_any_record(tmp_path: Path) -> None:
     compiled = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert compiled.returncode == 0, compiled.stderr
     done = subprocess.run(["./lengths"], cwd=tmp_path, capture_output=True, text=True, check=True)
-    shown = dict(line.split("=") for line in done.stdout.splitlines())
-    assert {name: int(length) for name, length in shown.items()} == expected
+    lengths = dict(line.split("=") for line in done.stdout.splitlines())
+    assert {name: int(length) for name, length in lengths.items()} == expected

@@ -65,7 +65,7 @@ def test_one_client_does_not_use_the_entries_of_another(entries: Entries, clock:
         audit_log.note("publication refused", Peer("10.0.0.1:1", "loud"), topic="t")
     audit_log.note("publication refused", Peer("10.0.0.1:1", "other"), topic="t")
     audit_log.note("disconnected", Peer("10.0.0.1:1", "loud"))
-    assert [one["client"] for one in entries()] == ["loud"] * MAX_ENTRIES + ["other", "loud"]
+    assert [entry["client"] for entry in entries()] == ["loud"] * MAX_ENTRIES + ["other", "loud"]
 
 
 def test_addresses_of_the_listener(entries: Entries) -> None:
@@ -73,8 +73,8 @@ def test_addresses_of_the_listener(entries: Entries) -> None:
     taken = [admission.take(address) for address in ("10.0.0.1", "10.0.0.1", "10.0.0.2", "10.0.0.3")]
     admission.close()
     assert [place is not None for place in taken] == [True, False, True, False]
-    told = [(one["address"], one["why"]) for one in entries()]
-    assert told == [
+    failures = [(entry["address"], entry["why"]) for entry in entries()]
+    assert failures == [
         ("10.0.0.1", "max_connections_per_address 1 is reached"),
         ("10.0.0.3", "max_connections 2 is reached"),
     ]

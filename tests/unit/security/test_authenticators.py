@@ -80,9 +80,9 @@ async def test_all_presented_credentials_must_be_correct(
     authentication = ChannelAuthentication(True, methods, {}, anonymous)
     presented = Presented("c", None, password, certificate)
     if isinstance(user, str):
-        found = await authentication.authenticate(presented)
-        assert found.user_name == user
-        assert found.expires == (9.0 if password == b"carol" else None)
+        login = await authentication.authenticate(presented)
+        assert login.user_name == user
+        assert login.expires == (9.0 if password == b"carol" else None)
     else:
         with pytest.raises(user):
             await authentication.authenticate(presented)
@@ -124,14 +124,14 @@ async def test_user_names(name: str, taken: bool, by: str) -> None:
 
     presented = Presented("c", name if by == "CONNECT" else None, None, Certificate(f"CN={name}", name))
     methods: list[Authenticator] = [CertificateAuthenticator("{CN}") if by == "certificate" else Names()]
-    shown = Authenticated(name) if by == "shown" else None
+    login = Authenticated(name) if by == "shown" else None
     authentication = ChannelAuthentication(True, methods)
     if taken:
-        found = await authentication.authenticate(presented, shown)
-        assert found.user_name == (None if by == "CONNECT" else name)
+        outcome = await authentication.authenticate(presented, login)
+        assert outcome.user_name == (None if by == "CONNECT" else name)
     else:
         with pytest.raises(AuthenticationFailed, match="user name"):
-            await authentication.authenticate(presented, shown)
+            await authentication.authenticate(presented, login)
 
 
 @pytest.mark.parametrize(
@@ -175,8 +175,8 @@ async def test_the_plug_in_of_the_documentation(tmp_path: Path, monkeypatch: pyt
     assert (await authentication.authenticate(Presented("c", None, b"4711"))).user_name == "carol"
     with pytest.raises(AuthenticationFailed, match="unknown badge"):
         await authentication.authenticate(Presented("c", None, b"0815"))
-    for name, told in (("absent", "is not installed"), ("broken", "cannot be loaded: AttributeError")):
-        with pytest.raises(UnknownPlugin, match=told):
+    for name, message in (("absent", "is not installed"), ("broken", "cannot be loaded: AttributeError")):
+        with pytest.raises(UnknownPlugin, match=message):
             Authenticators(Badges).of_channel(channel(name))
 
 
@@ -236,7 +236,7 @@ def test_topics_to_publish_to(subtests: pytest.Subtests) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "message"),
     [
         (lambda authority: None, None),
         (lambda authority: authority.issue("server", begins=-3, ends=-1), "expired on"),
@@ -248,7 +248,7 @@ def test_topics_to_publish_to(subtests: pytest.Subtests) -> None:
         (lambda authority: (authority.directory / "server.pem").write_text("x"), "it contains no PEM data"),
     ],
 )  # fmt: skip
-def test_findings_of_check_about_certificates(tmp_path: Path, change: object, told: str | None) -> None:
+def test_findings_of_check_about_certificates(tmp_path: Path, change: object, message: str | None) -> None:
     authority = Authority(tmp_path)
     authority.issue("server", alternative="mq.example.com", ends=24 * 60)
     change(authority)  # type: ignore[operator]
@@ -258,8 +258,8 @@ def test_findings_of_check_about_certificates(tmp_path: Path, change: object, to
         " tls: {certificate_file: server.pem, key_file: server.key}}]\n"
     )
     done = CliRunner().invoke(program, ["check", str(config)])
-    assert done.exit_code == (1 if told else 0), done.output
-    assert (told or "OK") in done.output
+    assert done.exit_code == (1 if message else 0), done.output
+    assert (message or "OK") in done.output
 
 
 def other_key(authority: Authority) -> bytes:

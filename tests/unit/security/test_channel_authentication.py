@@ -126,11 +126,11 @@ def test_accepted_clients_and_their_users(subtests: pytest.Subtests) -> None:
             assert (None if verdict.refusal else verdict.mcauser or client.user) == outcome
             # The check before CONNECT rejects no address that the complete check accepts.
             assert outcome is None or admission.blocked_address(client.address) == ""
-            assert bool(verdict.warnings) == any(one.warn for one in records)
+            assert bool(verdict.warnings) == any(rule.warn for rule in records)
 
 
 def test_invalid_records(subtests: pytest.Subtests) -> None:
-    for values, told in [
+    for values, message in [
         ({"type": "ADDRESSMAP"}, "expected address in a record of type ADDRESSMAP"),
         ({"type": "ADDRESSMAP", "address": "host.example"}, "no host name"),
         ({"type": "ADDRESSMAP", "address": "*"}, "expected mcauser, which user_source MAP needs"),
@@ -148,14 +148,14 @@ def test_invalid_records(subtests: pytest.Subtests) -> None:
         ({"type": "QMGRMAP"}, "expected ADDRESSMAP, USERMAP, SSLPEERMAP, BLOCKUSER or BLOCKADDR"),
         ({"type": "BLOCKUSER", "user_list": ["a"], "channel": "A*B"}, "expected a channel name"),
     ]:
-        with subtests.test(values=values, told=told):
+        with subtests.test(values=values, told=message):
             with pytest.raises(ValidationError) as error:
                 ChannelAuthenticationConfig.model_validate(values)
-            assert told in str(error.value)
+            assert message in str(error.value)
 
 
 @given(st.text('*.,=a1-:\\"', max_size=40), st.text('*.,=a1-:\\"', max_size=200))
-def test_no_input_raises_an_error(pattern: str, said: str) -> None:
+def test_no_input_raises_an_error(pattern: str, text: str) -> None:
     with contextlib.suppress(ValueError):
-        address_pattern(pattern).matches(said)
-    matches_name(pattern, said)
+        address_pattern(pattern).matches(text)
+    matches_name(pattern, text)

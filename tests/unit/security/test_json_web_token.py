@@ -29,8 +29,8 @@ _WRITERS: dict[str, Any] = {"rsa": RSAAlgorithm, "ec": ECAlgorithm, "ed": OKPAlg
 
 def public(name: str, **more: object) -> dict[str, object]:
     """Return a public key as a JWK."""
-    found: dict[str, object] = json.loads(_WRITERS[name].to_jwk(KEYS[name].public_key()))
-    return found | {"kid": name} | more
+    key: dict[str, object] = json.loads(_WRITERS[name].to_jwk(KEYS[name].public_key()))
+    return key | {"kid": name} | more
 
 
 def pem(name: str) -> bytes:
@@ -54,8 +54,8 @@ class Issuer:
         new.replace(self.path)
 
     async def user(self, token: str | bytes) -> str | None:
-        given = token if isinstance(token, bytes) else token.encode()
-        return (await self.authenticator.authenticate(Presented("c", None, given))).user_name
+        token_bytes = token if isinstance(token, bytes) else token.encode()
+        return (await self.authenticator.authenticate(Presented("c", None, token_bytes))).user_name
 
     async def refuses(self, token: str | bytes) -> str:
         with pytest.raises(AuthenticationFailed) as refused:
@@ -128,7 +128,7 @@ async def test_keys_change_while_the_bridge_runs(issuer: Issuer) -> None:
     assert await issuer.user(old) == "pump"
     await issuer.refuses(new)
     issuer.publish(public("ec"), public("other", kid="next"))
-    assert [await issuer.user(one) for one in (old, new)] == ["pump", "pump"]
+    assert [await issuer.user(jws) for jws in (old, new)] == ["pump", "pump"]
     issuer.publish(public("other", kid="next"))
     assert await issuer.user(new) == "pump"
     await issuer.refuses(old)

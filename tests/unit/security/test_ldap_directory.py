@@ -79,9 +79,9 @@ class Directory:
         # slapd is also slapadd, by option or by name.
         add = [ROOT / "usr/sbin/slapd", "-Ta", "-f", self.conf, "-l", directory / "people.ldif"]
         subprocess.run(add, check=True, capture_output=True, env=ENVIRONMENT)
-        with socket.socket() as one, socket.socket() as other:
-            one.bind(("127.0.0.1", 0)), other.bind(("127.0.0.1", 0))
-            self.port, self.tls_port = one.getsockname()[1], other.getsockname()[1]
+        with socket.socket() as first, socket.socket() as other:
+            first.bind(("127.0.0.1", 0)), other.bind(("127.0.0.1", 0))
+            self.port, self.tls_port = first.getsockname()[1], other.getsockname()[1]
         self.process = self.start()
 
     def start(self) -> subprocess.Popen[bytes]:
@@ -111,10 +111,10 @@ class Directory:
 @pytest.fixture(scope="module")
 def directory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Directory]:
     built("slapd", ROOT / "usr/sbin/slapd")
-    made = Directory(tmp_path_factory.mktemp("slapd"))
-    yield made
-    made.process.kill()
-    made.process.wait(PATIENCE)
+    slapd = Directory(tmp_path_factory.mktemp("slapd"))
+    yield slapd
+    slapd.process.kill()
+    slapd.process.wait(PATIENCE)
 
 
 def presented(user: str | None, password: bytes | None) -> Presented:
@@ -145,15 +145,15 @@ async def test_correct_and_wrong_passwords(directory: Directory, way: str) -> No
 
 async def test_a_user_name_that_must_be_escaped(directory: Directory) -> None:
     """Special characters of distinguished names can be part of the user name (RFC 4514 section 2.4)."""
-    found = await directory.authenticator().authenticate(presented('o,brien # ="\\', SECRET.encode()))
-    assert found.user_name == 'o,brien # ="\\'
+    login = await directory.authenticator().authenticate(presented('o,brien # ="\\', SECRET.encode()))
+    assert login.user_name == 'o,brien # ="\\'
 
 
 @pytest.mark.parametrize("user", ["CAROL", "Carol", " carol", "carol ", "\uff43\uff41\uff52\uff4f\uff4c", "\u24d2arol"])
 async def test_the_user_name_has_the_notation_of_the_directory(directory: Directory, user: str) -> None:
     """Rules for carol apply to all notations of her name."""
-    found = await directory.authenticator().authenticate(presented(user, SECRET.encode()))
-    assert found.user_name == "carol"
+    login = await directory.authenticator().authenticate(presented(user, SECRET.encode()))
+    assert login.user_name == "carol"
 
 
 @pytest.mark.parametrize(
@@ -167,13 +167,13 @@ async def test_the_user_name_has_the_notation_of_the_directory(directory: Direct
         ("\uff43arol", False),
     ],
 )
-@pytest.mark.parametrize("said", ["", "u:EXAMPLE\\carol", "dn:cn=carol,ou=elsewhere,dc=example,dc=com", "dn:", "dn:cn"])
+@pytest.mark.parametrize("user", ["", "u:EXAMPLE\\carol", "dn:cn=carol,ou=elsewhere,dc=example,dc=com", "dn:", "dn:cn"])
 async def test_a_directory_that_does_not_return_the_bound_name(
-    directory: Directory, monkeypatch: pytest.MonkeyPatch, said: str, user: str, taken: bool
+    directory: Directory, monkeypatch: pytest.MonkeyPatch, name: str, user: str, taken: bool
 ) -> None:
     """Only a name with a single notation is accepted."""
     authenticator = directory.authenticator()
-    monkeypatch.setattr(authenticator, "_bind", lambda user, password: said)
+    monkeypatch.setattr(authenticator, "_bind", lambda user, password: name)
     if taken:
         assert (await authenticator.authenticate(presented(user, b"x"))).user_name == user
     else:

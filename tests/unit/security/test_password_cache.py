@@ -94,7 +94,7 @@ def test_only_the_owner_can_access_the_file_and_it_has_neither_users_nor_passwor
     assert file.stat().st_mode & 0o777 == 0o600
     content = file.read_bytes()
     assert b"carol" not in content and b"right" not in content and b"aGFza" not in content
-    assert [one.name for one in file.parent.iterdir()] == [file.name]
+    assert [path.name for path in file.parent.iterdir()] == [file.name]
 
 
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o620])
@@ -158,7 +158,7 @@ def test_a_file_that_cannot_be_written_is_logged_once(tmp_path: Path, caplog: py
     for user in ("carol", "dave", "erin"):
         assert verify(hashes, user) and verify(hashes, user)
     assert hashes.computed == 3
-    assert [one.levelno for one in caplog.records if "MQB1210W" in one.getMessage()] == [logging.WARNING]
+    assert [record.levelno for record in caplog.records if "MQB1210W" in record.getMessage()] == [logging.WARNING]
 
 
 def test_without_a_file_passwords_are_cached_in_memory_only() -> None:

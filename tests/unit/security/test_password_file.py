@@ -41,7 +41,7 @@ def test_a_written_file_can_be_read(tmp_path_factory: pytest.TempPathFactory, us
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         (f"a:{SECRET}\n", ":1: expected a line"),
         (f"# a comment\n\na:{HASH}\nb\n", ":4: expected a line"),
@@ -49,11 +49,11 @@ def test_a_written_file_can_be_read(tmp_path_factory: pytest.TempPathFactory, us
         (f":{HASH}\n", ":1: expected a line"),
     ],
 )
-async def test_an_invalid_file_rejects_all_users(tmp_path: Path, text: str, told: str) -> None:
+async def test_an_invalid_file_rejects_all_users(tmp_path: Path, text: str, message: str) -> None:
     """Its contents are not shown."""
     path = tmp_path / "file"
     path.write_text(text)
-    with pytest.raises(PasswordFileError, match=told) as error:
+    with pytest.raises(PasswordFileError, match=message) as error:
         read_password_file(path)
     assert SECRET not in str(error.value)
     with pytest.raises(AuthenticatorUnavailable):
@@ -107,7 +107,7 @@ def test_the_command(tmp_path: Path) -> None:
     assert path.read_text() == before
     assert passwd(file, "carol", "--delete")[0] == 0
     assert passwd(file, "--list") == (0, "dave\n")
-    assert [one.name for one in tmp_path.iterdir()] == ["clients"]
+    assert [path.name for path in tmp_path.iterdir()] == ["clients"]
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file to a group that is not its own")

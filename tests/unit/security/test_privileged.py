@@ -40,25 +40,25 @@ def test_lookups_do_not_block() -> None:
     """Until a thread has the next answer, the previous one applies. A failed lookup changes nothing."""
     now = 0.0
     answers = [frozenset({"eve"})]
-    asked, may_answer = threading.Semaphore(0), threading.Semaphore(1)
+    lookups, may_answer = threading.Semaphore(0), threading.Semaphore(1)
 
     def members() -> frozenset[str]:
-        asked.release()
+        lookups.release()
         assert may_answer.acquire(timeout=PATIENCE)
         if not answers:
             raise OSError("the directory is away")
         return answers.pop()
 
     users = PrivilegedUsers(clock=lambda: now, members=members)
-    assert asked.acquire(timeout=PATIENCE)
-    assert users.include("eve") and not asked.acquire(blocking=False)
+    assert lookups.acquire(timeout=PATIENCE)
+    assert users.include("eve") and not lookups.acquire(blocking=False)
     now, answers = 61.0, [frozenset({"dave"})]
     assert users.include("eve") and not users.include("dave")  # the lookup is still running
-    assert asked.acquire(timeout=PATIENCE) and not asked.acquire(blocking=False)
+    assert lookups.acquire(timeout=PATIENCE) and not lookups.acquire(blocking=False)
     may_answer.release()
     until(lambda: users.include("dave") and not users.include("eve"))
     now = 122.0
     may_answer.release()
     users.include("dave")
-    assert asked.acquire(timeout=PATIENCE)
+    assert lookups.acquire(timeout=PATIENCE)
     assert users.include("dave")

@@ -30,7 +30,7 @@ def password_file(path: Path, *iterations: int) -> Path:
     iterations.
     """
     write_password_file(
-        path, {f"user{one}": PasswordEntry(HASH, verifier_of("right", n)) for one, n in enumerate(iterations)}
+        path, {f"user{number}": PasswordEntry(HASH, verifier_of("right", n)) for number, n in enumerate(iterations)}
     )
     return path
 
@@ -39,9 +39,9 @@ async def challenge(scram: Scram, user: str) -> tuple[bytes, int]:
     """Return the salt and the iterations that a client with that name receives."""
     answer = await scram.begin(Presented("c")).respond(f"n,,n={user},r=abcdefgh".encode())
     assert isinstance(answer, Challenge) and answer.data is not None
-    found = re.fullmatch(rb"r=[^,]+,s=([^,]+),i=([0-9]+)", answer.data)
-    assert found
-    return found[1], int(found[2])
+    match = re.fullmatch(rb"r=[^,]+,s=([^,]+),i=([0-9]+)", answer.data)
+    assert match
+    return match[1], int(match[2])
 
 
 async def exchange(scram: Scram, user: str, password: str) -> Authenticated:
@@ -74,13 +74,13 @@ async def test_unknown_users_look_like_known_users(tmp_path: Path, iterations: t
     """Salts have the same length, iterations the same number, and both are constant over channels and restarts."""
     path = password_file(tmp_path / "file", *iterations)
     first, second = Scram(PasswordFile(path)), Scram(PasswordFile(path))
-    there = [await challenge(first, f"user{one}") for one in range(len(iterations))]
-    away = [await challenge(first, f"other{one}") for one in range(50)]
+    there = [await challenge(first, f"user{number}") for number in range(len(iterations))]
+    away = [await challenge(first, f"other{number}") for number in range(50)]
     assert {len(salt) for salt, _ in away} == {len(salt) for salt, _ in there}
     assert {count for _, count in away} == {count for _, count in there}
     assert len({salt for salt, _ in away}) == len(away)
-    assert [await challenge(second, f"other{one}") for one in range(50)] == away
-    assert [await challenge(first, f"other{one}") for one in range(50)] == away
+    assert [await challenge(second, f"other{number}") for number in range(50)] == away
+    assert [await challenge(first, f"other{number}") for number in range(50)] == away
 
 
 async def test_a_change_of_the_file_reveals_nothing(tmp_path: Path) -> None:
@@ -101,8 +101,8 @@ async def test_users_without_a_verifier(tmp_path: Path, scram: str) -> None:
     write_password_file(
         path, {"user": PasswordEntry(HASH, scram), "other": PasswordEntry(HASH, verifier_of("right", FEW))}
     )
-    found = await challenge(Scram(PasswordFile(path)), "user")
-    assert found[1] == FEW and len(found[0]) == 44
+    answer = await challenge(Scram(PasswordFile(path)), "user")
+    assert answer[1] == FEW and len(answer[0]) == 44
     with pytest.raises(AuthenticationFailed):
         await exchange(Scram(PasswordFile(path)), "user", "right")
 
@@ -111,11 +111,11 @@ async def test_a_user_name_with_scram_does_not_need_a_password(tmp_path: Path) -
     """If the channel accepts passwords, too, a user of SCRAM is checked by password only if it sends one."""
     file = PasswordFile(password_file(tmp_path / "file", FEW))
     authentication = ChannelAuthentication(True, [PasswordAuthenticator(file, PasswordHashes())])
-    shown = Authenticated("user0", b"proof")
-    assert (await authentication.authenticate(Presented("c", "user0"), shown)).user_name == "user0"
-    assert (await authentication.authenticate(Presented("c", "somebody"), shown)).user_name == "user0"
+    login = Authenticated("user0", b"proof")
+    assert (await authentication.authenticate(Presented("c", "user0"), login)).user_name == "user0"
+    assert (await authentication.authenticate(Presented("c", "somebody"), login)).user_name == "user0"
     for presented in (Presented("c", "user0", b"wrong"), Presented("c", None, b"wrong")):
         with pytest.raises(AuthenticationFailed):
-            await authentication.authenticate(presented, shown)
+            await authentication.authenticate(presented, login)
     with pytest.raises(AuthenticationFailed):
         await authentication.authenticate(Presented("c", "user0"))

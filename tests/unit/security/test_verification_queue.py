@@ -48,8 +48,8 @@ class Checks:
 
 @pytest.fixture
 def executor() -> Iterator[ThreadPoolExecutor]:
-    with ThreadPoolExecutor(1) as made:
-        yield made
+    with ThreadPoolExecutor(1) as pool:
+        yield pool
 
 
 async def test_a_flood_from_one_network_does_not_delay_another_network(executor: ThreadPoolExecutor) -> None:

@@ -42,9 +42,9 @@ async def test_clients_are_listed_busiest_first(bridge: Any) -> None:
         assert counted.unit_seconds > 0
         assert activity.busiest(10) == []  # the current interval
         clock.now += 2 * WINDOW
-        found = [(one.client_id, one.received, one.sent) for one in activity.busiest(10)]
-        assert found == [("busy", 3 / (2 * WINDOW), 0.0), ("idle", 0.0, 2 / (2 * WINDOW))]
-        assert [one.client_id for one in activity.busiest(1)] == ["busy"]
+        rates = [(client.client_id, client.received, client.sent) for client in activity.busiest(10)]
+        assert rates == [("busy", 3 / (2 * WINDOW), 0.0), ("idle", 0.0, 2 / (2 * WINDOW))]
+        assert [client.client_id for client in activity.busiest(1)] == ["busy"]
         clock.now += WINDOW
         assert activity.busiest(10) == []  # nothing in the next one
 

@@ -24,7 +24,7 @@ async def test_a_client_that_may_not_receive_messages(
         running.backend.admits_at_once = at_once
         assert await answers(running, Connect("c", user_name="carol")) == [Connack(code)]
         assert not running.service.sessions and not running.backend.units
-    (line,) = [one.getMessage() for one in caplog.records if "CONNACK" in one.getMessage()]
+    (line,) = [record.getMessage() for record in caplog.records if "CONNACK" in record.getMessage()]
     assert "'carol'" in line and "SYSTEM.MQTT.TRANSMIT.QUEUE" in line and f"({reason})" in line
 
 
@@ -39,7 +39,7 @@ async def test_the_user_whose_authority_is_checked(bridge: Any, config: dict[str
 
 
 @pytest.mark.parametrize(
-    ("config", "packet", "told"),
+    ("config", "packet", "excess"),
     [
         ({}, Connect("c", user_name="temperature-sensor-1"), "its user name 'temperature-sensor-1'"),
         ({}, Connect("c", user_name="elevenbytes\u00e9"), "its user name 'elevenbytes\u00e9'"),
@@ -49,14 +49,14 @@ async def test_the_user_whose_authority_is_checked(bridge: Any, config: dict[str
     ids=["user name", "13 bytes", "client identifier"],
 )  # fmt: skip
 async def test_a_client_whose_name_is_too_long_for_an_mq_user_is_rejected(
-    bridge: Any, caplog: pytest.LogCaptureFixture, config: dict[str, Any], packet: Connect, told: str
+    bridge: Any, caplog: pytest.LogCaptureFixture, config: dict[str, Any], packet: Connect, excess: str
 ) -> None:
     """Truncated to 12 bytes, several names could be the same user of the queue manager."""
     async with bridge(**config) as running:
         assert await answers(running, packet) == [Connack(5)]
         assert not running.backend.admitted
-    (line,) = [one.getMessage() for one in caplog.records if "CONNACK" in one.getMessage()]
-    assert packet.client_id in line and f"{told} is longer than 12 bytes" in line
+    (line,) = [record.getMessage() for record in caplog.records if "CONNACK" in record.getMessage()]
+    assert packet.client_id in line and f"{excess} is longer than 12 bytes" in line
 
 
 @pytest.mark.parametrize("mcauser", ["mca", None])
@@ -113,7 +113,7 @@ async def test_two_clients_with_one_identifier_wait_to_be_admitted(bridge: Any) 
         running.backend.automatic = True
         running.backend.complete_all()
         assert await second.receive() in (ACCEPTED, PRESENT)
-        assert [one for one in await first.rest() if one not in (ACCEPTED, PRESENT)] == []
+        assert [packet for packet in await first.rest() if packet not in (ACCEPTED, PRESENT)] == []
         await second.silent()
 
 

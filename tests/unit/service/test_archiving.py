@@ -24,8 +24,8 @@ class Rows(list[dict[str, Any]]):
 
     def of(self, direction: str, *columns: str) -> list[Any]:
         """Return columns of the rows of a direction, in order."""
-        found = [tuple(one[name] for name in columns) for one in self if one["direction"] == direction]
-        return [one[0] for one in found] if len(columns) == 1 else found
+        rows = [tuple(row[name] for name in columns) for row in self if row["direction"] == direction]
+        return [row[0] for row in rows] if len(columns) == 1 else rows
 
 
 @pytest.fixture

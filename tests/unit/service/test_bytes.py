@@ -79,11 +79,14 @@ async def test_connections_with_the_bridge_bit_subscribe_with_no_local_and_retai
     async with bridge() as running:
         requests: list[Any] = []
         subscribe = running.backend.subscribe
-        running.backend.subscribe = lambda client_id, asked, **options: (
-            requests.extend(asked) or subscribe(client_id, asked, **options)
+        running.backend.subscribe = lambda client_id, filters, **options: (
+            requests.extend(filters) or subscribe(client_id, filters, **options)
         )
         for is_bridge in (True, False):
             client = await running.connect(f"c{is_bridge}", bridge=is_bridge)
             client.send(Subscribe(1, (("t", 1),)))
             assert await client.receive() == Suback(1, (1,))
-        assert [(one.data.no_local, one.data.retain_as_published) for one in requests] == [(True, True), (False, False)]
+        assert [(request.data.no_local, request.data.retain_as_published) for request in requests] == [
+            (True, True),
+            (False, False),
+        ]

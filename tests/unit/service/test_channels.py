@@ -60,11 +60,11 @@ class Site:
 @pytest.fixture
 async def site(bridge: Callable[[], Any]) -> AsyncIterator[Site]:
     async with bridge() as started:
-        made = Site(started.make_owner)
-        yield made
-        made.channels.stop_listening()
-        made.channels.abort()
-        await made.channels.end()
+        new_site = Site(started.make_owner)
+        yield new_site
+        new_site.channels.stop_listening()
+        new_site.channels.abort()
+        await new_site.channels.end()
 
 
 def config(name: str = "A", **values: Any) -> ChannelConfig:
@@ -100,7 +100,7 @@ async def test_start_and_stop(site: Site) -> None:
     client, other = await site.connect("A"), await site.connect("B", "other")
     port = site.port("A")
     assert await site.channels.stop("A") == "channel A stopped; 1 client disconnected"
-    assert [one.reason_code for one in await client.rest()] == [ReasonCode.ADMINISTRATIVE_ACTION]
+    assert [packet.reason_code for packet in await client.rest()] == [ReasonCode.ADMINISTRATIVE_ACTION]
     with pytest.raises(ConnectionRefusedError):
         await asyncio.open_connection("127.0.0.1", port)
     with pytest.raises(ChannelError, match="channel A is stopped already"):
@@ -131,9 +131,9 @@ async def test_a_change(site: Site, values: dict[str, Any], line: str, stays: bo
     await site.begin(config(), config("B"))
     client, other = await site.connect("A"), await site.connect("B", "other")
     lines = await site.apply(config(**values), config("B"))
-    assert [one.startswith(line) for one in lines] == ([True] if line else [])
+    assert [text.startswith(line) for text in lines] == ([True] if line else [])
     if not stays:
-        assert [one.reason_code for one in await client.rest()] == [ReasonCode.ADMINISTRATIVE_ACTION]
+        assert [packet.reason_code for packet in await client.rest()] == [ReasonCode.ADMINISTRATIVE_ACTION]
     connections = [len(channel.connections) for channel in site.channels]
     assert sum(connections) == 1 + stays
     other.send(Disconnect())
@@ -146,7 +146,7 @@ async def test_a_new_port(site: Site) -> None:
     client = await site.connect("A")
     (line,) = await site.apply(config(port=port))
     assert line == f"channel A listens for MQTT clients on 127.0.0.1:{port} (changed)"
-    assert [one.reason_code for one in await client.rest()] == [ReasonCode.ADMINISTRATIVE_ACTION]
+    assert [packet.reason_code for packet in await client.rest()] == [ReasonCode.ADMINISTRATIVE_ACTION]
     assert site.port("A") == port
 
 
@@ -233,7 +233,7 @@ async def test_channels_defined_by_commands(site: Site) -> None:
     lines = await site.apply(config(), config("D"))
     assert [line.split(" on ")[0] for line in lines] == ["channel D listens for MQTT clients"]
     assert await site.apply(config()) == ["channel D changed, for clients that connect from now on"]
-    assert [one.max_clients for one in site.channels.configs] == [10_000, 5]
+    assert [channel_config.max_clients for channel_config in site.channels.configs] == [10_000, 5]
     site.register.forget("D")
     assert await site.apply(config()) == ["channel D removed"]
     assert site.channels.get("D") is None
@@ -245,7 +245,7 @@ async def test_changes_wait_for_each_other(site: Site) -> None:
     await site.channels.stop("A")
     line, lines = await asyncio.gather(site.channels.start("A"), site.apply(config(backlog=5), config("B", backlog=5)))
     assert line.startswith("channel A listens")
-    assert [one.split(" ")[1] for one in lines] == ["A", "B"]
+    assert [line.split(" ")[1] for line in lines] == ["A", "B"]
     assert len(site.channels) == 2
 
 

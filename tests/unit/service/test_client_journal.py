@@ -30,9 +30,9 @@ def exchange(port: int, client_id: str) -> None:
 
 
 def lines(caplog: pytest.LogCaptureFixture) -> list[str]:
-    found = [record.getMessage() for record in caplog.records if "MQB2005I" in record.getMessage()]
+    messages = [record.getMessage() for record in caplog.records if "MQB2005I" in record.getMessage()]
     caplog.clear()
-    return found
+    return messages
 
 
 def port_of(bridge: Bridge) -> int:

@@ -75,9 +75,9 @@ class Applied:
 @pytest.fixture
 def levels(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The log levels that were set."""
-    found: list[str] = []
-    monkeypatch.setattr(reload, "configure", lambda config: found.append(config.level))
-    return found
+    applied_levels: list[str] = []
+    monkeypatch.setattr(reload, "configure", lambda config: applied_levels.append(config.level))
+    return applied_levels
 
 
 async def test_a_temporary_log_level_ends_with_a_reload(levels: list[str]) -> None:
@@ -103,7 +103,7 @@ async def test_channels_of_commands_keep_their_authentication(levels: list[str])
     for name in ("D", "E"):
         applied.register.set(name, Definition({}, ChannelConfig(name=name, **asking)))
     await applied.change(file, Configuration(channels=[ChannelConfig(name="D")]))
-    asks = {name: one.asks for name, one in applied.parts.service.authentication.items()}
+    asks = {name: authentication.asks for name, authentication in applied.parts.service.authentication.items()}
     assert asks == {"D": False, "E": True}
 
 

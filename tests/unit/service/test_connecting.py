@@ -41,12 +41,12 @@ async def test_session_present(bridge: Any, level: int) -> None:
     """MQTT 3.1 does not have this bit."""
     name = {3: "MQIsdp", 4: "MQTT"}[level]
     async with bridge() as running:
-        found = []
+        flags = []
         for clean_session in (False, False, True, False, False):
             client = await running.open()
             client.send(Connect("c", name, level, clean_session))
-            found.append((await client.reader.readexactly(4))[2])
-        assert found == ([0, 1, 0, 0, 1] if level == 4 else [0] * 5)
+            flags.append((await client.reader.readexactly(4))[2])
+        assert flags == ([0, 1, 0, 0, 1] if level == 4 else [0] * 5)
 
 
 async def test_clients_without_an_identifier_get_different_ones(bridge: Any) -> None:
@@ -354,9 +354,9 @@ async def test_a_session_from_before_session_expiry_expires_after_the_next_conne
         assert isinstance(record, SentRecord) and record.expiresAt == session.expires_at
 
 
-@pytest.mark.parametrize(("asked", "granted"), [(0, 0), (50, 50), (100, 100), (101, 100), (NEVER, 100)])
+@pytest.mark.parametrize(("requested", "granted"), [(0, 0), (50, 50), (100, 100), (101, 100), (NEVER, 100)])
 async def test_disconnect_does_not_extend_a_session_beyond_session_expiry(
-    bridge: Any, asked: int, granted: int
+    bridge: Any, requested: int, granted: int
 ) -> None:
     async with bridge(session_expiry=100) as running:
         client = await running.open()
@@ -364,7 +364,7 @@ async def test_disconnect_does_not_extend_a_session_beyond_session_expiry(
         client.send(Connect("c", "MQTT", 5, False, properties=properties))
         assert isinstance(await client.receive(), Connack)
         session = running.service.sessions["c"]
-        client.send(Disconnect(properties=DisconnectProperties(session_expiry_interval=asked)))
+        client.send(Disconnect(properties=DisconnectProperties(session_expiry_interval=requested)))
         await client.rest()
         await running.until(lambda: "c" not in running.service.clients)
         assert session.expiry_interval == granted

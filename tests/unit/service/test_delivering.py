@@ -60,7 +60,7 @@ async def test_a_client_gets_no_messages_while_too_many_are_not_removed(
         if qos == 2:
             assert [await client.receive(), await client.receive()] == [Pubrel(1), Pubrel(2)]
         assert await client.receive() == sent(3, qos)
-        assert [one.msg_number for one in running.backend.removed][:2] == [1, 2]
+        assert [transmission.msg_number for transmission in running.backend.removed][:2] == [1, 2]
 
 
 async def test_the_limit_of_unremoved_messages_is_lowered_while_removals_lag(
@@ -122,7 +122,7 @@ async def test_a_client_whose_packet_identifiers_cannot_be_recorded_is_disconnec
         running.backend.complete_all()
         running.backend.failure = cmqc.MQRC_Q_FULL
         running.backend.deliver(*(running.backend.publication(number, 1) for number in (0x10001, 0x20001)))
-        assert [one.packet_id for one in await client.rest()] == [1]
+        assert [packet.packet_id for packet in await client.rest()] == [1]
         running.backend.failure = 0
         again = await running.connect(clean_session=False)
         assert [(await again.receive()).packet_id for _ in (1, 2)] == [1, 2]
@@ -165,7 +165,7 @@ async def test_an_invalid_acknowledgement_closes_the_connection(bridge: Any, qos
         await client.receive(), await client.receive()
         client.send(Puback(3), wrong, Publish("t", b"", 1, False, False, 9))
         assert await client.rest() == []
-        assert [one.msg_number for one in running.backend.removed] == [3]
+        assert [transmission.msg_number for transmission in running.backend.removed] == [3]
         assert not running.backend.entered
 
 
@@ -303,7 +303,9 @@ async def test_a_client_that_does_not_read_loses_qos_0_and_costs_no_memory(bridg
         while (packet := await slow.receive()) != sent(60_001, 1, payload=b"reliable"):
             assert isinstance(packet, Publish) and packet.qos == 0
         slow.send(Puback(60_001))
-        await running.backend.until(lambda: any(one.msg_number == 60_001 for one in running.backend.removed))
+        await running.backend.until(
+            lambda: any(transmission.msg_number == 60_001 for transmission in running.backend.removed)
+        )
         await slow.silent()
 
 

@@ -63,12 +63,12 @@ async def test_each_event_is_published(bridge: Any) -> None:
         assert await rejected.rest() == []
         unnamed = await running.open()
         unnamed.send(Connect("", clean_session=False))
-        assert [type(one) for one in await unnamed.rest()] == [Connack]
+        assert [type(packet) for packet in await unnamed.rest()] == [Connack]
         running.backend.deliver(running.backend.publication(9, 1, client_id="gone"))
         running.backend.deliver(running.backend.direct(10, client_id="nobody"))
         await running.until(lambda: "c" not in running.service.sessions and not running.service.sessions)
     assert published[:1] == ["Recovered"]
-    life = [one.__name__ for one in (ClientConnected, ClientDisconnected, SessionEnded)]
+    life = [event.__name__ for event in (ClientConnected, ClientDisconnected, SessionEnded)]
     assert [name for name in published if name in life] == life * 2
     # Clients do not authenticate here: tests/acceptance/test_authentication.py and test_ownership.py cover that.
     # test_client_history.py covers messages that are dropped.

@@ -32,15 +32,15 @@ LINE = "MQB2301W client %s: refused"
 def record(
     text: str, *arguments: object, created: float = 100.0, error: BaseException | None = None
 ) -> logging.LogRecord:
-    made = logging.LogRecord(
+    log_record = logging.LogRecord(
         "test", logging.WARNING, "here.py", 7, text, arguments, None if error is None else (type(error), error, None)
     )
-    made.created = created
-    return made
+    log_record.created = created
+    return log_record
 
 
 def told(flood: Flood, now: float = 100.0 + KIND_INTERVAL) -> list[str]:
-    return [one.getMessage() for one in flood.due(now)]
+    return [record_due.getMessage() for record_due in flood.due(now)]
 
 
 def test_a_repeated_line_is_logged_a_few_times_and_then_with_its_number() -> None:
@@ -110,8 +110,8 @@ def test_the_count_has_the_fields_of_the_line() -> None:
     flood = Flood()
     for _ in range(EQUAL_LINES + 2):
         flood.filter(record(LINE, Peer("10.0.0.7:5", "dev-1")))
-    (one,) = flood.due(float("inf"))
-    entry = json.loads(JsonFormatter().format(one))
+    (summary,) = flood.due(float("inf"))
+    entry = json.loads(JsonFormatter().format(summary))
     assert (entry["id"], entry["client"], entry["address"]) == ("MQB2301W", "dev-1", "10.0.0.7:5")
     assert entry["message"] == "client 'dev-1' at 10.0.0.7:5: refused (repeated 2 more times in 10 s)"
 
@@ -195,9 +195,9 @@ def test_a_reconfigured_log_loses_nothing(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_text_starts_with_the_identifier_and_json_has_it_as_a_field() -> None:
-    one = record("MQB2103E the will of client %r is refused: MQRC_Q_FULL (2053)", "dev-1")
-    assert " WARNING MQB2103E the will of client 'dev-1'" in TextFormatter().format(one)
-    entry = json.loads(JsonFormatter().format(one))
+    log_record = record("MQB2103E the will of client %r is refused: MQRC_Q_FULL (2053)", "dev-1")
+    assert " WARNING MQB2103E the will of client 'dev-1'" in TextFormatter().format(log_record)
+    entry = json.loads(JsonFormatter().format(log_record))
     assert entry["id"] == "MQB2103E"
     assert entry["message"] == "the will of client 'dev-1' is refused: MQRC_Q_FULL (2053)"
     assert "id" not in json.loads(JsonFormatter().format(record("of another package")))

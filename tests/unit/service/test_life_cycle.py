@@ -57,7 +57,9 @@ def configuration(tmp_path: Path) -> Configuration:
 def left_threads(before: Sequence[threading.Thread]) -> list[str]:
     """Return the names of the threads that were started since, except those that the process keeps."""
     kept = ("asyncio_", "uvloop_", "parked threads")
-    return [one.name for one in threading.enumerate() if one not in before and not one.name.startswith(kept)]
+    return [
+        thread.name for thread in threading.enumerate() if thread not in before and not thread.name.startswith(kept)
+    ]
 
 
 #: Places where a start can fail: the object, its attribute, and the error.
@@ -165,7 +167,7 @@ async def assert_nothing_runs(configuration: Configuration, before: Running) -> 
     await happens(lambda: not left_threads(before.threads) and asyncio.all_tasks(loop) <= before.tasks)
     assert set(multiprocessing.active_children()) <= before.processes
     assert configuration.control_socket_path is not None and not configuration.control_socket_path.exists()
-    assert not [one for one in audit_log._entries.handlers if isinstance(one, RotatingFileHandler)]
+    assert not [handler for handler in audit_log._entries.handlers if isinstance(handler, RotatingFileHandler)]
     running = Bridge(configuration, lambda _: None)
     await running.start()
     await running.stop()

@@ -63,7 +63,7 @@ def test_each_option_that_rejects_has_a_problem_a_metric_and_an_alert(option: st
     assert option in {*DESCRIPTIONS, *OTHERWISE}, f"{option}: which problem reports what it rejects?"
     kind, metric = OTHERWISE.get(option, (ProblemKind.LIMIT, "mqbridge_limit_reached_total"))
     assert kind is not ProblemKind.LIMIT or option in LIMITS
-    assert metric in {one.name for one in METRICS}
+    assert metric in {metric.name for metric in METRICS}
     assert f'mqbridge_problem{{kind="{kind}"}} > 0' in ALERTS
 
 
@@ -217,16 +217,16 @@ async def test_a_limit_that_rejects_is_one_problem(limit: str, tmp_path: Path) -
         await asyncio.to_thread(exceed, listening.endpoint[1])
         service = bridge.parts.service
         await happens(lambda: service.limit_hits.totals()[limit])
-        problems = [one for one in await found(bridge) if one.kind not in ("dead_letters", "disk")]
+        problems = [problem for problem in await found(bridge) if problem.kind not in ("dead_letters", "disk")]
         (problem,) = problems
         # When a session ends, its problem names all limits that it has reached.
         assert problem.kind == "limit" and problem.subject in (limit, "waiting_full")
         assert who in problem.what and problem.since
         value = {**limits, **channel}[limit]
-        shown = f"{limit} of channel A is " if limit in channel else f"limits.{limit} is "
+        label = f"{limit} of channel A is " if limit in channel else f"limits.{limit} is "
         if problem.subject == "waiting_full":
-            shown = f"limits.{limit} ("
-        assert shown + (value[0] if isinstance(value, list) else f"{value:,}") in problem.what
+            label = f"limits.{limit} ("
+        assert label + (value[0] if isinstance(value, list) else f"{value:,}") in problem.what
         assert "`" in problem.remedy or "program" in problem.remedy or "raise" in problem.remedy
 
 
@@ -270,7 +270,7 @@ def test_a_problem_of_a_limit_starts_with_the_first_rejection_and_ends_a_minute_
 
 
 def what(problems: Iterator[Problem]) -> list[str]:
-    return [one.what for one in problems]
+    return [problem.what for problem in problems]
 
 
 def test_a_jump_of_the_clock_is_a_problem_for_an_hour() -> None:
@@ -294,11 +294,11 @@ def test_a_jump_of_the_clock_is_a_problem_for_an_hour() -> None:
 
 
 def test_file_descriptors_are_a_problem_before_they_are_used_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    descriptors, found = Descriptors(), []
+    descriptors, reports = Descriptors(), []
     for used in (900, 901, 850, 801, 800, 900):
         monkeypatch.setattr(process_problems, "open_files", lambda used=used: (used, 1_000))
-        found.append(what(descriptors.problems(None)))
-    assert found == [[], *([f"{used} of 1,000 file descriptors are in use"] for used in (901, 850, 801)), [], []]
+        reports.append(what(descriptors.problems(None)))
+    assert reports == [[], *([f"{used} of 1,000 file descriptors are in use"] for used in (901, 850, 801)), [], []]
 
 
 def test_open_files_are_counted() -> None:
@@ -335,7 +335,9 @@ async def test_a_backlog_beyond_a_limit_is_one_problem(tmp_path: Path) -> None:
         command = "ALTER QLOCAL(SYSTEM.MQTT.TRANSMIT.QUEUE) MAXDEPTH(7)"
         (response,) = await asyncio.to_thread(connection.command, command)
         assert response.ok
-        assert [(one.kind, one.subject) for one in await found(bridge)] == [("backlog", "SYSTEM.MQTT.TRANSMIT.QUEUE")]
+        assert [(problem.kind, problem.subject) for problem in await found(bridge)] == [
+            ("backlog", "SYSTEM.MQTT.TRANSMIT.QUEUE")
+        ]
         bridge.parts.service.limit_hits.note("MAXDEPTH", "c")
-        assert [(one.kind, one.subject) for one in await found(bridge)] == [("limit", "MAXDEPTH")]
+        assert [(problem.kind, problem.subject) for problem in await found(bridge)] == [("limit", "MAXDEPTH")]
         connection.disconnect()

@@ -70,9 +70,9 @@ def test_the_number_of_combined_lines_is_logged_after_the_interval() -> None:
         record.created = 100.0
         assert flood.filter(record) is (number < KIND_LINES)
     assert flood.due(100.0 + KIND_INTERVAL - 0.1) == []
-    (told,) = flood.due(100.0 + KIND_INTERVAL)
-    assert told.getMessage() == f"{3_000 - KIND_LINES} more lines like this were left out, the last: number 2999"
-    assert flood.filter(told)
+    (summary,) = flood.due(100.0 + KIND_INTERVAL)
+    assert summary.getMessage() == f"{3_000 - KIND_LINES} more lines like this were left out, the last: number 2999"
+    assert flood.filter(summary)
     assert flood.due(1e9) == []
     record.created = 200.0
     assert flood.filter(record)

@@ -120,17 +120,19 @@ def site(bridge: Any) -> Callable[..., Any]:
     async def begin(backend: Any = None, listeners: Any = (), **options: dict[str, Any]) -> AsyncIterator[Site]:
         async with bridge(backend=backend, listeners=listeners) as running:
             authentication, channels = {}, {}
-            for name, one in AUTHENTICATION.items():
+            for name, authentication_of in AUTHENTICATION.items():
                 config = ChannelConfig(name=name, port=0, **options.get(name, {}))
-                authentication[name] = msgspec.structs.replace(one, shared_client_ids=config.shared_client_ids)
+                authentication[name] = msgspec.structs.replace(
+                    authentication_of, shared_client_ids=config.shared_client_ids
+                )
                 channels[name] = Channel(config, running.make_owner, pending_bytes=running.limits.pending_bytes)
                 await channels[name].listen()
             running.service.authentication = authentication
-            found = Site(running, channels)
+            new_site = Site(running, channels)
             try:
-                yield found
+                yield new_site
             finally:
-                for device in found.devices:
+                for device in new_site.devices:
                     device.vanish()
                 for channel in channels.values():
                     channel.stop_listening()
@@ -252,7 +254,7 @@ async def test_a_rejected_client_is_logged_counted_and_told_the_remedy(
     async with site(listeners=[listen]) as running:
         await running.accepted(PASSWORD, "pump-7", "alice")
         await running.connect(OPEN, "pump-7", "mallory")
-    (line,) = [one.getMessage() for one in caplog.records if one.getMessage().startswith("MQB1212W")]
+    (line,) = [record.getMessage() for record in caplog.records if record.getMessage().startswith("MQB1212W")]
     for part in (
         "OPEN",
         "pump-7",
@@ -263,7 +265,7 @@ async def test_a_rejected_client_is_logged_counted_and_told_the_remedy(
         "client purge",
     ):
         assert part in line
-    assert not [one for one in caplog.records if one.getMessage().startswith("MQB1201W")]
+    assert not [record for record in caplog.records if record.getMessage().startswith("MQB1201W")]
     assert counted == [OPEN]
 
 
@@ -338,7 +340,7 @@ async def test_a_session_of_an_older_record_belongs_to_the_first_user_who_resume
         assert answer == Connack(0, True)
         assert (await running.connect(PASSWORD, "c", "bob"))[1] == Connack(5)
         assert running.record("c").principal == Principal(True, "alice")
-    assert any(one.getMessage().startswith("MQB2004I") for one in caplog.records)
+    assert any(record.getMessage().startswith("MQB2004I") for record in caplog.records)
 
 
 async def test_the_owner_survives_a_restart(site: Any, restart: Any) -> None:
@@ -396,7 +398,7 @@ SHARING = {"shared_client_ids": True}
 
 def waiting(running: Site) -> list[int]:
     """Return the numbers of the messages that wait for client c."""
-    return [one.msg_number for one in running.service.sessions["c"].outbox.pending()]
+    return [transmission.msg_number for transmission in running.service.sessions["c"].outbox.pending()]
 
 
 async def test_a_resumed_session_loses_messages_that_its_new_user_may_not_receive(
@@ -408,7 +410,10 @@ async def test_a_resumed_session_loses_messages_that_its_new_user_may_not_receiv
     finished: list[tuple[int, str | None]] = []
 
     def note(event: Finished) -> None:
-        finished.extend((one.msg_number, event.discarded.get(one.msg_number)) for one in event.transmissions)
+        finished.extend(
+            (transmission.msg_number, event.discarded.get(transmission.msg_number))
+            for transmission in event.transmissions
+        )
 
     async with site(listeners=[lambda events: events.subscribe(Finished, note)], PASSWORD=RULES | SHARING) as running:
         backend = running.backend
@@ -426,13 +431,13 @@ async def test_a_resumed_session_loses_messages_that_its_new_user_may_not_receiv
         bob, answer = await running.connect(PASSWORD, "c", "bob")
         assert answer == Connack(0, True)
         came = [await bob.receive() for _ in range(3)]
-        assert [one.payload for one in came if isinstance(one, Publish)] == [b"3", b"", b"5"]
-        assert [one.msg_number for one in backend.removed] == [1, 2]
+        assert [packet.payload for packet in came if isinstance(packet, Publish)] == [b"3", b"", b"5"]
+        assert [transmission.msg_number for transmission in backend.removed] == [1, 2]
         assert backend.unsubscribed == [("c", "devices/alice/#")]
         assert list(running.service.sessions["c"].filters) == ["news"]
         assert [number for number, why in finished if why == NOT_ALLOWED] == [1, 2]
         await bob.publish("devices/bob/alive")
-    (line,) = [one.getMessage() for one in caplog.records if one.getMessage().startswith("MQB2203W")]
+    (line,) = [record.getMessage() for record in caplog.records if record.getMessage().startswith("MQB2203W")]
     assert "'devices/alice/#'" in line and "subscribe_topics" in line
 
 
@@ -469,7 +474,7 @@ async def test_a_client_is_answered_after_it_is_unsubscribed(site: Any) -> None:
         backend.automatic = True
         backend.complete_all()
         device, answer = await bob
-        assert answer == Connack(0, True) and [one.msg_number for one in backend.removed] == [1]
+        assert answer == Connack(0, True) and [transmission.msg_number for transmission in backend.removed] == [1]
         await device.publish("devices/bob/alive")
 
 
@@ -516,7 +521,9 @@ async def test_a_changed_rule_applies_when_a_session_is_resumed(
         device = await running.accepted(PASSWORD, "c", "alice")
         came = await device.receive()
         assert isinstance(came, Publish) and came.payload == b"2"
-        assert backend.unsubscribed == [("c", "plant/#")] and [one.msg_number for one in backend.removed] == [1]
+        assert backend.unsubscribed == [("c", "plant/#")] and [
+            transmission.msg_number for transmission in backend.removed
+        ] == [1]
 
 
 @pytest.mark.parametrize("by", ["rules", "the queue manager"])
@@ -583,7 +590,7 @@ async def test_messages_stay_if_they_cannot_be_discarded(site: Any) -> None:
         backend.failure = 0
         bob = await running.accepted(PASSWORD, "c", "bob")
         await bob.publish("devices/bob/alive")
-        assert [one.msg_number for one in backend.removed] == [1]
+        assert [transmission.msg_number for transmission in backend.removed] == [1]
 
 
 # Wills ----------------------------------------------------------------------------------------------------------------

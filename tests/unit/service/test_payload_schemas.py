@@ -48,7 +48,9 @@ def session_of(channel: str = "PLAIN.MQTT", level: int = 4) -> Session:
 
 def unit_of(*payloads: bytes, topic: str = "n/1", qos: int = 1, retain: bool = False) -> UnitOfWork:
     identity = ClientIdentity("c", b"")
-    return UnitOfWork([(to_mq(Publish(topic, one, qos, retain, False, 1), identity), retain) for one in payloads])
+    return UnitOfWork(
+        [(to_mq(Publish(topic, payload, qos, retain, False, 1), identity), retain) for payload in payloads]
+    )
 
 
 def test_a_bridge_without_schemas_has_none() -> None:

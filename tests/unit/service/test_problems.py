@@ -58,7 +58,7 @@ async def mqsc(bridge: Bridge, tmp_path: Path, *commands: str) -> None:
     def run() -> None:
         connection = RemoteConnection(tmp_path / "data", application="test")
         for command in commands:
-            assert all(one.ok for one in connection.command(command))
+            assert all(response.ok for response in connection.command(command))
         connection.disconnect()
 
     await asyncio.to_thread(run)
@@ -92,10 +92,10 @@ async def test_problems_of_queues_come_and_go(tmp_path: Path, monkeypatch: pytes
         ):  # fmt: skip
             await mqsc(bridge, tmp_path, f"ALTER QLOCAL(Q) {attributes}")
             problems = await found(bridge)
-            assert [(one.kind, one.severity) for one in problems] == ([("queue", "error")] if expected else []), (
-                attributes
-            )
-            assert all(expected in one.what for one in problems)
+            assert [(problem.kind, problem.severity) for problem in problems] == (
+                [("queue", "error")] if expected else []
+            ), attributes
+            assert all(expected in problem.what for problem in problems)
         await put(tmp_path, "SOURCE")
         hour = 3600
         monkeypatch.setattr(inquiry, "time", SimpleNamespace(time=lambda: time.time() + 23 * hour))
@@ -184,8 +184,8 @@ async def test_a_pipeline_that_processes_nothing_is_a_problem(name: str, tmp_pat
         held.close()
     async with running(configuration(tmp_path, pipelines={"p": pipeline})) as bridge:
         problems = await found(bridge)
-        assert [(one.severity, one.what) for one in problems] == ([] if expected is None else [expected])
-        assert all(one.kind == "pipeline" and one.command == "mqbridge pipeline show p" for one in problems)
+        assert [(problem.severity, problem.what) for problem in problems] == ([] if expected is None else [expected])
+        assert all(problem.kind == "pipeline" and problem.command == "mqbridge pipeline show p" for problem in problems)
         status = read_status(tmp_path / "p")
         if expected is not None and status is not None and status.last_error is not None and "killed" not in steps:
             assert problems[0].since == status.last_error.at
@@ -253,7 +253,7 @@ async def test_problems_of_channels_and_resources_come_and_go(
     async with running(configuration(tmp_path, mappings=mappings)) as bridge:
         await mqsc(bridge, tmp_path, "DEFINE QLOCAL(SOURCE)")
         assert (await bridge.answer(PauseMapping(name="m"), "user")).ok
-        (problem,) = [one for one in await found(bridge) if one.kind == "mapping"]
+        (problem,) = [problem for problem in await found(bridge) if problem.kind == "mapping"]
         assert (problem.severity, problem.subject, problem.command) == ("warning", "m", "mqbridge mapping resume m")
         await bridge.parts.mappings.resume("m")
         await happens(lambda: bridge.parts.mappings.statuses()[0].state == "running")
@@ -379,7 +379,7 @@ async def test_a_rejected_login_at_the_queue_manager_is_one_problem(
         assert bridge.host is not None
         monkeypatch.setattr(type(bridge.host), "login_problem", text)
         monkeypatch.setattr(type(bridge.host.backend), "available", available)
-        (problem,) = [one for one in await found(bridge) if one.kind in ("login", "queue_manager", "disk")]
+        (problem,) = [problem for problem in await found(bridge) if problem.kind in ("login", "queue_manager", "disk")]
         assert (problem.kind, problem.severity, problem.subject) == ("login", severity, "MQB1")
         assert problem.what == f"queue manager MQB1 {text}"
         monkeypatch.undo()
@@ -420,13 +420,13 @@ async def test_a_mapping_that_waits_for_disk_or_memory_is_not_an_additional_prob
     async with running(configuration(tmp_path)) as bridge:
         status = MappingStatus(name="m", state=RunnerState.RETRYING, last_error=f"queue Q: {error}")
         monkeypatch.setattr(bridge.parts.mappings, "statuses", lambda: [status])
-        assert [one.kind for one in await found(bridge)] == ["mapping"]
+        assert [problem.kind for problem in await found(bridge)] == ["mapping"]
         assert bridge.host is not None
         if kind == "disk":
             monkeypatch.setattr(type(bridge.host.backend), "available", False)
         else:
             bridge.host.memory.use(1)
-        assert [one.kind for one in await found(bridge)] == [kind]
+        assert [problem.kind for problem in await found(bridge)] == [kind]
 
 
 @pytest.mark.parametrize(("days", "severity"), [(-1, "error"), (10, "warning")])
@@ -691,7 +691,7 @@ async def test_the_certificate_of_a_broker_is_one_problem_for_all_mappings_of_it
         assert problem.remedy == "The operator of the broker must renew its certificate."
         assert caplog.text.count("problem began: the certificate of the broker of link cloud expires") == 1
         link.up, link.last_error = False, ("connection refused", 0.0)
-        assert {one.kind for one in await found(bridge)} == {"certificate", "link"}
+        assert {problem.kind for problem in await found(bridge)} == {"certificate", "link"}
         link.certificate_expiry -= 2 * 86_400
         (problem,) = await found(bridge)
         assert (problem.kind, problem.severity) == ("certificate", "error")

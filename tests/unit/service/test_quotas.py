@@ -121,7 +121,7 @@ async def test_one_more_session_than_a_limit_is_rejected(
             level == 5
         ]
         assert "new" not in running.service.sessions
-        (line,) = [one.getMessage() for one in caplog.records if one.getMessage().startswith("MQB1201W")]
+        (line,) = [record.getMessage() for record in caplog.records if record.getMessage().startswith("MQB1201W")]
         assert why in line
         for client_id, clean in (("away", False), ("connected", False), ("connected", True), ("away", True)):
             assert (await connect(running, client_id, "alice", level=level, clean=clean))[1] == 0
@@ -237,7 +237,10 @@ async def test_more_subscriptions_than_a_limit_are_rejected(
         assert await second.subscribe("a", "b", "$share/s/a") == (1, refusal, refusal)
         assert await second.subscribe("a") == (1,)
         assert await first.subscribe("a", "$share/s/a") == (1, 1)
-        assert sum(why in one.getMessage() for one in caplog.records if one.getMessage().startswith("MQB2201W")) == 2
+        assert (
+            sum(why in record.getMessage() for record in caplog.records if record.getMessage().startswith("MQB2201W"))
+            == 2
+        )
         if accepted is not None:
             third, _ = await connect(running, "third", accepted, level=level)
             assert await third.subscribe("a", "b") == (1, 1)
@@ -293,7 +296,7 @@ async def test_the_counts_are_the_same_after_a_restart(bridge: Any, restart: Any
         await connect(running, "d", "carol", clean=True)  # ends with the bridge
         old = running.backend.states[StateKey(Side.SENT, "c")]
         assert isinstance(old, SentRecord) and old.network == "127.0.0.1"
-        backend = restart(running.backend, *(durable_subscription(one, "t", "1", True) for one in "abc"))
+        backend = restart(running.backend, *(durable_subscription(client_id, "t", "1", True) for client_id in "abc"))
     # As an older bridge wrote it.
     older = msgspec.structs.replace(old, clientIdentifier="older", principal=None, network="")
     backend.recovered.records.append(older)

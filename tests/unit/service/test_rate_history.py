@@ -82,11 +82,11 @@ def test_the_busiest_objects_come_first_and_the_others_are_counted() -> None:
     for step in (0, 1):
         rates.add(BEGIN + step * 15, {("queue", f"Q{number}"): Reading(step * number, 0, 0) for number in range(9)})
     page = rates.rates(600, 2, BEGIN + 15, lambda name: name != "Q8")
-    assert [one.name for one in page.series] == ["Q7", "Q6"]
+    assert [series.name for series in page.series] == ["Q7", "Q6"]
     assert page.left_out == 6
     idle = history()
     idle.add(BEGIN, {("queue", name): Reading(0, 0, 0) for name in ("C", "A", "B")})
-    assert [one.name for one in series_of(idle, 600, BEGIN)] == ["A", "B", "C"]
+    assert [series.name for series in series_of(idle, 600, BEGIN)] == ["A", "B", "C"]
 
 
 def test_the_number_of_objects_is_limited() -> None:

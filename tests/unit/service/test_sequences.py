@@ -75,7 +75,7 @@ async def test_an_error_disconnects_only_its_client(
             patch.setattr(running.backend, "subscribe", lambda *_asked, **_options: None if automatic else _failing())
             faulty.send(Subscribe(1, (("a", 1),)))
             assert await faulty.rest() == []
-        (line,) = [one for one in caplog.records if "MQB2105E" in one.getMessage()]
+        (line,) = [record for record in caplog.records if "MQB2105E" in record.getMessage()]
         assert line.exc_info is not None
         other.send(Subscribe(1, (("a", 1),)))
         assert await other.receive() == Suback(1, (1,))

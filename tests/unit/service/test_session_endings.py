@@ -67,17 +67,19 @@ async def test_a_client_receives_waiting_messages_and_is_disconnected(bridge: An
         running.backend.deliver(running.backend.publication(7, 1))  # was in flight
         (hit,) = running.service.limit_hits.current().items()
         assert hit[0] == "waiting_bytes" and [*hit[1].subjects] == ["c"] and hit[1].number == 4
-        assert [one.msg_number for one in running.backend.removed] == [6], "a message of QoS 0 is discarded"
+        assert [transmission.msg_number for transmission in running.backend.removed] == [6], (
+            "a message of QoS 0 is discarded"
+        )
         code = 0x97 if level == 5 else 0x80
         client.send(Subscribe(2, (("other", 1),)))
         packets = [await client.receive(), await client.receive()]
-        (first,) = [one for one in packets if isinstance(one, Publish)]
-        (answer,) = [one for one in packets if isinstance(one, Suback)]
+        (first,) = [packet for packet in packets if isinstance(packet, Publish)]
+        (answer,) = [packet for packet in packets if isinstance(packet, Suback)]
         assert answer.return_codes == (code,) and first.payload == b"1"
         client.send(Puback(first.packet_id))
         await receive(client, 2, 3, 4, 5, 7)
         rest = await client.rest()
-        assert rest == [] if level == 4 else [one.reason_code for one in rest] == [0x97]
+        assert rest == [] if level == 4 else [packet.reason_code for packet in rest] == [0x97]
         await running.until(lambda: "c" not in running.service.sessions)
         assert not running.backend.dead
         again = await running.open()
@@ -164,13 +166,13 @@ async def test_members_of_a_shared_subscription(bridge: Any, restart: Any) -> No
         return [backend.publication(number, 1, client_id=NAME, user_data="1 RAP") for number in numbers]
 
     async with bridge(LIMITS) as running:
-        one = await subscriber(running, "one", SHARE)
+        member = await subscriber(running, "one", SHARE)
         two = await subscriber(running, "two", SHARE)
         two.send(Disconnect())
         await running.until(lambda: "two" not in running.service.clients)
         running.backend.deliver(*shared(running.backend, 1, 2, 3, 4))
         await unsubscribed(running, (NAME, SHARE))
-        one.vanish()
+        member.vanish()
         await running.until(lambda: "one" not in running.service.clients)
         backend = restart(running.backend)
         backend.lying = shared(backend, 1, 2, 3, 4)
@@ -223,8 +225,8 @@ async def test_a_message_that_the_dead_letter_queue_rejects_waits(bridge: Any, o
             )
 
         deliver(1, 2, 3, 4)
-        assert [(one.msg_number, reason) for one, reason in running.backend.dead] == [(4, 2056)]
-        assert [(one.transmission.msg_number, one.reason) for one in letters] == [(4, 2056)]
+        assert [(transmission.msg_number, reason) for transmission, reason in running.backend.dead] == [(4, 2056)]
+        assert [(letter.transmission.msg_number, letter.reason) for letter in letters] == [(4, 2056)]
         running.backend.takes_dead_letters = False
         deliver(5, 6)
         await unsubscribed(running, ("c", "t") if owner == "c" else (NAME, SHARE))
@@ -245,7 +247,7 @@ async def test_limits_apply_after_a_reload(bridge: Any) -> None:
         running.service.use_limits(limits)
         assert running.backend.full == [("c", True), ("c", False)]
         running.backend.deliver(running.backend.publication(4, 1))
-        assert [one.msg_number for one, _ in running.backend.dead] == [4]
+        assert [transmission.msg_number for transmission, _ in running.backend.dead] == [4]
         again = await running.open()
         again.send(Connect("c", clean_session=False))
         assert await again.receive() == Connack(0, True)

@@ -66,14 +66,16 @@ def test_the_queues_of_a_shard_have_its_number() -> None:
     )
     names = {queue.name for queue in requirements_of(shard).queues("")}
     assert {*shard.queues[:3]} <= names and names.isdisjoint(plain.queues)
-    authorities = {(key.name, key.word) for key in (one.key for one in requirements_of(shard).authorities(""))}
+    authorities = {
+        (key.name, key.word) for key in (authority.key for authority in requirements_of(shard).authorities(""))
+    }
     assert {("SYSTEM.MQTT.BRIDGE.LOCK.3", "GET"), ("SYSTEM.MQTT.PERSISTENT.STATE.3", "PUT")} <= authorities
 
 
 def test_shard_0_forwards_messages_to_all_shards() -> None:
     requirements = requirements_of(configuration(shard={"number": 0, "of": 3}))
     assert "SYSTEM.MQTT.TRANSMIT.QUEUE" in {queue.name for queue in requirements.queues("")}
-    authorities = {(one.key.name, one.key.word) for one in requirements.authorities("")}
+    authorities = {(authority.key.name, authority.key.word) for authority in requirements.authorities("")}
     assert {(f"SYSTEM.MQTT.TRANSMIT.QUEUE.{number}", "PUT") for number in range(3)} <= authorities
     assert ("SYSTEM.MQTT.TRANSMIT.QUEUE", "GET") in authorities
 

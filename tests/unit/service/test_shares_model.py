@@ -84,7 +84,7 @@ class SharedMachine(RuleBasedStateMachine):
         before = len(self.share.waiting)
         self.shares.take_back(session, sent=sent)
         assert len(self.share.waiting) >= before
-        self.moved |= {one.msg_number for one in self.share.waiting}
+        self.moved |= {message.msg_number for message in self.share.waiting}
         self.give_out()
 
     # What happens ---------------------------------------------------------------------------------------------------
@@ -180,22 +180,22 @@ class SharedMachine(RuleBasedStateMachine):
 
     @invariant()
     def each_message_is_in_one_place(self) -> None:
-        places = [one.msg_number for one in self.share.waiting]
+        places = [message.msg_number for message in self.share.waiting]
         for session in self.sessions.values():
-            places += [one.msg_number for one in session.outbox.pending()]
+            places += [message.msg_number for message in session.outbox.pending()]
             assert session.outbox.in_flight.unacknowledged == len(session.outbox.in_flight.deliveries) <= WINDOW
         assert sorted(places) == sorted(self.there)
         assert self.acknowledged | set(self.there) == set(range(1, self.number + 1))
 
     @invariant()
     def what_waits_is_in_order(self) -> None:
-        waiting = [one.msg_number for one in self.share.waiting]
+        waiting = [message.msg_number for message in self.share.waiting]
         assert waiting == sorted(waiting)
 
     @invariant()
     def new_messages_are_in_order_for_a_member(self) -> None:
         for connection in self.connections.values():
-            new = [int(one) for one in connection.payloads if int(one) not in self.moved]
+            new = [int(payload) for payload in connection.payloads if int(payload) not in self.moved]
             assert new == sorted(new)
 
     @invariant()

@@ -35,13 +35,13 @@ async def numbers(client: Any, count: int) -> list[int]:
 async def test_one_subscription_for_all_members(bridge: Any) -> None:
     """It is made for each new member, to check its authority, and ends with the last one."""
     async with bridge() as running:
-        one, two = await member(running, "one", 2), await member(running, "two", clean_session=False)
+        first, second = await member(running, "one", 2), await member(running, "two", clean_session=False)
         assert running.backend.subscribed == [(NAME, SHARE, 1, True)] * 2
         assert [request.retained for request in running.backend.requests] == [False] * 2
-        two.send(Unsubscribe(2, (SHARE,)))
-        assert await two.receive() == Unsuback(2)
+        second.send(Unsubscribe(2, (SHARE,)))
+        assert await second.receive() == Unsuback(2)
         assert running.backend.unsubscribed == [("two", SHARE)]
-        one.send(Disconnect())
+        first.send(Disconnect())
         await running.backend.until(lambda: (NAME, SHARE) in running.backend.unsubscribed)
         assert not running.service.delivery.shares
 
@@ -111,13 +111,13 @@ async def test_a_share_whose_subscription_was_deleted(bridge: Any, restart: Any)
 
 async def test_a_rejected_member(bridge: Any) -> None:
     async with bridge() as running:
-        one, two = await member(running, "one"), await running.connect("two")
+        first, second = await member(running, "one"), await running.connect("two")
         running.backend.refused[SHARE] = 2035
-        two.send(Subscribe(1, ((SHARE, 1),)))
-        assert await two.receive() == Suback(1, (0x80,))
+        second.send(Subscribe(1, ((SHARE, 1),)))
+        assert await second.receive() == Suback(1, (0x80,))
         running.backend.deliver(shared(running, 1), shared(running, 2))
-        assert await numbers(one, 2) == [1, 2]
-        one.send(Disconnect())
+        assert await numbers(first, 2) == [1, 2]
+        first.send(Disconnect())
         await running.backend.until(lambda: (NAME, SHARE) in running.backend.unsubscribed)
 
 
@@ -156,31 +156,31 @@ async def test_a_client_that_disconnects_before_it_is_answered(bridge: Any) -> N
 async def test_an_acknowledgement_that_cannot_be_committed(bridge: Any) -> None:
     """The message goes to another member, even if the client and its session no longer exist."""
     async with bridge() as running:
-        one, two = await member(running, "one"), await member(running, "two")
+        first, second = await member(running, "one"), await member(running, "two")
         running.backend.deliver(shared(running, 1))
-        assert await numbers(one, 1) == [1]
+        assert await numbers(first, 1) == [1]
         running.backend.automatic = False
-        one.send(Puback(1))
+        first.send(Puback(1))
         await running.backend.until(lambda: bool(running.backend.waiting))
-        one.vanish()
+        first.vanish()
         await running.until(lambda: "one" not in running.service.sessions)
         running.backend.failure = 2102
         running.backend.complete_all()
-        assert await numbers(two, 1) == [1]
+        assert await numbers(second, 1) == [1]
         running.backend.failure = 0
 
 
 async def test_qos_0_is_not_dropped_while_another_member_reads(bridge: Any) -> None:
     async with bridge() as running:
-        one, two = await member(running, "one", 0), await member(running, "two", 0)
+        first, second = await member(running, "one", 0), await member(running, "two", 0)
         running.service.clients["one"].transport.owner.pause_writing()
         running.backend.deliver(*(shared(running, number) for number in (1, 2, 3)))
-        assert await numbers(two, 3) == [1, 2, 3]
+        assert await numbers(second, 3) == [1, 2, 3]
         running.service.clients["two"].transport.owner.pause_writing()
         running.backend.deliver(shared(running, 4))
         await running.backend.until(lambda: len(running.backend.removed) == 4)
         assert sum(running.service.sessions[name].outbox.dropped for name in ("one", "two")) == 1
-        await one.silent()
+        await first.silent()
 
 
 async def test_options_of_each_member(bridge: Any) -> None:
@@ -207,17 +207,17 @@ async def test_a_direct_message_to_a_share(bridge: Any) -> None:
 
 
 async def test_events_contain_the_topic_filters_of_the_client(bridge: Any) -> None:
-    told: list[Any] = []
+    filters: list[Any] = []
 
     def listen(events: EventBus) -> None:
-        events.subscribe(Subscribed, lambda event: told.append(list(event.granted)))
-        events.subscribe(Unsubscribed, lambda event: told.append(list(event.filters)))
+        events.subscribe(Subscribed, lambda event: filters.append(list(event.granted)))
+        events.subscribe(Unsubscribed, lambda event: filters.append(list(event.filters)))
 
     async with bridge(listeners=[listen]) as running:
         client = await member(running, "c", 2)
         client.send(Unsubscribe(2, (SHARE,)))
         await client.receive()
-        assert told == [[(SHARE, 1)], [SHARE]]
+        assert filters == [[(SHARE, 1)], [SHARE]]
 
 
 @pytest.mark.parametrize("limit", [1, 2])

@@ -63,9 +63,9 @@ def parsed(data: bytes) -> dict[str, str]:
 
 @pytest.fixture
 def journal(tmp_path: Path) -> Iterator[Journal]:
-    one = Journal(tmp_path / "socket")
-    yield one
-    one.socket.close()
+    socket_of_journal = Journal(tmp_path / "socket")
+    yield socket_of_journal
+    socket_of_journal.socket.close()
 
 
 @pytest.fixture

@@ -68,7 +68,10 @@ async def test_a_subscribe_uses_much_of_an_iteration(bridge: Any, monkeypatch: p
     monkeypatch.setattr(protocol_module, "PACKETS_AT_A_TURN", 40)
     async with bridge() as running:
         client, other = await running.connect("c"), await running.connect("o")
-        many = [Subscribe(number, tuple((f"{number}/{one}", 0) for one in range(50))) for number in range(1, 20)]
+        many = [
+            Subscribe(number, tuple((f"{number}/{number_in_packet}", 0) for number_in_packet in range(50)))
+            for number in range(1, 20)
+        ]
         client.send(b"".join(map(encode, many)))
         other.send(Pingreq())
         assert await other.receive() == Pingresp()
@@ -130,9 +133,9 @@ async def test_a_client_that_reconnects_repeatedly_is_logged_once(
             client = await running.connect(clean_session=False)
             client.send(Publish("bad", b"", qos, False, False, 1))
             assert await client.rest() == []
-        told = [record for record in caplog.records if "is locked out" in record.getMessage()]
-        assert len(told) == 1
-        assert "'c'" in told[0].getMessage() and "MQRC_PUT_INHIBITED" in told[0].getMessage()
+        records = [record for record in caplog.records if "is locked out" in record.getMessage()]
+        assert len(records) == 1
+        assert "'c'" in records[0].getMessage() and "MQRC_PUT_INHIBITED" in records[0].getMessage()
 
 
 def test_an_mqtt_5_client_is_never_reported_as_locked_out(caplog: pytest.LogCaptureFixture) -> None:
@@ -162,7 +165,7 @@ async def test_dead_letter_reasons_of_a_channel_reach_the_queue_manager(bridge: 
         client = await running.connect()
         client.send(Publish("t", b"", 1, False, False, 1))
         assert await client.receive() == Puback(1)
-        (unit,) = [one for one in running.backend.units if one.publications]
+        (unit,) = [unit for unit in running.backend.units if unit.publications]
         assert isinstance(unit, UnitOfWork)
         assert unit.dead_letters == {cmqc.MQRC_PUT_INHIBITED, cmqc.MQRC_Q_FULL}
 
@@ -235,7 +238,7 @@ async def test_waiting_messages_are_removed_with_their_session(bridge: Any, monk
         running.backend.deliver(*messages)
         running.service.purge(running.service.sessions["b"])
         await running.until(lambda: len(running.backend.removed) == 2)
-        assert {one.msg_number for one in running.backend.removed} == {1, 3}
+        assert {transmission.msg_number for transmission in running.backend.removed} == {1, 3}
 
 
 @pytest.mark.usefixtures("short_turns")
@@ -255,7 +258,7 @@ async def test_a_session_with_many_messages_ends_in_slices_before_its_successor_
         other.send(Pingreq())
         assert await other.receive() == Pingresp()
         assert (await again.receive()).return_code == 0
-        assert {one.msg_number for one in running.backend.removed} == set(range(1, 96))
+        assert {transmission.msg_number for transmission in running.backend.removed} == set(range(1, 96))
         slices = [len(unit.removals) for unit in running.backend.units[before:] if unit.removals]
         assert slices == [10] * 9 + [5]
 

@@ -247,25 +247,25 @@ class ChannelAuthenticationCommands:
         return self._add(record, hint, replace=action == "REPLACE")
 
     def _add(self, record: ChannelAuthenticationConfig, hint: str, *, replace: bool) -> Answer:
-        known = self._register.known(record.key)
-        if known is not None and not replace:
+        former = self._register.known(record.key)
+        if former is not None and not replace:
             if not record.type.startswith("BLOCK"):
                 raise CommandRefused("AMQ8883E", name=record.channel, kind=record.type)
-            lists = {key: [*getattr(known, key), *getattr(record, key)] for key in ("user_list", "address_list")}
+            lists = {key: [*getattr(former, key), *getattr(record, key)] for key in ("user_list", "address_list")}
             record = record.model_copy(update={key: list(dict.fromkeys(values)) for key, values in lists.items()})
         return message("AMQ8877I", hint=hint), self._kept(record)
 
     def _remove(self, record: ChannelAuthenticationConfig) -> Answer:
-        known = self._register.known(record.key)
-        if known is None:
+        former = self._register.known(record.key)
+        if former is None:
             raise CommandRefused("AMQ8884E", name=record.channel)
-        left = {
-            key: [entry for entry in getattr(known, key) if entry not in getattr(record, key)]
+        remaining = {
+            key: [entry for entry in getattr(former, key) if entry not in getattr(record, key)]
             for key in ("user_list", "address_list")
         }
-        if any(left.values()):
-            return message("AMQ8877I", hint=""), self._kept(known.model_copy(update=left))
-        return self._dropped([known])
+        if any(remaining.values()):
+            return message("AMQ8877I", hint=""), self._kept(former.model_copy(update=remaining))
+        return self._dropped([former])
 
     def _remove_all(self, command: Command, values: dict[str, Any]) -> Answer:
         records = [
@@ -305,12 +305,12 @@ class ChannelAuthenticationCommands:
             records = self._run_check(command, profile)
         else:
             kind = command.value("TYPE")
-            wanted = None if kind == "ALL" else kind
+            record_type = None if kind == "ALL" else kind
             every = match != "EXACT" or profile.endswith("*")
             records = [
                 record
                 for record in self._register.records
-                if wanted in (None, record.type)
+                if record_type in (None, record.type)
                 and (
                     record.channel == profile
                     or (every and matches_channel(profile, record.channel))

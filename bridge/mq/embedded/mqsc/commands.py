@@ -74,10 +74,10 @@ class AuthorityRecordCommands:
         command.check_keywords(*_WHOSE, "AUTHADD", "AUTHRMV")
         if command.parameter("AUTHADD") is None and command.parameter("AUTHRMV") is None:
             raise MQSCSyntaxError("AUTHADD or AUTHRMV lists authorities", command.where, "AUTHREC")
-        added, removed = _authorities(command, "AUTHADD"), _authorities(command, "AUTHRMV")
+        granted, revoked = _authorities(command, "AUTHADD"), _authorities(command, "AUTHRMV")
         unit = Unit()
         for identity in self.identities(command):
-            self._records.altered(unit, identity, added, removed)
+            self._records.altered(unit, identity, granted, revoked)
         return message("AMQ8862I", hint=self._hint), unit
 
     @property
@@ -99,13 +99,13 @@ class AuthorityRecordCommands:
     def show(self, command: Command) -> tuple[str, list[Shown]]:
         """Run DISPLAY AUTHREC. Return the AMQ message and the records. Raises CommandRefused or MQSCSyntaxError."""
         command.check_keywords(*_WHOSE, "MATCH", "ALL", *_SHOWN)
-        wanted = self._wanted(command)
+        is_selected = self._wanted(command)
         keywords = [parameter.keyword for parameter in command.parameters if parameter.values is None]
         whole = not keywords or "ALL" in keywords
         rows = [
             {keyword: value for keyword, value in _shown(identity, granted).items() if whole or keyword in keywords}
             for identity, granted in sorted(self._records.granted.items())
-            if wanted(identity)
+            if is_selected(identity)
         ]
         if not rows:
             raise CommandRefused("AMQ8147E", kind="Authority record", name=command.value("PROFILE") or "*")
@@ -337,13 +337,13 @@ class Commands:
 def _with_effect(command: Command) -> tuple[Command, list[str]]:
     """Return a command without the attributes that have no effect here, and these attributes."""
     kinds = ("QLOCAL", "QALIAS", "QREMOTE") if command.noun == "QUEUE" else (command.noun,)
-    kept: list[Parameter] = []
+    parameters: list[Parameter] = []
     ignored: list[Parameter] = []
     for parameter in command.parameters:
         keyword = FLAGS.get(parameter.keyword, (parameter.keyword,))[0]
         has_none = kinds[0] in ATTRIBUTES and all(without_effect(kind, keyword) for kind in kinds)
-        (ignored if has_none else kept).append(parameter)
-    return dataclasses.replace(command, parameters=tuple(kept)), [parameter.keyword for parameter in ignored]
+        (ignored if has_none else parameters).append(parameter)
+    return dataclasses.replace(command, parameters=tuple(parameters)), [parameter.keyword for parameter in ignored]
 
 
 _NAME = "deploy/mq/bridge.mqsc"

@@ -252,11 +252,11 @@ class Definitions:
         own = ("", queue_manager.name)
         # A durable subscription that is not open does not prevent the deletion: its publications are lost meanwhile.
         for subscription in queue_manager.objects.topics.subscriptions.values():
-            named = subscription.destination == name and subscription.destination_manager in own
-            if named and kind == "QLOCAL" and subscription.owner is None and not subscription.managed:
+            is_destination = subscription.destination == name and subscription.destination_manager in own
+            if is_destination and kind == "QLOCAL" and subscription.owner is None and not subscription.managed:
                 continue
             way = subscription.destination_manager == name and kind == "QREMOTE"
-            if named or way or subscription.queue.name == name:
+            if is_destination or way or subscription.queue.name == name:
                 detail = f"subscription {subscription.name} puts to it"
                 raise CommandRefused("AMQ8148E", kind="Queue", name=name, detail=detail)
 
@@ -490,13 +490,13 @@ class Subscriptions:
         queue_manager = self._queue_manager
         if managed is None:
             return queue_manager.objects.make_subscription(name, attributes | {"EXPIRES": expires})
-        known = managed.name in queue_manager.objects.queues
+        exists = managed.name in queue_manager.objects.queues
         queue_manager.objects.queues[managed.name] = managed
         try:
             own = {"DEST": managed.name, "DESTQMGR": "", "EXPIRES": expires, "MANAGED": True}
             return queue_manager.objects.make_subscription(name, attributes | own)
         finally:
-            if not known:
+            if not exists:
                 del queue_manager.objects.queues[managed.name]
 
     def alter(self, command: Command) -> Answer:

@@ -58,34 +58,34 @@ class WhereFilter:
     value: str
 
     @classmethod
-    def read(cls, parameter: Parameter, known: Collection[str]) -> WhereFilter:
-        """Parse a WHERE parameter, whose keyword must be in `known`. Raises MQSCSyntaxError."""
+    def read(cls, parameter: Parameter, keywords: Collection[str]) -> WhereFilter:
+        """Parse a WHERE parameter, whose keyword must be in `keywords`. Raises MQSCSyntaxError."""
         words = [item for item in parameter.values or () if isinstance(item, str)]
         if parameter.values is None or len(words) != 3 or len(parameter.values) != 3:
             raise MQSCSyntaxError("WHERE takes (attribute operator value)", parameter.where, "WHERE")
         keyword, operator, value = SYNONYMS.get(words[0], words[0]), words[1], words[2]
-        if keyword not in known:
+        if keyword not in keywords:
             raise MQSCSyntaxError(f"{keyword} is not an attribute to look for here", parameter.where, "WHERE")
         if operator not in _OPERATORS and operator not in ("LK", "NL"):
-            expected = ", ".join((*_OPERATORS, "LK", "NL"))
-            raise MQSCSyntaxError(f"the operator is one of {expected}, not {operator}", parameter.where, "WHERE")
+            operators = ", ".join((*_OPERATORS, "LK", "NL"))
+            raise MQSCSyntaxError(f"the operator is one of {operators}, not {operator}", parameter.where, "WHERE")
         if operator in ("LK", "NL") and not value.endswith("*"):
             raise MQSCSyntaxError(f"{operator} takes a generic value, with * at its end", parameter.where, "WHERE")
         return cls(keyword, operator, value)
 
     def passes(self, row: Shown) -> bool:
         """Return whether an object matches. An object without the attribute does not match."""
-        held, operand = row.get(self.keyword), self.value
-        if held is None:
+        actual, operand = row.get(self.keyword), self.value
+        if actual is None:
             return False
         if self.operator in ("LK", "NL"):
-            return is_named(str(held), operand) == (self.operator == "LK")
-        if isinstance(held, str):
-            if self.keyword in _NUMBERS and held != operand:
+            return is_named(str(actual), operand) == (self.operator == "LK")
+        if isinstance(actual, str):
+            if self.keyword in _NUMBERS and actual != operand:
                 return self.operator == "NE"
-            return _OPERATORS[self.operator](held, operand)
+            return _OPERATORS[self.operator](actual, operand)
         try:
-            return _OPERATORS[self.operator](held, int(operand))
+            return _OPERATORS[self.operator](actual, int(operand))
         except ValueError:
             return self.operator == "NE"
 
@@ -177,8 +177,8 @@ def _connection_handles(queue_manager: QueueManager, name: str) -> Rows:
         if is_named(own := connection_name(application), name):
             common = {"CONN": own, "TYPE": "HANDLE", "EXTCONN": application.connection_id[:16].hex().upper()}
             for handle in application.handles.values():
-                kind, opened = handle.names
-                yield {**common, "OBJNAME": opened, "OBJTYPE": kind, **_opened(handle)}
+                kind, object_name = handle.names
+                yield {**common, "OBJNAME": object_name, "OBJTYPE": kind, **_opened(handle)}
 
 
 def _defined(kind: str, head: str, typed: Shown | None = None) -> Callable[[QueueManager, str], Rows]:
@@ -229,11 +229,11 @@ def _topic_status(queue_manager: QueueManager, name: str) -> Rows:
     counts: dict[str, int] = {}
     for subscription in topics.subscriptions.values():
         counts[subscription.topic_filter] = counts.get(subscription.topic_filter, 0) + 1
-    known = {""}
+    strings = {""}
     for topic in (*objects, *counts, *retained):
         levels = topic.split("/")
-        known.update("/".join(levels[:length]) for length in range(1, len(levels) + 1))
-    for topic in sorted(known):
+        strings.update("/".join(levels[:length]) for length in range(1, len(levels) + 1))
+    for topic in sorted(strings):
         if _is_topic(topic, name):
             yield {
                 "TPSTATUS": topic,
@@ -465,9 +465,9 @@ NOUNS = [noun for noun in _NOUNS if " " not in noun]
 
 def add_keywords(noun: str, keywords: Collection[str]) -> None:
     """Let DISPLAY show more attributes of a noun. The tests' stand-in for IBM MQ adds those without an effect here."""
-    known = _NOUNS[noun].keywords
-    assert isinstance(known, set)
-    known.update(keywords)
+    noun_keywords = _NOUNS[noun].keywords
+    assert isinstance(noun_keywords, set)
+    noun_keywords.update(keywords)
 
 
 def objects(queue_manager: QueueManager, noun: str, name: str) -> Rows:
@@ -486,8 +486,8 @@ def show(queue_manager: QueueManager, command: Command) -> tuple[str, list[Shown
     if command.noun == "CHSTATUS":
         return _show_channel_status(queue_manager, command, name)
     noun = _NOUNS.get(f"{command.noun} {command.value('TYPE')}", _NOUNS[command.noun])
-    wanted, selection, where = _request(command, noun.heads, noun.keywords, noun.selections)
-    whole = (not wanted and where is None and (noun.status or not name.endswith("*"))) or "ALL" in wanted
+    selected, selection, where = _request(command, noun.heads, noun.keywords, noun.selections)
+    whole = (not selected and where is None and (noun.status or not name.endswith("*"))) or "ALL" in selected
     rows = [
         row
         for row in noun.rows(queue_manager, name)
@@ -496,7 +496,7 @@ def show(queue_manager: QueueManager, command: Command) -> tuple[str, list[Shown
     if not rows:
         raise CommandRefused("AMQ8147E", kind=noun.kind, name=name)
     return message(noun.number), [
-        _only(row, noun.heads, sorted(noun.keywords) if whole else wanted, where) for row in rows
+        _only(row, noun.heads, sorted(noun.keywords) if whole else selected, where) for row in rows
     ]
 
 
@@ -504,14 +504,14 @@ def _request(
     command: Command, heads: tuple[str, ...], keywords: Collection[str], selections: Mapping[str, tuple[str, ...]]
 ) -> tuple[list[str], dict[str, str], WhereFilter | None]:
     """Return the attributes that a DISPLAY requests, its restrictions to certain values, and its WHERE."""
-    known = {*heads, *keywords}
-    wanted: list[str] = []
+    permitted = {*heads, *keywords}
+    selected: list[str] = []
     selection: dict[str, str] = {}
     where: WhereFilter | None = None
     for parameter in command.parameters:
         keyword = SYNONYMS.get(parameter.keyword, parameter.keyword)
         if keyword == "WHERE":
-            where = WhereFilter.read(parameter, known)
+            where = WhereFilter.read(parameter, permitted)
         elif keyword == "CHLTYPE" and "CHLTYPE" in heads:
             if parameter.value not in (None, "MQTT", "ALL"):
                 raise command.wrong("give CHLTYPE(MQTT) or CHLTYPE(SVRCONN): there are no other channels", "CHLTYPE")
@@ -519,11 +519,11 @@ def _request(
             selection[keyword] = command.choice(keyword, selections[keyword])
         elif parameter.values is not None:
             raise command.wrong(f"{keyword} takes no value in DISPLAY", parameter.keyword)
-        elif keyword == "ALL" or keyword in known:
-            wanted.append(keyword)
+        elif keyword == "ALL" or keyword in permitted:
+            selected.append(keyword)
         else:
             raise command.wrong(f"{keyword} is not an attribute that DISPLAY {command.noun} shows", parameter.keyword)
-    return wanted, selection, where
+    return selected, selection, where
 
 
 def _is_selected(row: Shown, noun: _Noun, selection: dict[str, str]) -> bool:
@@ -533,9 +533,9 @@ def _is_selected(row: Shown, noun: _Noun, selection: dict[str, str]) -> bool:
     )
 
 
-def _only(row: Shown, heads: tuple[str, ...], wanted: list[str], where: WhereFilter | None) -> Shown:
+def _only(row: Shown, heads: tuple[str, ...], selected: list[str], where: WhereFilter | None) -> Shown:
     """Return the identifying attributes of a row, the requested ones, and that of WHERE."""
-    keywords = (*heads, *wanted, *([] if where is None else [where.keyword]))
+    keywords = (*heads, *selected, *([] if where is None else [where.keyword]))
     return {keyword: row[keyword] for keyword in dict.fromkeys(keywords) if keyword in row}
 
 
@@ -555,8 +555,8 @@ def _show_channel_status(queue_manager: QueueManager, command: Command, name: st
     if client_id is not None and command.parameter("SUMMARY") is not None:
         raise command.wrong("CLIENTID and SUMMARY exclude each other", "CLIENTID")
     heads, keywords = (_NOUNS["CHSTATUS"].heads, ()) if client_id is None else (_CLIENT_HEADS, _DETAILS)
-    named = [parameter for parameter in command.parameters if parameter.keyword not in ("CLIENTID", "SUMMARY")]
-    wanted, _, where = _request(dataclasses.replace(command, parameters=tuple(named)), heads, keywords, {})
+    parameters = [parameter for parameter in command.parameters if parameter.keyword not in ("CLIENTID", "SUMMARY")]
+    selected, _, where = _request(dataclasses.replace(command, parameters=tuple(parameters)), heads, keywords, {})
     more = False
     if client_id is None:
         rows = [row for row in _channel_status(queue_manager, name) if where is None or where.passes(row)]
@@ -565,7 +565,7 @@ def _show_channel_status(queue_manager: QueueManager, command: Command, name: st
     if not rows:
         raise CommandRefused("AMQ8420I")
     answer = message("AMQ8492W", looked_at=LOOKED_AT) if more else message("AMQ8417I")
-    return answer, [_only(row, heads, sorted(keywords) if "ALL" in wanted else wanted, where) for row in rows]
+    return answer, [_only(row, heads, sorted(keywords) if "ALL" in selected else selected, where) for row in rows]
 
 
 def clients(

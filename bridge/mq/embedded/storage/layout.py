@@ -124,10 +124,10 @@ def differences(database: sqlite3.Connection) -> list[str]:
     sqlite3.Error.
     """
     entries = _schema_of(database)
-    known = [_expected(script) for script in (SCHEMA, _SCHEMA_1, _SCHEMA_1 + _UPGRADE_1)]
-    if entries in known:
+    entries_of_versions = [_expected(script) for script in (SCHEMA, _SCHEMA_1, _SCHEMA_1 + _UPGRADE_1)]
+    if entries in entries_of_versions:
         return []
-    tables = {entry for schema in known for entry in schema}
+    tables = {entry for schema in entries_of_versions for entry in schema}
     if any(entry in tables for entry in entries if entry[1] == "fact"):
         (newest,) = database.execute("SELECT max(value) FROM fact WHERE name = 'schema'").fetchone()
         if isinstance(newest, int) and newest > SCHEMA_VERSION:
@@ -170,9 +170,9 @@ def _expected(script: str) -> list[tuple[str, str, str]]:
 
 def upgrade(database: sqlite3.Connection, path: Path, version: int) -> None:
     """Copy a database of an older layout, then upgrade it. Raises OSError or sqlite3.Error, having changed nothing."""
-    kept = path.with_name(f"{path.name}.layout-{version}")
-    if not kept.exists():
-        unfinished = kept.with_name(kept.name + ".new")
+    former = path.with_name(f"{path.name}.layout-{version}")
+    if not former.exists():
+        unfinished = former.with_name(former.name + ".new")
         unfinished.unlink(missing_ok=True)
         os.close(os.open(unfinished, os.O_RDWR | os.O_CREAT, MODE))
         copy = sqlite3.connect(unfinished)
@@ -181,7 +181,7 @@ def upgrade(database: sqlite3.Connection, path: Path, version: int) -> None:
         finally:
             copy.close()
         sync(unfinished)
-        unfinished.rename(kept)
+        unfinished.rename(former)
         sync(path.parent)
     database.create_function("batch_checksum", 2, batch_checksum, deterministic=True)
     database.create_function("object_checksum", 3, object_checksum, deterministic=True)
@@ -198,7 +198,11 @@ def upgrade(database: sqlite3.Connection, path: Path, version: int) -> None:
         database.execute("ROLLBACK")
         raise
     log.warning(
-        "MQB3010W %s: converted from layout %d to %d; the original was saved as %s", path, version, SCHEMA_VERSION, kept
+        "MQB3010W %s: converted from layout %d to %d; the original was saved as %s",
+        path,
+        version,
+        SCHEMA_VERSION,
+        former,
     )
 
 

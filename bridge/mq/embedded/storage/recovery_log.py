@@ -158,7 +158,7 @@ def _allocate(path: Path, size: int) -> bool:
     return True
 
 
-def batch_of(messages: list[StoredMessage], removed: list[int]) -> LoggedBatch:
+def batch_of(messages: list[StoredMessage], removals: list[int]) -> LoggedBatch:
     """Create a row of the log. Adjacent deliveries of one publication share its message."""
     records: list[Put] = []
     lanes: dict[Lane, int] = {}
@@ -192,7 +192,7 @@ def batch_of(messages: list[StoredMessage], removed: list[int]) -> LoggedBatch:
             stored.put_application,
         )
         records.append(last)
-    return LoggedBatch(records, removed, list(lanes))
+    return LoggedBatch(records, removals, list(lanes))
 
 
 def is_writable(unit: Unit) -> bool:
@@ -219,13 +219,13 @@ class _MessageRestorer:
         self._descriptors: dict[str, MQMD] = {}
         self._message: Message | PublicationMessage | None = None
 
-    def restored(self, put: Put, delivery: LoggedDelivery, lane: Lane) -> StoredMessage | None:
+    def restored(self, record: Put, delivery: LoggedDelivery, lane: Lane) -> StoredMessage | None:
         """Return a message of the recovery log, or None if its queue no longer exists."""
         queue = self._queues.get(lane.queue)
         if queue is None:
             return None
-        message, share = put.message, shared_text
-        topic = put.topic
+        message, share = record.message, shared_text
+        topic = record.topic
         if isinstance(message, PublicationMessage):
             if message is not self._message:
                 self._message = message
@@ -242,18 +242,18 @@ class _MessageRestorer:
             msg_number=delivery.msg_number,
             message=message,
             persistent=True,
-            priority=put.priority,
-            put_time=put.put_time,
+            priority=record.priority,
+            put_time=record.put_time,
             client_id=share(lane.client_id),
             remote_queue=share(lane.remote_queue),
             topic=topic,
             user_data=None if lane.user_data is None else share(lane.user_data),
             retained=delivery.retained,
             correl_id=lane.correl_id,
-            msg_id=put.msg_id,
-            expires_at=put.expires_at,
+            msg_id=record.msg_id,
+            expires_at=record.expires_at,
             durable=True,
-            put_application=None if put.put_application is None else share(put.put_application),
+            put_application=None if record.put_application is None else share(record.put_application),
         )
 
 
@@ -411,23 +411,23 @@ class RecoveryLog:
             changed = unit.changed
             if changed is None:
                 continue
-            for kept, key, replacement in changed.latest:
-                old = kept.pop(key, None)
+            for table, key, replacement in changed.latest:
+                old = table.pop(key, None)
                 if replacement is not None:
-                    kept[key] = replacement
+                    table[key] = replacement
                 if old is None:
                     continue
                 if old.linked:
                     old.queue.take(old)
                     unit.gets.append(old)
-                    changed.displaced.append((kept, key, old))
+                    changed.displaced.append((table, key, old))
                 else:
                     old.superseded = True
             changed.applied += changed.latest
             changed.latest = []
         moved = self._to_move()
         logged: list[StoredMessage] = []
-        removed: list[int] = []
+        removals: list[int] = []
         definitions: list[tuple[str, str, str | None]] = []
         for unit in units:
             for stored in unit.puts:
@@ -435,12 +435,12 @@ class RecoveryLog:
                     logged.append(stored)
             for stored in unit.gets:
                 if stored.row is not None:
-                    removed.append(stored.msg_number)
+                    removals.append(stored.msg_number)
             if unit.changed is not None:
                 definitions += unit.changed.definitions
-        if not logged and not removed and not moved and not definitions:
+        if not logged and not removals and not moved and not definitions:
             return None, definitions, logged, moved
-        return batch_of(moved + logged, removed), definitions, logged, moved
+        return batch_of(moved + logged, removals), definitions, logged, moved
 
     def _to_move(self) -> list[StoredMessage]:
         """Return the messages of rows with few remaining messages. Logging these again allows the rows to be deleted.
@@ -488,7 +488,7 @@ class RecoveryLog:
             self._advance()
 
     def _account(
-        self, row: LogRow, logged: list[StoredMessage], moved: list[StoredMessage], removed: list[StoredMessage]
+        self, row: LogRow, logged: list[StoredMessage], moved: list[StoredMessage], removals: list[StoredMessage]
     ) -> None:
         self._rows[row.id] = row
         self._size += row.size
@@ -502,7 +502,7 @@ class RecoveryLog:
                 self._succeed(old, row)
         for stored in logged:
             stored.row = row
-        for stored in removed:
+        for stored in removals:
             self.account_removal(stored, row)
         if not row.live and not row.tombstones:
             self._dead.append(row)
@@ -534,8 +534,8 @@ class RecoveryLog:
     def _delete(self, deleted: list[LogRow]) -> None:
         if not deleted:
             return
-        gone = set(deleted)
-        self._dead = [row for row in self._dead if row not in gone]
+        deleted_ids = set(deleted)
+        self._dead = [row for row in self._dead if row not in deleted_ids]
         for row in deleted:
             del self._rows[row.id]
             self._size -= row.size
@@ -594,14 +594,14 @@ class RecoveryLog:
         for row, batch in self._store.batches():
             self._rows[row.id] = row
             self._size += row.size
-            for put in batch.puts:
-                for delivery in put.deliveries:
+            for record_put in batch.puts:
+                for delivery in record_put.deliveries:
                     row.live += 1
                     row.logged += 1
                     self._logged += 1
                     self._live += 1
                     lane = batch.lanes[delivery.lane]
-                    stored = restorer.restored(put, delivery, lane)
+                    stored = restorer.restored(record_put, delivery, lane)
                     if stored is None:
                         _, before = orphans.pop(delivery.msg_number, ("", None))
                         orphans[delivery.msg_number] = (lane.queue, row)

@@ -198,8 +198,8 @@ class Store:
             if attributes is not None
         }
         batch.rows = self._rows + 1 - len(dead_rows)
-        gone = sum(digest_of(row.id) for row in dead_rows)
-        batch.digest = (self._digest + digest_of(row_id) - gone) & DIGEST_MASK
+        digest = sum(digest_of(row.id) for row in dead_rows)
+        batch.digest = (self._digest + digest_of(row_id) - digest) & DIGEST_MASK
         changed = sum(map(digest_of, checksums.values())) - sum(map(digest_of, self._checksums(latest)))
         batch.definitions = (self._definitions + changed) & DIGEST_MASK
         batch.committed = time.time()

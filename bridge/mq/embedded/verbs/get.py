@@ -46,7 +46,7 @@ def _check(handle: QueueHandle, options: GetOptions) -> None:
 
 
 @lru_cache(maxsize=256)
-def _check_options(flags: int, opened: int) -> None:
+def _check_options(flags: int, open_options: int) -> None:
     """Check that options are known and compatible with each other and the open options. Raises MQError."""
     browse = flags & BROWSES
     if (
@@ -56,14 +56,14 @@ def _check_options(flags: int, opened: int) -> None:
         or (flags & _ONLY_BROWSES and not browse)
     ):
         raise MQError(cmqc.MQRC_OPTIONS_ERROR, f"MQGMO options 0x{flags & 0xFFFFFFFF:x}")
-    check_opened(flags, opened, browses=browse | flags & cmqc.MQGMO_MSG_UNDER_CURSOR, gets=not browse)
+    check_opened(flags, open_options, browses=browse | flags & cmqc.MQGMO_MSG_UNDER_CURSOR, gets=not browse)
 
 
-def check_opened(flags: int, opened: int, *, browses: int, gets: bool) -> None:
+def check_opened(flags: int, open_options: int, *, browses: int, gets: bool) -> None:
     """Check that the open options allow to browse or get. Raises MQError."""
-    if browses and not opened & cmqc.MQOO_BROWSE:
+    if browses and not open_options & cmqc.MQOO_BROWSE:
         raise MQError(cmqc.MQRC_NOT_OPEN_FOR_BROWSE, "open it with MQOO_BROWSE")
-    if gets and not opened & INPUT:
+    if gets and not open_options & INPUT:
         raise MQError(cmqc.MQRC_NOT_OPEN_FOR_INPUT, "open it with MQOO_INPUT_SHARED")
 
 
@@ -141,10 +141,12 @@ def candidates(
     queue_manager = hconn.queue_manager
     flags = options.Options
     queue = handle.queue
-    wanted = [predicate for predicate in (matching(queue_manager.appearance, options), handle.selection) if predicate]
+    predicates = [
+        predicate for predicate in (matching(queue_manager.appearance, options), handle.selection) if predicate
+    ]
     if flags & cmqc.MQGMO_UNMARKED_BROWSE_MSG:
-        wanted.append(lambda stored: stored.msg_number not in handle.marked)
-    wanted += more
+        predicates.append(lambda stored: stored.msg_number not in handle.marked)
+    predicates += more
     messages = queue.messages()
     if flags & cmqc.MQGMO_BROWSE_NEXT:
         messages = queue.after(handle.cursor, handle.before)
@@ -156,7 +158,7 @@ def candidates(
         if stored.expires_at and stored.expired:
             queue_manager.discard(stored)
             continue
-        for predicate in wanted:
+        for predicate in predicates:
             if not predicate(stored):
                 break
         else:
@@ -175,19 +177,19 @@ def get_result(hconn: Hconn, handle: QueueHandle, stored: StoredMessage, options
     return truncated(handle, Got(md=md, data=data, DataLength=len(data), MsgToken=token_of(stored)), options)
 
 
-def truncated(handle: QueueHandle, got: Got, options: GetOptions) -> Got:
+def truncated(handle: QueueHandle, message: Got, options: GetOptions) -> Got:
     """Truncate a result to the length of the caller's buffer. Raises TruncatedMessage unless the caller accepts that."""
     room = options.MaxLength
-    if room is None or got.DataLength <= room:
-        return got
-    got.data = got.data[:room]
-    got.Reason = cmqc.MQRC_TRUNCATED_MSG_ACCEPTED
+    if room is None or message.DataLength <= room:
+        return message
+    message.data = message.data[:room]
+    message.Reason = cmqc.MQRC_TRUNCATED_MSG_ACCEPTED
     if not options.Options & cmqc.MQGMO_ACCEPT_TRUNCATED_MSG:
         if options.Options & cmqc.MQGMO_BROWSE_FIRST:
             handle.cursor = None  # "positioned logically before the highest-priority message" (MQRC 2080)
-        got.Reason = cmqc.MQRC_TRUNCATED_MSG_FAILED
-        raise TruncatedMessage(got, f"{got.DataLength} bytes, the buffer has {room}")
-    return got
+        message.Reason = cmqc.MQRC_TRUNCATED_MSG_FAILED
+        raise TruncatedMessage(message, f"{message.DataLength} bytes, the buffer has {room}")
+    return message
 
 
 def mark(handle: QueueHandle, stored: StoredMessage) -> None:
@@ -219,15 +221,15 @@ def mqget(hconn: Hconn, hobj: int, options: GetOptions) -> tuple[Got, Unit | Non
     flags = options.Options
     stored = first_candidate(hconn, handle, options)
     if flags & BROWSES:
-        got = get_result(hconn, handle, stored, options)
+        message = get_result(hconn, handle, stored, options)
         handle.cursor = stored
         if flags & cmqc.MQGMO_MARK_BROWSE_HANDLE:
             mark(handle, stored)
-        return got, None
+        return message, None
     unit = hconn.unit_of_work() if flags & cmqc.MQGMO_SYNCPOINT else Unit()
-    got = get_result(hconn, handle, stored, options)
+    message = get_result(hconn, handle, stored, options)
     take(hconn, handle, stored, unit)
-    return got, None if flags & cmqc.MQGMO_SYNCPOINT else unit
+    return message, None if flags & cmqc.MQGMO_SYNCPOINT else unit
 
 
 Result = TypeVar("Result")

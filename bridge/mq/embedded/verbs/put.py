@@ -139,10 +139,10 @@ def opened_target(hconn: Hconn, hobj: int) -> tuple[QueueHandle | TopicHandle, T
     return handle, handle.destination
 
 
-def check_context(allowed: dict[int, tuple[int, int]], opened: int, options: int) -> None:
+def check_context(allowed: dict[int, tuple[int, int]], flags: int, options: int) -> None:
     """Check that the open options allow the context option of a put. Raises MQError."""
     needed, reason = allowed.get(options & sum(allowed), (-1, 0))
-    if not opened & needed:
+    if not flags & needed:
         raise MQError(reason, "open it with the matching MQOO_ context option")
 
 

@@ -54,14 +54,14 @@ OTHERS: dict[type, Any] = {int: lambda value: value + 1, bytes: lambda value: b"
 
 def templated(direction: Any, config: dict[str, Any], text: str) -> list[dict[str, Any]]:
     """Return a mapping for each attribute that may be a template, with this template."""
-    found = []
+    configs = []
     for (section, key), target, is_template in attributes_of(direction):
         if is_template and (section != "payload" or direction is ToMqttMapping):
             by_name = target.part in ("usr", "payload")
             to = {"queue": "Q"} if key == "queue_manager" else {}
             value = {key: {"name": text} if by_name else text} | ({"type": "json"} if section == "payload" else to)
-            found.append(config | {section: value})
-    return found
+            configs.append(config | {section: value})
+    return configs
 
 
 def outcome(map: Any, message: Any) -> Any:
@@ -93,13 +93,13 @@ def test_no_template_of_a_message_uses_a_cached_value_of_another_one(name: str) 
 
 def test_each_field_of_a_publication_is_considered() -> None:
     assert set(OTHER_VALUES) == set(Publication.__struct_fields__)
-    given = {
+    fields = {
         field
         for properties in OTHER_VALUES["properties"]
         for field in PublishProperties.__struct_fields__
         if getattr(properties, field) != getattr(NO_PROPERTIES, field)
     }
-    assert given == {one.field for one in PROPERTIES} | {"user_property"}
+    assert fields == {header_property.field for header_property in PROPERTIES} | {"user_property"}
 
 
 @pytest.mark.parametrize("direction", [ToMqMapping, ToMqttMapping])

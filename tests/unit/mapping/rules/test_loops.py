@@ -209,8 +209,8 @@ def test_a_topic_from_a_template_matches_its_pattern(pieces: list[str], data: st
 def test_patterns_of_up_to_three_levels_overlap_as_their_topics_say() -> None:
     """All patterns. `$` matters only at the beginning of the topic, wherever it is in the patterns."""
     levels = ("a", "$x", "+", "#")
-    patterns = [list(one) for length in (1, 2, 3) for one in itertools.product(levels, repeat=length)]
-    topics = [list(one) for length in (1, 2, 3, 4) for one in itertools.product(("a", "$x"), repeat=length)]
+    patterns = [list(pattern) for length in (1, 2, 3) for pattern in itertools.product(levels, repeat=length)]
+    topics = [list(topic) for length in (1, 2, 3, 4) for topic in itertools.product(("a", "$x"), repeat=length)]
 
     def is_of(topic: list[str], pattern: list[str]) -> bool:
         if not pattern:
@@ -219,12 +219,12 @@ def test_patterns_of_up_to_three_levels_overlap_as_their_topics_say() -> None:
             return any(is_of(topic[at:], pattern[1:]) for at in range(len(topic) + 1))
         return bool(topic) and pattern[0] in ("+", topic[0]) and is_of(topic[1:], pattern[1:])
 
-    made = {tuple(pattern): [tuple(topic) for topic in topics if is_of(topic, pattern)] for pattern in patterns}
+    topics_of = {tuple(pattern): [tuple(topic) for topic in topics if is_of(topic, pattern)] for pattern in patterns}
     for destination in patterns:
         for source in patterns:
             shy = source[0] in ("+", "#")
-            taken = {topic for topic in made[tuple(source)] if not (shy and topic[0].startswith("$"))}
-            expected = not taken.isdisjoint(made[tuple(destination)])
+            taken = {topic for topic in topics_of[tuple(source)] if not (shy and topic[0].startswith("$"))}
+            expected = not taken.isdisjoint(topics_of[tuple(destination)])
             assert overlaps(destination, source) is expected, (destination, source)
 
 

@@ -19,8 +19,8 @@ PAYLOAD = b'{"device": {"id": "d7", "fw": "1.0"}, "temp": 21.50, "list": [{"v": 
 
 
 def body(payload: bytes = PAYLOAD, **options: Any) -> str:
-    made = mapped(rule(payload=options), payload=payload)
-    return decode_chain(b"MQHRF2", 546, 1208, made.message.data).body.decode()
+    mapped_message = mapped(rule(payload=options), payload=payload)
+    return decode_chain(b"MQHRF2", 546, 1208, mapped_message.message.data).body.decode()
 
 
 @pytest.mark.parametrize(
@@ -102,28 +102,28 @@ def test_options_that_exclude_each_other(payload: dict[str, Any], why: str) -> N
 
 def to_mqtt(**more: Any) -> ToMqttRule:
     config = {"from": {"queue": "Q"}, "to": {"mqtt": "out", "link": "plant"}} | more
-    made = pickle.loads(pickle.dumps(rule_of("m", ToMqttMapping.model_validate(config), "QM1")))
-    assert isinstance(made, ToMqttRule)
-    return made
+    copied = pickle.loads(pickle.dumps(rule_of("m", ToMqttMapping.model_validate(config), "QM1")))
+    assert isinstance(copied, ToMqttRule)
+    return copied
 
 
 def test_a_message_in_a_code_page_becomes_a_new_document() -> None:
-    made = to_mqtt(payload={"transform": {"id": "{$.device.id}", "p": {"expr": "md.Priority + 1"}}})
+    mapping_rule = to_mqtt(payload={"transform": {"id": "{$.device.id}", "p": {"expr": "md.Priority + 1"}}})
     message = Message(MQMD(CodedCharSetId=500, Format=cmqc.MQFMT_STRING, Priority=4), PAYLOAD.decode().encode("cp500"))
-    found = made.map(message)
-    assert found is not None
-    assert found.payload == b'{"id":"d7","p":5}'
-    assert found.properties.payload_format_indicator == 1
+    output = mapping_rule.map(message)
+    assert output is not None
+    assert output.payload == b'{"id":"d7","p":5}'
+    assert output.properties.payload_format_indicator == 1
 
 
 def test_a_new_document_in_the_code_page_of_the_mapping() -> None:
-    made = mapped(rule(payload={"ccsid": 500, "transform": {"id": "{$.device.id}"}}), payload=PAYLOAD)
-    assert made.message.data.endswith('{"id":"d7"}'.encode("cp500"))
+    mapped_message = mapped(rule(payload={"ccsid": 500, "transform": {"id": "{$.device.id}"}}), payload=PAYLOAD)
+    assert mapped_message.message.data.endswith('{"id":"d7"}'.encode("cp500"))
 
 
 def test_an_empty_retained_publication_still_clears_the_topic() -> None:
-    made = rule(to={"topic": "t"}, payload={"transform": {"id": "{$.device.id}"}})
-    cleared = made.map(publication(payload=b"", retain=True))
+    mapping_rule = rule(to={"topic": "t"}, payload={"transform": {"id": "{$.device.id}"}})
+    cleared = mapping_rule.map(publication(payload=b"", retain=True))
     assert cleared is not None
     assert cleared.clear
 
@@ -140,9 +140,9 @@ def test_an_empty_retained_publication_still_clears_the_topic() -> None:
     ],
 )
 def test_a_filter_with_an_expression(expr: str, payload: bytes, accepted: bool) -> None:
-    made = rule(filter={"expr": expr})
+    mapping_rule = rule(filter={"expr": expr})
     for _ in range(2):
-        assert (made.map(publication(payload=payload)) is not None) is accepted
+        assert (mapping_rule.map(publication(payload=payload)) is not None) is accepted
 
 
 def test_an_undefined_operation_is_an_error_of_the_message() -> None:
@@ -157,7 +157,7 @@ def test_a_filter_must_result_in_true_or_false() -> None:
 
 
 def test_both_conditions_on_the_payload_apply() -> None:
-    made = to_mqtt(filter={"json": "$.temp > 20", "expr": "payload.device.id == 'd7'", "others": "discard"})
-    assert made.map(Message(MQMD(), PAYLOAD)) is not None
-    assert made.map(Message(MQMD(), PAYLOAD.replace(b"d7", b"d8"))) is None
-    assert made.map(Message(MQMD(), PAYLOAD.replace(b"21.50", b"1"))) is None
+    mapping_rule = to_mqtt(filter={"json": "$.temp > 20", "expr": "payload.device.id == 'd7'", "others": "discard"})
+    assert mapping_rule.map(Message(MQMD(), PAYLOAD)) is not None
+    assert mapping_rule.map(Message(MQMD(), PAYLOAD.replace(b"d7", b"d8"))) is None
+    assert mapping_rule.map(Message(MQMD(), PAYLOAD.replace(b"21.50", b"1"))) is None

@@ -44,8 +44,8 @@ PAYLOAD = b"""{"device": {"id": "d7", "a name": "x"}, "temp": 21.50, "n": 123456
     ],
 )
 def test_a_field_of_the_payload_as_text(template: str, text: str) -> None:
-    made = mapped(rule({"properties": {"p": template}}), payload=PAYLOAD)
-    assert folders(made)["usr"] == {"p": text}
+    mapped_message = mapped(rule({"properties": {"p": template}}), payload=PAYLOAD)
+    assert folders(mapped_message)["usr"] == {"p": text}
 
 
 @pytest.mark.parametrize(
@@ -74,17 +74,17 @@ def test_a_payload_that_is_not_json_is_an_error_of_the_message() -> None:
 
 
 def test_fields_determine_queue_property_and_descriptor() -> None:
-    made = mapped(
+    mapped_message = mapped(
         rule(
             {"correl_id": "{$.device.id}", "user_identifier": "{$.device.id}"},
             to={"queue": "PLANT.{$.device.id|upper}"},
         ),
         payload=PAYLOAD,
     )
-    assert made.destination.name == "PLANT.D7"
-    assert made.message.md.CorrelId == b"d7".ljust(24, b"\0")
-    assert made.message.md.UserIdentifier.rstrip() == b"d7"
-    assert made.message.data.endswith(PAYLOAD)
+    assert mapped_message.destination.name == "PLANT.D7"
+    assert mapped_message.message.md.CorrelId == b"d7".ljust(24, b"\0")
+    assert mapped_message.message.md.UserIdentifier.rstrip() == b"d7"
+    assert mapped_message.message.data.endswith(PAYLOAD)
 
 
 def test_publications_with_different_payloads_have_different_destinations() -> None:
@@ -102,7 +102,7 @@ def test_a_field_cannot_select_system_queues() -> None:
 @pytest.mark.parametrize("codepage", [("cp500", 500), ("utf-8", 1208)])
 def test_a_field_of_a_message(codepage: tuple[str, int]) -> None:
     encoding, ccsid = codepage
-    made = rule_of(
+    mapping_rule = rule_of(
         "m",
         ToMqttMapping.model_validate(
             {
@@ -116,10 +116,10 @@ def test_a_field_of_a_message(codepage: tuple[str, int]) -> None:
     )
     for _ in range(2):
         message = Message(MQMD(CodedCharSetId=ccsid, Format=cmqc.MQFMT_STRING), PAYLOAD.decode().encode(encoding))
-        found = made.map(message)
-        assert found is not None
-        assert (found.topic, found.properties.response_topic) == ("plant/d7", "answers/d7")
-        assert found.properties.user_property == (("t", "21.50"),)
+        output = mapping_rule.map(message)
+        assert output is not None
+        assert (output.topic, output.properties.response_topic) == ("plant/d7", "answers/d7")
+        assert output.properties.user_property == (("t", "21.50"),)
 
 
 TYPES: dict[str, tuple[str, Any, int]] = {
@@ -139,16 +139,18 @@ TYPES: dict[str, tuple[str, Any, int]] = {
 def test_a_typed_property(type_: str) -> None:
     template, typed, _ = TYPES[type_]
     attributes = {"properties": {"p": {"value": template, "type": type_}, "text": "x"}}
-    made = mapped(rule(attributes), payload=PAYLOAD)
-    assert folders(made)["usr"] == {"text": "x", "p": typed.value}
-    assert type(folders(made)["usr"]["p"]) is type(typed.value)
+    mapped_message = mapped(rule(attributes), payload=PAYLOAD)
+    assert folders(mapped_message)["usr"] == {"text": "x", "p": typed.value}
+    assert type(folders(mapped_message)["usr"]["p"]) is type(typed.value)
     assert mapped(rule(attributes | {"rfh2": False}), payload=PAYLOAD).properties["usr.p"] == typed
 
 
 def test_a_typed_property_replaces_that_of_the_publication() -> None:
-    given = {"user_property": (("p", "text"), ("other", "y"))}
-    made = mapped(rule({"properties": {"p": {"value": "{$.temp}", "type": "double"}}}), payload=PAYLOAD, **given)
-    assert folders(made)["usr"] == {"p": 21.5, "other": "y"}
+    properties = {"user_property": (("p", "text"), ("other", "y"))}
+    mapped_message = mapped(
+        rule({"properties": {"p": {"value": "{$.temp}", "type": "double"}}}), payload=PAYLOAD, **properties
+    )
+    assert folders(mapped_message)["usr"] == {"p": 21.5, "other": "y"}
 
 
 @pytest.mark.parametrize(

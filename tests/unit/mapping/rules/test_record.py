@@ -197,7 +197,7 @@ def test_each_part_becomes_a_record(copybook: str) -> None:
     payload = b'{"stock": [' + DOCUMENT + b"," + DOCUMENT.replace(b"A-1", b"B-2") + b"]}"
     messages = rule.messages(publication(topic="plant/x", payload=payload))
     assert messages is not None and not isinstance(messages, LeftOut)
-    assert [one.message.data for one in messages] == [ZOS, b"\xc2\x60\xf2" + ZOS[3:]]
+    assert [mapped_message.message.data for mapped_message in messages] == [ZOS, b"\xc2\x60\xf2" + ZOS[3:]]
 
 
 def test_each_element_of_a_table_is_published(tmp_path: Path) -> None:
@@ -207,7 +207,7 @@ def test_each_element_of_a_table_is_published(tmp_path: Path) -> None:
     keys = {"to": {"mqtt": "t/{@.a}"}, "split": "$.r"}
     publications = to_mqtt(str(tmp_path / "t.cpy"), keys).publications(message(b"\xc1\xf0\xf1\xc2\xf9\xf9"))
     assert publications is not None and not isinstance(publications, LeftOut)
-    assert [(one.topic, one.payload) for one in publications] == [
+    assert [(element.topic, element.payload) for element in publications] == [
         ("t/A", b'{"a":"A","b":1}'),
         ("t/B", b'{"a":"B","b":99}'),
     ]
@@ -337,11 +337,11 @@ def test_a_rule_is_pickled_with_the_content_of_its_copybook(copybook: str) -> No
 
 def test_a_changed_copybook_is_another_mapping(copybook: str) -> None:
     def config() -> ToMqMapping:
-        made = ToMqMapping.model_validate(
+        config_made = ToMqMapping.model_validate(
             {"from": {"mqtt": "a"}, "to": {"queue": "Q"}, "payload": {"copybook": copybook}}
         )
-        made.resolve({}, made.names)
-        return made
+        config_made.resolve({}, config_made.names)
+        return config_made
 
     before = config()
     assert before == config()

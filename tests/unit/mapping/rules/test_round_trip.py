@@ -45,9 +45,9 @@ def test_a_publication_is_preserved_on_a_queue(
         retain=True,
         payload_format_indicator=payload_format,
     )
-    found = rule().map(sent)
-    assert found is not None
-    assert publication_of(found.message) == msgspec.structs.replace(sent, hops=("QM1/m1",))
+    mapped_message = rule().map(sent)
+    assert mapped_message is not None
+    assert publication_of(mapped_message.message) == msgspec.structs.replace(sent, hops=("QM1/m1",))
 
 
 @given(st.lists(st.tuples(st.sampled_from(["a", "b-c", ""]), TEXT), max_size=6).map(tuple), st.booleans())
@@ -55,13 +55,13 @@ def test_user_properties_in_order_and_with_repeated_names(pairs: tuple[tuple[str
     """Through a mapping to a queue, and through another one from the queue."""
     last = dict(pairs)
     sent = publication(user_property=pairs)
-    found = rule({} if rfh2 else {"rfh2": False}).map(sent)
-    assert found is not None
+    mapped_message = rule({} if rfh2 else {"rfh2": False}).map(sent)
+    assert mapped_message is not None
     if not rfh2:
         repeated = pairs if len(last) < len(pairs) else ()
-        assert found.properties.get("mqtt.userProperties", "[]") == msgspec.json.encode(repeated).decode()
+        assert mapped_message.properties.get("mqtt.userProperties", "[]") == msgspec.json.encode(repeated).decode()
         return
-    again = publication_of(found.message)
+    again = publication_of(mapped_message.message)
     assert again.user_properties == last
     assert again.properties.user_property == pairs
 
@@ -76,14 +76,14 @@ def test_a_publication_for_local_clients_equals_that_of_a_client() -> None:
         correlation_data=b"c",
         payload_format_indicator=1,
     )
-    found = message_of(sent)
-    assert (found.destination, found.retain, found.clear, found.hops) == (
+    mapped_message = message_of(sent)
+    assert (mapped_message.destination, mapped_message.retain, mapped_message.clear, mapped_message.hops) == (
         Destination(TOPIC, True),
         True,
         True,
         sent.hops,
     )
-    assert publication_of(found.message, topic=TOPIC, retained=True) == sent
+    assert publication_of(mapped_message.message, topic=TOPIC, retained=True) == sent
     assert publication_of(received_message(sent)) == sent
 
 
@@ -96,21 +96,21 @@ REQUESTS: dict[str, Any] = {
 @pytest.mark.parametrize("data", [None, b"", b"7", b"x" * 25])
 def test_the_response_topic_of_a_request_is_stored(data: bytes | None) -> None:
     """The MsgId of the request identifies the answer, which has it as CorrelId with either convention."""
-    found = mapped(rule(**REQUESTS), response_topic="clients/1", correlation_data=data)
-    md = found.message.md
+    mapped_message = mapped(rule(**REQUESTS), response_topic="clients/1", correlation_data=data)
+    md = mapped_message.message.md
     assert (md.MsgType, md.Report, md.ReplyToQ, md.MsgId, md.CorrelId) == (1, 0, b"ANSWERS", bytes(24), bytes(24))
-    assert found.kept is not None and found.kept.queue == "KEPT"
-    assert (found.kept.message.md.Expiry, found.kept.message.md.Persistence) == (600, 1)
-    (kept,) = decode_chain(b"MQHRF2", 546, 1208, found.kept.message.data).headers
+    assert mapped_message.kept is not None and mapped_message.kept.queue == "KEPT"
+    assert (mapped_message.kept.message.md.Expiry, mapped_message.kept.message.md.Persistence) == (600, 1)
+    (kept,) = decode_chain(b"MQHRF2", 546, 1208, mapped_message.kept.message.data).headers
     assert isinstance(kept, RFH2)
-    assert folders(found)["mqtt"] == {folder.name: dict(folder.content) for folder in kept.folders}["mqtt"]
-    assert publication_of(found.kept.message).properties.response_topic == "clients/1"
-    assert publication_of(found.kept.message).properties.correlation_data == data
-    assert decode_chain(b"MQHRF2", 546, 1208, found.kept.message.data).body == b""
+    assert folders(mapped_message)["mqtt"] == {folder.name: dict(folder.content) for folder in kept.folders}["mqtt"]
+    assert publication_of(mapped_message.kept.message).properties.response_topic == "clients/1"
+    assert publication_of(mapped_message.kept.message).properties.correlation_data == data
+    assert decode_chain(b"MQHRF2", 546, 1208, mapped_message.kept.message.data).body == b""
 
 
 def test_nothing_is_stored_for_a_message_that_is_not_a_request() -> None:
-    found = mapped(rule(**REQUESTS), correlation_data=b"7")
-    assert found.kept is None
-    assert (found.message.md.MsgType, found.message.md.ReplyToQ) == (8, b"")
+    mapped_message = mapped(rule(**REQUESTS), correlation_data=b"7")
+    assert mapped_message.kept is None
+    assert (mapped_message.message.md.MsgType, mapped_message.message.md.ReplyToQ) == (8, b"")
     assert mapped(rule({"reply_to_queue": "ANSWERS"}), response_topic="clients/1").kept is None

@@ -61,7 +61,7 @@ def test_a_message_of_a_topic_is_accepted_if_no_named_filter_accepts_it(tmp_path
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "told"),
+    ("before", "after", "message"),
     [
         ("[hot, site]", "[hut]", "expected the name of a mapping (did you mean hot?)"),
         ("[hot, site]", "[rest]", "expected a mapping without otherwise"),
@@ -73,10 +73,10 @@ def test_a_message_of_a_topic_is_accepted_if_no_named_filter_accepts_it(tmp_path
         ),
     ],
 )
-def test_an_invalid_name_is_reported(tmp_path: Path, before: str, after: str, told: str) -> None:
+def test_an_invalid_name_is_reported(tmp_path: Path, before: str, after: str, message: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
         configuration(tmp_path, ROUTES.replace(before, after))
-    assert told in str(caught.value)
+    assert message in str(caught.value)
 
 
 def test_a_changed_route_changes_the_mapping_that_names_it(tmp_path: Path) -> None:

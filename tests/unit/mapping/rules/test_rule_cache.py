@@ -128,10 +128,10 @@ MESSAGES = st.builds(
 def test_cached_messages_equal_new_ones(name: str, messages: list[tuple[Message, str]]) -> None:
     rule = TO_MQTT[name]
     for message, topic in messages:
-        made = outcome(lambda one, topic=topic: rule.map(one, topic=topic), message)
-        assert made == outcome(lambda one, topic=topic: rule._map(one, topic, None), message)
-        if isinstance(made, Publication):
-            made.qos = 0  # for a sender that is allowed to
+        first_outcome = outcome(lambda source, topic=topic: rule.map(source, topic=topic), message)
+        assert first_outcome == outcome(lambda source, topic=topic: rule._map(source, topic, None), message)
+        if isinstance(first_outcome, Publication):
+            first_outcome.qos = 0  # for a sender that is allowed to
 
 
 @pytest.mark.parametrize("name", ["captures", "by JSON, captures", "JSON", "UTF-8 text"])

@@ -52,13 +52,13 @@ VIOLATIONS = [
 
 @pytest.mark.parametrize("times", [1, 2], ids=["first", "cached"])
 def test_publications(schema: Path, times: int) -> None:
-    made = rule(payload={"schema": str(schema)})
+    mapping_rule = rule(payload={"schema": str(schema)})
     for _ in range(times):
         for payload in VALID:
-            assert mapped(made, payload=payload).message.data.endswith(payload)
+            assert mapped(mapping_rule, payload=payload).message.data.endswith(payload)
         for payload, why in VIOLATIONS:
             with pytest.raises(Unmappable) as error:
-                made.map(publication(payload=payload))
+                mapping_rule.map(publication(payload=payload))
             assert error.value.reason == cmqc.MQRC_FORMAT_ERROR
             assert why in str(error.value)
             assert len(str(error.value)) <= 300
@@ -68,11 +68,11 @@ def test_publications(schema: Path, times: int) -> None:
 def test_messages(schema: Path, codepage: tuple[str, int]) -> None:
     encoding, ccsid = codepage
     config = {"from": {"queue": "Q"}, "to": {"mqtt": "t"}, "payload": {"schema": str(schema)}}
-    made = rule_of("m", ToMqttMapping.model_validate(config), "QM1")
+    mapping_rule = rule_of("m", ToMqttMapping.model_validate(config), "QM1")
 
     def publish(payload: bytes) -> Any:
         md = MQMD(CodedCharSetId=ccsid, Format=cmqc.MQFMT_STRING)
-        return made.map(Message(md, payload.decode().encode(encoding)))
+        return mapping_rule.map(Message(md, payload.decode().encode(encoding)))
 
     assert [publish(payload).payload for payload in VALID] == VALID
     for payload, why in VIOLATIONS:
@@ -82,20 +82,20 @@ def test_messages(schema: Path, codepage: tuple[str, int]) -> None:
 
 
 def test_the_schema_is_checked_after_the_filter_and_before_the_templates(schema: Path) -> None:
-    made = rule(payload={"schema": str(schema), "transform": {"x": "{$.missing}"}}, filter={"json": "$.t"})
+    mapping_rule = rule(payload={"schema": str(schema), "transform": {"x": "{$.missing}"}}, filter={"json": "$.t"})
     with pytest.raises(Unmappable, match=r"does not match reading\.json"):
-        made.map(publication(payload=b'{"t": 50}'))
-    assert made.map(publication(payload=b'{"id": 1}')) is None
+        mapping_rule.map(publication(payload=b'{"t": 50}'))
+    assert mapping_rule.map(publication(payload=b'{"id": 1}')) is None
 
 
 def test_an_empty_retained_publication_still_clears_the_topic(schema: Path) -> None:
-    made = rule(to={"topic": "t"}, payload={"schema": str(schema)})
+    mapping_rule = rule(to={"topic": "t"}, payload={"schema": str(schema)})
     for _ in range(2):
-        cleared = made.map(publication(payload=b"", retain=True))
+        cleared = mapping_rule.map(publication(payload=b"", retain=True))
         assert cleared is not None
         assert cleared.clear
     with pytest.raises(Unmappable, match="not JSON"):
-        made.map(publication(payload=b""))
+        mapping_rule.map(publication(payload=b""))
 
 
 @pytest.mark.parametrize(
@@ -137,8 +137,8 @@ def test_a_missing_file(tmp_path: Path) -> None:
 
 def test_a_rule_in_another_process_does_not_need_the_file(schema: Path) -> None:
     """Workers of Spark do not have the files of the configuration."""
-    made = rule(payload={"schema": str(schema)})
-    copied = pickle.dumps(made)
+    mapping_rule = rule(payload={"schema": str(schema)})
+    copied = pickle.dumps(mapping_rule)
     schema.unlink()
     with pytest.raises(Unmappable, match="maximum of 40"):
         pickle.loads(copied).map(publication(payload=VIOLATIONS[0][0]))
@@ -159,9 +159,9 @@ def test_a_changed_file_is_a_changed_mapping(schema: Path) -> None:
 
 def test_a_pattern_costs_linear_time(schema: Path) -> None:
     schema.write_text('{"properties": {"s": {"pattern": "^(a+)+$"}}}')
-    made = rule(payload={"schema": str(schema)})
+    mapping_rule = rule(payload={"schema": str(schema)})
     with pytest.raises(Unmappable, match="does not match"):
-        made.map(publication(payload=b'{"s": "' + b"a" * 1_000_000 + b'!"}'))
+        mapping_rule.map(publication(payload=b'{"s": "' + b"a" * 1_000_000 + b'!"}'))
 
 
 EXPRESSION = {

@@ -135,7 +135,7 @@ def test_messages_to_mqtt() -> None:
     assert isinstance(rule, ToMqttRule)
     publications = rule.publications(Message(MQMD(Format=b"MQSTR   ", CodedCharSetId=1208), PAYLOAD))
     assert publications is not None and not isinstance(publications, LeftOut)
-    assert [(one.topic, one.payload) for one in publications] == [("d/d7/a", b'{"v":1.50}'), ("d/d7/b", b'{"v":2}')]
+    assert [(part.topic, part.payload) for part in publications] == [("d/d7/a", b'{"v":1.50}'), ("d/d7/b", b'{"v":2}')]
     assert publications[1].user_properties == {"partIndex": "1", "partCount": "2"}
 
 

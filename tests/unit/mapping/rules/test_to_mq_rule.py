@@ -39,41 +39,41 @@ def test_without_the_hop_mark_a_message_equals_that_of_the_bridge_byte_for_byte(
 ) -> None:
     topic = f"plant/1/2/{level}"
     packet_id = packet_id if qos else 0
-    made = rule().map(
+    mapped_message = rule().map(
         publication(
             topic=topic, payload=payload, qos=qos, retain=retain, client_id=client_id, packet_id=packet_id, user=b"op"
         )
     )
     seed = to_mq(Publish(topic, payload, qos, retain, False, packet_id), ClientIdentity(client_id, b"op"))
-    assert made is not None
-    assert made.message.md == seed.md
-    assert without_hops(made) == seed.data_as(retained=retain)
-    assert made.destination == Destination("Q")
-    assert not made.retain and not made.clear and not made.properties
+    assert mapped_message is not None
+    assert mapped_message.message.md == seed.md
+    assert without_hops(mapped_message) == seed.data_as(retained=retain)
+    assert mapped_message.destination == Destination("Q")
+    assert not mapped_message.retain and not mapped_message.clear and not mapped_message.properties
 
 
 def test_the_hop_mark_is_last_and_names_all_mappings() -> None:
-    found = mapped(rule(), hops=("QM0/a",))
-    assert [folder.name for folder in header(found).folders] == ["mqtt", "mqps", "mqbridge"]
-    assert header(found).folders[-1] == bridge_folder(("QM0/a", "QM1/m1"))
-    assert folders(found)["mqbridge"] == {"hops": "QM0/a,QM1/m1"}
-    assert found.hops == ("QM0/a", "QM1/m1")
+    mapped_message = mapped(rule(), hops=("QM0/a",))
+    assert [folder.name for folder in header(mapped_message).folders] == ["mqtt", "mqps", "mqbridge"]
+    assert header(mapped_message).folders[-1] == bridge_folder(("QM0/a", "QM1/m1"))
+    assert folders(mapped_message)["mqbridge"] == {"hops": "QM0/a,QM1/m1"}
+    assert mapped_message.hops == ("QM0/a", "QM1/m1")
 
 
 def test_for_a_topic_the_queue_manager_writes_mqps_and_the_original_topic_is_in_mqtt() -> None:
-    found = mapped(rule(to={"topic": "lines/{line}/{metric}"}))
-    assert found.destination == Destination("lines/line1/temp/max", True)
-    assert folders(found) == {
+    mapped_message = mapped(rule(to={"topic": "lines/{line}/{metric}"}))
+    assert mapped_message.destination == Destination("lines/line1/temp/max", True)
+    assert folders(mapped_message) == {
         "mqtt": {"clientId": "dev-1", "qos": 1, "msgid": 10, "topic": TOPIC},
         "mqbridge": {"hops": "QM1/m1"},
     }
-    assert body(found) == b"21.5"
+    assert body(mapped_message) == b"21.5"
 
 
 def test_a_rule_can_be_pickled() -> None:
-    made = rule({"correl_id": "{metric}", "properties": {"x": "{line|upper}"}}, filter={"json": "$ > 1"})
-    again = pickle.loads(pickle.dumps(made))
-    assert again.map(publication()) == made.map(publication())
+    mapping_rule = rule({"correl_id": "{metric}", "properties": {"x": "{line|upper}"}}, filter={"json": "$ > 1"})
+    again = pickle.loads(pickle.dumps(mapping_rule))
+    assert again.map(publication()) == mapping_rule.map(publication())
 
 
 def test_a_topic_that_does_not_match_the_pattern_is_ignored() -> None:
@@ -188,23 +188,23 @@ def test_the_rfh2_describes_the_body(attributes: Any, payload: Any, format: byte
 
 def test_the_payload_format_indicator_determines_the_format_without_an_attribute() -> None:
     """For each publication: the cache does not use the format of a publication with another indicator."""
-    made = rule()
+    mapping_rule = rule()
     for indicator, format_ in ((None, b""), (1, b"MQSTR"), (0, b""), (1, b"MQSTR")):
-        assert header(mapped(made, payload_format_indicator=indicator)).Format == format_
+        assert header(mapped(mapping_rule, payload_format_indicator=indicator)).Format == format_
     assert header(mapped(rule({"format": "none"}), payload_format_indicator=1)).Format == b""
     assert mapped(rule({"rfh2": False}), payload_format_indicator=1).message.md.Format == b"MQSTR"
 
 
 def test_without_an_rfh2_properties_contain_the_same() -> None:
-    found = mapped(
+    mapped_message = mapped(
         rule({"rfh2": False, "properties": {"a-b": "{line}"}}),
         users={"site": "Ulm"},
         response_topic="r",
         hops=("QM0/a",),
         correlation_data=b"y" * 30,
     )
-    assert found.message.data == b"21.5"
-    assert found.properties == {
+    assert mapped_message.message.data == b"21.5"
+    assert mapped_message.properties == {
         "mqtt.clientId": "dev-1",
         "mqtt.qos": 1,
         "mqtt.msgid": 10,
@@ -251,18 +251,18 @@ def test_payload(subtests: pytest.Subtests) -> None:
         ({"type": "text", "ccsid": 500}, "日".encode(), None),
     ]:
         with subtests.test(payload=payload, source_payload=source_payload, expected=expected):
-            made = rule(payload=payload)
+            mapping_rule = rule(payload=payload)
             if expected is None:
                 with pytest.raises(Unmappable):
-                    made.map(publication(payload=source_payload))
+                    mapping_rule.map(publication(payload=source_payload))
             else:
-                assert body(mapped(made, payload=source_payload)) == expected
+                assert body(mapped(mapping_rule, payload=source_payload)) == expected
 
 
 @pytest.mark.parametrize("type_", ["text", "json"])
 def test_an_empty_retained_publication_is_not_converted(type_: str) -> None:
-    found = mapped(rule(to={"topic": "t"}, payload={"type": type_}), payload=b"", retain=True)
-    assert found.clear and body(found) == b""
+    mapped_message = mapped(rule(to={"topic": "t"}, payload={"type": type_}), payload=b"", retain=True)
+    assert mapped_message.clear and body(mapped_message) == b""
 
 
 # Destinations ---------------------------------------------------------------------------------------------------------

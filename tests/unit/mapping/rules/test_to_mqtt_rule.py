@@ -20,9 +20,9 @@ from tests.helpers.publications import publication_fields
 
 def rule(attributes: dict[str, Any] | None = None, **more: Any) -> ToMqttRule:
     data = {"from": {"queue": "Q"}, "to": {"mqtt": "out", "link": "plant"}, "attributes": attributes or {}} | more
-    made = rule_of("m2", ToMqttMapping.model_validate(data), "QM1")
-    assert isinstance(made, ToMqttRule)
-    return made
+    mapping_rule = rule_of("m2", ToMqttMapping.model_validate(data), "QM1")
+    assert isinstance(mapping_rule, ToMqttRule)
+    return mapping_rule
 
 
 def message(body: bytes = b"21.5", folders: dict[str, dict[str, Any]] | None = None, **fields: Any) -> Message:
@@ -39,17 +39,17 @@ def message(body: bytes = b"21.5", folders: dict[str, dict[str, Any]] | None = N
     return Message(msgspec.structs.replace(md, Format=b"MQHRF2", CodedCharSetId=1208), chain.data)
 
 
-def published(made: ToMqttRule, given: Message, topic: str | None = None) -> Publication:
-    found = made.map(given, topic=topic)
-    assert found is not None
-    return found
+def published(mapping_rule: ToMqttRule, source: Message, topic: str | None = None) -> Publication:
+    output = mapping_rule.map(source, topic=topic)
+    assert output is not None
+    return output
 
 
 PUBLISHED = {"mqtt": {"clientId": "dev-1", "qos": 1, "msgid": 9}, "mqps": {"Top": "plant/1/speed", "Ret": True}}
 
 
 @pytest.mark.parametrize(
-    ("attributes", "given", "expected"),
+    ("attributes", "source", "expected"),
     [
         pytest.param({}, message(), {}, id="qos: not persistent"),
         pytest.param({}, message(Persistence=1), {"qos": 2}, id="qos: persistent"),
@@ -99,9 +99,9 @@ PUBLISHED = {"mqtt": {"clientId": "dev-1", "qos": 1, "msgid": 9}, "mqps": {"Top"
                      id="hop mark"),
     ],
 )  # fmt: skip
-def test_attribute(attributes: dict[str, Any], given: Message, expected: dict[str, Any]) -> None:
+def test_attribute(attributes: dict[str, Any], source: Message, expected: dict[str, Any]) -> None:
     standard = Publication(topic="out", payload=b"21.5", qos=0, user=b"app", hops=("QM1/m2",))
-    assert published(rule(attributes), given) == msgspec.structs.replace(standard, **publication_fields(expected))
+    assert published(rule(attributes), source) == msgspec.structs.replace(standard, **publication_fields(expected))
 
 
 def test_retained(subtests: pytest.Subtests) -> None:
@@ -109,13 +109,13 @@ def test_retained(subtests: pytest.Subtests) -> None:
         for came in [False, True]:
             for retained, result in [("as-published", None), ("never", False), ("always", True)]:
                 with subtests.test(body=body, came=came, retained=retained, result=result):
-                    given = message(body, {"mqps": {"Top": "t"} | ({"Ret": True} if came else {})})
-                    found = published(rule({"retained": retained}), given)
-                    assert (found.retain, found.payload) == (came if result is None else result, body)
+                    source = message(body, {"mqps": {"Top": "t"} | ({"Ret": True} if came else {})})
+                    output = published(rule({"retained": retained}), source)
+                    assert (output.retain, output.payload) == (came if result is None else result, body)
 
 
 @pytest.mark.parametrize(
-    ("payload", "given", "expected"),
+    ("payload", "source", "expected"),
     [
         pytest.param({}, message(b"\xff", CodedCharSetId=500), b"\xff", id="bytes"),
         pytest.param({"type": "text"}, message(b"\xc1", CodedCharSetId=500), b"A", id="text: as the MQMD says"),
@@ -132,14 +132,14 @@ def test_retained(subtests: pytest.Subtests) -> None:
                      message(b"\x40\xf1\xf2\x40", CodedCharSetId=37), b'{"v":"12","from":"app"}', id="json: an object"),
     ],
 )  # fmt: skip
-def test_payload(payload: dict[str, Any], given: Message, expected: bytes) -> None:
-    assert published(rule(payload=payload), given).payload == expected
+def test_payload(payload: dict[str, Any], source: Message, expected: bytes) -> None:
+    assert published(rule(payload=payload), source).payload == expected
 
 
 @pytest.mark.parametrize("payload", [{"type": "text"}, {"type": "json"}, {"type": "json", "object": {"v": "{text}"}}])
 def test_an_empty_retained_message_is_not_converted(payload: dict[str, Any]) -> None:
-    found = published(rule({"retained": "always"}, payload=payload), message(b"", CodedCharSetId=500))
-    assert found.retain and found.payload == b""
+    output = published(rule({"retained": "always"}, payload=payload), message(b"", CodedCharSetId=500))
+    assert output.retain and output.payload == b""
 
 
 def test_topic(subtests: pytest.Subtests) -> None:
@@ -154,8 +154,8 @@ def test_topic(subtests: pytest.Subtests) -> None:
         ({"queue": "Q"}, "{user|lower}/{text}", message(UserIdentifier=b"APP  "), None, "app/21.5"),
     ]:
         with subtests.test(source=source, to=to, source_message=source_message, topic=topic, expected=expected):
-            found = rule(**{"from": source, "to": {"mqtt": to, "link": "plant"}}).map(source_message, topic=topic)
-            assert (found.topic if found is not None else None) == expected
+            output = rule(**{"from": source, "to": {"mqtt": to, "link": "plant"}}).map(source_message, topic=topic)
+            assert (output.topic if output is not None else None) == expected
 
 
 def test_source() -> None:
@@ -165,8 +165,8 @@ def test_source() -> None:
 
 
 def test_a_rule_can_be_pickled() -> None:
-    made = rule({"properties": {"x": "{md.MsgId|text}"}}, filter={"json": "$ > 1"})
-    assert pickle.loads(pickle.dumps(made)).map(message()) == made.map(message())
+    mapping_rule = rule({"properties": {"x": "{md.MsgId|text}"}}, filter={"json": "$ > 1"})
+    assert pickle.loads(pickle.dumps(mapping_rule)).map(message()) == mapping_rule.map(message())
 
 
 def test_headers_before_the_payload_are_skipped() -> None:
@@ -174,13 +174,15 @@ def test_headers_before_the_payload_are_skipped() -> None:
     rfh2 = RFH2(Format=b"MQSTR", CodedCharSetId=500, folders=(Folder.build("mqps", {"Top": "t"}),))
     chain = encode_chain((MQDLH(Encoding=546), MQXQH(MsgDesc=inner), rfh2), b"\xc1")
     outer = MQMD(Format=chain.Format, Encoding=chain.Encoding, CodedCharSetId=chain.CodedCharSetId, Expiry=50)
-    found = published(rule(payload={"type": "text"}, to={"mqtt": "x/{topic}", "link": "l"}), Message(outer, chain.data))
-    assert (found.topic, found.payload, found.qos, found.expiry) == ("x/t", b"A", 2, 5.0)
-    assert found.properties.correlation_data == b"c"
+    output = published(
+        rule(payload={"type": "text"}, to={"mqtt": "x/{topic}", "link": "l"}), Message(outer, chain.data)
+    )
+    assert (output.topic, output.payload, output.qos, output.expiry) == ("x/t", b"A", 2, 5.0)
+    assert output.properties.correlation_data == b"c"
 
 
 @pytest.mark.parametrize(
-    ("changes", "given", "reason", "part"),
+    ("changes", "source", "reason", "part"),
     [
         pytest.param({"to": {"mqtt": "{md.ReplyToQ}", "link": "l"}}, message(), 2471, "no md.ReplyToQ", id="blank field"),
         pytest.param({"to": {"mqtt": "a/{text}", "link": "l"}}, message(b"#"), 2425, "it has # in it", id="wildcard"),
@@ -196,19 +198,19 @@ def test_headers_before_the_payload_are_skipped() -> None:
         pytest.param({}, Message(MQMD(Format=b"MQHRF2"), b"RFH?"), 2334, "cannot be read", id="broken RFH2"),
     ],
 )  # fmt: skip
-def test_unmappable_messages_have_a_reason(changes: dict[str, Any], given: Message, reason: int, part: str) -> None:
+def test_unmappable_messages_have_a_reason(changes: dict[str, Any], source: Message, reason: int, part: str) -> None:
     with pytest.raises(Unmappable, match=part) as raised:
-        rule(**changes).map(given)
+        rule(**changes).map(source)
     assert raised.value.reason == reason
 
 
 def test_an_unreadable_folder_is_an_error_only_if_it_is_needed() -> None:
     rfh2 = RFH2(folders=(Folder(b"<jms><Dst>x</jms> "),))
     chain = encode_chain((rfh2,), b"1")
-    given = Message(MQMD(Format=chain.Format, Persistence=0), chain.data)
-    assert published(rule(), given).payload == b"1"
+    source = Message(MQMD(Format=chain.Format, Persistence=0), chain.data)
+    assert published(rule(), source).payload == b"1"
     with pytest.raises(Unmappable, match="folder jms"):
-        rule({"properties": {"dst": "{jms.Dst}"}}).map(given)
+        rule({"properties": {"dst": "{jms.Dst}"}}).map(source)
 
 
 @pytest.mark.parametrize(
@@ -234,9 +236,9 @@ VALUE = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]
 
 @given(st.dictionaries(PROPERTY, VALUE | st.integers(-(2**31), 2**31 - 1) | st.booleans(), max_size=4), VALUE)
 def test_any_usr_folder_is_converted_to_text(properties: dict[str, Any], top: str) -> None:
-    found = published(rule(), message(folders={"mqps": {"Top": top}, "usr": properties}))
+    output = published(rule(), message(folders={"mqps": {"Top": top}, "usr": properties}))
     words = {True: "true", False: "false"}
-    assert found.user_properties == {
+    assert output.user_properties == {
         name: words[value] if isinstance(value, bool) else str(value) for name, value in properties.items()
     }
 
@@ -247,15 +249,15 @@ def test_an_answer_goes_to_the_response_topic_of_its_request() -> None:
     )
     request = message(b"", {"mqtt": {"responseTopic": "clients/1", "correlationData": "3700"}})
     answer = message(b"42", CorrelId=b"x" * 24)
-    found = answers.map(answer, request=request)
-    assert found is not None
-    assert (found.topic, found.properties.correlation_data, found.payload) == ("clients/1", b"7\0", b"42")
-    assert (found.properties.response_topic, found.user_properties) == (
+    output = answers.map(answer, request=request)
+    assert output is not None
+    assert (output.topic, output.properties.correlation_data, output.payload) == ("clients/1", b"7\0", b"42")
+    assert (output.properties.response_topic, output.user_properties) == (
         None,
         {"to": "3700"},
     )  # the answer is not a request
     without = message(b"", {"mqtt": {"responseTopic": "clients/1"}})
-    found = rule(to={"mqtt": "{responseTopic}", "link": "plant"}).map(answer, request=without)
-    assert found is not None and found.properties.correlation_data is None
+    output = rule(to={"mqtt": "{responseTopic}", "link": "plant"}).map(answer, request=without)
+    assert output is not None and output.properties.correlation_data is None
     with pytest.raises(Unmappable, match="has no responseTopic"):
         answers.map(answer)

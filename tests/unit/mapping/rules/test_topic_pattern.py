@@ -82,11 +82,11 @@ def patterns(draw: st.DrawFn) -> list[tuple[str, str]]:
     """Return (kind, text) for each level."""
     levels = draw(st.lists(st.sampled_from(["literal", "+", "capture"]), min_size=1, max_size=4))
     end = draw(st.sampled_from([None, "#", "several"]))
-    made = [
+    drawn = [
         (kind, draw(LEVEL) if kind == "literal" else f"c{index}" if kind == "capture" else "+")
         for index, kind in enumerate(levels)
     ]
-    return made + ([(end, "rest")] if end else [])
+    return drawn + ([(end, "rest")] if end else [])
 
 
 def written(levels: list[tuple[str, str]]) -> str:

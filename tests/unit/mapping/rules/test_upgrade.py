@@ -72,8 +72,8 @@ def converted(name: str, mapping: ToMqMapping | ToMqttMapping, payload: bytes) -
             mapped = rule.map(publication)
             return mapped and [mapped.destination.name, _json(mapped.message.md), mapped.message.data.hex()]
         assert isinstance(rule, ToMqttRule)
-        made = rule.map(message_of(name, payload), topic=TOPICS.get(name))
-        return made and [made.topic, made.payload.hex(), made.qos, made.retain, _json(made.properties)]
+        output = rule.map(message_of(name, payload), topic=TOPICS.get(name))
+        return output and [output.topic, output.payload.hex(), output.qos, output.retain, _json(output.properties)]
     except Unmappable as error:
         return error.reason
 

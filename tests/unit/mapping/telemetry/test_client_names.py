@@ -21,8 +21,8 @@ def test_an_escaped_identifier_is_an_mq_name_and_can_be_unescaped(client_id: str
 
 
 @given(CLIENT_IDS, CLIENT_IDS)
-def test_two_clients_have_different_names(one: str, other: str) -> None:
-    assert (ESCAPED.name_of(one) == ESCAPED.name_of(other)) == (one == other)
+def test_two_clients_have_different_names(name: str, other: str) -> None:
+    assert (ESCAPED.name_of(name) == ESCAPED.name_of(other)) == (name == other)
 
 
 @given(st.text(st.sampled_from("A%-2DaéF5/"), max_size=8))

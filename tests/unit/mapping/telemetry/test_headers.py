@@ -43,14 +43,14 @@ def test_headers_of_a_client_publication() -> None:
     ],
 )
 def test_values_from_other_sources_take_precedence(known: dict[str, Any], expected: tuple[str, bool]) -> None:
-    found = publication_of(message(Folder.build("mqps", {"Top": "t", "Ret": True})), **known)
-    assert (found.topic, found.retain) == expected
+    output = publication_of(message(Folder.build("mqps", {"Top": "t", "Ret": True})), **known)
+    assert (output.topic, output.retain) == expected
 
 
 @pytest.mark.parametrize(("persistence", "qos"), [(0, 0), (1, 2)])
 def test_a_message_of_an_mq_application(persistence: int, qos: int) -> None:
-    found = publication_of(Message(MQMD(Persistence=persistence, Expiry=300, UserIdentifier=b"app"), b"x"), topic="t")
-    assert found == Publication(topic="t", payload=b"x", qos=qos, user=b"app", expiry=30.0)
+    output = publication_of(Message(MQMD(Persistence=persistence, Expiry=300, UserIdentifier=b"app"), b"x"), topic="t")
+    assert output == Publication(topic="t", payload=b"x", qos=qos, user=b"app", expiry=30.0)
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ CORREL_ID = {"CorrelId": b"c".ljust(24, b"\0")}
 
 
 @pytest.mark.parametrize(
-    ("given", "answer"),
+    ("source", "answer"),
     [
         pytest.param(message(Folder.build("mqtt", {"correlationData": "no hex"})), LEFT_OUT, id="Correlation Data"),
         pytest.param(message(Folder.build("mqtt", {"correlationData": "no hex"}), **CORREL_ID),
@@ -111,38 +111,38 @@ CORREL_ID = {"CorrelId": b"c".ljust(24, b"\0")}
         pytest.param(of_format(b"MQHMDE", b"?" * 72), cmqc.MQRC_HEADER_ERROR, id="MQMDE"),
     ],
 )  # fmt: skip
-def test_malformed_headers_have_the_same_effect_everywhere(given: Message, answer: Publication | int) -> None:
+def test_malformed_headers_have_the_same_effect_everywhere(source: Message, answer: Publication | int) -> None:
     """The table of `bridge.telemetry.headers`: the same for clients, mappings, the archive and tracing."""
     config = {"from": {"queue": "Q"}, "to": {"mqtt": "out", "link": "plant"}}
     rule = ToMqttRule("m", ToMqttMapping.model_validate(config), "QM1")
-    provenance = provenance_of(given, 0)
+    provenance = provenance_of(source, 0)
     if isinstance(answer, int):
         readers: list[Callable[[], object]] = [
-            lambda: from_mq(given, topic="t", with_properties=True),
-            lambda: publication_of(given),
-            lambda: rule.map(given),
+            lambda: from_mq(source, topic="t", with_properties=True),
+            lambda: publication_of(source),
+            lambda: rule.map(source),
         ]
         for reader in readers:
             with pytest.raises(Unmappable) as raised:
                 reader()
             assert raised.value.reason == answer
-        assert publisher_of(given) == ""
-        assert provenance == Provenance(given.data, 0)
+        assert publisher_of(source) == ""
+        assert provenance == Provenance(source.data, 0)
         return
-    assert publication_of(given) == answer
-    mapped = rule.map(given)
+    assert publication_of(source) == answer
+    mapped = rule.map(source)
     assert mapped is not None
     for properties in (
-        from_mq(given, topic="t", with_properties=True).properties, mapped.properties, provenance.properties
+        from_mq(source, topic="t", with_properties=True).properties, mapped.properties, provenance.properties
     ):  # fmt: skip
         assert properties == answer.properties
 
 
 def test_unreadable_marks_are_rejected_where_loops_are_detected() -> None:
-    given = message(Folder(b"<mqbridge><hops>x</mqbridge>"))
-    assert from_mq(given, topic="t").payload == b"body"
+    source = message(Folder(b"<mqbridge><hops>x</mqbridge>"))
+    assert from_mq(source, topic="t").payload == b"body"
     with pytest.raises(Unmappable, match="folder mqbridge") as raised:
-        publication_of(given)
+        publication_of(source)
     assert raised.value.reason == cmqc.MQRC_RFH_FORMAT_ERROR
 
 

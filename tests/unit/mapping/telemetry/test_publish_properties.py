@@ -39,8 +39,8 @@ def header(message: PublicationMessage) -> RFH2:
 
 
 def folder(message: PublicationMessage, name: str) -> dict[str, Any] | None:
-    found = header(message).folder(name)
-    return None if found is None else dict(found.content)
+    part = header(message).folder(name)
+    return None if part is None else dict(part.content)
 
 
 def of_application(mqtt: dict[str, Any] | None = None, usr: Folder | None = None, **fields: Any) -> Message:
@@ -171,8 +171,8 @@ def test_reply_to_identifies_the_response_topic_and_correlation_data(
 def test_messages_that_are_put_always_contain_the_correlation_data() -> None:
     """Most subscriptions have a CorrelId, which replaces that of the publisher."""
     message = published(correlation_data=b"c-1")
-    found = decode_rfh2(message.put_data).folder("mqtt")
-    assert found is not None and found.content["correlationData"] == "632D31"
+    mqtt_folder = decode_rfh2(message.put_data).folder("mqtt")
+    assert mqtt_folder is not None and mqtt_folder.content["correlationData"] == "632D31"
 
 
 def test_correlation_data_with_another_correl_id() -> None:

@@ -80,11 +80,17 @@ def test_the_correl_id_of_the_answer(report: int, correl_id: bytes) -> None:
     """The client returns its Correlation Data, and does not know MQ."""
     md = request(MsgId=b"m" * 24, CorrelId=b"c" * 24, Report=report)
     publication = from_mq(Message(md, b"?"), topic="cmd", with_properties=True)
-    asked = with_request(publication.properties, md, "$MQ/reply/x")
-    assert asked.response_topic == "$MQ/reply/x"
+    properties = with_request(publication.properties, md, "$MQ/reply/x")
+    assert properties.response_topic == "$MQ/reply/x"
     replies = addresses()
     answer = Publish(
-        replies.topic("dev", md), b"!", 1, False, False, 3, PublishProperties(correlation_data=asked.correlation_data)
+        replies.topic("dev", md),
+        b"!",
+        1,
+        False,
+        False,
+        3,
+        PublishProperties(correlation_data=properties.correlation_data),
     )
     message = to_mq(answer, ClientIdentity("dev", b"user", replies))
     assert (message.reply_to, message.md.MsgType, message.md.CorrelId) == (

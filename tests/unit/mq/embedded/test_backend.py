@@ -28,7 +28,7 @@ async def test_units_end_in_the_order_given_with_and_without_the_disk(started: S
         await service.subscribe("c1", ("#", 2), durable=True)
         units = [unit(publication(f"t/{number}", qos=number % 3)) for number in range(30)]
         await service.execute(*units)
-        assert [one.topic for one in service.transmissions] == [f"t/{number}" for number in range(30)]
+        assert [transmission.topic for transmission in service.transmissions] == [f"t/{number}" for number in range(30)]
 
 
 async def test_a_message_is_handed_on_only_when_its_unit_is_on_disk(started: Started) -> None:
@@ -40,7 +40,7 @@ async def test_a_message_is_handed_on_only_when_its_unit_is_on_disk(started: Sta
         assert failing.failure == cmqc.MQRC_RESOURCE_PROBLEM
         assert service.transmissions == []
         await service.execute(unit(publication("t", b"kept")))
-        assert [one.message.payload for one in service.transmissions] == [b"kept"]
+        assert [transmission.message.payload for transmission in service.transmissions] == [b"kept"]
 
 
 async def test_a_failed_removal_leaves_the_message_on_the_queue(started: Started) -> None:

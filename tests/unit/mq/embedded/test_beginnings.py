@@ -17,7 +17,7 @@ async def test_an_empty_retained_publication_clears_and_is_delivered(started: St
         await service.execute(unit(publication("t", b"state"), retain=True))
         await service.subscribe("c1", ("t", 1))
         await service.execute(unit(publication("t", b""), retain=True))
-        assert [(one.message.payload, one.retained) for one in service.transmissions] == [
+        assert [(transmission.message.payload, transmission.retained) for transmission in service.transmissions] == [
             (b"state", True),
             (b"", False),
         ]
@@ -70,7 +70,7 @@ async def test_only_retained_publications_that_persist_survive(started: Started)
         await service.execute(unit(publication("hard", qos=1), publication("soft", qos=0), retain=True))
     async with started() as service:
         await service.subscribe("c1", ("#", 0))
-        assert [one.topic for one in service.transmissions] == ["hard"]
+        assert [transmission.topic for transmission in service.transmissions] == ["hard"]
 
 
 async def test_subscriptions_are_refused_one_by_one(started: Started) -> None:
@@ -91,9 +91,11 @@ async def test_subscriptions_after_a_restart(started: Started) -> None:
         await service.unsubscribe("c3", "gone", "never/there")
         await service.execute(unit(publication("a/x", b"waits")))
     async with started() as service:
-        found = sorted(service.recovered.subscriptions, key=lambda one: one.topic_filter)
-        assert found == [ClientSubscription("c1", "a/#", "1", True), ClientSubscription("c1", "b:c", "2", True)]
-        assert [(one.client_id, one.user_data) for one in service.transmissions] == [("c1", "1")]
+        subscriptions = sorted(service.recovered.subscriptions, key=lambda subscription: subscription.topic_filter)
+        assert subscriptions == [ClientSubscription("c1", "a/#", "1", True), ClientSubscription("c1", "b:c", "2", True)]
+        assert [(transmission.client_id, transmission.user_data) for transmission in service.transmissions] == [
+            ("c1", "1")
+        ]
 
 
 async def test_a_subscription_that_becomes_non_durable_does_not_survive(started: Started) -> None:

@@ -109,7 +109,7 @@ async def test_what_is_raised_for_one_publication_is_its_alone(tmp_path: Path) -
         (completion,) = ended
         assert not completion.failure
         assert completion.refusals == {0: cmqc.MQRC_UNEXPECTED_ERROR, 2: cmqc.MQRC_UNEXPECTED_ERROR}
-        assert [one.topic for one in came] == ["fine"]
+        assert [message.topic for message in came] == ["fine"]
         assert manager.objects.queues[XMITQ].depth == 1
         assert not manager.retained
     finally:
@@ -133,9 +133,9 @@ async def test_a_client_with_very_many_matching_subscriptions_gets_one_copy(tmp_
         await backend.subscribe("few", requests(("a/#", 1), ("#", 0)), durable=False, user="")
         await asyncio.sleep(0)  # messages are handed over after those who await the answer have run
         backend.submit(UnitOfWork([(_publication(levels + "a/a"), False)]))
-        copies = [one.user_data for one in came if one.client_id == "many"]
+        copies = [message.user_data for message in came if message.client_id == "many"]
         assert copies == ["1"] if count > MAX_COPIES else len(copies) == count
-        assert sorted(one.user_data or "" for one in came if one.client_id == "few") == ["0", "1"]
+        assert sorted(message.user_data or "" for message in came if message.client_id == "few") == ["0", "1"]
         assert manager.objects.topics.route(levels + "a/a").weight >= count
     finally:
         manager.close()

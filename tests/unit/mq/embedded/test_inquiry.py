@@ -32,7 +32,7 @@ def test_more_queues_than_are_told_of(queue_manager: Any, monkeypatch: pytest.Mo
         queue_manager.objects.queues[name] = Queue(name, defaults("QLOCAL"))
     monkeypatch.setattr(inquiry, "MAX_QUEUES", 5)
     status = EmbeddedInquiry(queue_manager).look(["Q19", "Q07", "NO.SUCH.QUEUE"])
-    assert [one.name for one in status.queues[:3]] == ["Q19", "Q07", "Q00"]
+    assert [queue.name for queue in status.queues[:3]] == ["Q19", "Q07", "Q00"]
     assert len(status.queues) == 5
     assert status.left_out == len(queue_manager.objects.queues) - 5
 
@@ -45,6 +45,6 @@ def test_dynamic_queues_are_not_told_of(queue_manager: Any) -> None:
     connection.open(od, cmqc.MQOO_INPUT_EXCLUSIVE)
     assert od.ObjectName in queue_manager.objects.queues
     now = EmbeddedInquiry(queue_manager).look([])
-    assert [one.name for one in now.queues] == [one.name for one in before.queues]
+    assert [queue.name for queue in now.queues] == [queue.name for queue in before.queues]
     assert now.left_out == 0
     connection.disconnect()

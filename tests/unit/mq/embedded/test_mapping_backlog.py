@@ -20,9 +20,9 @@ LIMIT: Final = 100 * SIZE
 
 
 def limits(*, total: int = 100 * LIMIT) -> MappingBacklogLimits:
-    made = MappingBacklogLimits()
-    made.owner_bytes, made.total_bytes = LIMIT, total
-    return made
+    limits_of_mappings = MappingBacklogLimits()
+    limits_of_mappings.owner_bytes, limits_of_mappings.total_bytes = LIMIT, total
+    return limits_of_mappings
 
 
 def publish(backlog: MappingBacklog, publisher: str, number: int = 1) -> int:
@@ -104,8 +104,8 @@ def topics_of(manager: Manager) -> MappingBacklogLimits:
 
 
 def limit(manager: Manager, messages: int) -> None:
-    found = topics_of(manager)
-    found.owner_bytes = found.total_bytes = messages * SIZE
+    topics = topics_of(manager)
+    topics.owner_bytes = topics.total_bytes = messages * SIZE
 
 
 def consumer(manager: Manager, topic_filter: str = "t/#") -> MessageConsumer:
@@ -126,7 +126,7 @@ def put(manager: Manager, number: int, *, persistent: bool = True) -> int:
 
 
 def depth(manager: Manager) -> int:
-    (queue,) = (one for name, one in manager.itself.objects.queues.items() if name.startswith("SYSTEM.MANAGED."))
+    (queue,) = (queue for name, queue in manager.itself.objects.queues.items() if name.startswith("SYSTEM.MANAGED."))
     return queue.depth
 
 

@@ -26,12 +26,12 @@ MANAGED = cmqc.MQSO_CREATE | cmqc.MQSO_MANAGED
 
 def received(got: Any) -> list[tuple[bytes, bool]]:
     """Bodies, and whether they are marked as retained."""
-    found = []
-    for one in got:
-        header = decode_rfh2(one.data)
+    publications = []
+    for message in got:
+        header = decode_rfh2(message.data)
         mqps = next(folder.content for folder in header.folders if folder.name == "mqps")
-        found.append((one.data[header.StrucLength :], bool(mqps.get("Ret"))))
-    return found
+        publications.append((message.data[header.StrucLength :], bool(mqps.get("Ret"))))
+    return publications
 
 
 def take(consumer: MessageConsumer) -> list[tuple[bytes, bool]]:
@@ -129,13 +129,15 @@ def test_a_retained_publication_is_cleared_once_that_is_committed(
     producer = MessageProducer(connection)
     consumer = consumer_of(manager.connection)
     for unit in (first, second):
-        for one in unit:
-            producer.put(one)
+        for message in unit:
+            producer.put(message)
         connection.commit()
         producer.committed()
     kept = manager.itself.retained.get("t/1")
     assert (kept and kept.message.data) == retained
-    assert take(consumer) == [(one.message.data, True) for one in first + second], "who has a subscription learns of it"
+    assert take(consumer) == [(publication.message.data, True) for publication in first + second], (
+        "who has a subscription learns of it"
+    )
 
 
 def test_what_is_backed_out_clears_nothing(manager: Manager) -> None:
@@ -207,7 +209,9 @@ def test_nothing_is_lost_or_comes_twice_when_the_filter_changes_under_load(
         return len(got)
 
     try:
-        while {one.topic_filter for one in manager.itself.objects.topics.subscriptions.values()} != {after}:
+        while {subscription.topic_filter for subscription in manager.itself.objects.topics.subscriptions.values()} != {
+            after
+        }:
             move()
     finally:
         ended.set()

@@ -93,7 +93,7 @@ async def test_publications_of_clients_are_rejected_and_removals_and_records_go_
         )
         rise(service.queue_manager, False)
         await service.execute(unit(publication("t", b"after")))
-        assert [one.message.payload for one in service.transmissions] == [b"before", b"after"]
+        assert [transmission.message.payload for transmission in service.transmissions] == [b"before", b"after"]
 
 
 async def test_rejected_publications_do_not_become_dead_letters(started: Started) -> None:
@@ -153,7 +153,7 @@ def test_restored_messages_share_equal_parts(manager: Manager) -> None:
         manager.itself.recovery_log.submit(work)
     manager.restart()
     first, second = manager.itself.objects.queues["Q"].messages()
-    assert [one.message.payload for one in (first, second)] == [b"1", b"2"]
+    assert [transmission.message.payload for transmission in (first, second)] == [b"1", b"2"]
     assert first.message.md is second.message.md
     assert first.message.topic is second.message.topic is first.topic
     assert first.message.client_id is second.message.client_id

@@ -81,11 +81,15 @@ class QueueMachine(RuleBasedStateMachine):
         return self.handles[key]
 
     def available(self, queue: str) -> list[Held]:
-        found = [one for one in self.held if one.queue == queue and one.put_by is None and one.got_by is None]
-        return sorted(found, key=lambda one: one.place)
+        messages = [
+            message
+            for message in self.held
+            if message.queue == queue and message.put_by is None and message.got_by is None
+        ]
+        return sorted(messages, key=lambda message: message.place)
 
     def depth(self, queue: str) -> int:
-        return sum(one.queue == queue for one in self.held)
+        return sum(message.queue == queue for message in self.held)
 
     # Verbs -----------------------------------------------------------------------------------------------------------
 
@@ -156,7 +160,7 @@ class QueueMachine(RuleBasedStateMachine):
 
     def browse_one(self, application: int, queue: str, first: bool) -> None:
         cursor = None if first else self.cursors.get((application, queue))
-        left = [one for one in self.available(queue) if cursor is None or one.place > cursor.place]
+        left = [message for message in self.available(queue) if cursor is None or message.place > cursor.place]
         options = cmqc.MQGMO_BROWSE_FIRST if first else cmqc.MQGMO_BROWSE_NEXT
         try:
             got = self.connections[application].get(self.handle(application, queue), GetOptions(Options=options))
@@ -203,17 +207,17 @@ class QueueMachine(RuleBasedStateMachine):
                 self.cursors.pop((application, queue), None)
         else:
             connection.commit()
-        self.held = [one for one in self.held if one.got_by != application]
-        for one in self.held:
-            one.put_by = None if one.put_by == application else one.put_by
+        self.held = [message for message in self.held if message.got_by != application]
+        for message in self.held:
+            message.put_by = None if message.put_by == application else message.put_by
 
     def undo(self, application: int) -> None:
         self.connections[application].backout()
-        self.held = [one for one in self.held if one.put_by != application]
-        for one in self.held:
-            if one.got_by == application:
-                one.got_by = None
-                one.backouts += 1
+        self.held = [message for message in self.held if message.put_by != application]
+        for message in self.held:
+            if message.got_by == application:
+                message.got_by = None
+                message.backouts += 1
 
     @rule()
     def kill_and_restart(self) -> None:
@@ -227,10 +231,10 @@ class QueueMachine(RuleBasedStateMachine):
         shutil.rmtree(before)
         self.start()
         self.cursors = {}
-        self.held = [one for one in self.held if one.persistent and one.put_by is None]
-        for one in self.held:
-            one.got_by = None
-            one.backouts = 0  # HARDENBO is not kept: MQMD, "BackoutCount"
+        self.held = [message for message in self.held if message.persistent and message.put_by is None]
+        for message in self.held:
+            message.got_by = None
+            message.backouts = 0  # HARDENBO is not kept: MQMD, "BackoutCount"
 
     @invariant()
     def depth_counts_uncommitted_messages(self) -> None:

@@ -26,9 +26,9 @@ def test_messages_come_in_the_order_of_their_numbers(committed: list[int], touch
     expected: set[int] = set()
     # Units of work of four messages, each in the order of its puts; between them a message is taken, or restored.
     for start in range(0, NUMBERS, 4):
-        for one in sorted(committed[start : start + 4]):
-            queue.append(messages[one])
-            expected.add(one)
+        for position in sorted(committed[start : start + 4]):
+            queue.append(messages[position])
+            expected.add(position)
         number = next(steps, None)
         if number is not None and number in expected:
             queue.take(messages[number])

@@ -35,12 +35,12 @@ def lying(service: Service, queue: str) -> list[StoredMessage]:
 
 def letters(service: Service) -> list[bytes]:
     """What is on the dead-letter queue, without the headers, which all say the same."""
-    found = []
+    bodies = []
     for stored in lying(service, DEAD_LETTER_QUEUE):
         header = decode_mqdlh(stored.message.data)
         assert (header.Reason, header.DestQName.decode()) == (cmqc.MQRC_FORMAT_ERROR, STATE_QUEUE)
-        found.append(stored.message.data[len(encode_mqdlh(header)) :])
-    return found
+        bodies.append(stored.message.data[len(encode_mqdlh(header)) :])
+    return bodies
 
 
 async def begin_again(service: Service) -> None:
@@ -106,17 +106,17 @@ async def test_messages_of_every_kind(started: Started) -> None:
         await put(service, b"with properties", Property(name="site", value="north"))
         await service.execute(unit(publication("astray", b"published")))
         await begin_again(service)
-        assert [one.persistent for one in lying(service, DEAD_LETTER_QUEUE)] == [False, True, True]
+        assert [message.persistent for message in lying(service, DEAD_LETTER_QUEUE)] == [False, True, True]
         plain, *others = letters(service)
         assert plain == b"gone with the queue manager"
-        headers = [decode_rfh2(one, 0) for one in others]
+        headers = [decode_rfh2(body, 0) for body in others]
         assert [
             folder.content for header in headers for folder in header.folders if folder.name in ("usr", "mqps")
         ] == [
             {"site": "north"},
             {"Top": "astray"},
         ]
-        assert [one[header.StrucLength :] for one, header in zip(others, headers, strict=True)] == [
+        assert [body[header.StrucLength :] for body, header in zip(others, headers, strict=True)] == [
             b"with properties",
             b"published",
         ]

@@ -47,11 +47,11 @@ def results(
 ) -> dict[str, AcceptanceResult]:
     trials = Trials(wrong_password=wrong_password, subscriptions=20)
     tests = Acceptance(lambda: connection(queue_manager), Requirements(), trials=trials)
-    return {one.test: one for one in tests.run()}
+    return {result.test: result for result in tests.run()}
 
 
-def failed(found: dict[str, AcceptanceResult]) -> list[str]:
-    return [name for name, one in found.items() if one.result == "fail"]
+def failed(outcomes: dict[str, AcceptanceResult]) -> list[str]:
+    return [name for name, outcome in outcomes.items() if outcome.result == "fail"]
 
 
 def test_all_pass_on_a_queue_manager_that_was_prepared(queue_manager: QueueManager) -> None:
@@ -59,36 +59,38 @@ def test_all_pass_on_a_queue_manager_that_was_prepared(queue_manager: QueueManag
 
 
 def test_a_message_that_is_too_long_for_the_channel_is_a_failure_with_a_remedy(queue_manager: QueueManager) -> None:
-    found = results(queue_manager, _Limited)
-    assert failed(found) == ["long message"]
-    assert "MQRC_DATA_LENGTH_ERROR (2010)" in found["long message"].detail
-    assert found["long message"].remedy == "set MAXMSGL(104857600) for the channel"
+    outcomes = results(queue_manager, _Limited)
+    assert failed(outcomes) == ["long message"]
+    assert "MQRC_DATA_LENGTH_ERROR (2010)" in outcomes["long message"].detail
+    assert outcomes["long message"].remedy == "set MAXMSGL(104857600) for the channel"
 
 
 def test_no_messages_are_sent_if_they_would_go_to_another_queue(queue_manager: QueueManager) -> None:
     run_script(queue_manager, "DEFINE QLOCAL(OTHER) USAGE(XMITQ)\nALTER QMGR DEFXMITQ(OTHER)", "test")
-    found = results(queue_manager)
-    assert failed(found) == ["objects and authorities", "exclusive use of the transmission queue"]
-    assert found["exclusive use of the transmission queue"].remedy.startswith(f"ALTER QMGR DEFXMITQ('{XMITQ}'), unless")
-    assert found["publication to a client"].result == "skip"
+    outcomes = results(queue_manager)
+    assert failed(outcomes) == ["objects and authorities", "exclusive use of the transmission queue"]
+    assert outcomes["exclusive use of the transmission queue"].remedy.startswith(
+        f"ALTER QMGR DEFXMITQ('{XMITQ}'), unless"
+    )
+    assert outcomes["publication to a client"].result == "skip"
 
 
 def test_with_queue_manager_aliases_only_a_client_that_has_one_is_sent_messages(queue_manager: QueueManager) -> None:
     script = f"DEFINE QREMOTE('mqbridge.check') RQMNAME('mqbridge.check') XMITQ('{XMITQ}')"
     run_script(queue_manager, f"DEFINE QLOCAL(HUB) USAGE(XMITQ)\nALTER QMGR DEFXMITQ(HUB)\n{script}", "test")
-    found = results(queue_manager)
-    assert failed(found) == []
-    skipped = {name: one.detail for name, one in found.items() if one.result == "skip"}
+    outcomes = results(queue_manager)
+    assert failed(outcomes) == []
+    skipped = {name: outcome.detail for name, outcome in outcomes.items() if outcome.result == "skip"}
     only = "only client mqbridge.check has a queue manager alias"
     assert skipped["client identifiers"] == skipped["escaped client identifiers"] == only
-    assert found["publication to a client"].result == found["durable subscription"].result == "pass"
+    assert outcomes["publication to a client"].result == outcomes["durable subscription"].result == "pass"
     assert queue_manager.objects.queues["HUB"].depth == queue_manager.objects.queues[XMITQ].depth == 0
 
 
 def test_what_a_failed_test_leaves_is_removed(queue_manager: QueueManager) -> None:
     """Messages for clients are taken by another program, so that each test of them fails halfway."""
-    found = results(queue_manager, _Robbed)
-    assert failed(found) == [
+    outcomes = results(queue_manager, _Robbed)
+    assert failed(outcomes) == [
         "publication to a client",
         "user of a publication",
         "headers on the transmission queue",
@@ -98,10 +100,10 @@ def test_what_a_failed_test_leaves_is_removed(queue_manager: QueueManager) -> No
         "escaped client identifiers",
         "long message",
     ]
-    assert found["clean-up"].detail.startswith("nothing is left (1 subscriptions and")
+    assert outcomes["clean-up"].detail.startswith("nothing is left (1 subscriptions and")
     assert not queue_manager.objects.topics.subscriptions
     assert queue_manager.objects.queues[XMITQ].depth == 0
-    assert not [one for one in queue_manager.retained.matching("mqbridge/#") if one is not None]
+    assert not [publication for publication in queue_manager.retained.matching("mqbridge/#") if publication is not None]
 
 
 class _Limited(StandInConnection):
@@ -139,9 +141,9 @@ class _Extended(StandInConnection):
 
 def test_the_position_of_the_rfh2_is_reported(queue_manager: QueueManager) -> None:
     for connection, order in ((StandInConnection, "MQXQH, then RFH2,"), (_Extended, "MQXQH, then MQMDE, then RFH2,")):
-        found = results(queue_manager, connection)
-        assert failed(found) == []
-        assert found["headers on the transmission queue"].detail.startswith(order)
+        outcomes = results(queue_manager, connection)
+        assert failed(outcomes) == []
+        assert outcomes["headers on the transmission queue"].detail.startswith(order)
 
 
 class _PropertiesFirst(StandInConnection):
@@ -158,19 +160,19 @@ class _PropertiesFirst(StandInConnection):
 
 
 def test_a_message_without_an_mqxqh_at_its_beginning_is_reported(queue_manager: QueueManager) -> None:
-    found = results(queue_manager, _PropertiesFirst)
-    assert found["publication to a client"].detail.endswith("a message with Format b'MQHRF2' begins with b'RFH '")
-    assert found["publication to a client"].remedy.startswith("report this to the developers")
+    outcomes = results(queue_manager, _PropertiesFirst)
+    assert outcomes["publication to a client"].detail.endswith("a message with Format b'MQHRF2' begins with b'RFH '")
+    assert outcomes["publication to a client"].remedy.startswith("report this to the developers")
 
 
 def test_each_result_explains_what_it_means_for_the_bridge(queue_manager: QueueManager) -> None:
-    found = results(queue_manager)
-    assert [name for name, one in found.items() if not one.meaning] == []
-    identifiers = found["form of message identifiers"]
+    outcomes = results(queue_manager)
+    assert [name for name, outcome in outcomes.items() if not outcome.meaning] == []
+    identifiers = outcomes["form of message identifiers"]
     assert re.search(r"the last two bytes of 1100 MsgIds have \d+ values", identifiers.detail)
-    assert "20 created in" in found["durable subscriptions in large numbers"].detail
-    assert "%2DX, %3AX, %25X, %C3%BCX get messages" in found["escaped client identifiers"].detail
-    assert found["publication to a client"].result == "pass"
+    assert "20 created in" in outcomes["durable subscriptions in large numbers"].detail
+    assert "%2DX, %3AX, %25X, %C3%BCX get messages" in outcomes["escaped client identifiers"].detail
+    assert outcomes["publication to a client"].result == "pass"
     assert results(queue_manager, _Robbed)["publication to a client"].meaning.startswith("not so: ")
 
 
@@ -190,11 +192,11 @@ class _Unforeseen(StandInConnection):
 
 
 def test_an_unexpected_error_fails_one_test_and_is_located(queue_manager: QueueManager) -> None:
-    found = results(queue_manager, _Unforeseen)
-    assert failed(found) == ["asynchronous MQPUT1"]
-    detail = found["asynchronous MQPUT1"].detail
+    outcomes = results(queue_manager, _Unforeseen)
+    assert failed(outcomes) == ["asynchronous MQPUT1"]
+    detail = outcomes["asynchronous MQPUT1"].detail
     assert re.fullmatch(r"error: unpack requires a buffer of 224 bytes \(test_acceptance\.py, line \d+\)", detail)
-    assert found["asynchronous MQPUT1"].remedy.startswith("report this to the developers")
+    assert outcomes["asynchronous MQPUT1"].remedy.startswith("report this to the developers")
 
 
 class _Lossy(StandInConnection):
@@ -211,9 +213,9 @@ class _Lossy(StandInConnection):
 
 
 def test_the_tests_go_on_after_a_lost_connection(queue_manager: QueueManager) -> None:
-    found = results(queue_manager, _Lossy)
-    assert failed(found) == ["retained publication"]
-    assert found["durable subscription"].result == found["clean-up"].result == "pass"
+    outcomes = results(queue_manager, _Lossy)
+    assert failed(outcomes) == ["retained publication"]
+    assert outcomes["durable subscription"].result == outcomes["clean-up"].result == "pass"
 
 
 class _Shared(StandInConnection):
@@ -230,7 +232,7 @@ class _Shared(StandInConnection):
 
 
 @pytest.mark.parametrize(
-    ("channel", "rows", "found"),
+    ("channel", "rows", "others"),
     [
         ("", [{"APPLTAG": "mqbridge", "APPLTYPE": "USER"}, {"APPLTAG": "amqzmuc0", "APPLTYPE": "SYSTEM"}], []),
         (
@@ -247,11 +249,11 @@ class _Shared(StandInConnection):
     ],
 )
 def test_other_connections_are_traffic(
-    queue_manager: QueueManager, channel: str, rows: list[dict[str, str | int]], found: list[str]
+    queue_manager: QueueManager, channel: str, rows: list[dict[str, str | int]], others: list[str]
 ) -> None:
     connection = _Shared(queue_manager)
     connection.rows = rows
-    assert traffic(connection, channel, XMITQ) == found
+    assert traffic(connection, channel, XMITQ) == others
     connection.disconnect()
 
 
@@ -265,23 +267,23 @@ def test_messages_for_clients_are_traffic(queue_manager: QueueManager) -> None:
 
 def test_connections_and_refusals(queue_manager: QueueManager) -> None:
     """The bridge's number of connections is opened. Connections that must be refused are reported with their codes."""
-    made: list[Connection] = []
+    connections: list[Connection] = []
 
     def limited() -> Connection:
-        if len(made) == 5:
+        if len(connections) == 5:
             raise MQError(cmqc.MQRC_CHANNEL_NOT_AVAILABLE)
-        made.append(StandInConnection(queue_manager))
-        return made[-1]
+        connections.append(StandInConnection(queue_manager))
+        return connections[-1]
 
     def refused() -> Connection:
         raise MQError(UNKNOWN_CHANNEL)
 
     trials = Trials(connections=10, refused={"unknown channel": refused}, without_tls={"without TLS": limited})
-    found = {one.test: one for one in Acceptance(limited, Requirements(), trials=trials).run()}
-    assert found["refusal codes"].detail == f"unknown channel: {cmqc.reason_name(UNKNOWN_CHANNEL)} (2540)"
-    assert found["connections"].detail == "3 of 10 connections, then MQRC_CHANNEL_NOT_AVAILABLE (2537)"
-    assert found["connections"].remedy.endswith("to at least 30")
-    assert found["TLS"].detail == "the queue manager accepts a connection without TLS"
+    outcomes = {outcome.test: outcome for outcome in Acceptance(limited, Requirements(), trials=trials).run()}
+    assert outcomes["refusal codes"].detail == f"unknown channel: {cmqc.reason_name(UNKNOWN_CHANNEL)} (2540)"
+    assert outcomes["connections"].detail == "3 of 10 connections, then MQRC_CHANNEL_NOT_AVAILABLE (2537)"
+    assert outcomes["connections"].remedy.endswith("to at least 30")
+    assert outcomes["TLS"].detail == "the queue manager accepts a connection without TLS"
 
 
 def test_a_wrong_password_must_be_rejected(queue_manager: QueueManager) -> None:
@@ -296,9 +298,9 @@ def test_without_a_connection_the_other_tests_are_skipped() -> None:
     def refused() -> Connection:
         raise MQError(cmqc.MQRC_NOT_AUTHORIZED, "connect")
 
-    found = list(Acceptance(refused, Requirements()).run())
-    assert [one.test for one in found if one.result == "fail"] == ["connection"]
-    assert {one.result for one in found[1:]} == {"skip"}
+    outcomes = list(Acceptance(refused, Requirements()).run())
+    assert [outcome.test for outcome in outcomes if outcome.result == "fail"] == ["connection"]
+    assert {outcome.result for outcome in outcomes[1:]} == {"skip"}
 
 
 def test_a_queue_in_use_skips_the_tests_that_send_messages(queue_manager: QueueManager) -> None:
@@ -307,6 +309,6 @@ def test_a_queue_in_use_skips_the_tests_that_send_messages(queue_manager: QueueM
         connection.reasons = {XMITQ: cmqc.MQRC_OBJECT_IN_USE}
         return connection
 
-    found = {name: one.result for name, one in results(queue_manager, connect).items()}
-    assert found["exclusive use of the transmission queue"] == found["publication to a client"] == "skip"
-    assert found["syncpoint and backout"] == found["message rate"] == "pass"
+    outcomes = {name: outcome.result for name, outcome in results(queue_manager, connect).items()}
+    assert outcomes["exclusive use of the transmission queue"] == outcomes["publication to a client"] == "skip"
+    assert outcomes["syncpoint and backout"] == outcomes["message rate"] == "pass"

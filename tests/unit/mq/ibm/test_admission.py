@@ -38,7 +38,7 @@ async def test_authority_is_asked_for_the_client(
     """As an alternate user: whether it is admitted, may subscribe, may publish. A blank user is the bridge itself."""
     refused = cmqc.MQRC_NOT_AUTHORIZED
     backend = await opened(enforced, NONE, asynchronous=asynchronous)
-    found = {}
+    reasons_of_users = {}
     for user in ("alice", "bob", "carol", ""):
         admitted = backend.admit("c", user)
         subscribed = backend.subscribe("c", requests(("t/c", 1)), durable=True, user=user)
@@ -48,18 +48,18 @@ async def test_authority_is_asked_for_the_client(
             unit.publications = [(PublicationMessage(identity.descriptors[1], "c", "t/c", b"x", 1, 1), False)]
 
         reasons = await asyncio.wait_for(admitted, PATIENCE), (await asyncio.wait_for(subscribed, PATIENCE))[0]
-        found[user] = (*reasons, (await ended(backend, fill)).refusals.get(0, 0))
+        reasons_of_users[user] = (*reasons, (await ended(backend, fill)).refusals.get(0, 0))
     await stop(backend)
-    assert found == {
+    assert reasons_of_users == {
         "alice": (0, 0, 0),
         "bob": (0, refused, refused),
         "carol": (refused, refused, refused),
         "": (0, 0, refused),
     }
-    said = [record.getMessage() for record in caplog.records if record.name != "bridge.mq.embedded.authority"]
-    assert any("'c' as user 'carol': MQRC_NOT_AUTHORIZED" in line for line in said)
-    assert any("subscription c:t/c as user 'bob': MQRC_NOT_AUTHORIZED" in line for line in said)
-    assert any("topic 't/c' as user 'bob': MQRC_NOT_AUTHORIZED" in line for line in said)
+    lines = [record.getMessage() for record in caplog.records if record.name != "bridge.mq.embedded.authority"]
+    assert any("'c' as user 'carol': MQRC_NOT_AUTHORIZED" in line for line in lines)
+    assert any("subscription c:t/c as user 'bob': MQRC_NOT_AUTHORIZED" in line for line in lines)
+    assert any("topic 't/c' as user 'bob': MQRC_NOT_AUTHORIZED" in line for line in lines)
 
 
 @pytest.mark.parametrize("after", [False, True])
@@ -70,8 +70,8 @@ async def test_a_client_waits_to_be_admitted_while_the_queue_manager_is_away(
     backend = await opened(enforced, Fault("subscriptions", number, after=after))
     answers: list[tuple[str, int]] = []
     for user in ("alice", "carol", "bob"):
-        asked = backend.admit("c", user)
-        asked.add_done_callback(lambda answer, user=user: answers.append((user, answer.result())))  # type: ignore[misc]
+        admission = backend.admit("c", user)
+        admission.add_done_callback(lambda answer, user=user: answers.append((user, answer.result())))  # type: ignore[misc]
     await asyncio.wait_for(backend.admit("c", ""), PATIENCE)
     await stop(backend)
     assert answers == [("alice", 0), ("carol", cmqc.MQRC_NOT_AUTHORIZED), ("bob", 0)], "in the order asked"

@@ -81,7 +81,9 @@ async def test_publications_are_there_once_wherever_the_connection_breaks(
         fault = Fault("publisher", number, after=after)
         records = await publish_all(queue_manager, fault)
         assert payloads(queue_manager) == expected, f"verb {number} ({fault.struck})"
-        received = {one.clientIdentifier: one.received for one in records if isinstance(one, ReceivedRecord)}
+        received = {
+            record.clientIdentifier: record.received for record in records if isinstance(record, ReceivedRecord)
+        }
         assert received == {client_id: [3] for client_id in "abc"}, f"verb {number} ({fault.struck})"
         struck.add(fault.struck)
     assert {"open", "put", "commit"} <= struck
@@ -129,7 +131,7 @@ async def acknowledge_all(manager: QueueManager, fault: Fault, removers: int) ->
     sender.disconnect()
     backend = await opened(manager, fault, removers=removers)
     arrived: asyncio.Queue[Any] = asyncio.Queue()
-    backend.start(lambda batch: [arrived.put_nowait(one) for one in batch] and None)
+    backend.start(lambda batch: [arrived.put_nowait(message) for message in batch] and None)
     seen = []
     units = []
     for number in range(6):
@@ -146,16 +148,16 @@ async def acknowledge_all(manager: QueueManager, fault: Fault, removers: int) ->
         assert unit.failure == cmqc.MQRC_NONE
     await stop(backend)
     assert arrived.empty(), "a message was handed over twice"
-    assert [one.sent for one in await records_of(manager) if isinstance(one, SentRecord)] == [[5]]
+    assert [record.sent for record in await records_of(manager) if isinstance(record, SentRecord)] == [[5]]
     assert drain(manager, TRANSMIT) == []
 
 
 async def test_records_of_packet_identifiers_do_not_wait_for_removals(queue_manager: QueueManager) -> None:
     """Messages wait for these records (`bridge.telemetry.packet_identifiers`)."""
-    made: list[tuple[str, BreakableConnection]] = []
-    backend = await opened(queue_manager, NONE, made=made)
+    connections: list[tuple[str, BreakableConnection]] = []
+    backend = await opened(queue_manager, NONE, connections=connections)
     gate = threading.Event()
-    for purpose, connection in made:
+    for purpose, connection in connections:
         if purpose == "poller":
             connection.gates["commit"] = gate
     removal = asyncio.ensure_future(ended(backend, partial(keep, record=SentRecord("dev"))))
@@ -190,7 +192,7 @@ async def test_a_message_that_the_record_of_its_session_names_is_not_delivered_a
         application.put1(MQOD(ObjectName="x", ObjectQMgrName="dev"), Message(md, str(number).encode()))
     arrived: asyncio.Queue[Any] = asyncio.Queue()
     backend = await opened(queue_manager, NONE, removers=removers)
-    backend.start(lambda batch: [arrived.put_nowait(one) for one in batch] and None)
+    backend.start(lambda batch: [arrived.put_nowait(message) for message in batch] and None)
     transmissions = [await asyncio.wait_for(arrived.get(), PATIENCE) for _ in range(4)]
 
     def acknowledge(unit: Unit) -> None:
@@ -208,7 +210,7 @@ async def test_a_message_that_the_record_of_its_session_names_is_not_delivered_a
 
     backend = await opened(queue_manager, NONE, removers=removers)
     arrived = asyncio.Queue()
-    backend.start(lambda batch: [arrived.put_nowait(one) for one in batch] and None)
+    backend.start(lambda batch: [arrived.put_nowait(message) for message in batch] and None)
     await asyncio.wait_for(backend.caught_up(), PATIENCE)
     await asyncio.sleep(0)
     expected = [b"0", b"1", b"2", b"3"] if removed or removers == 1 else [b"2", b"3"]
@@ -231,7 +233,7 @@ async def test_units_of_work_of_one_session_end_in_their_order(
     application.disconnect()
     arrived: asyncio.Queue[Any] = asyncio.Queue()
     backend = await opened(queue_manager, NONE, removers=3)
-    backend.start(lambda batch: [arrived.put_nowait(one) for one in batch] and None)
+    backend.start(lambda batch: [arrived.put_nowait(message) for message in batch] and None)
     transmissions = [await asyncio.wait_for(arrived.get(), PATIENCE) for _ in range(3)]
     remove, slow = backend._dispatch.remove, asyncio.get_running_loop().create_future()
 
@@ -292,9 +294,9 @@ async def test_a_topic_that_is_refused_again_and_again_costs_one_repeated_unit_o
     connection = StandInConnection(queue_manager)
     assert connection.command("DEFINE TOPIC(SHUT) TOPICSTR('t/shut') PUB(DISABLED)")[0].ok
     connection.disconnect()
-    made: list[tuple[str, BreakableConnection]] = []
-    backend = await opened(queue_manager, NONE, asynchronous=True, made=made)
-    (publisher,) = (connection for purpose, connection in made if purpose == "publisher")
+    connections: list[tuple[str, BreakableConnection]] = []
+    backend = await opened(queue_manager, NONE, asynchronous=True, connections=connections)
+    (publisher,) = (connection for purpose, connection in connections if purpose == "publisher")
     repeated = Counted(publisher, "backout")
     for number in range(5):
 

@@ -32,7 +32,7 @@ class Handler(BackendEvents):
         self.rejected: list[tuple[bytes, int]] = []
 
     def browsed(self, batch: Sequence[QueuedMessage]) -> None:
-        self.handed_over += [one.message.data for one in batch]
+        self.handed_over += [message.message.data for message in batch]
 
     def malformed(self, got: Got, reason: int) -> None:
         self.rejected.append((got.data[MQXQH_LENGTH:], reason))

@@ -19,7 +19,7 @@ NAMED = TlsConfig(key_repository=Path("/key.kdb"), cipher_spec="ANY", certificat
 
 
 @pytest.mark.parametrize(
-    ("given", "fields"),
+    ("options", "fields"),
     [
         (CLIENT, {"channel": "C", "connections": "a(1),b(2)"}),
         ({"name": "QM1", "mode": "bindings"}, {}),
@@ -39,12 +39,12 @@ NAMED = TlsConfig(key_repository=Path("/key.kdb"), cipher_spec="ANY", certificat
         ),
     ],
 )
-def test_what_the_configuration_says(given: dict[str, Any], fields: dict[str, Any]) -> None:
-    assert parameters(IbmQueueManagerConfig(**given), {}) == ConnectionParameters(queue_manager="QM1", **fields)
+def test_what_the_configuration_says(options: dict[str, Any], fields: dict[str, Any]) -> None:
+    assert parameters(IbmQueueManagerConfig(**options), {}) == ConnectionParameters(queue_manager="QM1", **fields)
 
 
 @pytest.mark.parametrize(
-    ("given", "file", "environment", "password"),
+    ("options", "file", "environment", "password"),
     [
         ({"user": "u"}, None, {"MQBRIDGE_PASSWORD": "hunter2"}, "hunter2"),
         ({"user": "u", "password_variable": "OTHER"}, None, {"MQBRIDGE_PASSWORD": "x", "OTHER": "hunter2"}, "hunter2"),
@@ -55,17 +55,17 @@ def test_what_the_configuration_says(given: dict[str, Any], fields: dict[str, An
     ],
 )
 def test_where_the_password_comes_from(
-    given: dict[str, Any], file: bytes | None, environment: dict[str, str], password: str, tmp_path: Path
+    options: dict[str, Any], file: bytes | None, environment: dict[str, str], password: str, tmp_path: Path
 ) -> None:
     if file is not None:
         (tmp_path / "secret").write_bytes(file)
-        given = given | {"password_file": tmp_path / "secret"}
-    found = parameters(IbmQueueManagerConfig(**CLIENT, **given), environment)
-    assert (found.user, found.password) == (given.get("user", ""), password)
+        options = options | {"password_file": tmp_path / "secret"}
+    of_connection = parameters(IbmQueueManagerConfig(**CLIENT, **options), environment)
+    assert (of_connection.user, of_connection.password) == (options.get("user", ""), password)
 
 
 @pytest.mark.parametrize(
-    ("file", "environment", "told"),
+    ("file", "environment", "message"),
     [
         (None, {}, "password_file is not set, and the environment variable MQBRIDGE_PASSWORD is not set"),
         (None, {"MQBRIDGE_PASSWORD": ""}, "password_file is not set, and the environment variable MQBRIDGE_PASSWORD"),
@@ -73,28 +73,30 @@ def test_where_the_password_comes_from(
         (b"hunter2\xff", {}, "password_file {file} is not UTF-8"),
     ],
 )
-def test_a_password_that_is_nowhere(file: bytes | None, environment: dict[str, str], told: str, tmp_path: Path) -> None:
-    given = CLIENT | {"user": "ours"}
+def test_a_password_that_is_nowhere(
+    file: bytes | None, environment: dict[str, str], message: str, tmp_path: Path
+) -> None:
+    options = CLIENT | {"user": "ours"}
     if file is not None:
         (tmp_path / "secret").write_bytes(file)
-        given["password_file"] = tmp_path / "secret"
+        options["password_file"] = tmp_path / "secret"
     with pytest.raises(NoPassword) as raised:
-        parameters(IbmQueueManagerConfig(**given), environment)
+        parameters(IbmQueueManagerConfig(**options), environment)
     assert str(raised.value).startswith("no password for user ours: ")
-    assert told.format(file=tmp_path / "secret") in str(raised.value)
+    assert message.format(file=tmp_path / "secret") in str(raised.value)
     assert "hunter2" not in str(raised.value)
 
 
 def test_the_password_of_the_key_repository_comes_from_its_file_or_variable(tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("hunter2\n")
-    for given, environment in (
+    for options, environment in (
         ({"key_repository_password_file": tmp_path / "secret"}, {}),
         ({"key_repository_password_variable": "KEY"}, {"KEY": "hunter2"}),
     ):
-        tls = TlsConfig(key_repository=Path("/key.p12"), cipher_spec="ANY", **given)
-        found = parameters(IbmQueueManagerConfig(**CLIENT, tls=tls), environment)
-        assert found.tls is not None and found.tls.password == "hunter2"
-        assert "hunter2" not in repr(found.tls)
+        tls = TlsConfig(key_repository=Path("/key.p12"), cipher_spec="ANY", **options)
+        of_connection = parameters(IbmQueueManagerConfig(**CLIENT, tls=tls), environment)
+        assert of_connection.tls is not None and of_connection.tls.password == "hunter2"
+        assert "hunter2" not in repr(of_connection.tls)
 
 
 def test_a_key_repository_that_the_bridge_may_not_read_is_named(
@@ -103,8 +105,8 @@ def test_a_key_repository_that_the_bridge_may_not_read_is_named(
     (tmp_path / "key.kdb").touch()
     monkeypatch.setattr(os, "access", lambda *_: False)  # which tests that run as root would not see
     tls = TlsConfig(key_repository=tmp_path / "key", cipher_spec="ANY")
-    found = parameters(IbmQueueManagerConfig(**CLIENT, tls=tls), {})
-    hint = found.hint(cmqc.MQRC_KEY_REPOSITORY_ERROR)
+    of_connection = parameters(IbmQueueManagerConfig(**CLIENT, tls=tls), {})
+    hint = of_connection.hint(cmqc.MQRC_KEY_REPOSITORY_ERROR)
     assert hint == f"{tmp_path / 'key.kdb'} cannot be read by the user that runs the bridge"
 
 
@@ -125,18 +127,18 @@ def test_a_password_file_that_is_not_there(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "place"),
+    ("options", "place"),
     [
         (CLIENT, "queue manager QM1 at a(1),b(2), channel C"),
         ({"name": "QM1", "mode": "bindings"}, "queue manager QM1"),
         ({"name": "QM1", "ccdt_url": "https://u:hunter2@mq/ccdt.json"}, "queue manager QM1 via https://mq/ccdt.json"),
     ],
 )
-def test_the_place_in_words_has_no_secret(given: dict[str, Any], place: str) -> None:
-    found = parameters(IbmQueueManagerConfig(**given, user="ours"), {"MQBRIDGE_PASSWORD": "hunter2"})
-    assert found.password == "hunter2"
-    assert found.place == place
-    for text in (repr(found), str(found), f"{found}"):
+def test_the_place_in_words_has_no_secret(options: dict[str, Any], place: str) -> None:
+    of_connection = parameters(IbmQueueManagerConfig(**options, user="ours"), {"MQBRIDGE_PASSWORD": "hunter2"})
+    assert of_connection.password == "hunter2"
+    assert of_connection.place == place
+    for text in (repr(of_connection), str(of_connection), f"{of_connection}"):
         assert "hunter2" not in text and "ours" not in text
 
 

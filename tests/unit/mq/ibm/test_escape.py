@@ -28,11 +28,11 @@ def test_each_command_has_its_answer(connection: StandInConnection) -> None:
     script = (
         "* two lines\nDEFINE QLOCAL(A) +\n  DESCR('it''s (ours)')\nDEFINE QLOCAL(A)\nDISPLAY QLOCAL(A) MAXDEPTH DESCR\n"
     )
-    created, again, shown = run_mqsc(connection, script)
+    created, again, displayed = run_mqsc(connection, script)
     assert (created.line, created.ok, created.message[:9]) == (2, True, "AMQ8006I:")
     assert (again.line, again.ok, again.message) == (4, False, "AMQ8150E: Queue A already exists.")
-    assert (shown.line, shown.ok, shown.message[:9]) == (5, True, "AMQ8409I:")
-    assert shown.objects == [{"QUEUE": "A", "TYPE": "QLOCAL", "MAXDEPTH": 5000, "DESCR": "it's (ours)"}]
+    assert (displayed.line, displayed.ok, displayed.message[:9]) == (5, True, "AMQ8409I:")
+    assert displayed.objects == [{"QUEUE": "A", "TYPE": "QLOCAL", "MAXDEPTH": 5000, "DESCR": "it's (ours)"}]
 
 
 @pytest.mark.parametrize(

@@ -31,9 +31,9 @@ class Scene:
         return ConnectionParameters(queue_manager="QM1", user="u", password=self.written, token_file=self.token_file)
 
     def connect(self, parameters: ConnectionParameters) -> Connection:
-        given = parameters.token() if parameters.token_file else parameters.password
-        self.attempts.append(given)
-        if given != self.expected:
+        secret = parameters.token() if parameters.token_file else parameters.password
+        self.attempts.append(secret)
+        if secret != self.expected:
             self.when_rejected()
             raise MQError(self.reason, "connect")
         return object()  # type: ignore[return-value]

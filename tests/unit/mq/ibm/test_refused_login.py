@@ -43,10 +43,10 @@ class _Answering:
 def test_the_authority_to_connect_decides_what_the_log_reports(user: str, reason: str, tmp_path: Path) -> None:
     manager = QueueManager("MQB1", tmp_path)
     prepare(manager)
-    for one, words in (("alice", "CONNECT,INQ"), ("bob", "INQ"), ("o''neil", "CONNECT")):
-        run_script(manager, f"SET AUTHREC OBJTYPE(QMGR) PRINCIPAL('{one}') AUTHADD({words})", "test")
-    found = RefusedLogins(lambda: StandInConnection(manager)).explain(user)
-    assert found.startswith(reason)
+    for name, words in (("alice", "CONNECT,INQ"), ("bob", "INQ"), ("o''neil", "CONNECT")):
+        run_script(manager, f"SET AUTHREC OBJTYPE(QMGR) PRINCIPAL('{name}') AUTHADD({words})", "test")
+    explanation = RefusedLogins(lambda: StandInConnection(manager)).explain(user)
+    assert explanation.startswith(reason)
     manager.close()
 
 
@@ -65,13 +65,13 @@ def test_answers_without_a_record(message: str, reason: str) -> None:
 
 
 def test_repeated_failures_of_a_user_cost_one_inquiry_and_a_lost_queue_manager_is_no_error() -> None:
-    asked = []
+    inquiries = []
 
     def connect() -> Connection:
-        asked.append(1)
+        inquiries.append(1)
         raise MQError(cmqc.MQRC_CONNECTION_BROKEN)
 
     logins = RefusedLogins(connect)
     assert {logins.explain("alice") for _ in range(3)} == {logins.explain("alice")}
     assert logins.explain("alice").startswith("the password is wrong, the user lacks CONNECT authority")
-    assert len(asked) == 1
+    assert len(inquiries) == 1

@@ -151,7 +151,7 @@ class Idle(Remover):
 
 
 def dispatch(round_trip: float, number: int = 32) -> tuple[RemovalDispatch, list[Idle]]:
-    removers = [Idle(f"remover {one}") for one in range(number)]
+    removers = [Idle(f"remover {number}") for number in range(number)]
     removers[0].round_trip = round_trip
     return RemovalDispatch(removers), removers
 

@@ -112,7 +112,9 @@ def test_mappings_that_publish_as_the_bridge(to: dict[str, str], publishes: bool
     )
     needs = requirements_of(config)
     assert needs.mapping_publishes is (publishes and enabled)
-    purposes = [one.purpose for one in needs.authorities("") if (one.user, one.word) == ("", "PUB")]
+    purposes = [
+        authority.purpose for authority in needs.authorities("") if (authority.user, authority.word) == ("", "PUB")
+    ]
     assert purposes == (["publish for mappings"] if publishes and enabled else [])
 
 
@@ -135,7 +137,11 @@ def test_mappings_with_the_authority_of_publishers() -> None:
     assert needs.mapping_queues == (MappingQueue("queue", "OUT", ("SETID",), as_publisher=True),)
     assert needs.mapping_templates == (("queues", "{q}", True),)
     assert not needs.mapping_publishes
-    rows = [(one.user, one.word, one.needed) for one in needs.authorities("") if one.name == "OUT"]
+    rows = [
+        (authority.user, authority.word, authority.needed)
+        for authority in needs.authorities("")
+        if authority.name == "OUT"
+    ]
     assert rows == [("", "SETID", True), ("sensor", "PUT", False), ("", "DSP", False)]
     words = mqsc_script(config).replace("+\n", "").split()
     script = " ".join(words)
@@ -157,7 +163,7 @@ def test_the_state_queue_of_mappings_is_needed_for_exactly_once(mapping: dict[st
     described = {"from": {"queue": "Q"}, "to": {"mqtt": "t"}, **mapping}
     requirements = requirements_of(Configuration.model_validate({"mappings": {"m": described}}))
     assert requirements.mapping_state is needed
-    names = [one.name for one in requirements.queues("")]
+    names = [queue.name for queue in requirements.queues("")]
     assert ("SYSTEM.MQTT.MAPPING.STATE" in names) is needed
 
 
@@ -186,17 +192,20 @@ def lacking(queue_manager: QueueManager) -> list[tuple[str, str]]:
     """What is missing in the examination of the bridge's user, with the MQSC that adds it."""
     connection = StandInConnection(queue_manager, user=OURS)
     try:
-        return [(one.what, one.remedy) for one in missing(connection, requirements_of(configuration()))]
+        return [
+            (shortcoming.what, shortcoming.remedy)
+            for shortcoming in missing(connection, requirements_of(configuration()))
+        ]
     finally:
         connection.disconnect()
 
 
 def granted() -> list[Authority]:
     """The authorities that the script grants, but for CONNECT, without which there is no connection."""
-    return [one for one in requirements_of(configuration()).authorities("") if one.word != "CONNECT"]
+    return [authority for authority in requirements_of(configuration()).authorities("") if authority.word != "CONNECT"]
 
 
-@pytest.mark.parametrize("authority", granted(), ids=lambda one: " ".join(filter(None, one.key)))
+@pytest.mark.parametrize("authority", granted(), ids=lambda authority: " ".join(filter(None, authority.key)))
 def test_each_authority_of_the_script_is_reported_if_it_is_missing(
     queue_manager: QueueManager, authority: Authority
 ) -> None:
@@ -243,7 +252,9 @@ def test_each_command_of_a_script_with_a_channel_succeeds(
 ) -> None:
     script = mqsc_script(configuration(**CHANNEL, **security), f"PRINCIPAL('{OURS}')", OURS)
     responses = run_script(queue_manager, script, "mqsc-script")
-    assert {one.message.partition(":")[0] for one in responses if not one.ok} == {"AMQ8150E"}  # already exists
+    assert {response.message.partition(":")[0] for response in responses if not response.ok} == {
+        "AMQ8150E"
+    }  # already exists
     assert lacking(queue_manager) == []
 
 
@@ -258,10 +269,10 @@ def test_a_script_with_aliases_does_not_change_the_default_transmission_queue(tm
     existing = QueueManagerAttributes.of(administrator)
     assert (existing.default_route, existing.dead_letter_queue) == ("HUB", "DLQ")
     script = mqsc_script(configuration(), f"PRINCIPAL('{OURS}')", aliases=True, existing=existing)
-    assert [one.message for one in run_script(manager, script, "test") if not one.ok] == []
+    assert [response.message for response in run_script(manager, script, "test") if not response.ok] == []
     assert QueueManagerAttributes.of(administrator) == msgspec.structs.replace(existing, uncommitted=10_000)
     lacks = [what for what, _ in lacking(manager)]
-    assert [one for one in lacks if "DEFXMITQ" in one or XMITQ in one] == []
+    assert [line for line in lacks if "DEFXMITQ" in line or XMITQ in line] == []
     # Without the authority to look at the alias, the bridge does not know of it.
     run_script(
         manager, f"SET AUTHREC PROFILE('mqbridge.check') OBJTYPE(QUEUE) PRINCIPAL('{OURS}') AUTHRMV(DSP)", "test"
@@ -319,7 +330,11 @@ def test_a_publisher_without_authority_for_the_queue_of_a_mapping_is_a_note(queu
     def notes() -> list[tuple[bool, str]]:
         connection = StandInConnection(queue_manager, user=OURS)
         try:
-            return [(one.needed, one.remedy) for one in missing(connection, needs) if "queue OUT" in one.what]
+            return [
+                (shortcoming.needed, shortcoming.remedy)
+                for shortcoming in missing(connection, needs)
+                if "queue OUT" in shortcoming.what
+            ]
         finally:
             connection.disconnect()
 

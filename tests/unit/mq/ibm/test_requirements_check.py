@@ -60,7 +60,7 @@ def run(connection: GuardedConnection, *commands: str) -> None:
 
 
 def told(connection: GuardedConnection, **requirements: Any) -> list[str]:
-    return [str(one) for one in missing(connection, Requirements(**requirements)) if one.needed]
+    return [str(shortcoming) for shortcoming in missing(connection, Requirements(**requirements)) if shortcoming.needed]
 
 
 @pytest.mark.parametrize(
@@ -178,9 +178,9 @@ def test_what_the_sentences_say_mends_it(connection: GuardedConnection) -> None:
         f"ALTER QLOCAL({STATE}) NOSHARE PUT(DISABLED)",
         f"DELETE QLOCAL({DLQ})",
     )
-    found = missing(connection, Requirements(dead_letter_queue=DLQ))
-    assert len(found) == 8
-    run(connection, *(one.remedy for one in found))
+    shortcomings = missing(connection, Requirements(dead_letter_queue=DLQ))
+    assert len(shortcomings) == 8
+    run(connection, *(shortcoming.remedy for shortcoming in shortcomings))
     assert missing(connection, Requirements(dead_letter_queue=DLQ)) == []
 
 

@@ -42,9 +42,11 @@ class ShardBackend:
         manager: QueueManager,
         number: int,
         fault: Fault = NONE,
-        made: list[tuple[str, BreakableConnection]] | None = None,
+        connections: list[tuple[str, BreakableConnection]] | None = None,
     ) -> None:
-        self.backend: IbmBackend = backend_of(manager, fault, shard=Shard(number, 2), made=made, probe_interval=0.1)
+        self.backend: IbmBackend = backend_of(
+            manager, fault, shard=Shard(number, 2), connections=connections, probe_interval=0.1
+        )
         self.backend.share_limit = ShareLimit(1_000, False)
         self.delivered: list[Transmission] = []
         self._changed = asyncio.Event()
@@ -123,7 +125,7 @@ async def exchange(manager: QueueManager, fault: Fault) -> None:
     second.backend.request_share(SHARE, 100)
     await second.until_delivered(1)
     while numbers(kept) | numbers(second.delivered) != set(range(COUNT)):
-        late = [one for one in first.delivered if one not in kept and one not in returned]
+        late = [number for number in first.delivered if number not in kept and number not in returned]
         returned += late
         await first.give_back(late)
         second.backend.request_share(SHARE, 100)

@@ -153,7 +153,7 @@ async def test_a_replay_of_retained_publications_delivers_no_new_publication_twi
     arrived = asyncio.Event()
 
     def consume(batch: Sequence[Any]) -> None:
-        handed_over.extend((one.message.data, one.user_data) for one in batch)
+        handed_over.extend((message.message.data, message.user_data) for message in batch)
         arrived.set()
 
     backend.start(consume)

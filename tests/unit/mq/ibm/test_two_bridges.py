@@ -87,9 +87,9 @@ async def test_a_bridge_goes_on_where_the_queue_manager_holds_its_own_lost_conne
 
 async def test_who_takes_over_waits_for_a_unit_of_work_under_way(queue_manager: QueueManager) -> None:
     """It is committed: the record that belongs to it is among what the next bridge reads."""
-    made: list[tuple[str, BreakableConnection]] = []
-    first = await opened(queue_manager, NONE, made=made, probe_interval=10_000)
-    (publisher,) = (connection for kind, connection in made if kind == "publisher")
+    connections: list[tuple[str, BreakableConnection]] = []
+    first = await opened(queue_manager, NONE, connections=connections, probe_interval=10_000)
+    (publisher,) = (connection for kind, connection in connections if kind == "publisher")
     gate = publisher.gates["commit"] = threading.Event()
 
     def fill(unit: Unit) -> None:

@@ -20,15 +20,15 @@ async def test_a_connection_that_is_lost_while_idle_is_made_again_without_traffi
     queue_manager: QueueManager, purpose: str
 ) -> None:
     """And a clean session's subscriber gets what is published then (findings, A)."""
-    made: list[tuple[str, BreakableConnection]] = []
-    backend = await opened(queue_manager, NONE, made=made, probe_interval=0.02)
+    connections: list[tuple[str, BreakableConnection]] = []
+    backend = await opened(queue_manager, NONE, connections=connections, probe_interval=0.02)
     came: list[Any] = []
     backend.start(came.extend)
     await subscribed(backend, "dev", "t/#")
-    before = [connection for kind, connection in made if kind == purpose]
+    before = [connection for kind, connection in connections if kind == purpose]
     for connection in before:
         connection.die()
-    await happens(lambda: sum(kind == purpose for kind, _ in made) == 2 * len(before))
+    await happens(lambda: sum(kind == purpose for kind, _ in connections) == 2 * len(before))
     await happens(lambda: "dev:t/#" in queue_manager.objects.topics.subscriptions)
     await published(backend, "a", 1)
     await happens(lambda: len(came) == 1)
@@ -37,9 +37,9 @@ async def test_a_connection_that_is_lost_while_idle_is_made_again_without_traffi
 
 async def test_nothing_is_published_before_the_subscriptions_stand_again(queue_manager: QueueManager) -> None:
     """All connections are lost; the publisher is back first. What it puts then, clean sessions would never get."""
-    made: list[tuple[str, BreakableConnection]] = []
+    connections: list[tuple[str, BreakableConnection]] = []
     gate = threading.Event()
-    backend = await opened(queue_manager, NONE, made=made)
+    backend = await opened(queue_manager, NONE, connections=connections)
     came: list[Any] = []
     backend.start(came.extend)
     await subscribed(backend, "dev", "t/#")
@@ -50,10 +50,10 @@ async def test_nothing_is_published_before_the_subscriptions_stand_again(queue_m
         return connect()
 
     backend._subscriber._connect = slow
-    for _, connection in made:
+    for _, connection in connections:
         connection.die()
     publishing = asyncio.ensure_future(published(backend, "a", 1))
-    await happens(lambda: sum(kind == "publisher" for kind, _ in made) == 2)
+    await happens(lambda: sum(kind == "publisher" for kind, _ in connections) == 2)
     assert "dev:t/#" not in queue_manager.objects.topics.subscriptions
     assert not publishing.done()
     gate.set()
@@ -66,10 +66,10 @@ async def test_a_subscription_that_the_queue_manager_still_holds_is_made_when_it
     queue_manager: QueueManager,
 ) -> None:
     """MQRC_SUB_ALREADY_EXISTS (2432) is what a half-open connection leaves behind."""
-    made: list[tuple[str, BreakableConnection]] = []
-    backend = await opened(queue_manager, NONE, made=made, probe_interval=0.02)
+    connections: list[tuple[str, BreakableConnection]] = []
+    backend = await opened(queue_manager, NONE, connections=connections, probe_interval=0.02)
     await subscribed(backend, "dev", "t/#")
-    (ghost,) = (connection for kind, connection in made if kind == "subscriptions")
+    (ghost,) = (connection for kind, connection in connections if kind == "subscriptions")
     ghost.cut()
     await happens(lambda: bool(backend._subscriber._to_make))
     ghost.die()
@@ -81,16 +81,16 @@ async def test_a_subscription_that_the_queue_manager_still_holds_is_made_when_it
 async def test_a_subscription_that_is_refused_for_good_costs_its_client_the_connection(
     queue_manager: QueueManager,
 ) -> None:
-    made: list[tuple[str, BreakableConnection]] = []
-    backend = await opened(queue_manager, NONE, made=made, probe_interval=0.02)
+    connections: list[tuple[str, BreakableConnection]] = []
+    backend = await opened(queue_manager, NONE, connections=connections, probe_interval=0.02)
     dropped: list[tuple[str, str, int]] = []
     backend.on_dropped = lambda *what: dropped.append(what)
     await subscribed(backend, "dev", "shut/x")
     connection = StandInConnection(queue_manager)
     assert connection.command("DEFINE TOPIC(SHUT) TOPICSTR('shut') SUB(DISABLED)")[0].ok
-    for kind, one in made:
+    for kind, lost in connections:
         if kind == "subscriptions":
-            one.die()
+            lost.die()
     await happens(lambda: bool(dropped))
     assert dropped == [("dev", "shut/x", cmqc.MQRC_SUB_INHIBITED)]
     await stop(backend)

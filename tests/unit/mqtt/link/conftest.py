@@ -28,15 +28,15 @@ def link() -> Iterator[LinkFactory]:
         }
         former = options.pop("former", ())
         config = LinkConfig(host=options.pop("host", "127.0.0.1"), port=port, version=version, **options)
-        made = TestedLink("L", config, client_id, **of_connection)
-        made.resume(former, subscribed=False)
-        links.append(made)
-        made.start()
-        return made
+        tested = TestedLink("L", config, client_id, **of_connection)
+        tested.resume(former, subscribed=False)
+        links.append(tested)
+        tested.start()
+        return tested
 
     yield start
-    for made in links:
-        made.stop(PATIENCE)
+    for tested in links:
+        tested.stop(PATIENCE)
 
 
 @pytest.fixture(params=["3.1.1", "5"])
@@ -48,32 +48,32 @@ def version(request: pytest.FixtureRequest) -> str:
 @pytest.fixture
 def broker(version: str) -> Iterator[FakeBroker]:
     """A scripted broker."""
-    made = FakeBroker(version)
-    yield made
-    made.close()
+    fake = FakeBroker(version)
+    yield fake
+    fake.close()
 
 
 @pytest.fixture
 def broker_5() -> Iterator[FakeBroker]:
     """A scripted broker of MQTT 5."""
-    made = FakeBroker("5")
-    yield made
-    made.close()
+    fake = FakeBroker("5")
+    yield fake
+    fake.close()
 
 
 @pytest.fixture
 def mosquitto(tmp_path: Path) -> Iterator[Callable[..., Mosquitto]]:
     """`mosquitto(settings...)`: a running mosquitto."""
-    made: list[Mosquitto] = []
+    brokers: list[Mosquitto] = []
 
     def start(*settings: str) -> Mosquitto:
-        directory = tmp_path / f"mosquitto{len(made)}"
+        directory = tmp_path / f"mosquitto{len(brokers)}"
         directory.mkdir()
-        made.append(Mosquitto(directory, *settings))
-        return made[-1].start()
+        brokers.append(Mosquitto(directory, *settings))
+        return brokers[-1].start()
 
     yield start
-    for process in made:
+    for process in brokers:
         process.stop()
 
 

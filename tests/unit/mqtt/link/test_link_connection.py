@@ -204,9 +204,9 @@ def test_many_failures_cause_few_log_lines(
         unreachable = link(port)
         states = [unreachable.state_where(LinkPhase.WAITING) for _ in range(12)]
     assert all("refused" in state.error for state in states)
-    told = [record.getMessage() for record in caplog.records if "connecting to" in record.getMessage()]
-    assert len(told) == 2
-    assert all(f"127.0.0.1:{port}" in line and "Connection refused" in line for line in told)
+    lines = [record.getMessage() for record in caplog.records if "connecting to" in record.getMessage()]
+    assert len(lines) == 2
+    assert all(f"127.0.0.1:{port}" in line and "Connection refused" in line for line in lines)
 
 
 def test_pauses_grow_up_to_a_limit(link: LinkFactory, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -256,15 +256,15 @@ def test_an_idle_link_that_loses_its_connection_reconnects(
     """Its thread has ended, and another one continues."""
     monkeypatch.setattr(link_connection, "TURN", 0.05)
     monkeypatch.setattr(link_connection, "SETTLED", settled)
-    made = link(broker.port, broker.version, topic_filter="t", qos=1)
+    connected = link(broker.port, broker.version, topic_filter="t", qos=1)
     for _ in range(3):
         peer = broker.connected(subscribes=1)
-        made.state_where(LinkPhase.CONNECTED)
-        until(lambda: made.idle)
+        connected.state_where(LinkPhase.CONNECTED)
+        until(lambda: connected.idle)
         peer.close()
     peer = broker.connected(subscribes=1)
     peer.send(peer.publish("t", 1, qos=1))
-    assert len(made.take_all(1)) == 1
+    assert len(connected.take_all(1)) == 1
 
 
 @pytest.mark.parametrize(("turn", "pauses"), [(0.05, True), (1.0, False)])
@@ -276,12 +276,12 @@ def test_an_idle_link_wakes_up_for_its_keep_alive(
 
     def pause(fd: int, due: float) -> Pause:
         seconds.append(due)
-        made.waits.append(due)
+        connected.waits.append(due)
         return Pause(fd, due)
 
     monkeypatch.setattr(link_connection, "TURN", turn)
     monkeypatch.setattr(link_connection, "Pause", pause)
-    made = link(broker.port, broker.version, keep_alive=1)
+    connected = link(broker.port, broker.version, keep_alive=1)
     peer = broker.connected()
     for _ in range(2):
         peer.expect(PINGREQ)
@@ -289,7 +289,7 @@ def test_an_idle_link_wakes_up_for_its_keep_alive(
     assert bool(seconds) is pauses
     assert all(turn < due <= 1 for due in seconds)
     # A pause is not followed by another wait.
-    after = [wait for due, wait in itertools.pairwise(made.waits) if due in seconds]
+    after = [wait for due, wait in itertools.pairwise(connected.waits) if due in seconds]
     assert after == [0.0] * len(after)
 
 
@@ -340,10 +340,10 @@ def test_stop_while_it_waits(link: LinkFactory, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_stop_before_the_broker_has_answered(broker: FakeBroker, link: LinkFactory) -> None:
-    made = link(broker.port, broker.version)
+    connected = link(broker.port, broker.version)
     broker.connecting()
-    assert made.stop(PATIENCE)
-    assert made.state_where(LinkPhase.STOPPED).error == ""
+    assert connected.stop(PATIENCE)
+    assert connected.state_where(LinkPhase.STOPPED).error == ""
 
 
 def test_a_batch_larger_than_the_socket_buffers(broker: FakeBroker, link: LinkFactory) -> None:

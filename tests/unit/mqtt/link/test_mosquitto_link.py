@@ -27,9 +27,9 @@ MosquittoFactory = Callable[..., Mosquitto]
 OPTION = {"3.1.1": "mqttv311", "5": "mqttv5"}
 
 
-def ready(made: TestedLink) -> TestedLink:
-    made.state_where(LinkPhase.CONNECTED)
-    return made
+def ready(connection: TestedLink) -> TestedLink:
+    connection.state_where(LinkPhase.CONNECTED)
+    return connection
 
 
 def batch(number: int, qos: int) -> list[Publication]:
@@ -71,7 +71,10 @@ def test_live_publications_of_mqtt_3_1_1_keep_retain_with_the_bridge_bit(
         [Publication(topic="a", payload=b"1", qos=1, retain=True), Publication(topic="a", payload=b"2", qos=1)]
     )
     received = receiver.take_all(2)
-    assert [(one.publication.payload, one.publication.retain) for one in received] == [(b"1", retained), (b"2", False)]
+    assert [(message.publication.payload, message.publication.retain) for message in received] == [
+        (b"1", retained),
+        (b"2", False),
+    ]
 
 
 def test_only_mqtt_5_reports_a_publication_that_the_acl_rejects(
@@ -126,7 +129,9 @@ def test_mosquitto_stops_and_returns(
     assert receiver.session_present
     # All unacknowledged messages are repeated with the same message ids and DUP.
     again = receiver.take_all(3)
-    assert [(one.packet_id, one.dup) for one in again] == [(one.packet_id, True) for one in unacknowledged]
+    assert [(message.packet_id, message.dup) for message in again] == [
+        (message.packet_id, True) for message in unacknowledged
+    ]
     receiver.acknowledge(unacknowledged)
     receiver.acknowledge(again)
     if qos == 2:
@@ -165,7 +170,7 @@ def test_tls(mosquitto: MosquittoFactory, link: LinkFactory, version: str, certi
     assert receiver.certificate_expiry == pytest.approx(time.time() + 2 * 86_400, abs=3_600)
     sizes = [1, 3_000_000, 0, 16384, 16385, 70_000]
     assert sender.publish([Publication(topic="t", payload=b"x" * size, qos=1) for size in sizes]) == {}
-    assert [len(one.publication.payload) for one in receiver.take_all(len(sizes))] == sizes
+    assert [len(message.publication.payload) for message in receiver.take_all(len(sizes))] == sizes
 
 
 @pytest.mark.parametrize(
@@ -235,7 +240,7 @@ def test_a_changed_filter_delivers_once(mosquitto: MosquittoFactory, link: LinkF
     payloads: list[Any] = []
     while len(payloads) < 21:
         taken = receiver.take(100, 1 << 20, PATIENCE)
-        payloads += [one.publication.payload for one in taken]
+        payloads += [message.publication.payload for message in taken]
         receiver.acknowledge(taken)
         receiver.complete(receiver.released())
     sender.publish([Publication(topic="plant/a", payload=b"last", qos=2)])
@@ -284,16 +289,16 @@ def test_an_unexpected_error_ends_the_connection_and_the_link_continues(
 
 
 def test_a_missing_password_is_read_again(broker_5: FakeBroker, link: LinkFactory, impatient: None) -> None:
-    asked: list[int] = []
+    reads: list[int] = []
 
     def password() -> str:
-        asked.append(1)
-        if len(asked) < 3:
+        reads.append(1)
+        if len(reads) < 3:
             raise OSError("password_file: no such file")
         return "s3cret"
 
-    made = link(broker_5.port, user="maria", password=password)
+    connected = link(broker_5.port, user="maria", password=password)
     _, connect = broker_5.connecting()
     assert connect.endswith(b"\0\6s3cret")
-    assert len(asked) == 3
-    assert made.state.error == "" or "password_file" in made.state.error
+    assert len(reads) == 3
+    assert connected.state.error == "" or "password_file" in connected.state.error

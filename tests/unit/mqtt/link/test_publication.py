@@ -97,8 +97,8 @@ def test_hops_are_separated_by_commas(hops: str, mappings: tuple[str, ...]) -> N
 def test_all_values_of_a_repeated_name_are_sent_and_the_last_one_applies() -> None:
     # The Subscription Identifier has no meaning for the bridge, and is ignored.
     pairs = (("a", "1"), ("b", "x"), ("a", "2"))
-    said = PublishProperties(subscription_identifier=(1, 300), user_property=(*pairs, (HOPS, "q/m")))
-    read = received(Publish("t", b"", properties=said), "link", 1, True).publication
+    sent_properties = PublishProperties(subscription_identifier=(1, 300), user_property=(*pairs, (HOPS, "q/m")))
+    read = received(Publish("t", b"", properties=sent_properties), "link", 1, True).publication
     assert (read.user_properties, read.client_id, read.hops) == ({"a": "2", "b": "x"}, "link", ("q/m",))
     assert to_properties(read).user_property == (*pairs, (CLIENT_ID, "link"), (HOPS, "q/m"))
 

@@ -23,7 +23,7 @@ def test_only_acknowledge_acknowledges(broker: FakeBroker, link: LinkFactory, qo
     peer = broker.connected(subscribes=qos)
     peer.send(peer.publish("t/1", 11, qos=qos), peer.publish("t/2", 12, qos=qos, flags=8))
     taken = receiver.take_all(2)
-    assert [(one.publication.topic, one.qos, one.packet_id, one.dup) for one in taken] == [
+    assert [(message.publication.topic, message.qos, message.packet_id, message.dup) for message in taken] == [
         ("t/1", qos, 11, False),
         ("t/2", qos, 12, True),
     ]
@@ -102,7 +102,7 @@ def test_unprocessed_publications_when_the_connection_breaks(
     assert receiver.session_present is present
     assert receiver.sessions == [False, present]
     taken = receiver.take_all(len(left))
-    assert [(one.publication.topic, one.qos, one.packet_id) for one in taken] == left
+    assert [(message.publication.topic, message.qos, message.packet_id) for message in taken] == left
     assert receiver.take(9, 9, 0) == []
 
 
@@ -143,7 +143,7 @@ def test_reading_stops_while_too_many_publications_wait(
     monkeypatch.setattr(Stream, "fill", counted)
     packets = [peer.publish("t", payload=b"%d" % number) for number in range(9)]
     peer.send(*packets)
-    assert [one.publication.payload for one in receiver.take_all(9)] == [b"%d" % number for number in range(9)]
+    assert [message.publication.payload for message in receiver.take_all(9)] == [b"%d" % number for number in range(9)]
     assert reads == [sum(map(len, packets))]
 
 
@@ -165,7 +165,11 @@ def test_size_and_number_limit_a_batch(broker_5: FakeBroker, link: LinkFactory) 
     peer.nothing_came()
     first = receiver.take_all(1)
     assert len(first[0].publication.payload) == 10
-    assert [[len(one.publication.payload) for one in receiver.take(2, 7, 0)] for _ in range(3)] == [[3, 4], [1, 1], [1]]
+    assert [[len(message.publication.payload) for message in receiver.take(2, 7, 0)] for _ in range(3)] == [
+        [3, 4],
+        [1, 1],
+        [1],
+    ]
 
 
 def test_a_publication_larger_than_the_limit_is_a_batch(broker_5: FakeBroker, link: LinkFactory) -> None:
@@ -175,7 +179,7 @@ def test_a_publication_larger_than_the_limit_is_a_batch(broker_5: FakeBroker, li
     receiver.take(1, 1, 0)
     peer.send(peer.publish("t", payload=b"x" * 10), peer.publish("t", payload=b"y"))
     peer.nothing_came()
-    assert [len(one.publication.payload) for one in receiver.take(5, 5, 0)] == [10]
+    assert [len(message.publication.payload) for message in receiver.take(5, 5, 0)] == [10]
 
 
 @pytest.mark.parametrize(("trusted", "client_id", "hops"), [(True, "boss", ("A/b",)), (False, "L", ())])
@@ -184,8 +188,8 @@ def test_trusted_links_can_set_the_hop_marks(
 ) -> None:
     receiver = link(broker_5.port, topic_filter="t", qos=0, trusted=trusted)
     peer = broker_5.connected(subscribes=0)
-    told = Publication(topic="t", payload=b"", client_id="boss", hops=("A/b",))
-    peer.send(peer.publish("t", properties=encode_properties(PacketType.PUBLISH, to_properties(told))))
+    publication = Publication(topic="t", payload=b"", client_id="boss", hops=("A/b",))
+    peer.send(peer.publish("t", properties=encode_properties(PacketType.PUBLISH, to_properties(publication))))
     (received,) = receiver.take_all(1)
     assert (received.publication.client_id, received.publication.hops) == (client_id, hops)
 
@@ -208,7 +212,7 @@ def test_a_large_publication_in_small_pieces(broker: FakeBroker, link: LinkFacto
     whole = peer.publish("t", payload=payload) + peer.publish("u")
     for start in range(0, len(whole), 100_001):
         peer.send(whole[start : start + 100_001])
-    assert [one.publication.payload for one in receiver.take_all(2)] == [payload, b"p"]
+    assert [message.publication.payload for message in receiver.take_all(2)] == [payload, b"p"]
 
 
 @pytest.mark.parametrize(

@@ -364,7 +364,7 @@ def test_answers_are_read_however_many_publications_wait(broker: FakeBroker, lin
     ((_, packet_id),) = peer.published(1, 2)
     peer.send(*(peer.publish("in", number, qos=1) for number in range(1, 6)), answer(PUBACK, packet_id))
     assert call.result(PATIENCE) == {}
-    assert [one.packet_id for one in both.take_all(5)] == [1, 2, 3, 4, 5]
+    assert [message.packet_id for message in both.take_all(5)] == [1, 2, 3, 4, 5]
 
 
 # A broker that is not strict ----------------------------------------------------------------------------------------------

@@ -55,9 +55,9 @@ def until_open(port: int) -> None:
     until(is_open)
 
 
-def ready(made: TestedLink) -> TestedLink:
-    made.state_where(LinkPhase.CONNECTED)
-    return made
+def ready(connection: TestedLink) -> TestedLink:
+    connection.state_where(LinkPhase.CONNECTED)
+    return connection
 
 
 class Framed:
@@ -140,9 +140,9 @@ class WebSocketBroker(FakeBroker):
 
 @pytest.fixture
 def web(version: str) -> Iterator[WebSocketBroker]:
-    made = WebSocketBroker(version)
-    yield made
-    made.close()
+    web_broker = WebSocketBroker(version)
+    yield web_broker
+    web_broker.close()
 
 
 # WebSocket -----------------------------------------------------------------------------------------------------------
@@ -169,7 +169,7 @@ def test_both_directions_over_a_websocket(
     came: list[bytes] = []
     while len(came) < len(payloads):
         taken = receiver.take(500, 1 << 30, PATIENCE)
-        came += [one.publication.payload for one in taken]
+        came += [message.publication.payload for message in taken]
         receiver.acknowledge(taken)
         receiver.complete(receiver.released())
     assert came == payloads
@@ -185,35 +185,35 @@ def test_path_of_a_websocket(web: WebSocketBroker, link: LinkFactory) -> None:
 
 def test_ping_of_a_websocket_is_answered_by_a_masked_pong(web: WebSocketBroker, link: LinkFactory) -> None:
     """RFC 6455 sections 5.1 and 5.5.3. `Framed` rejects an unmasked frame."""
-    made = link(web.port, web.version, transport="websocket")
+    connected = link(web.port, web.version, transport="websocket")
     peer = web.connected_by_frames()
-    ready(made)
+    ready(connected)
     peer.framed.protocol.send_ping(b"are you there")
     peer.framed.flush()
-    made.publish([Publication(topic="t", payload=b"x")])
+    connected.publish([Publication(topic="t", payload=b"x")])
     peer.expect(PUBLISH)
-    assert [(bytes(one.data), one.opcode) for one in peer.framed.control] == [(b"are you there", Opcode.PONG)]
+    assert [(bytes(frame.data), frame.opcode) for frame in peer.framed.control] == [(b"are you there", Opcode.PONG)]
 
 
 def test_packets_divided_into_frames(web: WebSocketBroker, link: LinkFactory) -> None:
     """MQTT-6.0.0-2: a frame contains any part of the stream, a single byte or many packets."""
-    made = link(web.port, web.version, transport="websocket", topic_filter="t", qos=0)
+    connected = link(web.port, web.version, transport="websocket", topic_filter="t", qos=0)
     peer = web.accept()
     peer.expect(CONNECT)
     for byte in peer.connack():
         peer.send(bytes((byte,)))
     (subscribe,) = peer.expect(0x82)
     peer.send(peer.suback(subscribe, 0) + peer.publish("t", payload=b"1") + peer.publish("t", payload=b"2"))
-    assert [one.publication.payload for one in made.take_all(2)] == [b"1", b"2"]
+    assert [message.publication.payload for message in connected.take_all(2)] == [b"1", b"2"]
 
 
 def test_a_broker_that_reads_slowly_receives_everything(web: WebSocketBroker, link: LinkFactory) -> None:
     """The network accepts parts of frames. PONG is sent between frames, never within one."""
-    made = link(web.port, web.version, transport="websocket")
+    connected = link(web.port, web.version, transport="websocket")
     peer = web.connected_by_frames()
-    ready(made)
+    ready(connected)
     payloads = [bytes((index,)) * 300_000 for index in range(40)]
-    call = calling(made.publish, [Publication(topic="t", payload=one) for one in payloads])
+    call = calling(connected.publish, [Publication(topic="t", payload=payload) for payload in payloads])
     for _ in range(20):
         peer.framed.protocol.send_ping(b"?")
         peer.framed.flush()
@@ -221,10 +221,10 @@ def test_a_broker_that_reads_slowly_receives_everything(web: WebSocketBroker, li
         (body,) = peer.expect(PUBLISH)
         assert body.endswith(payload)
     assert call.result(PATIENCE) == {}
-    assert made.stop(PATIENCE)
+    assert connected.stop(PATIENCE)
     peer.expect(DISCONNECT)
     assert peer.framed.recv(1) == b""
-    assert [one.opcode for one in peer.framed.control] == [Opcode.PONG] * 20 + [Opcode.CLOSE]
+    assert [frame.opcode for frame in peer.framed.control] == [Opcode.PONG] * 20 + [Opcode.CLOSE]
 
 
 @pytest.mark.parametrize(
@@ -238,13 +238,13 @@ def test_a_broker_that_reads_slowly_receives_everything(web: WebSocketBroker, li
 def test_frames_that_end_the_connection(
     web: WebSocketBroker, link: LinkFactory, frame: bytes, error: str, impatient: None
 ) -> None:
-    made = link(web.port, web.version, transport="websocket")
+    connected = link(web.port, web.version, transport="websocket")
     peer = web.connected_by_frames()
-    ready(made)
+    ready(connected)
     peer.framed.connection.sendall(frame)
-    assert error in made.state_where(LinkPhase.WAITING).error
+    assert error in connected.state_where(LinkPhase.WAITING).error
     web.connected()
-    ready(made)
+    ready(connected)
 
 
 @pytest.mark.parametrize(("status", "least"), [(404, 5.0), (503, 0.0)])
@@ -253,9 +253,9 @@ def test_a_rejected_handshake(
 ) -> None:
     """A permanent rejection causes a long pause."""
     monkeypatch.setattr(attempts, "REFUSED_PAUSE", 5.0)
-    made = link(web.port, web.version, transport="websocket")
+    connected = link(web.port, web.version, transport="websocket")
     web.accept(status)
-    state = made.state_where(LinkPhase.WAITING)
+    state = connected.state_where(LinkPhase.WAITING)
     assert (
         f"the broker refused the WebSocket handshake: server rejected WebSocket connection: HTTP {status}"
         in state.error
@@ -264,10 +264,10 @@ def test_a_rejected_handshake(
 
 
 def test_a_broker_without_websockets(broker: FakeBroker, link: LinkFactory) -> None:
-    made = link(broker.port, broker.version, transport="websocket")
+    connected = link(broker.port, broker.version, transport="websocket")
     connection, _ = broker._listener.accept()
     connection.sendall(b"\x20\x02\0\0\r\n\r\n")
-    assert "WebSocket" in made.state_where(LinkPhase.WAITING).error
+    assert "WebSocket" in connected.state_where(LinkPhase.WAITING).error
     connection.close()
 
 
@@ -325,18 +325,18 @@ def test_failover(
 ) -> None:
     """Addresses are tried in turn. State and log contain the current address."""
     first, second = mosquitto(), mosquitto()
-    places = [f"127.0.0.1:{one.port}" for one in (first, second)]
+    places = [f"127.0.0.1:{broker.port}" for broker in (first, second)]
     with caplog.at_level(logging.INFO):
-        made = link(first.port, failover=[places[1]])
-        assert made.state_where(LinkPhase.CONNECTED).address == places[0]
+        connected = link(first.port, failover=[places[1]])
+        assert connected.state_where(LinkPhase.CONNECTED).address == places[0]
         first.stop()
-        assert made.state_where(LinkPhase.CONNECTED).address == places[1] == made.address
-        assert made.publish([Publication(topic="t", payload=b"x", qos=1)]) == {}
+        assert connected.state_where(LinkPhase.CONNECTED).address == places[1] == connected.address
+        assert connected.publish([Publication(topic="t", payload=b"x", qos=1)]) == {}
         first.start()
         second.stop()
-        assert made.state_where(LinkPhase.CONNECTED).address == places[0]
-    told = [message for message in caplog.messages if "connected to" in message and "not" not in message]
-    assert [place for message in told for place in places if f"connected to {place} as" in message] == [
+        assert connected.state_where(LinkPhase.CONNECTED).address == places[0]
+    lines = [message for message in caplog.messages if "connected to" in message and "not" not in message]
+    assert [place for message in lines for place in places if f"connected to {place} as" in message] == [
         *places,
         places[0],
     ]
@@ -348,22 +348,22 @@ def test_pauses_follow_after_all_addresses_were_tried(
     monkeypatch.setattr(attempts, "FIRST_PAUSE", 0.001)
     monkeypatch.setattr(attempts, "LONGEST_PAUSE", 0.002)
     ports = [free_port() for _ in range(3)]
-    made = link(ports[0], failover=[f"127.0.0.1:{port}" for port in ports[1:]])
-    states = [made.state_where(LinkPhase.WAITING) for _ in range(7)]
+    connected = link(ports[0], failover=[f"127.0.0.1:{port}" for port in ports[1:]])
+    states = [connected.state_where(LinkPhase.WAITING) for _ in range(7)]
     assert [state.address for state in states] == [f"127.0.0.1:{port}" for port in [*ports, *ports, ports[0]]]
     assert [state.pause > 0 for state in states] == [False, False, True] * 2 + [False]
-    told = [message for message in caplog.messages if "(attempt 1)" in message]
-    assert [port for port, message in zip(ports, told, strict=True) if f"127.0.0.1:{port}" in message] == ports
+    lines = [message for message in caplog.messages if "(attempt 1)" in message]
+    assert [port for port, message in zip(ports, lines, strict=True) if f"127.0.0.1:{port}" in message] == ports
 
 
 def test_a_rejection_at_one_address_lengthens_the_pause_after_all(
     broker: FakeBroker, link: LinkFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(attempts, "REFUSED_PAUSE", 5.0)
-    made = link(broker.port, broker.version, failover=[f"127.0.0.1:{free_port()}"])
+    connected = link(broker.port, broker.version, failover=[f"127.0.0.1:{free_port()}"])
     peer, _ = broker.connecting()
     peer.send(peer.connack(reason=0x86 if broker.version == "5" else 4))
-    states = [made.state_where(LinkPhase.WAITING) for _ in range(2)]
+    states = [connected.state_where(LinkPhase.WAITING) for _ in range(2)]
     assert "rejected CONNECT" in states[0].error
     assert states[0].pause == 0 and states[1].pause >= 5.0
 

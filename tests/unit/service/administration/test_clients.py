@@ -40,9 +40,9 @@ def parts_of(bridge: Any, started_at: float = 0.0) -> Parts:
 @pytest.fixture
 def many(bridge: Any) -> Any:
     """A bridge that has found many durable sessions of disconnected clients."""
-    made = bridge()
-    made.backend.recovered = RecoveredState([], [ClientSubscription(name, "t/#", "1", True) for name in NAMES])
-    return made
+    started = bridge()
+    started.backend.recovered = RecoveredState([], [ClientSubscription(name, "t/#", "1", True) for name in NAMES])
+    return started
 
 
 async def test_a_client_that_reconnects_during_a_purge_keeps_its_session(many: Any) -> None:
@@ -79,22 +79,22 @@ async def test_a_dry_run_ends_nothing(many: Any) -> None:
 async def test_a_client_without_a_record_of_its_absence_is_absent_since_the_start(many: Any, away_for: float) -> None:
     """Records of an older bridge contain no time, so the start of the bridge counts."""
     async with many as bridge:
-        found = await list_clients(parts_of(bridge, time.time() - 60), ListClients(away_for=away_for, rows=10_000))
-        assert len(found.clients) == found.found == (COUNT if away_for < 60 else 0)
+        page = await list_clients(parts_of(bridge, time.time() - 60), ListClients(away_for=away_for, rows=10_000))
+        assert len(page.clients) == page.found == (COUNT if away_for < 60 else 0)
 
 
 async def test_pages_follow_each_other_without_gaps(many: Any) -> None:
     """Each page starts after the last name of the previous one. Together they contain all clients."""
     async with many as bridge:
-        found: list[str] = []
+        names: list[str] = []
         while True:
-            request = ListClients(after=found[-1] if found else "", rows=700)
+            request = ListClients(after=names[-1] if names else "", rows=700)
             page = (await list_clients(parts_of(bridge), request)).clients
             if not page:
                 break
             assert len(page) <= 700
-            found += [one.client_id for one in page]
-        assert found == NAMES
+            names += [client.client_id for client in page]
+        assert names == NAMES
 
 
 async def test_a_purge_without_criteria_is_rejected(many: Any) -> None:
@@ -112,7 +112,9 @@ async def test_the_owner_and_the_options_of_subscriptions_are_shown(bridge: Any)
         await client.receive()
         details = await show_client(parts_of(running), ShowClient("c"))
         assert (details.owner, details.status.user) == ("an unauthenticated client", "alice")
-        assert [(one.topic_filter, one.user_data) for one in details.subscriptions] == [("t/#", "1")]
+        assert [(subscription.topic_filter, subscription.user_data) for subscription in details.subscriptions] == [
+            ("t/#", "1")
+        ]
         running.service.sessions["c"].principal = Principal(True, "alice")
         assert (await show_client(parts_of(running), ShowClient("c"))).owner == "user 'alice'"
 

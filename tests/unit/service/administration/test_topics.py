@@ -83,7 +83,7 @@ async def test_the_number_of_counted_clients_is_limited(tmp_path: Path, monkeypa
             with await asyncio.to_thread(RawClient.connected, port_of(bridge), name) as client:
                 await asyncio.to_thread(client.publish, "plant/1", b"x", 1)
         page = await ask(bridge, ListPublishers(topic_filter="plant/#"))
-        assert ([one.client_id for one in page.publishers if one.count], page.more) == (["a"], True)
+        assert ([publisher.client_id for publisher in page.publishers if publisher.count], page.more) == (["a"], True)
 
 
 async def test_where_a_publication_would_go(tmp_path: Path) -> None:
@@ -98,19 +98,22 @@ async def test_where_a_publication_would_go(tmp_path: Path) -> None:
             await asyncio.to_thread(away.subscribe, ("plant/#", 2), ("elsewhere", 1))
             await asyncio.to_thread(away.disconnect)
             route: TopicRoute = await ask(bridge, RouteTopic(topic="plant/l1/temp", payload=b'{"t": 31}', retain=True))
-            found = {one.subscriber: (one.topic_filter, one.qos, one.state) for one in route.subscriptions}
-            assert found == {"here": ("plant/+/temp", 0, "connected"), "away": ("plant/#", 1, "away")}
-            mappings = {one.name: (one.takes, one.outcome) for one in route.mappings}
+            receivers = {
+                receiver.subscriber: (receiver.topic_filter, receiver.qos, receiver.state)
+                for receiver in route.subscriptions
+            }
+            assert receivers == {"here": ("plant/+/temp", 0, "connected"), "away": ("plant/#", 1, "away")}
+            mappings = {mapping.name: (mapping.takes, mapping.outcome) for mapping in route.mappings}
             assert mappings == {"temps": (True, "queue PLANT.L1"), "forward": (True, "topic copy")}
-            assert {one.state for one in route.mappings} <= {"starting", "running"}
-            assert [(one.name, one.depth, one.problem) for one in route.queues] == [("PLANT.L1", 0, "")]
+            assert {mapping.state for mapping in route.mappings} <= {"starting", "running"}
+            assert [(queue.name, queue.depth, queue.problem) for queue in route.queues] == [("PLANT.L1", 0, "")]
             assert route.accepted
-            assert [(one.kind, one.text) for one in route.rules] == [
+            assert [(rule.kind, rule.text) for rule in route.rules] == [
                 ("topic object", "topic object SYSTEM.BASE.TOPIC has PUB(ENABLED)"),
                 ("retained", "it becomes the retained publication"),
             ]
             route = await ask(bridge, RouteTopic(topic="plant/l1/temp", payload=b'{"t": 29}'))
-            (temps,) = [one for one in route.mappings if one.name == "temps"]
+            (temps,) = [mapping for mapping in route.mappings if mapping.name == "temps"]
             assert not temps.takes and temps.outcome.startswith("not taken: ")
             await asyncio.to_thread(here.ping)
             assert not any(isinstance(packet, PublishPacket) for packet in here.inbox), "nothing was published"

@@ -31,10 +31,10 @@ def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
         monkeypatch.setattr(module, "LONGEST_RETRY", 0.01)
     manager = QueueManager("QM1", tmp_path)
     prepare(manager)
-    made = Scene(manager)
-    monkeypatch.setattr(links, "link_connection", made.link_connection)
+    new_scene = Scene(manager)
+    monkeypatch.setattr(links, "link_connection", new_scene.link_connection)
     monkeypatch.setattr(links, "end_session", lambda *_: True)
     for queue in QUEUES:
-        made.mqsc(f"DEFINE QLOCAL({queue}) MAXDEPTH(100000)")
-    yield made
+        new_scene.mqsc(f"DEFINE QLOCAL({queue}) MAXDEPTH(100000)")
+    yield new_scene
     manager.close()

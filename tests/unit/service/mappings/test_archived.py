@@ -34,19 +34,19 @@ class Archive:
     def add(self, now: int, data: bytes, rows: int) -> None:
         (event,) = events_of(together([data]) + data)
         assert isinstance(event, MappedEvent)
-        made = self._rows.mapped(event)
-        assert len(made) == rows
-        self.rows += [dict(zip(NAMES, one, strict=True)) for one in made]
+        event_rows = self._rows.mapped(event)
+        assert len(event_rows) == rows
+        self.rows += [dict(zip(NAMES, row, strict=True)) for row in event_rows]
 
     def of(self, *columns: str) -> list[Any]:
-        return [tuple(one[name] for name in columns) for one in self.rows]
+        return [tuple(row[name] for name in columns) for row in self.rows]
 
 
 @pytest.fixture
 def archive(scene: Scene) -> Archive:
-    made = Archive()
-    scene.environment.recorder = made.mapping
-    return made
+    recorder = Archive()
+    scene.environment.recorder = recorder.mapping
+    return recorder
 
 
 class Case(msgspec.Struct):
@@ -104,8 +104,8 @@ def test_each_message_is_a_row(scene: Scene, archive: Archive, name: str) -> Non
     assert archive.of("direction", "client_id", "outcome", "reason", "topic", "destination", "payload", "size") == [
         ("mapped", "map", case.outcome, None, case.topic, case.destination, payload, 1) for payload in (b"1", b"2")
     ]
-    assert all(one["received"] <= one["settled"] for one in archive.rows)
-    ids = [one["msg_id"] for one in archive.rows]
+    assert all(row["received"] <= row["settled"] for row in archive.rows)
+    ids = [row["msg_id"] for row in archive.rows]
     if "link to" in name:
         assert ids == [None, None]
     else:
@@ -118,12 +118,12 @@ def test_a_backed_out_message_is_archived_once(scene: Scene, archive: Archive, n
     config = mapping_config({"queue": "IN"}, {"mqtt": "done/a"}, guarantee="exactly-once", batch={"messages": 2})
     scene.mqsc("DEFINE SUB(DONE) TOPICSTR('done/#') DEST(OUT)")
     scene.run(config, scene.settled)
-    scene.put("IN", *(b"%d" % one for one in range(6)), Persistence=1)
+    scene.put("IN", *(b"%d" % number for number in range(6)), Persistence=1)
     scene.run(config, lambda: empty(scene), fault=Fault(number))
     arrived = scene.bodies("OUT")
-    assert arrived == [b"%d" % one for one in range(6)]
-    told = [one["payload"] for one in archive.rows]
-    assert told == arrived
+    assert arrived == [b"%d" % number for number in range(6)]
+    payloads = [row["payload"] for row in archive.rows]
+    assert payloads == arrived
 
 
 def test_rejected_messages_have_a_reason(scene: Scene, archive: Archive) -> None:

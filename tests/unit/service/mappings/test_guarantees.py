@@ -89,9 +89,9 @@ CASES = {
 def case(request: pytest.FixtureRequest, scene: Scene) -> Case:
     """A mapping that has its subscription, and has run once."""
     scene.mqsc("DEFINE SUB(DONE) TOPICSTR('done/#') DEST(OUT)")
-    made: Case = CASES[request.param]
-    scene.run(made.config, scene.settled)
-    return made
+    chosen: Case = CASES[request.param]
+    scene.run(chosen.config, scene.settled)
+    return chosen
 
 
 def check(scene: Scene, case: Case, fault: str, *, killed: bool) -> None:

@@ -57,10 +57,10 @@ CASES = {
 
 @pytest.fixture(params=CASES)
 def case(request: pytest.FixtureRequest, scene: Scene) -> Case:
-    made: Case = CASES[request.param]
-    if made.script:
-        scene.mqsc(made.script)
-    return made
+    chosen: Case = CASES[request.param]
+    if chosen.script:
+        scene.mqsc(chosen.script)
+    return chosen
 
 
 def send(scene: Scene, link: str) -> None:
@@ -94,12 +94,12 @@ def test_poison_messages_are_dead_lettered_and_others_arrive(
     status = scene.run(config, lambda: scene.depth(DEAD_LETTERS) >= letters and scene.broker.quiet and scene.settled())
     # Neither lost nor duplicated, and in order.
     assert scene.bodies("OUT") == RIGHT
-    found = scene.letters()
-    assert [letter.body for letter in found] == [POISON] * letters
-    for letter in found:
+    letters_put = scene.letters()
+    assert [letter.body for letter in letters_put] == [POISON] * letters
+    for letter in letters_put:
         assert letter.header.Reason == case.reason, cmqc.reason_name(letter.header.Reason)
-        shown = case.destination if case.mapped or link == "local" else b"L: " + case.destination
-        assert letter.header.DestQName.rstrip(b" \0") == shown
+        destination = case.destination if case.mapped or link == "local" else b"L: " + case.destination
+        assert letter.header.DestQName.rstrip(b" \0") == destination
         assert letter.header.DestQMgrName.rstrip(b" \0") == b"QM1"
         assert letter.header.PutApplName.rstrip(b" \0") == b"map"
     assert (status.taken, status.moved, status.dead_lettered) == (len(BODIES), len(RIGHT), letters)
@@ -136,12 +136,12 @@ def test_a_recovered_destination_gets_all_messages_in_order(scene: Scene, shut: 
     scene.publish("t/a", *numbers, Persistence=1)
     runner = scene.runner(config)
     until(lambda: runner.status.state is RunnerState.RETRYING and scene.depth("OUT") == room)
-    found = scene.bodies("OUT")
-    assert found == numbers[: len(found)]
+    bodies = scene.bodies("OUT")
+    assert bodies == numbers[: len(bodies)]
     scene.mqsc("ALTER QLOCAL(OUT) MAXDEPTH(100) PUT(ENABLED)")
-    until(lambda: scene.depth("OUT") + len(found) >= len(numbers))
+    until(lambda: scene.depth("OUT") + len(bodies) >= len(numbers))
     scene.stop(runner)
-    assert found + scene.bodies("OUT") == numbers
+    assert bodies + scene.bodies("OUT") == numbers
     assert scene.depth(DEAD_LETTERS) == 0
     assert runner.status.dead_lettered == 0
 

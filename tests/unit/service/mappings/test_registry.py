@@ -264,7 +264,7 @@ async def test_a_removed_mapping_is_cleaned_up_if_authorities_are_enforced(
         await registry.stop()
         assert await asyncio.to_thread(mapping_subscriptions, host.connect("clean-up"), OWNER) == {*mappings}
         await host.stop()
-    assert [one.message for one in caplog.records if one.levelname == "WARNING"] == []
+    assert [record.message for record in caplog.records if record.levelname == "WARNING"] == []
 
 
 async def test_objects_of_another_bridge_on_the_same_queue_manager_are_not_touched(scene: Scene) -> None:
@@ -272,7 +272,7 @@ async def test_objects_of_another_bridge_on_the_same_queue_manager_are_not_touch
     for environment in (other, scene.environment):
         mappings = Mappings(environment)
         await mappings.start({"a" if environment is other else "c": A if environment is other else C}, {})
-        await happens(lambda mappings=mappings: running(mappings, *(one.name for one in mappings.statuses())))  # type: ignore[misc]
+        await happens(lambda mappings=mappings: running(mappings, *(status.name for status in mappings.statuses())))  # type: ignore[misc]
         # It is stopped and has nothing open, so only the name shows the owner of a subscription.
         await mappings.stop()
     assert mapping_subscriptions(scene.application, "OTHER.XMITQ") == {"a"}

@@ -82,13 +82,13 @@ def changed(change: str, to: bool) -> list[Setting | None]:
 
 @pytest.fixture
 def network(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> BrokerNetwork:
-    made = BrokerNetwork()
-    monkeypatch.setattr(links, "link_connection", made.link_connection)
+    broker_network = BrokerNetwork()
+    monkeypatch.setattr(links, "link_connection", broker_network.link_connection)
     monkeypatch.setattr(links, "end_session", END_SESSION)
     monkeypatch.setattr(links, "END_TIMEOUT", 0.01)
     monkeypatch.setattr(registry, "SETTLE_INTERVAL", 0.02)
     scene.mqsc("DEFINE QLOCAL(IN2) MAXDEPTH(100000)")
-    return made
+    return broker_network
 
 
 class Bridge:
@@ -182,7 +182,12 @@ async def run_change(
 
     def report() -> object:
         statuses = [] if bridge.mappings is None else bridge.mappings.statuses()
-        return seen(), statuses, scene.depth("IN"), {key: vars(one) for key, one in network.sessions.items()}
+        return (
+            seen(),
+            statuses,
+            scene.depth("IN"),
+            {key: vars(session_state) for key, session_state in network.sessions.items()},
+        )
 
     def send(payloads: list[bytes], where: Broker, source: Any) -> None:
         if not to and source.link == "L":
@@ -223,7 +228,7 @@ async def run_change(
         if setting is not None and setting.link.host == "b.invalid" and len(settings) > 1:
             # Packet identifiers of the session at A are used at B, too.
             send(NEW, network.at(B, "id-map"), setting.mapping.source)
-            await happens(lambda: all(seen()[one] == 1 for one in NEW), report)
+            await happens(lambda: all(seen()[payload] == 1 for payload in NEW), report)
     assert setting is not None
     address = B if setting.link.host == "b.invalid" or fails_over else A
     client_id = setting.link.client_id.replace("{mapping}", setting.name)
@@ -233,7 +238,7 @@ async def run_change(
     if address == B:
         # Nothing waits for A.
         send(NEW, last, source)
-        await happens(lambda: all(seen()[one] == 1 for one in NEW), report)
+        await happens(lambda: all(seen()[payload] == 1 for payload in NEW), report)
     network.restore(A)
     if result is ENDED and not to:
         await happens(lambda: not session.unacknowledged, report)
@@ -243,23 +248,23 @@ async def run_change(
         await happens(lambda: seen()[b"newer 9"] == 1, report)
 
     count = {ONCE: 1, THERE: 1, TWICE: 2, STAYS: 0, ENDED: 0, "new filter": 0}[result]
-    await happens(lambda: all(seen()[one] >= count for one in OLD), report)
+    await happens(lambda: all(seen()[payload] >= count for payload in OLD), report)
     await happens(lambda: last.quiet and scene.depth(queue) == 0, report)
     if result in (ONCE, THERE) and to:
         await happens(lambda: session.quiet, report)
         assert bridge.mappings is not None
-        await happens(lambda: not any(one.unfinished for one in bridge.mappings.statuses()), report)
+        await happens(lambda: not any(status.unfinished for status in bridge.mappings.statuses()), report)
     assert bridge.mappings is not None
     await bridge.mappings.stop()
     doubled = {payload for payload, number in seen().items() if number > 1}
     assert doubled == ({*OLD} if result is TWICE else set()), report()
-    assert all(seen()[one] == count for one in OLD), report()
+    assert all(seen()[payload] == count for payload in OLD), report()
     if result is THERE:
         assert {*OLD} <= {*session.given}
     # The record of a former session is still valid when a mapping returns: only messages in flight are released.
     assert session.trace.count("PUBREL") < 20
     if result is STAYS:
-        assert [one.payload for one in session.unacknowledged.values()] == OLD
+        assert [publication.payload for publication in session.unacknowledged.values()] == OLD
     assert scene.depth(DEAD_LETTERS) == 0
     assert network.failures == []
 
@@ -367,11 +372,11 @@ async def test_a_mapping_is_renamed_and_renamed_back(
     send(first, b"newer 1", b"newer 2")
     await happens(lambda: seen()[b"newer 2"] == 1 and session.quiet, report)
     assert bridge.mappings is not None
-    await happens(lambda: not any(one.unfinished for one in bridge.mappings.statuses()), report)
+    await happens(lambda: not any(status.unfinished for status in bridge.mappings.statuses()), report)
     await bridge.mappings.stop()
     # The session of the other name ends with messages that only the broker has.
     ended = not to and state == 1 and client_id != "id"
-    assert [seen()[one] for one in OLD] == ([0, 0] if ended else [1, 1]), report()
+    assert [seen()[payload] for payload in OLD] == ([0, 0] if ended else [1, 1]), report()
     assert max(seen().values()) == 1, report()
     assert scene.depth(DEAD_LETTERS) == 0
     assert network.failures == []
@@ -418,7 +423,7 @@ async def test_a_source_is_released_after_its_unfinished_messages_were_moved(
 
     def unfinished() -> list[object]:
         assert bridge.mappings is not None
-        return [one for status in bridge.mappings.statuses() for one in status.unfinished]
+        return [session_status for status in bridge.mappings.statuses() for session_status in status.unfinished]
 
     def report() -> object:
         return session.given, bridge.mappings and bridge.mappings.statuses(), vars(session)
@@ -516,10 +521,10 @@ async def test_a_session_whose_subscription_is_no_longer_read_is_ended(
     else:
         await happens(lambda: not session.session, report)
     assert bridge.mappings is not None
-    await happens(lambda: not any(one.unfinished for one in bridge.mappings.statuses()), report)
+    await happens(lambda: not any(status.unfinished for status in bridge.mappings.statuses()), report)
     await bridge.mappings.stop()
     count = 0 if results("mapping removed, and added again", "from the broker")[state] is ENDED else 1
-    assert [seen()[one] for one in OLD] == [count, count], report()
+    assert [seen()[payload] for payload in OLD] == [count, count], report()
     assert scene.depth(DEAD_LETTERS) == 0
     assert network.failures == []
 

@@ -27,14 +27,16 @@ def configuration(tmp_path: Path) -> Configuration:
 
 
 def gathered(configuration: Configuration) -> dict[tuple[str, ...], object]:
-    return {(one.use, one.name): one.expiry for one in certificates_in_use(configuration)}
+    return {
+        (certificate.use, certificate.name): certificate.expiry for certificate in certificates_in_use(configuration)
+    }
 
 
 def test_each_listener_with_tls(configuration: Configuration) -> None:
     """Channels with TLS and the admin port. The test certificates are valid for two days."""
-    found = gathered(configuration)
-    assert found.keys() == {("channel", "TLS"), ("admin", "")}
-    assert found["channel", "TLS"] == pytest.approx(time.time() + 2 * 86_400, abs=3_600)
+    expiries = gathered(configuration)
+    assert expiries.keys() == {("channel", "TLS"), ("admin", "")}
+    assert expiries["channel", "TLS"] == pytest.approx(time.time() + 2 * 86_400, abs=3_600)
 
 
 def test_a_file_that_changes(configuration: Configuration, tmp_path: Path) -> None:
@@ -54,13 +56,13 @@ def test_client_certificates(tmp_path: Path) -> None:
     """Certificates of links and of Spark. A broker rejects an expired one, and nothing else reports it."""
     certificates.make(tmp_path)
     tls = {"certificate_file": tmp_path / "client.pem", "key_file": tmp_path / "client.key"}
-    found = gathered(
+    expiries = gathered(
         Configuration(
             links={"cloud": {"host": "h", "tls": tls}, "plain": {"host": "h"}, "server": {"host": "h", "tls": {}}},
             spark={"tls": tls},
         )
     )
-    assert found.keys() == {("link", "cloud"), ("spark", "")}
+    assert expiries.keys() == {("link", "cloud"), ("spark", "")}
 
 
 def test_the_key_repository(tmp_path: Path) -> None:
@@ -73,8 +75,8 @@ def test_the_key_repository(tmp_path: Path) -> None:
     tls = {"key_repository": store, "cipher_spec": "ANY_TLS12_OR_HIGHER"}
     queue_manager = {"type": "ibm", "name": "QM1", "channel": "C", "connections": ["h(1)"]}
     with_password = tls | {"key_repository_password_file": tmp_path / "password"}
-    found = gathered(Configuration(queue_manager=queue_manager | {"tls": with_password}))
-    assert found["key_repository", ""] == pytest.approx(time.time() + 2 * 86_400, abs=3_600)
+    expiries = gathered(Configuration(queue_manager=queue_manager | {"tls": with_password}))
+    assert expiries["key_repository", ""] == pytest.approx(time.time() + 2 * 86_400, abs=3_600)
     assert gathered(Configuration(queue_manager=queue_manager | {"tls": tls})) == {}
 
 

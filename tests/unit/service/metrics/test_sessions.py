@@ -12,18 +12,20 @@ from bridge.telemetry.session import Session, SessionState
 
 
 def sessions_of(count: int) -> dict[str, Session]:
-    found = {}
+    sessions = {}
     for number in range(count):
         session = Session(ClientIdentity(f"c{number}", b""), durable=number % 2 == 0, window=20)
         session.channel = "A"
         session.state = SessionState.ONLINE if number % 4 == 0 else SessionState.AWAY
         session.filters = {"a": "0", "b": "0"}
-        found[session.client_id] = session
-    return found
+        sessions[session.client_id] = session
+    return sessions
 
 
 def values(samples: Samples, name: str) -> dict[tuple[str, ...], Any]:
-    return {labels: value for metric, found in samples if metric.name == name for labels, value in found}
+    return {
+        labels: value for metric, labelled_values in samples if metric.name == name for labels, value in labelled_values
+    }
 
 
 async def test_sessions_by_state() -> None:

@@ -48,7 +48,7 @@ def queued(number: int, payload: bytes, put_time: float = PUT) -> Queued:
 
 
 def published(messages: list[PublicationMessage], session: Session, completion: Completion) -> Published:
-    return Published(session, [(one, False) for one in messages], completion, now_us())
+    return Published(session, [(published_message, False) for published_message in messages], completion, now_us())
 
 
 def value(traffic: Traffic, name: str, *labels: str) -> Value:
@@ -96,9 +96,9 @@ def test_latencies_from_acknowledgements(traffic: Traffic, session: Session, qos
     else:
         work.released.append((1, outgoing, queued(1, b"x")))
     traffic.acknowledged(Acknowledged(session, work))
-    found = traffic.clients["A", 5]
-    assert [one.count for one in found.acknowledgement] == [0, qos == 1, qos == 2]
-    assert found.delivery[qos].sum == pytest.approx(work.received_at / 1e6 - PUT)
+    counters = traffic.clients["A", 5]
+    assert [histogram.count for histogram in counters.acknowledgement] == [0, qos == 1, qos == 2]
+    assert counters.delivery[qos].sum == pytest.approx(work.received_at / 1e6 - PUT)
 
 
 def test_discarded_messages_are_counted_by_reason(traffic: Traffic, session: Session) -> None:
@@ -131,10 +131,10 @@ def test_latencies_at_full_load(traffic: Traffic, session: Session) -> None:
 )
 def test_the_put_time_of_a_message(date: bytes, time: bytes, expected: float) -> None:
     """It comes from the MQMD if there is no other source. An invalid time counts as unknown."""
-    one = Queued("c", 1, Message(MQMD(PutDate=date, PutTime=time), b""))
-    assert put_time_of(one) == expected
-    one.put_time = PUT
-    assert put_time_of(one) == PUT
+    transmission = Queued("c", 1, Message(MQMD(PutDate=date, PutTime=time), b""))
+    assert put_time_of(transmission) == expected
+    transmission.put_time = PUT
+    assert put_time_of(transmission) == PUT
 
 
 @pytest.mark.parametrize(

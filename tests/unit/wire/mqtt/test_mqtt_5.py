@@ -218,8 +218,8 @@ def test_auth_is_reserved_before_mqtt_5(level: int | None) -> None:
 
 
 def test_missing_options_have_their_defaults() -> None:
-    said = Subscribe(10, (("a", 1), ("b", 2)), options=(SubscriptionOptions(),) * 2)
-    assert encode(Subscribe(10, said.topics), protocol_level=5) == encode(said, protocol_level=5)
+    packet = Subscribe(10, (("a", 1), ("b", 2)), options=(SubscriptionOptions(),) * 2)
+    assert encode(Subscribe(10, packet.topics), protocol_level=5) == encode(packet, protocol_level=5)
 
 
 OTHERS = ["20 03 00 00 00", "90 04 000a 00 00", "b0 04 000a 00 00", "d0 00", "e0 02 8b 00", "f0 02 18 00", "c0 00"]

@@ -64,7 +64,7 @@ def test_the_table_agrees_with_paho() -> None:
             identifier,
             names[identifier],
             paho.types[kind],
-            frozenset(will.get(one) or PacketType(one).name for one in places),
+            frozenset(will.get(place) or PacketType(place).name for place in places),
         )
         for identifier, (kind, places) in paho.properties.items()
     } == {(row.identifier, row.name, row.kind.value, frozenset(map(place_name, row.places))) for row in PROPERTIES}

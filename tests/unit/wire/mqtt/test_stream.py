@@ -80,15 +80,19 @@ def acknowledgements() -> Strategy:
 
 def publications(server: bool) -> Strategy:
     def whole(packet: Publish) -> bool:
-        said = packet.properties
-        return (packet.topic != "" or (said is not None and said.topic_alias is not None)) and not (
-            server and said is not None and (said.subscription_identifier or said.response_topic == "")
+        properties_sent = packet.properties
+        return (
+            packet.topic != "" or (properties_sent is not None and properties_sent.topic_alias is not None)
+        ) and not (
+            server
+            and properties_sent is not None
+            and (properties_sent.subscription_identifier or properties_sent.response_topic == "")
         )
 
-    named, said = topics | st.just(""), properties(PacketType.PUBLISH)
+    named, properties_sent = topics | st.just(""), properties(PacketType.PUBLISH)
     return st.one_of(
-        st.builds(Publish, named, payloads, st.just(0), maybe, st.just(False), st.just(0), said),
-        st.builds(Publish, named, payloads, st.integers(1, 2), maybe, maybe, packet_ids, said),
+        st.builds(Publish, named, payloads, st.just(0), maybe, st.just(False), st.just(0), properties_sent),
+        st.builds(Publish, named, payloads, st.integers(1, 2), maybe, maybe, packet_ids, properties_sent),
         # Most packets have none: those are read in the loop.
         st.builds(Publish, topics, payloads, st.integers(1, 2), maybe, maybe, packet_ids),
     ).filter(whole)
@@ -99,27 +103,35 @@ def disconnects(table: Any, session_expiry: bool) -> Strategy:
         Disconnect,
         st.sampled_from(sorted(table[PacketType.DISCONNECT])).map(int),
         properties(PacketType.DISCONNECT).filter(
-            lambda said: session_expiry or said is None or said.session_expiry_interval is None
+            lambda properties_sent: (
+                session_expiry or properties_sent is None or properties_sent.session_expiry_interval is None
+            )
         ),
     )
 
 
 def auths(table: Any) -> Strategy:
-    said = of_place(PacketType.AUTH).filter(lambda said: said.authentication_method is not None)
-    return st.builds(Auth, st.sampled_from(sorted(table[PacketType.AUTH])).map(int), said)
+    properties_sent = of_place(PacketType.AUTH).filter(
+        lambda properties_sent: properties_sent.authentication_method is not None
+    )
+    return st.builds(Auth, st.sampled_from(sorted(table[PacketType.AUTH])).map(int), properties_sent)
 
 
 def subscribes() -> Strategy:
     options = st.builds(SubscriptionOptions, maybe, maybe, st.integers(0, 2))
-    one = st.tuples(filters | st.just("$share/g/a"), levels_of_service, options).filter(
-        lambda one: not (one[0].startswith("$share/") and one[2].no_local)
+    row = st.tuples(filters | st.just("$share/g/a"), levels_of_service, options).filter(
+        lambda row: not (row[0].startswith("$share/") and row[2].no_local)
     )
     return st.builds(
-        lambda packet_id, rows, said: Subscribe(
-            packet_id, tuple((topic, qos) for topic, qos, _ in rows), False, tuple(option for *_, option in rows), said
+        lambda packet_id, rows, properties_sent: Subscribe(
+            packet_id,
+            tuple((topic, qos) for topic, qos, _ in rows),
+            False,
+            tuple(option for *_, option in rows),
+            properties_sent,
         ),
         packet_ids,
-        st.lists(one, min_size=1, max_size=4),
+        st.lists(row, min_size=1, max_size=4),
         properties(PacketType.SUBSCRIBE),
     )
 
@@ -222,8 +234,8 @@ def test_a_truncated_packet(packet: Packet, data: st.DataObject) -> None:
     whole = encode(packet, protocol_level=5)
     decoder = Decoder(protocol_level=5)
     body = whole[1 + sum(byte > 0x7F for byte in whole[1:2]) + 1 :][: data.draw(st.integers(0, 100))]
-    found = decoder.feed(whole[:1] + bytes((len(body),)) + body + b"\xc0\x00")
-    assert (decoder.error is None) == (len(found) == 2)
+    packets = decoder.feed(whole[:1] + bytes((len(body),)) + body + b"\xc0\x00")
+    assert (decoder.error is None) == (len(packets) == 2)
 
 
 def test_each_division_of_one_of_each_packet() -> None:
@@ -318,7 +330,7 @@ def test_a_large_packet_in_small_pieces_costs_linear_time() -> None:
     data = encode(packet)
     decoder = Decoder()
     begin = time.process_time()
-    decoded = [found for place in range(0, len(data), 1000) for found in decoder.feed(data[place : place + 1000])]
+    decoded = [packet for place in range(0, len(data), 1000) for packet in decoder.feed(data[place : place + 1000])]
     took = time.process_time() - begin
     assert decoded == [packet]
     # Joining 10,000 pieces each time would copy 50 GB. About 0.02 s is normal.

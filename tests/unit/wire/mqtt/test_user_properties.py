@@ -21,10 +21,10 @@ pairs = st.lists(st.tuples(texts, texts), min_size=1, max_size=4).map(tuple)
 
 
 def read(encoded: bytes) -> PublishProperties:
-    found, behind = decode_properties(PUBLISH, encoded, 0, len(encoded), 0)
+    decoded, behind = decode_properties(PUBLISH, encoded, 0, len(encoded), 0)
     assert behind == len(encoded)
-    assert isinstance(found, PublishProperties)
-    return found
+    assert isinstance(decoded, PublishProperties)
+    return decoded
 
 
 def test_equal_bytes_are_one_value_and_are_written_unchanged() -> None:
@@ -38,10 +38,10 @@ def test_equal_bytes_are_one_value_and_are_written_unchanged() -> None:
 def test_user_properties_before_between_and_after_others(
     some: tuple[tuple[str, str], ...], more: tuple[tuple[str, str], ...], before: bool, between: bool
 ) -> None:
-    def written(said: tuple[tuple[str, str], ...]) -> bytes:
-        return encode_properties(PUBLISH, PublishProperties(user_property=said))[1:]
+    def written(user_properties: tuple[tuple[str, str], ...]) -> bytes:
+        return encode_properties(PUBLISH, PublishProperties(user_property=user_properties))[1:]
 
-    if any(len(written(one)) > 60 for one in (some, more)):
+    if any(len(written(user_properties)) > 60 for user_properties in (some, more)):
         return
     format_indicator, content_type = b"\x01\x01", b"\x03\x00\x01t"
     body = (format_indicator if before else b"") + written(some) + (content_type if between else b"") + written(more)
@@ -49,16 +49,24 @@ def test_user_properties_before_between_and_after_others(
         bytes((len(body),)) + body if len(body) < 0x80 else bytes((len(body) & 0x7F | 0x80, len(body) >> 7)) + body
     )
     for _ in range(2):
-        found = read(encoded)
-        assert found.user_property == some + more
-        assert (found.payload_format_indicator, found.content_type) == (1 if before else None, "t" if between else None)
-        assert read(encode_properties(PUBLISH, found)) == found
+        decoded = read(encoded)
+        assert decoded.user_property == some + more
+        assert (decoded.payload_format_indicator, decoded.content_type) == (
+            1 if before else None,
+            "t" if between else None,
+        )
+        assert read(encode_properties(PUBLISH, decoded)) == decoded
 
 
 @given(pairs)
-def test_an_equal_value_in_another_object_is_written_in_the_same_way(said: tuple[tuple[str, str], ...]) -> None:
-    encoded = encode_properties(PUBLISH, PublishProperties(user_property=said))
-    assert encode_properties(PUBLISH, PublishProperties(user_property=(*said[:1], *said[1:]))) == encoded
+def test_an_equal_value_in_another_object_is_written_in_the_same_way(
+    user_properties: tuple[tuple[str, str], ...],
+) -> None:
+    encoded = encode_properties(PUBLISH, PublishProperties(user_property=user_properties))
+    assert (
+        encode_properties(PUBLISH, PublishProperties(user_property=(*user_properties[:1], *user_properties[1:])))
+        == encoded
+    )
 
 
 def test_the_cache_is_limited() -> None:

@@ -93,15 +93,15 @@ def test_principals_and_groups_count_together(enforcing: Manager, monkeypatch: p
     grant(enforcing, "GROUP('apps')", authorities="GET")
     grant(enforcing, "GROUP('others')", authorities="BROWSE")
     grant(enforcing, "GROUP('nobody')", authorities="INQ")
-    found = {
+    authorities = {
         user: [word for word in ("PUT", "GET", "BROWSE", "INQ", "SET") if may(enforcing, user, "Q", word)]
         for user in ("alice", "bob", "carol")
     }
-    assert found == {"alice": ["PUT", "GET", "BROWSE", "INQ"], "bob": ["GET", "INQ"], "carol": ["INQ"]}
+    assert authorities == {"alice": ["PUT", "GET", "BROWSE", "INQ"], "bob": ["GET", "INQ"], "carol": ["INQ"]}
 
 
 def test_groups_are_those_of_the_operating_system(enforcing: Manager) -> None:
-    user = next(one for one in pwd.getpwall() if one.pw_uid and one.pw_name != user_of_this_process())
+    user = next(account for account in pwd.getpwall() if account.pw_uid and account.pw_name != user_of_this_process())
     group = grp.getgrgid(user.pw_gid).gr_name
     grant(enforcing, f"GROUP('{group}')")
     assert may(enforcing, user.pw_name, "Q")
@@ -123,11 +123,16 @@ def test_the_most_specific_profile_of_each_entity_decides(enforcing: Manager) ->
     grant(enforcing, "PRINCIPAL('alice')", "APP.*", "PUT")
     grant(enforcing, "PRINCIPAL('alice')", "APP.IN", "NONE")
     grant(enforcing, "GROUP('nobody')", "APP.**", "BROWSE")
-    found = {
+    authorities = {
         name: [w for w in ("GET", "PUT", "BROWSE") if may(enforcing, "alice", name, w)]
         for name in ("APP.IN", "APP.OUT", "APP.A.B", "OTHER")
     }
-    assert found == {"APP.IN": ["BROWSE"], "APP.OUT": ["PUT", "BROWSE"], "APP.A.B": ["GET", "BROWSE"], "OTHER": ["GET"]}
+    assert authorities == {
+        "APP.IN": ["BROWSE"],
+        "APP.OUT": ["PUT", "BROWSE"],
+        "APP.A.B": ["GET", "BROWSE"],
+        "OTHER": ["GET"],
+    }
 
 
 def test_order_of_profiles() -> None:
@@ -266,7 +271,7 @@ def test_permanent_dynamic_queues(app: Manager) -> None:
     connection = StandInConnection(app.itself, "app", "app")
     other.disconnect()
     connection.close(connection.open(MQOD(ObjectName="MINE"), cmqc.MQOO_INPUT_SHARED), cmqc.MQCO_DELETE)
-    assert not [one for one in app.itself.objects.authority_records.granted if one.profile == "MINE"]
+    assert not [record for record in app.itself.objects.authority_records.granted if record.profile == "MINE"]
 
 
 def test_setting_context_on_an_own_dynamic_queue_takes_the_authority_for_the_queue_manager(app: Manager) -> None:
@@ -292,14 +297,14 @@ def test_who_removes_a_subscription(app: Manager) -> None:
     durable = cmqc.MQSO_DURABLE | cmqc.MQSO_MANAGED | cmqc.MQSO_ANY_USERID
     names = ("S1", "S2")
     creator = StandInConnection(app.itself, "app", "app")
-    made = [
+    subscriptions = [
         creator.subscribe(MQSD(Options=durable | cmqc.MQSO_CREATE, ObjectString="plant/a", SubName=name))[0]
         for name in names
     ]
     grant(app, "PRINCIPAL('app')", "PLANT", "RESUME", "TOPIC")
     app.ok("SET AUTHREC PROFILE(PLANT) OBJTYPE(TOPIC) PRINCIPAL('app') AUTHRMV(SUB)")
-    creator.close(made[0], cmqc.MQCO_REMOVE_SUB)
-    creator.close(made[1])
+    creator.close(subscriptions[0], cmqc.MQCO_REMOVE_SUB)
+    creator.close(subscriptions[1])
     other = StandInConnection(app.itself, "app", "bob")
     handle, _ = other.subscribe(MQSD(Options=durable | cmqc.MQSO_RESUME, SubName="S2"))
     with pytest.raises(MQError, match=r"PLANT or SYSTEM.BASE.TOPIC \(SUB\)"):

@@ -13,9 +13,9 @@ from bridge.mq.embedded.mqsc import display
 @pytest.fixture(autouse=True)
 def no_stand_in(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Remove the attributes that only the stand-in has."""
-    shown = {noun: display._NOUNS[noun].keywords for noun in (*IGNORED, "QUEUE", "TPSTATUS") if noun != "SUB"}
+    nouns = {noun: display._NOUNS[noun].keywords for noun in (*IGNORED, "QUEUE", "TPSTATUS") if noun != "SUB"}
     removed = {}
-    for noun, keywords in shown.items():
+    for noun, keywords in nouns.items():
         ignored = IGNORED.get(noun, IGNORED["TOPIC" if noun == "TPSTATUS" else "QLOCAL"])
         for keyword in ignored & ATTRIBUTES.get(noun, {}).keys():
             monkeypatch.delitem(ATTRIBUTES[noun], keyword)

@@ -18,8 +18,8 @@ QUEUE = "PROFILE('APP.**') OBJTYPE(QUEUE)"
 def held(manager: Manager) -> dict[tuple[str, int, str], str]:
     """(profile, entity type, entity) -> authorities, as the records have them."""
     return {
-        (one.profile, one.entity_type, one.entity): ",".join(sorted(NUMBERS[number] for number in granted))
-        for one, granted in manager.itself.objects.authority_records.granted.items()
+        (record.profile, record.entity_type, record.entity): ",".join(sorted(NUMBERS[number] for number in granted))
+        for record, granted in manager.itself.objects.authority_records.granted.items()
     }
 
 
@@ -43,11 +43,11 @@ def test_words(manager: Manager) -> None:
     """ALL and the like stand for many; each word is one that DISPLAY shows again."""
     for word, authorities in {"ALL": ALL, "ALLMQI": MQI.values(), "ALLADM": ADMIN.values(), "NONE": ()}.items():
         manager.ok(f"SET AUTHREC {QUEUE} GROUP('apps') AUTHRMV(ALL) AUTHADD({word})")
-        assert list(held(manager).values()) == [",".join(sorted(NUMBERS[one] for one in authorities))]
+        assert list(held(manager).values()) == [",".join(sorted(NUMBERS[authority] for authority in authorities))]
     for word in WORDS:
         manager.ok(f"SET AUTHREC {QUEUE} GROUP('apps') AUTHRMV(ALL,CRT,SYSTEM) AUTHADD({word})")
-        (shown,) = manager.ok("DISPLAY AUTHREC").objects
-        assert shown["AUTHLIST"] == word
+        (row,) = manager.ok("DISPLAY AUTHREC").objects
+        assert row["AUTHLIST"] == word
     manager.ok(f"SET AUTHREC {QUEUE} GROUP('apps') AUTHRMV({','.join(WORDS)})")
     assert manager.ok("DISPLAY AUTHREC").objects[0]["AUTHLIST"] == "NONE"
 
@@ -74,7 +74,7 @@ SET AUTHREC OBJTYPE(QMGR) PRINCIPAL('bob') AUTHADD(CONNECT)
 
 
 @pytest.mark.parametrize(
-    ("asked", "profiles"),
+    ("selection", "profiles"),
     [
         ("", ["MQB1", "PRICES", "APP.**", "APP.IN"]),
         ("PROFILE('APP.IN')", ["APP.**", "APP.IN"]),
@@ -88,12 +88,12 @@ SET AUTHREC OBJTYPE(QMGR) PRINCIPAL('bob') AUTHADD(CONNECT)
         ("PRINCIPAL('alice') MATCH(MEMBERSHIP)", ["PRICES", "APP.**"]),
     ],
 )
-def test_which_records_are_displayed(manager: Manager, asked: str, profiles: list[str]) -> None:
+def test_which_records_are_displayed(manager: Manager, selection: str, profiles: list[str]) -> None:
     for command in RECORDS.strip().splitlines():
         manager.ok(command)
-    shown = manager.ok(f"DISPLAY AUTHREC {asked}")
-    assert shown.message.startswith("AMQ8864I")
-    assert sorted(str(one["PROFILE"]) for one in shown.objects) == sorted(profiles)
+    response = manager.ok(f"DISPLAY AUTHREC {selection}")
+    assert response.message.startswith("AMQ8864I")
+    assert sorted(str(row["PROFILE"]) for row in response.objects) == sorted(profiles)
 
 
 def test_membership(manager: Manager) -> None:
@@ -103,8 +103,8 @@ def test_membership(manager: Manager) -> None:
     manager.ok(f"SET AUTHREC {QUEUE} GROUP('{group}') AUTHADD(PUT)")
     manager.ok(f"SET AUTHREC {QUEUE} GROUP('nobody') AUTHADD(GET)")
     manager.refused(f"DISPLAY AUTHREC PRINCIPAL('{user.pw_name}')", "AMQ8147E")
-    shown = manager.ok(f"DISPLAY AUTHREC PRINCIPAL('{user.pw_name}') MATCH(MEMBERSHIP)").objects
-    assert {one["ENTITY"] for one in shown} == {group, "nobody"}
+    rows = manager.ok(f"DISPLAY AUTHREC PRINCIPAL('{user.pw_name}') MATCH(MEMBERSHIP)").objects
+    assert {row["ENTITY"] for row in rows} == {group, "nobody"}
 
 
 def test_what_a_record_shows(manager: Manager) -> None:

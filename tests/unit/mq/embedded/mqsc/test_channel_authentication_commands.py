@@ -57,18 +57,18 @@ def test_actions(manager: Manager) -> None:
     manager.ok(f"{user} MCAUSER('one')")
     manager.refused(f"{user} MCAUSER('two')", "AMQ8883E")
     manager.ok(f"{user} MCAUSER('two') ACTION(REPLACE)")
-    assert [one["MCAUSER"] for one in shown(manager, "DISPLAY CHLAUTH('A')")] == ["two"]
+    assert [row["MCAUSER"] for row in shown(manager, "DISPLAY CHLAUTH('A')")] == ["two"]
     manager.ok(f"{user} ACTION(REMOVE)")
     manager.refused(f"{user} ACTION(REMOVE)", "AMQ8884E")
     manager.ok("SET CHLAUTH('A') TYPE(BLOCKUSER) USERLIST('x','y')")
     manager.ok("SET CHLAUTH('A') TYPE(BLOCKUSER) USERLIST('z','x')")
-    assert [one["USERLIST"] for one in shown(manager, "DISPLAY CHLAUTH('A')")] == ["x,y,z"]
+    assert [row["USERLIST"] for row in shown(manager, "DISPLAY CHLAUTH('A')")] == ["x,y,z"]
     manager.ok("SET CHLAUTH('A') TYPE(BLOCKUSER) USERLIST('y') ACTION(REMOVE)")
-    assert [one["USERLIST"] for one in shown(manager, "DISPLAY CHLAUTH('A')")] == ["x,z"]
+    assert [row["USERLIST"] for row in shown(manager, "DISPLAY CHLAUTH('A')")] == ["x,z"]
     manager.ok("SET CHLAUTH('A') TYPE(BLOCKUSER) ACTION(REMOVEALL)")
     manager.refused("DISPLAY CHLAUTH('A')", "AMQ8884E")
     manager.ok("SET CHLAUTH('*') TYPE(BLOCKUSER) USERLIST('guest')")
-    assert [one["USERLIST"] for one in shown(manager, "DISPLAY CHLAUTH('*') TYPE(BLOCKUSER)")] == ["*MQADMIN,guest"]
+    assert [row["USERLIST"] for row in shown(manager, "DISPLAY CHLAUTH('*') TYPE(BLOCKUSER)")] == ["*MQADMIN,guest"]
 
 
 def test_runcheck(manager: Manager) -> None:
@@ -124,13 +124,13 @@ def test_the_default_record_can_be_removed(manager: Manager, rest: str) -> None:
     manager.refused(f"SET CHLAUTH(*) TYPE(BLOCKUSER) {rest}", "AMQ8884E")
     manager.ok("SET CHLAUTH(*) TYPE(BLOCKUSER) USERLIST('*MQADMIN') DESCR('again')")
     manager.restart()
-    assert [one["DESCR"] for one in shown(manager, "DISPLAY CHLAUTH(*)")] == ["again"]
+    assert [row["DESCR"] for row in shown(manager, "DISPLAY CHLAUTH(*)")] == ["again"]
 
 
 def test_the_records_of_the_file_are_the_files(manager: Manager) -> None:
     record = {"type": "USERMAP", "client_user": "carol", "mcauser": "file"}
     manager.itself.objects.channel_authentication.use_file([ChannelAuthenticationConfig.model_validate(record)])
-    assert [one["MCAUSER"] for one in shown(manager, "DISPLAY CHLAUTH(*) TYPE(USERMAP)")] == ["file"]
+    assert [row["MCAUSER"] for row in shown(manager, "DISPLAY CHLAUTH(*) TYPE(USERMAP)")] == ["file"]
     for rest in (
         "CLNTUSER('carol') MCAUSER('other') ACTION(REPLACE)",
         "CLNTUSER('carol') MCAUSER('other') ACTION(REMOVE)",
@@ -177,7 +177,7 @@ def test_records_outlive_a_restart(tmp_path: Path, manager: Manager) -> None:
     manager.ok("SET CHLAUTH('B') TYPE(USERMAP) CLNTUSER('a') ACTION(REMOVE)")
     manager.itself.close()
     again = QueueManager(manager.itself.name, manager.itself.data_directory)
-    assert [(one.channel, one.user_list, one.warn) for one in again.objects.channel_authentication.of_commands] == [
-        ("A", ["x", "y"], True)
-    ]
+    assert [
+        (record.channel, record.user_list, record.warn) for record in again.objects.channel_authentication.of_commands
+    ] == [("A", ["x", "y"], True)]
     again.close()

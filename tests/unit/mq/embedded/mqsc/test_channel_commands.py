@@ -165,7 +165,7 @@ def test_define_like_replace_alter_and_delete(manager: Manager) -> None:
     assert (configured(manager, "B").port, configured(manager, "B").mcauser) == (3, "two")
     assert manager.ok("DELETE CHANNEL(A) CHLTYPE(MQTT)").message == "AMQ8015I: Channel A deleted."
     manager.restart()
-    assert [one["CHANNEL"] for one in shown(manager, "DISPLAY CHANNEL(*)")] == ["B"]
+    assert [row["CHANNEL"] for row in shown(manager, "DISPLAY CHANNEL(*)")] == ["B"]
 
 
 def test_synonyms_and_filters(manager: Manager) -> None:
@@ -190,14 +190,14 @@ def test_the_files_channel_holds_where_both_have_one(manager: Manager, caplog: p
         "channel C is defined in the configuration file and by a command; using the definition in the file"
         in caplog.text
     )
-    assert [(one.name, one.port) for one in register.channels] == [("C", 2), ("F", 1883)]
-    assert [(one["PORT"], one["PROTOCOL"]) for one in shown(manager, "DISPLAY CHANNEL(*) ALL")] == [
+    assert [(channel.name, channel.port) for channel in register.channels] == [("C", 2), ("F", 1883)]
+    assert [(row["PORT"], row["PROTOCOL"]) for row in shown(manager, "DISPLAY CHANNEL(*) ALL")] == [
         (2, "MQTTV5,MQTTV311,MQTTV3"),
         (1883, "HTTP"),
     ]
     # What the command has defined can be done away with, and is back where the file has no channel of that name.
     register.use_file([])
-    assert [(one.name, one.port) for one in register.channels] == [("C", 1)]
+    assert [(channel.name, channel.port) for channel in register.channels] == [("C", 1)]
     register.use_file([ChannelConfig(name="C", port=2)])
     manager.ok("DELETE CHANNEL(C) CHLTYPE(MQTT)")
     register.use_file([])
@@ -226,8 +226,8 @@ def running(manager: Manager) -> Running:
     """Channels A, which runs, and B, which is stopped."""
     manager.ok("DEFINE CHANNEL(A) CHLTYPE(MQTT)")
     manager.ok("DEFINE CHANNEL(B) CHLTYPE(MQTT)")
-    manager.itself.objects.telemetry_channels.running = made = Running()
-    return made
+    manager.itself.objects.telemetry_channels.running = running_channels = Running()
+    return running_channels
 
 
 ASKED = [
@@ -269,14 +269,14 @@ ASKED = [
 ]
 
 
-@pytest.mark.parametrize(("command", "answer", "asked"), ASKED, ids=[case[0] for case in ASKED])
+@pytest.mark.parametrize(("command", "answer", "calls"), ASKED, ids=[case[0] for case in ASKED])
 def test_commands_for_the_telemetry_service(
-    manager: Manager, running: Running, command: str, answer: str, asked: list[object]
+    manager: Manager, running: Running, command: str, answer: str, calls: list[object]
 ) -> None:
     response = manager.run(command)
     assert response.message.startswith(answer)
     assert response.ok is (answer[7] == "I")
-    assert running.asked == asked
+    assert running.asked == calls
 
 
 def test_stopped_and_started_again_in_one_go(manager: Manager, running: Running) -> None:
@@ -296,16 +296,16 @@ def test_status_of_channels(manager: Manager, running: Running) -> None:
 
 
 def test_status_of_clients(manager: Manager, running: Running) -> None:
-    one = {"CHANNEL": "A", "CHLTYPE": "MQTT", "CLIENTID": "pump-1", "STATUS": "RUNNING"}
-    two = one | {"CLIENTID": "pump-2", "STATUS": "DISCONNECTED"}
-    assert shown(manager, "DISPLAY CHSTATUS(*) CHLTYPE(MQTT) CLIENTID(*)") == [one, two]
+    first = {"CHANNEL": "A", "CHLTYPE": "MQTT", "CLIENTID": "pump-1", "STATUS": "RUNNING"}
+    two = first | {"CLIENTID": "pump-2", "STATUS": "DISCONNECTED"}
+    assert shown(manager, "DISPLAY CHSTATUS(*) CHLTYPE(MQTT) CLIENTID(*)") == [first, two]
     assert shown(manager, "DISPLAY CHSTATUS(*) CHLTYPE(MQTT) CLIENTID('pump-2*')") == [two]
     assert shown(manager, "DISPLAY CHSTATUS(*) CHLTYPE(MQTT) CLIENTID(*) WHERE(STATUS EQ DISCONNECTED)") == [two]
     assert shown(manager, "DISPLAY CHSTATUS(A) CHLTYPE(MQTT) CLIENTID('pump-1') MSGSNT PENDING") == [
-        one | {"MSGSNT": 5, "PENDING": 7}
+        first | {"MSGSNT": 5, "PENDING": 7}
     ]
     assert shown(manager, "DISPLAY CHSTATUS(A) CHLTYPE(MQTT) CLIENTID('pump-1') ALL") == [
-        one
+        first
         | {
             "CHLSDATE": "",
             "CHLSTIME": "",

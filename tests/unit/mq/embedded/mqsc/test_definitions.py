@@ -144,8 +144,8 @@ def test_names_follow_the_rules_for_naming_objects(manager: Manager, kind: str, 
 
 def test_one_bad_command_does_not_stop_the_others(manager: Manager) -> None:
     responses = manager.connection.command("DEFINE QLOCAL(A) MAXDEPTH(x)\nDEFINE QLOCAL(B\n\nDEFINE QLOCAL(C)")
-    assert [(one.line, one.ok) for one in responses] == [(1, False), (2, False), (4, True)]
-    assert [one.message[:8] for one in responses] == ["AMQ8405I", "AMQ8405I", "AMQ8006I"]
+    assert [(response.line, response.ok) for response in responses] == [(1, False), (2, False), (4, True)]
+    assert [response.message[:8] for response in responses] == ["AMQ8405I", "AMQ8405I", "AMQ8006I"]
 
 
 def test_topic_objects_govern_publications_at_once(manager: Manager) -> None:

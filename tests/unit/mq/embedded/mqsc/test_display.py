@@ -85,7 +85,7 @@ def refusal(connection: EmbeddedConnection, command: str) -> str:
 )
 def test_which_queues_are_shown(connection: EmbeddedConnection, command: str, names: list[str]) -> None:
     if names:
-        assert [one["QUEUE"] for one in shown(connection, command)] == names
+        assert [row["QUEUE"] for row in shown(connection, command)] == names
     else:
         assert refusal(connection, command).startswith("AMQ8147E")
 
@@ -109,7 +109,7 @@ def test_which_queues_are_shown(connection: EmbeddedConnection, command: str, na
 )
 def test_which_subscriptions_are_shown(connection: EmbeddedConnection, command: str, names: list[str]) -> None:
     if names:
-        assert [one["SUB"] for one in shown(connection, command)] == names
+        assert [row["SUB"] for row in shown(connection, command)] == names
     else:
         assert refusal(connection, command).startswith("AMQ8147E")
 
@@ -129,8 +129,8 @@ def test_which_subscriptions_are_shown(connection: EmbeddedConnection, command: 
     ],
 )
 def test_which_attributes_are_shown(connection: EmbeddedConnection, command: str, pairs: dict[str, str | int]) -> None:
-    (one,) = shown(connection, command)
-    assert list(one.items()) == [("QUEUE", "APP.IN"), ("TYPE", "QLOCAL"), *pairs.items()]
+    (row,) = shown(connection, command)
+    assert list(row.items()) == [("QUEUE", "APP.IN"), ("TYPE", "QLOCAL"), *pairs.items()]
 
 
 @pytest.mark.parametrize(
@@ -167,16 +167,16 @@ def test_which_attributes_are_shown(connection: EmbeddedConnection, command: str
 def test_whole_objects_begin_with_their_name_and_follow_the_alphabet(
     connection: EmbeddedConnection, command: str, first: list[tuple[str, str]], some: dict[str, str | int]
 ) -> None:
-    (one,) = shown(connection, command)
-    assert list(one.items())[: len(first)] == first
-    rest = list(one)[len(first) :]
+    (row,) = shown(connection, command)
+    assert list(row.items())[: len(first)] == first
+    rest = list(row)[len(first) :]
     assert rest == sorted(rest)
-    assert one.items() >= some.items()
+    assert row.items() >= some.items()
 
 
 def test_subscription_status_shows_status_only(connection: EmbeddedConnection) -> None:
-    (one,) = shown(connection, "DISPLAY SBSTATUS('c2:x')")
-    assert list(one) == ["SUB", "DURABLE", "SUBID", "SUBTYPE", "SUBUSER", "TOPICSTR"]
+    (row,) = shown(connection, "DISPLAY SBSTATUS('c2:x')")
+    assert list(row) == ["SUB", "DURABLE", "SUBID", "SUBTYPE", "SUBUSER", "TOPICSTR"]
 
 
 @pytest.mark.parametrize(
@@ -213,14 +213,14 @@ def test_queue_status_follows_the_queue(connection: EmbeddedConnection, queue_ma
     connection.put(writing[0], Message(MQMD(Persistence=0), b"x"))
     next(queue_manager.objects.queues["APP.IN"].messages()).put_time = time.time() - 60
     connection.put(writing[0], Message(MQMD(Persistence=0, Priority=9), b"x"), cmqc.MQPMO_SYNCPOINT)
-    (one,) = shown(connection, "DISPLAY QSTATUS(APP.IN)")
-    assert {keyword: one[keyword] for keyword in ("CURDEPTH", "IPPROCS", "OPPROCS", "UNCOM")} == {
+    (row,) = shown(connection, "DISPLAY QSTATUS(APP.IN)")
+    assert {keyword: row[keyword] for keyword in ("CURDEPTH", "IPPROCS", "OPPROCS", "UNCOM")} == {
         "CURDEPTH": 2,
         "IPPROCS": 1,
         "OPPROCS": 2,
         "UNCOM": "YES",
     }
-    assert 60 <= int(one["MSGAGE"]) < 120
+    assert 60 <= int(row["MSGAGE"]) < 120
     connection.commit()
     assert shown(connection, "DISPLAY QSTATUS(APP.IN) UNCOM")[0]["UNCOM"] == "NO"
     for handle in (reading, *writing):
@@ -236,7 +236,7 @@ def test_queue_status_lists_the_handles_that_have_a_queue_open(connection: Embed
     connection.open(MQOD(ObjectName="APP.IN"), cmqc.MQOO_INPUT_EXCLUSIVE | cmqc.MQOO_INQUIRE)
     connection.open(MQOD(ObjectName="APP.OUT"), cmqc.MQOO_OUTPUT)
     handles = shown(connection, "DISPLAY QSTATUS(APP*) TYPE(HANDLE) ALL")
-    assert [(one["QUEUE"], one["INPUT"], one["OUTPUT"], one["INQUIRE"]) for one in handles] == [
+    assert [(handle["QUEUE"], handle["INPUT"], handle["OUTPUT"], handle["INQUIRE"]) for handle in handles] == [
         ("APP.IN", "EXCL", "NO", "YES"),
         ("APP.OUT", "NO", "YES", "NO"),
     ]
@@ -250,14 +250,14 @@ def test_connections_and_their_handles(connection: EmbeddedConnection) -> None:
     """IBM MQ, "DISPLAY CONN": applications, and with TYPE(HANDLE) what they have open."""
     connection.open(MQOD(ObjectName="APP.IN"), cmqc.MQOO_INPUT_SHARED)
     connection.open(MQOD(ObjectType=cmqc.MQOT_TOPIC, ObjectString="prices"), cmqc.MQOO_OUTPUT)
-    (one,) = shown(connection, "DISPLAY CONN(*) ALL")
-    assert (one["TYPE"], one["APPLTAG"], one["APPLTYPE"], one["UOWSTATE"]) == ("CONN", "mqbridge", "SYSTEM", "NONE")
-    assert len(str(one["CONN"])) == 16 and str(one["EXTCONN"]).startswith("414D51434D514231")
+    (row,) = shown(connection, "DISPLAY CONN(*) ALL")
+    assert (row["TYPE"], row["APPLTAG"], row["APPLTYPE"], row["UOWSTATE"]) == ("CONN", "mqbridge", "SYSTEM", "NONE")
+    assert len(str(row["CONN"])) == 16 and str(row["EXTCONN"]).startswith("414D51434D514231")
     assert [
         (each["OBJTYPE"], each["OBJNAME"], each["INPUT"], each["OUTPUT"])
-        for each in shown(connection, f"DISPLAY CONN({one['CONN']}) TYPE(HANDLE) ALL")
+        for each in shown(connection, f"DISPLAY CONN({row['CONN']}) TYPE(HANDLE) ALL")
     ] == [("QUEUE", "APP.IN", "SHARED", "NO"), ("TOPIC", "prices", "NO", "YES")]
-    assert "the bridge itself" in refusal(connection, f"STOP CONN({one['CONN']})")
+    assert "the bridge itself" in refusal(connection, f"STOP CONN({row['CONN']})")
     assert refusal(connection, "STOP CONN(0000000000000000)").startswith("AMQ8147E")
     assert refusal(connection, "STOP CONN").startswith("AMQ8405I")
     assert refusal(connection, "DISPLAY CONN(0000000000000000)").startswith("AMQ8147E")
@@ -272,8 +272,8 @@ def retain(connection: EmbeddedConnection, topic: str) -> None:
 
 
 def test_topic_status_inherits_from_the_nearest_object_that_says_something(connection: EmbeddedConnection) -> None:
-    (one,) = shown(connection, "DISPLAY TPSTATUS('prices/fruit')")
-    assert list(one.items()) == [
+    (row,) = shown(connection, "DISPLAY TPSTATUS('prices/fruit')")
+    assert list(row.items()) == [
         ("TPSTATUS", "prices/fruit"),
         ("ADMIN", "PRICES.FRUIT"),
         ("DEFPRTY", 7),
@@ -287,26 +287,26 @@ def test_topic_status_inherits_from_the_nearest_object_that_says_something(conne
         ("SUBCOUNT", 0),
         ("USEDLQ", "YES"),
     ]
-    (one,) = shown(connection, "DISPLAY TPSTATUS('prices')")
-    assert (one["PUB"], one["DEFPRTY"], one["ADMIN"]) == ("DISABLED", 7, "PRICES")
-    (one,) = shown(connection, "DISPLAY TPSTATUS('x') PUB DEFPRTY ADMIN")
-    assert (one["PUB"], one["DEFPRTY"], one["ADMIN"]) == ("ENABLED", 0, "")
+    (row,) = shown(connection, "DISPLAY TPSTATUS('prices')")
+    assert (row["PUB"], row["DEFPRTY"], row["ADMIN"]) == ("DISABLED", 7, "PRICES")
+    (row,) = shown(connection, "DISPLAY TPSTATUS('x') PUB DEFPRTY ADMIN")
+    assert (row["PUB"], row["DEFPRTY"], row["ADMIN"]) == ("ENABLED", 0, "")
     connection.command("ALTER TOPIC(SYSTEM.BASE.TOPIC) DEFPRTY(2)")
-    (one,) = shown(connection, "DISPLAY TPSTATUS('x') DEFPRTY")
-    assert one["DEFPRTY"] == 2
+    (row,) = shown(connection, "DISPLAY TPSTATUS('x') DEFPRTY")
+    assert row["DEFPRTY"] == 2
 
 
 def test_topic_status_knows_retained_publications_and_subscriptions(connection: EmbeddedConnection) -> None:
     retain(connection, "x")
     connection.command("DEFINE SUB('c3:x') TOPICSTR('x') DEST(APP.OUT)")
-    (one,) = shown(connection, "DISPLAY TPSTATUS('x') RETAINED SUBCOUNT")
-    assert one == {"TPSTATUS": "x", "RETAINED": "YES", "SUBCOUNT": 2}
-    (one,) = shown(connection, "DISPLAY TPSTATUS('prices') RETAINED SUBCOUNT")
-    assert one == {"TPSTATUS": "prices", "RETAINED": "NO", "SUBCOUNT": 0}
+    (row,) = shown(connection, "DISPLAY TPSTATUS('x') RETAINED SUBCOUNT")
+    assert row == {"TPSTATUS": "x", "RETAINED": "YES", "SUBCOUNT": 2}
+    (row,) = shown(connection, "DISPLAY TPSTATUS('prices') RETAINED SUBCOUNT")
+    assert row == {"TPSTATUS": "prices", "RETAINED": "NO", "SUBCOUNT": 0}
 
 
 @pytest.mark.parametrize(
-    ("asked", "strings"),
+    ("topic_pattern", "strings"),
     [
         ("#", ["", "$SYS", "$SYS/broker", "a", "a/b", "a/b/c", "prices", "prices/#", "prices/fruit", "x"]),
         ("+", ["", "$SYS", "a", "prices", "x"]),
@@ -317,26 +317,26 @@ def test_topic_status_knows_retained_publications_and_subscriptions(connection: 
         ("prices/#", ["prices", "prices/#", "prices/fruit"]),
     ],
 )
-def test_topic_status_takes_wildcards(connection: EmbeddedConnection, asked: str, strings: list[str]) -> None:
+def test_topic_status_takes_wildcards(connection: EmbeddedConnection, topic_pattern: str, strings: list[str]) -> None:
     retain(connection, "a/b/c")
     retain(connection, "$SYS/broker")
-    assert [one["TPSTATUS"] for one in shown(connection, f"DISPLAY TPSTATUS('{asked}')")] == strings
+    assert [row["TPSTATUS"] for row in shown(connection, f"DISPLAY TPSTATUS('{topic_pattern}')")] == strings
 
 
 def test_topic_status_lists_subscribers(connection: EmbeddedConnection) -> None:
     connection.command("DEFINE SUB('c3:x') TOPICSTR('fruit/x') DEST(APP.OUT)")
-    (one,) = shown(connection, "DISPLAY TPSTATUS('fruit/x') TYPE(SUB) DURABLE SUBTYPE")
-    assert one == {"TPSTATUS": "fruit/x", "TYPE": "SUB", "DURABLE": "YES", "SUBTYPE": "ADMIN"}
-    (one,) = shown(connection, "DISPLAY TPSTATUS('fruit/+') TYPE(SUB)")
-    assert one["SUBID"] == shown(connection, "DISPLAY SUB('c3:x') SUBID")[0]["SUBID"]
+    (row,) = shown(connection, "DISPLAY TPSTATUS('fruit/x') TYPE(SUB) DURABLE SUBTYPE")
+    assert row == {"TPSTATUS": "fruit/x", "TYPE": "SUB", "DURABLE": "YES", "SUBTYPE": "ADMIN"}
+    (row,) = shown(connection, "DISPLAY TPSTATUS('fruit/+') TYPE(SUB)")
+    assert row["SUBID"] == shown(connection, "DISPLAY SUB('c3:x') SUBID")[0]["SUBID"]
     assert refusal(connection, "DISPLAY TPSTATUS('fruit') TYPE(SUB)").startswith("AMQ8147E")
 
 
 def test_topic_status_lists_publishers(connection: EmbeddedConnection) -> None:
     handle = connection.open(MQOD(ObjectType=cmqc.MQOT_TOPIC, ObjectString="fruit/y"), cmqc.MQOO_OUTPUT)
-    (one,) = shown(connection, "DISPLAY TPSTATUS('fruit/#') TYPE(PUB)")
+    (row,) = shown(connection, "DISPLAY TPSTATUS('fruit/#') TYPE(PUB)")
     (application,) = shown(connection, "DISPLAY CONN(*) ALL")
-    assert one == {
+    assert row == {
         "TPSTATUS": "fruit/y",
         "TYPE": "PUB",
         "ACTCONN": f"{application['EXTCONN']}{application['CONN']}",
@@ -363,7 +363,7 @@ def test_asparent_is_neither_more_nor_less_than_a_number(
 ) -> None:
     command = f"DISPLAY TOPIC(PRICES*) WHERE(DEFPRTY {operator} 3)"
     if names:
-        assert [one["TOPIC"] for one in shown(connection, command)] == names
+        assert [row["TOPIC"] for row in shown(connection, command)] == names
     else:
         assert refusal(connection, command).startswith("AMQ8147E")
 

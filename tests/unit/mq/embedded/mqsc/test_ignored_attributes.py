@@ -29,9 +29,9 @@ def test_they_are_ignored_by_name(manager: Manager, command: str, ignored: str) 
 
 def test_display_does_not_show_them(manager: Manager) -> None:
     manager.ok("DEFINE QLOCAL(Q) NOTRIGGER QDEPTHHI(5) MAXDEPTH(7)")
-    (shown,) = manager.ok("DISPLAY QLOCAL(Q) ALL").objects
-    assert shown["MAXDEPTH"] == 7
-    assert not {"TRIGGER", "QDEPTHHI", "PROPCTL", "MONQ"} & shown.keys()
+    (row,) = manager.ok("DISPLAY QLOCAL(Q) ALL").objects
+    assert row["MAXDEPTH"] == 7
+    assert not {"TRIGGER", "QDEPTHHI", "PROPCTL", "MONQ"} & row.keys()
 
 
 def test_a_keyword_that_ibm_mq_does_not_have_is_an_error(manager: Manager) -> None:

@@ -73,7 +73,7 @@ def test_parameters_have_one_value_several_or_none() -> None:
         "CONNAME": ("HOST", ("1414",)),
         "DESCR": (),
     }
-    assert [one.value for one in command.parameters] == ["A", None, None, None, None]
+    assert [parameter.value for parameter in command.parameters] == ["A", None, None, None, None]
 
 
 def test_lines_are_continued(subtests: pytest.Subtests) -> None:
@@ -99,13 +99,13 @@ def test_plus_joins_without_a_blank() -> None:
 
 def test_comments_blank_lines_and_several_commands() -> None:
     script = "* first\n\nDEFINE QLOCAL(A)\n  * second DEFINE QLOCAL(X)\nDEFINE QLOCAL(B) ; DEFINE QLOCAL(C)\n\n"
-    assert [(one.name, one.line) for one in read(script)] == [("A", 3), ("B", 5), ("C", 5)]
+    assert [(command.name, command.line) for command in read(script)] == [("A", 3), ("B", 5), ("C", 5)]
 
 
 def test_the_line_is_the_one_a_command_begins_on() -> None:
     commands = read("\n* x\nDEFINE QLOCAL(A) +\n  DESCR('x') +\n\n  MAXDEPTH(1)\nPING QMGR")
-    assert [(one.verb, one.line) for one in commands] == [("DEFINE", 3), ("PING", 7)]
-    assert [one.where for one in commands[0].parameters] == [Position(4, 3), Position(6, 3)]
+    assert [(command.verb, command.line) for command in commands] == [("DEFINE", 3), ("PING", 7)]
+    assert [parameter.where for parameter in commands[0].parameters] == [Position(4, 3), Position(6, 3)]
 
 
 def test_the_text_of_a_command_is_kept_as_written() -> None:
@@ -113,7 +113,7 @@ def test_the_text_of_a_command_is_kept_as_written() -> None:
 
 
 def test_end_ends_a_script() -> None:
-    assert [one.name for one in read("DEF QL(A)\nend\nDEF QL(B)")] == ["A"]
+    assert [command.name for command in read("DEF QL(A)\nend\nDEF QL(B)")] == ["A"]
 
 
 def test_a_syntax_error_has_its_place_and_says_what_was_expected(subtests: pytest.Subtests) -> None:
@@ -156,7 +156,7 @@ def test_any_text_can_be_read(pieces: list[str]) -> None:
 
 def test_a_command_in_error_does_not_stop_the_script() -> None:
     script = "DEFINE QLOCAL(A\nDEFINE QLOCAL(B)\nNONSENSE\nDEFINE QLOCAL('C)\nDEFINE QLOCAL(D)"
-    assert [(one.line, one.problem is None, one.name) for one in read(script)] == [
+    assert [(command.line, command.problem is None, command.name) for command in read(script)] == [
         (1, False, None),
         (2, True, "B"),
         (3, False, None),

@@ -234,5 +234,5 @@ def test_wildcard_schemes(manager: Manager) -> None:
     for topic in ("a/b", "a/*", "a/b/c", "a/secret/x"):
         manager.publish(topic, topic.encode())
     assert [data.rpartition(b">")[2].strip() for data in manager.get_all("BY.TOPIC")] == [b"a/*"]
-    found = [data.rpartition(b">")[2].strip() for data in manager.get_all("BY.CHAR")]
-    assert found == [b"retained", b"a/b", b"a/*", b"a/b/c"]
+    bodies = [data.rpartition(b">")[2].strip() for data in manager.get_all("BY.CHAR")]
+    assert bodies == [b"retained", b"a/b", b"a/*", b"a/b/c"]

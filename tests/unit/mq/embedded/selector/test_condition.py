@@ -242,19 +242,19 @@ def number(tree: Any, values: dict[str, Any]) -> Any:
         case ("name", name):
             return values.get(name)
         case (sign, left, right):
-            one, other = number(left, values), number(right, values)
-            if type(one) is not int or type(other) is not int:
+            left_number, other = number(left, values), number(right, values)
+            if type(left_number) is not int or type(other) is not int:
                 return None
-            return {"+": one + other, "-": one - other, "*": one * other}[sign]
+            return {"+": left_number + other, "-": left_number - other, "*": left_number * other}[sign]
     raise AssertionError(tree)
 
 
-def compared(sign: str, one: Any, other: Any) -> bool | None:
-    if one is None or other is None:
+def compared(sign: str, left_value: Any, other: Any) -> bool | None:
+    if left_value is None or other is None:
         return None
-    if type(one) is not type(other) or (type(one) is not int and sign not in ("=", "<>")):
+    if type(left_value) is not type(other) or (type(left_value) is not int and sign not in ("=", "<>")):
         return False
-    order = int(one > other) - int(one < other)
+    order = int(left_value > other) - int(left_value < other)
     return {"=": order == 0, "<>": order != 0, "<": order < 0, "<=": order <= 0, ">": order > 0, ">=": order >= 0}[sign]
 
 

@@ -55,10 +55,10 @@ def served(directory: Path, **options: Any) -> Iterator[ServedQueueManager]:
 def admitted(admission: Admission, user: str, password: str) -> int:
     """Return MQRC_NONE, or the reason why a user is not let in."""
     try:
-        found = asyncio.run(admission.admit(user, password.encode()))
+        login = asyncio.run(admission.admit(user, password.encode()))
     except MQError as error:
         return error.reason
-    assert found.user_name == user
+    assert login.user_name == user
     return cmqc.MQRC_NONE
 
 
@@ -84,7 +84,7 @@ def test_passwords(user: str, password: str, reason: int, file: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("check", "user", "password", "found"),
+    ("check", "user", "password", "expected"),
     [
         ("REQUIRED", "plain", "one", "plain"),
         ("REQUIRED", "plain", "two", None),
@@ -106,16 +106,16 @@ def test_passwords(user: str, password: str, reason: int, file: Path) -> None:
         ("NONE", "mqm", "", ""),
     ],
 )
-def test_check_clients(check: str, user: str, password: str, found: str | None, file: Path) -> None:
+def test_check_clients(check: str, user: str, password: str, expected: str | None, file: Path) -> None:
     """CHCKCLNT: who gives a password has to give the right one; who may give none, and does, is nobody in particular."""
     connection_authentication = ConnectionAuthentication(lambda user: user.rstrip() == "mqm")
     connection_authentication.asks, connection_authentication.check_clients = True, check
     admission = Admission(ListenerConfig(password_file=file), connection_authentication)
-    if found is None:
+    if expected is None:
         with pytest.raises(MQError, match="MQRC_NOT_AUTHORIZED"):
             asyncio.run(admission.admit(user, password.encode()))
     else:
-        assert asyncio.run(admission.admit(user, password.encode())).user_name == found
+        assert asyncio.run(admission.admit(user, password.encode())).user_name == expected
 
 
 def test_a_command_says_who_has_to_give_a_password(file: Path, tmp_path: Path) -> None:

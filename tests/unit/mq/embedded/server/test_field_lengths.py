@@ -137,15 +137,15 @@ def test_a_name_that_utf_8_cannot_encode_is_rejected(served: ServedQueueManager)
 
 
 def test_short_byte_fields_are_padded(connection: Connection) -> None:
-    given = {"MsgId": b"m", "CorrelId": b"c", "AccountingToken": b"a", "GroupId": b"g"}
-    md = MQMD(Version=2, MsgFlags=cmqc.MQMF_MSG_IN_GROUP, **given)
+    fields = {"MsgId": b"m", "CorrelId": b"c", "AccountingToken": b"a", "GroupId": b"g"}
+    md = MQMD(Version=2, MsgFlags=cmqc.MQMF_MSG_IN_GROUP, **fields)
     handle = connection.open(
         MQOD(ObjectName="Q"), cmqc.MQOO_OUTPUT | cmqc.MQOO_INPUT_SHARED | cmqc.MQOO_SET_ALL_CONTEXT
     )
     connection.put(handle, Message(md, b"x"), cmqc.MQPMO_SET_ALL_CONTEXT)
     got = connection.get(handle, GetOptions()).md
-    assert [getattr(got, name) for name in given] == [
-        value.ljust(32 if name == "AccountingToken" else 24, b"\0") for name, value in given.items()
+    assert [getattr(got, name) for name in fields] == [
+        value.ljust(32 if name == "AccountingToken" else 24, b"\0") for name, value in fields.items()
     ]
 
 

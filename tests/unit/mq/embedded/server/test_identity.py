@@ -45,7 +45,7 @@ class Site:
         tls = {**pair, "client_certificates": "optional", "ca_file": self.authority.file}
         listener = ListenerConfig.model_validate({"tls": tls, "authentication": authentication})
         served = ServedQueueManager(self.directory / "data", listener=listener, authorities=authorities)
-        assert all(one.ok for one in RemoteConnection(self.directory / "data").command(RECORDS))
+        assert all(response.ok for response in RemoteConnection(self.directory / "data").command(RECORDS))
         return served
 
     def connected(self, served: ServedQueueManager, user: str, certificate: str = "alice") -> RemoteConnection:
@@ -64,7 +64,7 @@ CERTIFICATE = [{"method": "certificate"}]
 ANONYMOUS = [{"method": "anonymous"}]
 
 
-@pytest.mark.parametrize("said", ["mqm", ADMINISTRATOR, "alice", ""])
+@pytest.mark.parametrize("user", ["mqm", ADMINISTRATOR, "alice", ""])
 @pytest.mark.parametrize(
     ("authentication", "authorities", "identity"),
     [
@@ -84,42 +84,42 @@ ANONYMOUS = [{"method": "anonymous"}]
         "nobody asked, ignored",
     ],
 )
-def test_identity(site: Site, authentication: Any, authorities: bool, identity: str | None, said: str) -> None:
+def test_identity(site: Site, authentication: Any, authorities: bool, identity: str | None, user: str) -> None:
     """MQMD.UserIdentifier is who it has shown to be; who it says it is, where neither that nor authorities are asked for."""
     with site.served(authentication, authorities=authorities) as served:
-        if identity is None and said in ("mqm", ADMINISTRATOR):  # CHLAUTH(*) TYPE(BLOCKUSER) USERLIST(*MQADMIN)
+        if identity is None and user in ("mqm", ADMINISTRATOR):  # CHLAUTH(*) TYPE(BLOCKUSER) USERLIST(*MQADMIN)
             with pytest.raises(MQError, match="MQRC_NOT_AUTHORIZED"):
-                site.connected(served, said)
+                site.connected(served, user)
             return
-        connection = site.connected(served, said)
+        connection = site.connected(served, user)
         connection.put1(MQOD(ObjectName="ANSWERS"), Message(MQMD(), b"x"))
         handle = connection.open(MQOD(ObjectName="ANSWERS"), cmqc.MQOO_INPUT_SHARED)
         md = connection.get(handle, GetOptions()).md
-    assert md.UserIdentifier.rstrip(b" \0").decode() == (said if identity is None else identity)
+    assert md.UserIdentifier.rstrip(b" \0").decode() == (user if identity is None else identity)
 
 
 @pytest.mark.parametrize(
     "authentication", [CERTIFICATE, ANONYMOUS, []], ids=["certificate", "anonymous", "nobody asked"]
 )
-@pytest.mark.parametrize("said", ["mqm", ADMINISTRATOR])
+@pytest.mark.parametrize("user", ["mqm", ADMINISTRATOR])
 def test_no_application_becomes_an_administrator_by_saying_so(
-    site: Site, authentication: Any, said: str, caplog: pytest.LogCaptureFixture
+    site: Site, authentication: Any, user: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Commands are rejected, and the audit log has the user that was authenticated."""
     with site.served(authentication, authorities=True) as served:
-        connection = site.connected(served, said)
+        connection = site.connected(served, user)
         for command in (lambda: connection.command("DELETE QLOCAL(Q)"), lambda: connection.clear_retained("t")):
             with pytest.raises(MQError, match="MQRC_NOT_AUTHORIZED"):
                 command()
         assert "Q" in served.itself.objects.queues
-    entries = [json.loads(one.getMessage()) for one in caplog.records if one.name == "bridge.audit"]
+    entries = [json.loads(record.getMessage()) for record in caplog.records if record.name == "bridge.audit"]
     who = "alice" if authentication is CERTIFICATE else "nobody"
-    commands = [(one["command"], one["user"], one["ok"]) for one in entries if one["event"] == "command"]
+    commands = [(entry["command"], entry["user"], entry["ok"]) for entry in entries if entry["event"] == "command"]
     assert commands[-2:] == [("DELETE QLOCAL(Q)", who, False), ("CLEAR TOPICSTR('t')", who, False)]
 
 
 @pytest.mark.parametrize(
-    ("records", "authentication", "said", "identity"),
+    ("records", "authentication", "user", "identity"),
     [
         ([], CERTIFICATE, "", "alice"),
         (["SET CHLAUTH(*) TYPE(BLOCKADDR) ADDRLIST('127.*')"], CERTIFICATE, "", cmqc.MQRC_CONNECTION_BROKEN),
@@ -141,24 +141,24 @@ def test_no_application_becomes_an_administrator_by_saying_so(
 )
 @pytest.mark.parametrize("authorities", [True, False], ids=["enforced", "ignored"])
 def test_channel_authentication_records(
-    site: Site, authorities: bool, records: list[str], authentication: Any, said: str, identity: str | int
+    site: Site, authorities: bool, records: list[str], authentication: Any, user: str, identity: str | int
 ) -> None:
     """They hold for applications over TCP as for MQTT clients; here for one without a channel, by those of all channels."""
     with site.served(authentication, authorities=authorities) as served:
         local = RemoteConnection(site.directory / "data")
         everybody = "SET AUTHREC OBJTYPE(QMGR) GROUP('nobody') AUTHADD(CONNECT)"
         answers = "SET AUTHREC PROFILE(ANSWERS) OBJTYPE(QUEUE) GROUP('nobody') AUTHADD(PUT,GET)"
-        assert all(one.ok for one in local.command("\n".join([everybody, answers, *records])))
-        if authorities and not authentication and said == "mqm" and not isinstance(identity, str):
+        assert all(response.ok for response in local.command("\n".join([everybody, answers, *records])))
+        if authorities and not authentication and user == "mqm" and not isinstance(identity, str):
             identity = "nobody"  # whom nobody has asked is not believed
         if isinstance(identity, int):
             with pytest.raises(MQError) as refused:
-                site.connected(served, said)
+                site.connected(served, user)
             # Who is closed at once finds out while it connects, in TLS's handshake, or behind that.
             closed = {cmqc.MQRC_Q_MGR_NOT_AVAILABLE, cmqc.MQRC_SSL_INITIALIZATION_ERROR, cmqc.MQRC_CONNECTION_BROKEN}
             assert refused.value.reason in (closed if identity in closed else {identity})
             return
-        connection = site.connected(served, said)
+        connection = site.connected(served, user)
         connection.put1(MQOD(ObjectName="ANSWERS"), Message(MQMD(), b"x"))
         handle = connection.open(MQOD(ObjectName="ANSWERS"), cmqc.MQOO_INPUT_SHARED)
         assert connection.get(handle, GetOptions()).md.UserIdentifier.rstrip(b" \0").decode() == identity
@@ -175,7 +175,7 @@ def test_an_application_whose_user_name_is_too_long_for_mq_is_rejected_unless_it
             site.connected(served, "", name)
         assert f"'{name}'" in caplog.text
         record = f"SET CHLAUTH(*) TYPE(USERMAP) CLNTUSER('{name}') MCAUSER('app')"
-        assert all(one.ok for one in RemoteConnection(site.directory / "data").command(record))
+        assert all(response.ok for response in RemoteConnection(site.directory / "data").command(record))
         site.connected(served, "", name).put1(MQOD(ObjectName="ANSWERS"), Message(MQMD(), b"x"))
 
 

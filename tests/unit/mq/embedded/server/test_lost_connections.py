@@ -27,11 +27,11 @@ COMMIT = protocol.frame(protocol.CommitCall())
 
 
 @pytest.mark.parametrize(
-    "said",
+    "begin",
     [CONNECT + SUBSCRIBE, CONNECT + COMMIT + SUBSCRIBE * 3, (CONNECT + SUBSCRIBE) * 3],
     ids=["one", "three", "again"],
 )
-def test_what_a_connection_has_begun_ends_with_it(said: bytes, tmp_path: Path) -> None:
+def test_what_a_connection_has_begun_ends_with_it(begin: bytes, tmp_path: Path) -> None:
     """A subscription whose unit of work had not ended; requests that had not been looked at."""
     ends = threading.Event()
     with ServedQueueManager(tmp_path) as served, ThreadPoolExecutor(1) as executor:
@@ -42,7 +42,7 @@ def test_what_a_connection_has_begun_ends_with_it(said: bytes, tmp_path: Path) -
         for _ in range(100):
             with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
                 connection.connect(str(tmp_path / protocol.SOCKET_NAME))
-                connection.sendall(said)
+                connection.sendall(begin)
         ends.set()
         busy.result(PATIENCE)
 
@@ -81,9 +81,9 @@ def test_stop_conn_closes_a_connection_and_backs_out_its_unit_of_work(tmp_path: 
         administrator, stopped = RemoteConnection(tmp_path), RemoteConnection(tmp_path, application="stuck")
         administrator.command("DEFINE QLOCAL(A)")
         stopped.put1(MQOD(ObjectName="A"), Message(MQMD(), b"1"), cmqc.MQPMO_SYNCPOINT)
-        (shown,) = administrator.command("DISPLAY CONN(*) WHERE(APPLTAG EQ 'stuck') ALL")[0].objects
-        assert (shown["UOWSTATE"], shown["PID"], shown["APPLTYPE"]) == ("ACTIVE", os.getpid(), "USER")
-        assert administrator.command(f"STOP CONN({shown['CONN']})")[0].message.startswith("AMQ8457I")
+        (row,) = administrator.command("DISPLAY CONN(*) WHERE(APPLTAG EQ 'stuck') ALL")[0].objects
+        assert (row["UOWSTATE"], row["PID"], row["APPLTYPE"]) == ("ACTIVE", os.getpid(), "USER")
+        assert administrator.command(f"STOP CONN({row['CONN']})")[0].message.startswith("AMQ8457I")
         with pytest.raises(MQError, match="MQRC_CONNECTION_BROKEN"):
             stopped.commit()
         assert administrator.command("DISPLAY QLOCAL(A) CURDEPTH")[0].objects[0]["CURDEPTH"] == 0

@@ -32,12 +32,12 @@ ROOM = 4
 
 
 @pytest.mark.parametrize(
-    "said",
+    "begin",
     [b"", b"\0", CONNECT[:-1], CONNECT, CONNECT + COMMIT, b"M", b"MQI\x01", b"\x16\x03\x01"],
     ids=["nothing", "a byte", "half", "MQCONN", "MQCMIT", "a byte of another protocol", "another protocol", "TLS"],
 )
 @pytest.mark.parametrize("tls", [False, True], ids=["plain", "tls"])
-def test_a_reset_gives_its_place_back(said: bytes, tls: bool, tmp_path: Path) -> None:
+def test_a_reset_gives_its_place_back(begin: bytes, tls: bool, tmp_path: Path) -> None:
     """A connection that is reset is counted no more, whenever that happens."""
     options: dict[str, object] = {"max_connections": ROOM}
     if tls:
@@ -51,7 +51,7 @@ def test_a_reset_gives_its_place_back(said: bytes, tls: bool, tmp_path: Path) ->
                     eventually(lambda: served.admission.connections, 1)
                 with served.busy():
                     connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
-                    connection.sendall(said)
+                    connection.sendall(begin)
                     connection.close()
             if number < 2 * ROOM:
                 eventually(lambda: served.admission.connections, 0)
@@ -82,7 +82,7 @@ def test_a_place_is_given_back_once() -> None:
 def test_connections_of_an_address(addresses: list[str], taken: int) -> None:
     """Of IPv6 the 64 bits that somebody has whole count as one address."""
     admission = Admission(ListenerConfig(max_connections_per_address=2))
-    assert len([one for one in addresses if admission.take(one) is not None]) == taken
+    assert len([address for address in addresses if admission.take(address) is not None]) == taken
 
 
 KNOWN = protocol.frame(protocol.ConnectCall(protocol.PROTOCOL_VERSION, "flood", "", "meter", b"right"))
@@ -120,17 +120,17 @@ def served(tmp_path: Path) -> Iterator[ServedQueueManager]:
 
 
 @pytest.mark.parametrize(
-    ("said", "most"),
+    ("begin", "most"),
     [(WRONG, 65_536), (KNOWN + OPEN + WAIT, READ_AHEAD)],
     ids=["before it is let in", "while it waits"],
 )
-def test_who_talks_on_without_an_answer_is_cut_off(said: bytes, most: int, served: ServedQueueManager) -> None:
+def test_who_talks_on_without_an_answer_is_cut_off(begin: bytes, most: int, served: ServedQueueManager) -> None:
     """What waits behind an MQCONN that is not answered, or a get that waits, is bounded."""
     late = socket.create_connection(("127.0.0.1", served.port))
     late.sendall(WRONG)  # the second that fails is answered late
     protocol_reply(late)
     with late, socket.create_connection(("127.0.0.1", served.port), timeout=PATIENCE) as connection:
-        connection.sendall(said)
+        connection.sendall(begin)
         sent = 0
         with pytest.raises(OSError):
             for _ in count():
@@ -146,9 +146,9 @@ def test_nobody_works_for_who_does_not_read(served: ServedQueueManager) -> None:
     writer.put1(MQOD(ObjectName="Q"), Message(MQMD(), bytes(size)))
     with socket.create_connection(("127.0.0.1", served.port), timeout=PATIENCE) as connection:
         connection.sendall(KNOWN + BROWSING + BROWSE * requests)
-        eventually(lambda: [one._full for one in served.tcp_connections()], [True])
+        eventually(lambda: [connection._full for connection in served.tcp_connections()], [True])
         (conversation,) = served.tcp_connections()
         assert conversation._transport is not None and conversation._transport.get_write_buffer_size() < 3 * size
         replies = [protocol_reply(connection) for _ in range(requests + 2)]
-    assert {one.reason for one in replies} == {cmqc.MQRC_NONE}
-    assert all(len(one.result) > size for one in replies[2:])
+    assert {reply.reason for reply in replies} == {cmqc.MQRC_NONE}
+    assert all(len(reply.result) > size for reply in replies[2:])

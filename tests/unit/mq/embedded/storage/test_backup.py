@@ -44,9 +44,9 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def file(written: Path, tmp_path: Path) -> Path:
     """A backup of it."""
-    made = tmp_path / "backup.db"
-    backup(written, made)
-    return made
+    backup_file = tmp_path / "backup.db"
+    backup(written, backup_file)
+    return backup_file
 
 
 def mqbridge(*words: object) -> Result:
@@ -60,7 +60,7 @@ def test_a_stopped_queue_manager_comes_back_as_it_was(written: Path, file: Path,
     assert bodies(manager) == BODIES
     manager.close()
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
-    assert [one.name for one in file.parent.iterdir() if one.name.startswith(".")] == []
+    assert [path.name for path in file.parent.iterdir() if path.name.startswith(".")] == []
 
 
 def test_a_backup_is_of_one_moment_while_messages_are_put(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -89,10 +89,10 @@ def test_a_backup_is_of_one_moment_while_messages_are_put(tmp_path: Path, monkey
             after = acknowledged
             restore(tmp_path / f"{number}.db", tmp_path / str(number))
             other = started(tmp_path / str(number))
-            found = [int(body[:8]) for body in bodies(other)]
+            numbers = [int(body[:8]) for body in bodies(other)]
             other.close()
-            assert found == list(range(len(found)))
-            assert before <= len(found) <= after + 1
+            assert numbers == list(range(len(numbers)))
+            assert before <= len(numbers) <= after + 1
     finally:
         ended.set()
         thread.join()
@@ -112,11 +112,11 @@ def test_identifiers_of_messages_are_given_once(written: Path, file: Path, tmp_p
     """A queue manager that was restored gives no MsgId that the lost one gave since the backup."""
     for _ in range(3):
         lost = started(written)
-        given = {lost.next_number() for _ in range(10)}
+        numbers = {lost.next_number() for _ in range(10)}
         lost.close()
     restore(file, tmp_path / "new")
     manager = started(tmp_path / "new")
-    assert min(manager.next_number() for _ in range(10)) > max(given)
+    assert min(manager.next_number() for _ in range(10)) > max(numbers)
     manager.close()
 
 
@@ -227,7 +227,7 @@ def test_a_damaged_queue_manager_replaces_no_backup(written: Path, file: Path, t
     done = mqbridge("data", "backup", file, "--force", "--data-dir", tmp_path / "damaged")
     assert done.exit_code == 1 and "damaged" in done.stderr
     assert file.read_bytes() == good
-    assert sorted(one.name for one in tmp_path.iterdir()) == ["backup.db", "damaged"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["backup.db", "damaged"]
 
 
 def test_a_full_disk_leaves_nothing_of_a_backup(written: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -244,7 +244,7 @@ def test_a_full_disk_leaves_nothing_of_a_backup(written: Path, tmp_path: Path, m
     monkeypatch.setattr(module, "_copy", full)
     with pytest.raises(StoreError, match="the disk is full"):
         backup(written, tmp_path / "b.db", replace=True)
-    assert [one.name for one in tmp_path.iterdir()] == ["b.db"]
+    assert [path.name for path in tmp_path.iterdir()] == ["b.db"]
     assert (tmp_path / "b.db").read_bytes() == b"the one before"
 
 
@@ -265,12 +265,12 @@ def test_a_backup_does_not_fill_the_disk_of_the_queue_manager(
 def test_nothing_in_a_data_directory_is_replaced(written: Path, tmp_path: Path, name: str) -> None:
     """A queue manager would go on with a file that has no name any more, and all that comes then would be lost."""
     (tmp_path / "link").symlink_to(written, target_is_directory=True)
-    before = {one.name: one.stat().st_ino for one in written.iterdir()}
+    before = {path.name: path.stat().st_ino for path in written.iterdir()}
     for file in (written / name, tmp_path / "link" / name):
         done = mqbridge("data", "backup", file, "--force", "--data-dir", written)
         assert done.exit_code == 1
         assert "is in the data directory of a queue manager" in done.stderr
-    assert {one.name: one.stat().st_ino for one in written.iterdir()} == before
+    assert {path.name: path.stat().st_ino for path in written.iterdir()} == before
 
 
 def test_what_is_no_file_is_not_replaced(written: Path, tmp_path: Path) -> None:
@@ -296,22 +296,22 @@ def test_the_commands_say_what_is_in_it(written: Path, tmp_path: Path) -> None:
     assert mqbridge("data", "backup", file, "--data-dir", written).exit_code == 0
     assert mqbridge("data", "backup", file, "--data-dir", written).exit_code == 1
     done = mqbridge("data", "backup", file, "--force", "--json", "--data-dir", written)
-    said = json.loads(done.stdout)
-    assert (said["messages"], said["version"]) == (len(BODIES), SCHEMA_VERSION)
+    report = json.loads(done.stdout)
+    assert (report["messages"], report["version"]) == (len(BODIES), SCHEMA_VERSION)
     done = mqbridge("data", "restore", file, "--data-dir", new)
     assert done.exit_code == 0, done.stderr
     assert f"{len(BODIES)} persistent messages" in done.stdout and "are delivered again" in done.stdout
     done = mqbridge("data", "restore", file, "--data-dir", new)
     assert done.exit_code == 1 and "--force" in done.stderr
     assert mqbridge("data", "restore", tmp_path / "none", "--data-dir", new).exit_code == 1
-    assert QUEUE in {one.name for one in _queues(new)}
+    assert QUEUE in {queue.name for queue in _queues(new)}
 
 
 def _queues(directory: Path) -> list[Any]:
     manager = started(directory)
-    found = list(manager.objects.queues.values())
+    queues = list(manager.objects.queues.values())
     manager.close()
-    return found
+    return queues
 
 
 def test_a_backup_of_an_older_layout_is_brought_up_at_the_next_start(tmp_path: Path) -> None:
@@ -334,17 +334,21 @@ as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as ano
 @pytest.fixture
 def owned(tmp_path: Path) -> Iterator[Path]:
     """An empty directory of the service's user, below directories that this user may enter."""
-    opened = [one for one in tmp_path.parents if one.stat().st_uid == 0 and not one.stat().st_mode & 0o001]
+    opened = [
+        directory
+        for directory in tmp_path.parents
+        if directory.stat().st_uid == 0 and not directory.stat().st_mode & 0o001
+    ]
     opened.append(tmp_path)
-    modes = [one.stat().st_mode for one in opened]
-    for one in opened:
-        one.chmod(0o711)
+    modes = [directory.stat().st_mode for directory in opened]
+    for opened_directory in opened:
+        opened_directory.chmod(0o711)
     directory = tmp_path / "owned"
     directory.mkdir(mode=0o750)
     os.chown(directory, SERVICE, SERVICE)
     yield directory
-    for one, mode in zip(opened, modes, strict=True):
-        one.chmod(mode)
+    for opened_directory, mode in zip(opened, modes, strict=True):
+        opened_directory.chmod(mode)
 
 
 @pytest.fixture
@@ -373,8 +377,8 @@ def test_all_that_root_restores_belongs_to_the_owner_of_the_directory(file: Path
     place = owned / below
     restore(file, place)
     restore(file, place, force=True)
-    for one in (place, *place.rglob("*")):
-        assert (one.stat().st_uid, one.stat().st_gid) == (SERVICE, SERVICE), one
+    for path in (place, *place.rglob("*")):
+        assert (path.stat().st_uid, path.stat().st_gid) == (SERVICE, SERVICE), path
     script = "import sys; [open(name, 'r+b').close() for name in sys.argv[1:]]"
     done = run_as_service("/usr/bin/env", "python3", "-c", script, place / "lock", place / "queuemanager.db")
     assert done.returncode == 0, done.stderr
@@ -388,7 +392,7 @@ def test_root_restores_through_no_link_in_place_of_the_lock(file: Path, owned: P
     with pytest.raises(OSError, match="is a symbolic link"):
         restore(file, owned, force=force)
     assert_untouched(victim)
-    assert [one.name for one in owned.iterdir()] == ["lock"]
+    assert [path.name for path in owned.iterdir()] == ["lock"]
 
 
 @as_root
@@ -443,8 +447,8 @@ def test_root_backs_up_through_no_link_that_the_owner_of_the_directory_makes(
 @pytest.mark.parametrize("words", [["data", "backup", "b.db", "--data-dir", "data"], ["data", "verify", "data"]])
 def test_a_database_that_the_user_cannot_read_is_reported(owned: Path, written: Path, words: list[str]) -> None:
     shutil.copytree(written, owned / "data")
-    for one in (owned / "data", owned / "data" / "queuemanager.witness"):
-        os.chown(one, SERVICE, SERVICE)
+    for path in (owned / "data", owned / "data" / "queuemanager.witness"):
+        os.chown(path, SERVICE, SERVICE)
     (owned / "data" / "queuemanager.db").chmod(0o600)
     # In this order: the owner may be unable to return to a working directory below /root.
     with contextlib.chdir(owned), acting_as_owner(owned):
@@ -455,13 +459,13 @@ def test_a_database_that_the_user_cannot_read_is_reported(owned: Path, written: 
 @as_root
 def test_what_root_salvages_belongs_to_the_owner_of_the_directory(written: Path, owned: Path, victim: Path) -> None:
     shutil.copytree(written, owned / "data")
-    for one in (owned / "data", *(owned / "data").iterdir()):
-        os.chown(one, SERVICE, SERVICE)
+    for path in (owned / "data", *(owned / "data").iterdir()):
+        os.chown(path, SERVICE, SERVICE)
     (owned / "data" / "lock").unlink()
     done = mqbridge("data", "salvage", owned / "data", owned / "new")
     assert done.exit_code == 0, done.output
-    for one in (owned / "data" / "lock", owned / "new", owned / "new" / "queuemanager.db"):
-        assert one.stat().st_uid == SERVICE, one
+    for path in (owned / "data" / "lock", owned / "new", owned / "new" / "queuemanager.db"):
+        assert path.stat().st_uid == SERVICE, path
     (owned / "data" / "lock").unlink()
     (owned / "data" / "lock").symlink_to(victim)
     assert mqbridge("data", "salvage", owned / "data", owned / "again").exit_code == 1

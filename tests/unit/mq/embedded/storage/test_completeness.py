@@ -142,7 +142,7 @@ def power_failure(directory: Path, library: Path, run: str, lines: int, unsynced
     child.read(lines)
     child.kill()
     # It is written after the log, without an fsync.
-    before, after = (read(one / "queuemanager.witness") for one in (directory, synced))
+    before, after = (read(place / "queuemanager.witness") for place in (directory, synced))
     assert before is not None and after is not None and after.number < before.number
     for name in ("queuemanager.db", "queuemanager.db-wal", "queuemanager.witness"):
         if unsynced(name):
@@ -156,9 +156,9 @@ def out(directory: Path) -> set[str]:
     """Return the messages that a start finds on queue OUT."""
     assert not verify(directory).missing
     manager = QueueManager("MQB1", directory)
-    found = {stored.message.data.decode() for stored in manager.objects.queues["OUT"].messages()}
+    bodies_out = {stored.message.data.decode() for stored in manager.objects.queues["OUT"].messages()}
     manager.close()
-    return found
+    return bodies_out
 
 
 def test_a_start_after_a_power_failure_succeeds(tmp_path: Path) -> None:
@@ -233,9 +233,9 @@ def test_salvage_accepts_the_loss_only_if_told_to(directory: Path, tmp_path: Pat
     assert result.exit_code == 0, result.output
     assert not verify(tmp_path / "new").missing
     manager = started(tmp_path / "new")
-    found = bodies(manager)
+    bodies_left = bodies(manager)
     manager.close()
-    assert found == BODIES[: len(found)] and 0 < len(found) < 100
+    assert bodies_left == BODIES[: len(bodies_left)] and 0 < len(bodies_left) < 100
 
 
 def test_a_database_that_is_deleted_is_not_created_again(directory: Path) -> None:

@@ -178,7 +178,7 @@ def test_a_row_in_two_places_is_kept_once(copy: Path, tmp_path: Path, monkeypatc
 
     monkeypatch.setattr(salvage, "_rows", twice)
     findings = salvage.salvage(copy, tmp_path / "new")
-    assert any("is there twice" in one for one in findings.damage)
+    assert any("is there twice" in finding for finding in findings.damage)
     manager = started(tmp_path / "new")
     assert bodies(manager) == BODIES
     manager.close()
@@ -192,9 +192,9 @@ def test_verify_and_salvage_keep_what_is_whole(copy: Path, tmp_path: Path) -> No
         altered = "CAST(replace(body, 'message 30 ', 'massage 30 ') AS BLOB)"
         database.execute(f"UPDATE batch SET body = {altered} WHERE id = ?", (row_id,))
     database.close()
-    found = runner.invoke(program, ["data", "verify", str(copy)])
-    assert found.exit_code == 1
-    assert f"batch {row_id} of the log is not as it was written" in found.output
+    verification = runner.invoke(program, ["data", "verify", str(copy)])
+    assert verification.exit_code == 1
+    assert f"batch {row_id} of the log is not as it was written" in verification.output
     before = (copy / "queuemanager.db").read_bytes()
     done = runner.invoke(program, ["data", "salvage", str(copy), str(tmp_path / "new")])
     assert done.exit_code == 0, done.output
@@ -352,10 +352,10 @@ def test_units_behind_a_failed_one_fail_with_it(tmp_path: Path, monkeypatch: pyt
 class Ended:
     """A unit of work with one message, submitted without waiting for its end."""
 
-    def __init__(self, manager: QueueManager, told: Callable[[int], None]) -> None:
+    def __init__(self, manager: QueueManager, callback: Callable[[int], None]) -> None:
         from threading import Event
 
-        self._manager, self._told, self._ended = manager, told, Event()
+        self._manager, self._told, self._ended = manager, callback, Event()
 
     def put(self, body: bytes) -> None:
         from bridge.mq.embedded.unit import Unit

@@ -113,16 +113,16 @@ def test_messages_removed_do_not_come_back_while_rows_are_deleted_and_moved(tmp_
         perhaps |= {line[1] for line in child.lines if line[0] == "taking"}
         rows = sqlite3.connect(tmp_path / "queuemanager.db").execute("SELECT count(*) FROM batch").fetchone()[0]
         with opened(tmp_path) as queue_manager:
-            found = drained(EmbeddedConnection(queue_manager), "IN")
-            assert len(found) == len(set(found))
-            assert not taken & set(found), "came back"
-            assert put_names - perhaps <= set(found), "lost"
+            names = drained(EmbeddedConnection(queue_manager), "IN")
+            assert len(names) == len(set(names))
+            assert not taken & set(names), "came back"
+            assert put_names - perhaps <= set(names), "lost"
             # Each commit makes a row. A slow machine kills late, and has the fewer to a row: what counts is how many went.
             assert rows < len(put_names) // 2 + 100, "rows are deleted as their messages go"
             for stored in queue_manager.retained.values():
-                assert stored.message.data.decode() not in found
+                assert stored.message.data.decode() not in names
                 assert stored.message.data.decode() in perhaps
-            taken |= put_names - set(found)
+            taken |= put_names - set(names)
 
 
 DEFINING = """
@@ -155,16 +155,16 @@ def test_definitions_durable_subscriptions_and_retained_publications_survive(tmp
     child = Child(DEFINING, tmp_path)
     child.read(40)
     child.kill()
-    made = {int(number) for word, number in (line for line in child.lines if len(line) == 2) if word == "made"}
+    numbers = {int(number) for word, number in (line for line in child.lines if len(line) == 2) if word == "made"}
     gone = {int(number) for word, number in (line for line in child.lines if len(line) == 2) if word == "gone"}
-    assert len(made) > 20
+    assert len(numbers) > 20
     with opened(tmp_path) as queue_manager:
         connection = EmbeddedConnection(queue_manager)
-        for number in sorted(made):
-            (shown,) = connection.command(f"DISPLAY QLOCAL(Q{number}) ALL")[0].objects
-            assert (shown["DEFPRTY"], shown["MAXDEPTH"]) == (7, number + 10)
-            (shown,) = connection.command(f"DISPLAY TOPIC(T{number}) ALL")[0].objects
-            assert (shown["TOPICSTR"], shown["DEFPSIST"]) == (f"t/{number}", "YES")
+        for number in sorted(numbers):
+            (row,) = connection.command(f"DISPLAY QLOCAL(Q{number}) ALL")[0].objects
+            assert (row["DEFPRTY"], row["MAXDEPTH"]) == (7, number + 10)
+            (row,) = connection.command(f"DISPLAY TOPIC(T{number}) ALL")[0].objects
+            assert (row["TOPICSTR"], row["DEFPSIST"]) == (f"t/{number}", "YES")
             assert f"soft/{number}" not in queue_manager.retained
             # A durable subscription of an application: its publication waited, and it can be resumed.
             resume = MQSD(Options=cmqc.MQSO_RESUME | cmqc.MQSO_DURABLE | cmqc.MQSO_MANAGED, SubName=f"mine{number}")
@@ -173,12 +173,12 @@ def test_definitions_durable_subscriptions_and_retained_publications_survive(tmp
             if number in gone:
                 assert f"S{number}" not in queue_manager.objects.topics.subscriptions
                 assert f"s/{number}" not in queue_manager.retained
-            elif number != max(made):  # the last one may have been on its way
+            elif number != max(numbers):  # the last one may have been on its way
                 assert queue_manager.objects.topics.subscriptions[f"S{number}"].user_data == f"u{number}"
                 assert queue_manager.retained[f"s/{number}"].message.data == f"p{number}".encode()
             publish(connection, f"s/{number}", b"after")
             assert connection.get(handle, GetOptions()).data == b"after"
-            if number in gone or number != max(made):  # the DELETE of the last one may be committed, but not told
+            if number in gone or number != max(numbers):  # the DELETE of the last one may be committed, but not told
                 assert drained(connection, f"A{number}")[-1] == ("after" if number not in gone else f"p{number}")
 
 

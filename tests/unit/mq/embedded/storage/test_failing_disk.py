@@ -254,8 +254,8 @@ def test_a_message_logged_again_does_not_come_back(disk: Disk, monkeypatch: pyte
         handle = connection.open(MQOD(ObjectName="Q"), cmqc.MQOO_INPUT_SHARED)
         for _ in range(take):
             connection.get(handle, GetOptions(Options=cmqc.MQGMO_SYNCPOINT))
-        for one in data:
-            put(connection, queue, one, SYNC)
+        for body in data:
+            put(connection, queue, body, SYNC)
         connection.commit()
         connection.close(handle)
 

@@ -216,16 +216,16 @@ class JournalMachine(RuleBasedStateMachine):
     def queues_hold_what_was_committed(self) -> None:
         for name in QUEUES:
             queue = self.manager.objects.queues[name]
-            found = {stored.message.data: stored.persistent for stored in queue.messages()}
-            assert found == self.messages[name], name
-            assert queue.depth == len(found), name
+            messages = {stored.message.data: stored.persistent for stored in queue.messages()}
+            assert messages == self.messages[name], name
+            assert queue.depth == len(messages), name
             numbers = [stored.msg_number for stored in queue.messages()]
             assert numbers == sorted(numbers), "the order of the puts, also after backouts and restarts"
 
     @invariant()
     def retained_publications_are_the_latest(self) -> None:
-        found = {topic: (kept.message.data, kept.persistent) for topic, kept in self.manager.retained.items()}
-        assert found == self.retained
+        contents = {topic: (kept.message.data, kept.persistent) for topic, kept in self.manager.retained.items()}
+        assert contents == self.retained
         queue = self.manager.objects.queues[RETAINED_QUEUE]
         assert {stored.topic: stored for stored in queue.messages()} == self.manager.retained
         assert queue.depth == len(self.retained)
@@ -238,7 +238,12 @@ class JournalMachine(RuleBasedStateMachine):
             database = sqlite3.connect(self.directory / "queuemanager.db")
             rows = database.execute("SELECT id, body FROM batch ORDER BY id").fetchall()
             database.close()
-            live = [one for queue in self.manager.objects.queues.values() for one in queue.messages() if one.durable]
+            live = [
+                message
+                for queue in self.manager.objects.queues.values()
+                for message in queue.messages()
+                if message.durable
+            ]
             assert all(stored.row is not None for stored in live)
             assert [row_id for row_id, _ in rows] == sorted(recovery_log._rows)
             assert recovery_log._size == sum(len(body) for _, body in rows)
@@ -257,12 +262,12 @@ class JournalMachine(RuleBasedStateMachine):
 
 def replayed(rows: list[tuple[int, bytes]]) -> list[int]:
     """The numbers of the messages that rows of the log leave."""
-    found: set[int] = set()
+    numbers: set[int] = set()
     for _, body in rows:
         batch = msgspec.msgpack.decode(body, type=LoggedBatch)
-        found |= {delivery.msg_number for put in batch.puts for delivery in put.deliveries}
-        found -= set(batch.removed)
-    return sorted(found)
+        numbers |= {delivery.msg_number for put in batch.puts for delivery in put.deliveries}
+        numbers -= set(batch.removed)
+    return sorted(numbers)
 
 
 JournalMachine.TestCase.settings = settings(

@@ -1,0 +1,67 @@
+"""One class name means one class, and variables are named after what they contain."""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import bridge
+
+SOURCES: Final = Path(bridge.__file__).parent
+TESTS: Final = Path(__file__).parents[1]
+
+#: Names of several classes, and why.
+ALLOWED: Final = {
+    "AdminPort": "the protocol and its implementation",
+    "Publish": "the packet of MQTT, and the administrative request, whose name is part of the HTTP interface",
+}
+LONGEST: Final = 15
+
+#: Words that do not say what a variable contains.
+VAGUE: Final = frozenset(("asked", "found", "given", "made", "one", "said", "shown", "told"))
+#: Directories whose variables are checked.
+CHECKED: Final = (SOURCES, *(TESTS / name for name in ("fuzz", "helpers", "ibm_standin", "unit")))
+
+
+def test_a_class_name_means_one_class() -> None:
+    places: defaultdict[str, list[str]] = defaultdict(list)
+    for file, tree in _trees(SOURCES):
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                places[node.name].append(str(file.relative_to(SOURCES)))
+    several = {name: files for name, files in places.items() if len(files) > 1}
+    assert several.keys() == ALLOWED.keys(), {
+        name: files for name, files in several.items() if name not in ALLOWED
+    } or "a name of ALLOWED has become unique"
+    assert len(ALLOWED) <= LONGEST
+
+
+def test_variables_are_named_after_what_they_contain() -> None:
+    vague = [
+        f"{file}:{line}: {name}"
+        for directory in CHECKED
+        for file, tree in _trees(directory)
+        for name, line in _variables(tree)
+        if name in VAGUE
+    ]
+    assert vague == []
+
+
+def _trees(directory: Path) -> Iterator[tuple[Path, ast.Module]]:
+    for file in sorted(directory.rglob("*.py")):
+        if not file.is_relative_to(SOURCES / "compiled"):
+            yield file, ast.parse(file.read_text(encoding="utf-8"))
+
+
+def _variables(tree: ast.Module) -> Iterator[tuple[str, int]]:
+    """Yield the names and lines of variables and parameters. Fields of classes may be names in JSON."""
+    classes = [node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
+    fields = [statement.target for node in classes for statement in node.body if isinstance(statement, ast.AnnAssign)]
+    for node in ast.walk(tree):
+        if isinstance(node, ast.arg):
+            yield node.arg, node.lineno
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and node not in fields:
+            yield node.id, node.lineno
