@@ -183,7 +183,7 @@ def templates() -> str:
     lines += [f"| `{name}` | {_text(words)} |" for name, words in WORDS.items()]
     lines += ["| `usr.site`, `mqps.Top` | a message property, by its folder and name |"]
     lines += [
-        "| `devices[$.id].site` | a value from a [table](../how-to/mappings.md#tables): of the row whose key is the value of"
+        "| `devices[$.id].site` | a value from a [table](../how-to/payloads.md#tables): of the row whose key is the value of"
         " a name or field |"
     ]
     lines += [

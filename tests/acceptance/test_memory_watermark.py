@@ -1,4 +1,4 @@
-"""A bridge whose memory use is above the watermark: on a real process, once in a memory cgroup that would kill it."""
+"""A bridge whose memory use is above the watermark: with a real process, once in a memory cgroup that would kill it."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from tests.helpers.raw_client import ConnectionClosed, RawClient
 from tests.helpers.scrape import admin_url, ask
 
 MIB = 1024 * 1024
-#: Bytes of a payload, and PUBLISHes on their way at once.
+#: Bytes of a payload, and number of PUBLISH packets in flight.
 SIZE, WINDOW = 20_000, 10
 QUOTA_EXCEEDED = 0x97
-#: No other limit comes before the watermark.
+#: No other limit is reached before the watermark.
 CONFIG = "limits: {{waiting_bytes: 8 GiB, waiting_total: 8 GiB, memory_watermark: {}}}\nadmin: {{port: 0}}\n"
 
 
@@ -33,7 +33,7 @@ def resident(bridge: BridgeProcess) -> int:
 
 
 class Site:
-    """A client that is away, a publisher of numbered messages, and what it was told of each."""
+    """A disconnected client, a publisher of numbered messages, and the results of its publications."""
 
     def __init__(self, bridge: BridgeProcess) -> None:
         self.bridge = bridge
@@ -47,7 +47,7 @@ class Site:
         return RawClient.connected(self.bridge.port, "away", clean=False)
 
     def publish(self, rejections: int) -> Counter[int]:
-        """Publish until so many messages were rejected; reason codes and their numbers."""
+        """Publish until this number of messages was rejected. Return reason codes and their numbers."""
         codes: Counter[int] = Counter()
         numbers: dict[int, int] = {}
         with RawClient.connected(self.bridge.port, "sender", level=5) as client:
@@ -71,7 +71,7 @@ class Site:
         return codes
 
     def publish_one(self) -> int:
-        """Publish a message, which is noted if it is acknowledged; the reason code."""
+        """Publish a message, and record it if it is acknowledged. Return the reason code."""
         with RawClient.connected(self.bridge.port, "sender", level=5) as client:
             client.send(Publish("w/t", b"%08d" % self._next + bytes(SIZE - 8), 1, False, False, 1))
             code = int(client.expect(Puback).reason_code)
@@ -82,7 +82,7 @@ class Site:
         return code
 
     def fetch(self) -> list[int]:
-        """The numbers of what waits for the client, in the order in which it gets them."""
+        """Return the numbers of the messages that wait for the client, in the order of their delivery."""
         received: list[int] = []
         with self.away() as client:
             while len(received) < len(self.acknowledged):
@@ -122,7 +122,7 @@ def test_above_the_watermark_waiting_messages_are_delivered_and_then_new_ones_ar
     bridge.config.write_text(CONFIG.format(resident(bridge) + 20 * MIB))
     administrator.does("reload")
     assert site.publish(1)[0] > 0
-    # Everybody is told.
+    # All publishers get the reason.
     assert bridge.log.count("MQB0008E") == 1 and "locked out" not in bridge.log
     assert "PROBLEM (critical): new messages are rejected: memory use is " in administrator.run("status").stdout
     status, text = ask(f"{url}/readyz")
@@ -139,8 +139,8 @@ def test_above_the_watermark_waiting_messages_are_delivered_and_then_new_ones_ar
     refused = bridge.run_mq("put", "SYSTEM.DEAD.LETTER.QUEUE", "x")
     assert b"MQRC_STORAGE_NOT_AVAILABLE" in refused.stderr
     assert site.fetch() == site.acknowledged
-    # By itself, without a publication or a restart.
-    # Memory that is not returned to the system may still be near the watermark, which is another problem.
+    # Without a publication or a restart. Memory that is not returned to the system may still be near the watermark, which is
+    # another problem.
     until(lambda: "new messages are rejected:" not in ask(f"{url}/readyz")[1])
     assert bridge.log.count("MQB0009I") == 1
     site.acknowledged.clear()
@@ -150,17 +150,17 @@ def test_above_the_watermark_waiting_messages_are_delivered_and_then_new_ones_ar
 
 
 @pytest.mark.slow
-def test_a_backlog_that_does_not_fit_into_memory_never_gets_the_bridge_killed(
+def test_a_backlog_that_does_not_fit_into_memory_does_not_get_the_bridge_killed(
     started: Callable[..., BridgeProcess],
 ) -> None:
-    """At its default, in 400 MB; restarts included. What was acknowledged is delivered."""
+    """With the default watermark, in 400 MB, including restarts. Acknowledged messages are delivered."""
     with memory_cgroup(400 * MIB) as cgroup:
         bridge = started("70%", cgroup)
         try:
             site = Site(bridge)
             assert site.publish(500)[0] > 5_000
             for _ in range(3):
-                bridge.kill()  # as the kernel would do it
+                bridge.kill()  # as the kernel would
                 bridge.start()
                 site.publish(500)
             bridge.restart()
@@ -168,7 +168,7 @@ def test_a_backlog_that_does_not_fit_into_memory_never_gets_the_bridge_killed(
             assert site.fetch() == site.acknowledged
             site.acknowledged.clear()
             until(site.accepts)
-            # All of the memory can be used again, and not only once.
+            # All of the memory can be used again, more than once.
             assert site.publish(500)[0] > 5_000
             assert site.fetch() == site.acknowledged
             assert bridge.running and cgroup.kills == 0

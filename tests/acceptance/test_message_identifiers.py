@@ -1,4 +1,4 @@
-"""Order and packet identifiers on IBM MQ, whose MsgIds are unique, and have neither an order nor distinct last bytes."""
+"""Order and packet identifiers on IBM MQ, whose MsgIds are unique, but have neither an order nor different last bytes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.ibm_standin.message_identifiers import VARIABLE
 
 # The embedded queue manager numbers its messages: see tests/unit/mqtt/test_delivery_model.py.
 pytestmark = pytest.mark.queue_managers("ibmmq", slow="pymqi")
-#: More than the messages after which IBM MQ on Linux takes the next block number.
+#: More messages than IBM MQ on Linux puts with one block number.
 MESSAGES = 200
 _QUICK = [("linux", "nothing", 1), ("linux", "kill", 2), ("aix", "stop", 2)]
 CASES = [
@@ -37,7 +37,7 @@ def form(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Non
 
 @contextmanager
 def waiting(bridge: BridgeProcess, qos: int) -> Iterator[dict[bytes, int]]:
-    """The packet identifiers of messages that a client has got and not acknowledged, by payload, in order."""
+    """Return the packet identifiers of messages that a client has received and not acknowledged, by payload, in order."""
     payloads = [b"%d" % number for number in range(MESSAGES)]
     with client_of(bridge, "c", clean=False, properties=EVERYTHING) as client, client_of(bridge, "p") as publisher:
         subscribe(client, "t", qos)

@@ -19,7 +19,7 @@ def at(port: int, topic: str) -> Subscriber:
 
 @pytest.fixture(params=["mqttv31", "mqttv311", "mqttv50"])
 def edge(bridge: BridgeProcess, unique: str, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Mosquitto]:
-    """A mosquitto that is connected to the bridge: `out` to it, `in` from it, and `both`."""
+    """A mosquitto connected to the bridge: topics `out` to it, `in` from it, and `both`."""
     settings = (
         "allow_anonymous true",
         f"connection {unique}"[:23],
@@ -43,7 +43,7 @@ def edge(bridge: BridgeProcess, unique: str, tmp_path: Path, request: pytest.Fix
         publish(bridge.port, f"{unique}/b/ready", "", "-r", qos=1)
 
 
-def test_publications_pass_in_both_directions_and_do_not_return(
+def test_publications_are_forwarded_in_both_directions_and_do_not_return(
     bridge: BridgeProcess, edge: Mosquitto, unique: str
 ) -> None:
     with at(bridge.port, f"{unique}/+/t/#") as center, at(edge.port, f"{unique}/+/t/#") as side:

@@ -1,4 +1,4 @@
-"""Acceptance 1 with mosquitto_pub and mosquitto_sub, in MQTT 3.1, 3.1.1 and 5."""
+"""mosquitto_pub and mosquitto_sub with MQTT 3.1, 3.1.1 and 5."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_every_qos_against_every_qos(bridge: BridgeProcess, unique: str, version
         publish(bridge.port, f"{unique}/q{qos}", f"sent with {qos}", qos=qos, version=version)
     for granted, subscriber in enumerate(subscribers):
         with subscriber:
-            # They were published one after the other, but QoS 0 is not bound to the order of the others.
+            # They were published one after the other, but QoS 0 may be out of order.
             received = sorted((subscriber.message() for _ in range(3)), key=lambda message: message["topic"])
             assert received == [
                 {"topic": f"{unique}/q{qos}", "payload": f"sent with {qos}", "qos": min(qos, granted), "retain": 0}
@@ -43,7 +43,7 @@ def test_will_when_the_client_is_killed(bridge: BridgeProcess, unique: str) -> N
 
 
 def test_wildcards(bridge: BridgeProcess, unique: str) -> None:
-    """MQTT 3.1.1 section 4.7; the last publication, which all of them match, tells when all have come."""
+    """MQTT 3.1.1 section 4.7. All match the last publication, whose arrival shows that the others have arrived."""
     topics = [f"{unique}{rest}" for rest in ("", "/a", "/a/b", "/a/b/c", "/b/b", "//", "/end")]
     expected = {
         f"{unique}/#": topics,

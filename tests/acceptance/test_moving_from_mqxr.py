@@ -1,4 +1,4 @@
-"""What docs/how-to/moving-from-mqxr.md says of subscriptions that are there before the bridge, on IBM's package."""
+"""Subscriptions that exist before the bridge, as docs/how-to/moving-from-mqxr.md describes, with IBM's package."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ DEAD_LETTER_QUEUE = "SYSTEM.DEAD.LETTER.QUEUE"
 
 @pytest.fixture
 def bridge(environments: None, tmp_path: Path) -> Iterator[RemoteBridgeProcess]:
-    """A bridge that is not started, on a queue manager that runs."""
+    """A bridge that is not started, with a running queue manager."""
     bridge = RemoteBridgeProcess(tmp_path / "data")
     bridge.queue_manager.start()
     yield bridge
@@ -25,14 +25,16 @@ def bridge(environments: None, tmp_path: Path) -> Iterator[RemoteBridgeProcess]:
 
 
 def subscription(client_id: str, user_data: str | None) -> str:
-    """DEFINE SUB as for a durable session of a client, with a publication that waits for it, once somebody publishes."""
+    """Run DEFINE SUB as for a durable session of a client, with a waiting publication."""
     data = "" if user_data is None else f" USERDATA('{user_data}')"
     where = f"DEST(SYSTEM.MQTT.PUBLICATION.QUEUE) DESTQMGR('{client_id}')"
     return f"DEFINE SUB('{client_id}:news/#') TOPICSTR('news/#') {where}{data}\n"
 
 
 def test_durable_subscriptions_are_adopted_by_user_data(bridge: RemoteBridgeProcess) -> None:
-    """The QoS: the client has its session. Others, and none: a dead letter, as what was put straight; nothing is lost."""
+    """The user data contains the QoS: the client has its session. Other or no user data: messages are dead-lettered, and
+    nothing is lost.
+    """
     bridge.mqsc(subscription("known", "1") + subscription("other", "whatever") + subscription("blank", None))
     bridge.mq("pub", "news/a", "hello", "--persistent")
     bridge.mq("put", "ORDERS", "straight", "--to", "nobody")

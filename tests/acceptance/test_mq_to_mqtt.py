@@ -1,4 +1,4 @@
-"""Acceptance 2, second half: what an MQTT client gets of an MQ application's message (integration tables 4 and 5)."""
+"""Messages of MQ applications as received by MQTT clients (integration tables 4 and 5)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TRANSMISSION_QUEUE = "SYSTEM.MQTT.TRANSMIT.QUEUE"
 @pytest.mark.parametrize("persistent", [False, True], ids=["not persistent", "persistent"])
 @pytest.mark.parametrize("granted", [0, 1, 2])
 def test_qos_of_a_publication(bridge: BridgeProcess, unique: str, persistent: bool, granted: int) -> None:
-    """Table 4: not persistent counts 0, persistent 2; the lower of that and what the subscriber asked for."""
+    """Table 4: not persistent is QoS 0, persistent is QoS 2, at most that of the subscription."""
     with RawClient.connected(bridge.port, unique) as client:
         client.subscribe((f"{unique}/+", granted))
         bridge.mq("pub", f"{unique}/a", "from MQ", *(["--persistent"] if persistent else []))
@@ -31,7 +31,7 @@ def test_qos_of_a_publication(bridge: BridgeProcess, unique: str, persistent: bo
 
 @pytest.mark.parametrize("persistent", [False, True], ids=["not persistent", "persistent"])
 def test_direct_message_has_qos_2(bridge: BridgeProcess, unique: str, persistent: bool) -> None:
-    """Without a subscription: QoS 2, whatever its persistence; the topic is the queue name that it was put to."""
+    """Without a subscription: QoS 2, whatever its persistence. The topic is the queue name to which it was put."""
     with RawClient.connected(bridge.port, unique) as client:
         bridge.mq("put", f"{unique}/cmd", "reset", "--to", unique, *(["--persistent"] if persistent else []))
         publish = client.take()
@@ -40,7 +40,7 @@ def test_direct_message_has_qos_2(bridge: BridgeProcess, unique: str, persistent
 
 @pytest.mark.parametrize("qos", [0, 1, 2])
 def test_default_qos(bridge: BridgeProcess, unique: str, qos: int) -> None:
-    """A client alters the QoS of direct messages by subscribing to DEFAULT.QoS."""
+    """A client changes the QoS of direct messages by subscribing to DEFAULT.QoS."""
     with RawClient.connected(bridge.port, unique) as client:
         client.subscribe(("DEFAULT.QoS", qos))
         bridge.mq("put", "cmd", "one", "--to", unique, "--persistent")
@@ -55,7 +55,7 @@ def test_default_qos(bridge: BridgeProcess, unique: str, qos: int) -> None:
 @pytest.mark.queue_managers("embedded", "ibmmq", "pymqi")
 @pytest.mark.parametrize("persistent", [False, True], ids=["not persistent", "persistent"])
 def test_retain(bridge: BridgeProcess, unique: str, persistent: bool) -> None:
-    """Table 4, RETAIN: a retained publication of an MQ application, live and late."""
+    """Table 4, RETAIN: a retained publication of an MQ application, live and later."""
     words = ["--persistent"] if persistent else []
     with RawClient.connected(bridge.port, f"{unique}-l") as live:
         live.subscribe((unique, 2))
@@ -74,7 +74,7 @@ def test_retain(bridge: BridgeProcess, unique: str, persistent: bool) -> None:
 
 
 def test_message_id_is_the_end_of_the_msgid_on_the_transmission_queue(bridge: BridgeProcess, unique: str) -> None:
-    """Table 5; and what lies there meanwhile: an MQXQH that names the client and, embedded, the message's own MQMD."""
+    """Table 5, and the message on the queue meanwhile: an MQXQH that names the client and contains the message's MQMD."""
     with RawClient.connected(bridge.port, unique, clean=False) as client:
         client.subscribe((f"{unique}/+", 2))
         client.disconnect()
@@ -124,7 +124,7 @@ def test_message_id_is_the_end_of_the_msgid_on_the_transmission_queue(bridge: Br
 
 @pytest.mark.parametrize("body", [b"", b"\x00\xff\xfe", b"x" * 200_000], ids=["empty", "no text", "200 kB"])
 def test_payload_from_standard_input(bridge: BridgeProcess, unique: str, body: bytes) -> None:
-    """Direct copy of the bytes; the length can be zero."""
+    """The bytes are copied unchanged. The length can be zero."""
     with RawClient.connected(bridge.port, unique) as client:
         client.subscribe((unique, 1))
         bridge.mq("pub", unique, "-", "--persistent", stdin=body)
@@ -134,7 +134,7 @@ def test_payload_from_standard_input(bridge: BridgeProcess, unique: str, body: b
 
 
 def dead_letter(bridge: BridgeProcess, client_id: str) -> Any:
-    """The message for a client on the dead-letter queue, as soon as it is there."""
+    """Wait for the message for a client on the dead-letter queue."""
 
     def found() -> list[Any]:
         return [one for one in bridge.messages("SYSTEM.DEAD.LETTER.QUEUE") if one["dlh"]["DestQMgrName"] == client_id]
@@ -145,7 +145,7 @@ def dead_letter(bridge: BridgeProcess, client_id: str) -> Any:
 
 
 @pytest.mark.queue_managers("embedded", "ibmmq", slow="pymqi")
-def test_unknown_client_goes_to_the_dead_letter_queue(bridge: BridgeProcess, unique: str) -> None:
+def test_a_message_for_an_unknown_client_goes_to_the_dead_letter_queue(bridge: BridgeProcess, unique: str) -> None:
     put = bridge.mq_json("put", "commands/reset", "nobody home", "--to", unique, "--persistent")[0]
     dead = dead_letter(bridge, unique)
     assert dead["body"] == "nobody home"
@@ -161,8 +161,8 @@ def test_unknown_client_goes_to_the_dead_letter_queue(bridge: BridgeProcess, uni
     assert unique not in [one["xqh"]["RemoteQMgrName"] for one in bridge.messages(TRANSMISSION_QUEUE)]
 
 
-def test_topic_that_mqtt_cannot_carry_goes_to_the_dead_letter_queue(bridge: BridgeProcess, unique: str) -> None:
-    """A queue name with a wildcard is none that PUBLISH may carry: never into nowhere, and no harm to what follows."""
+def test_a_topic_that_mqtt_does_not_allow_goes_to_the_dead_letter_queue(bridge: BridgeProcess, unique: str) -> None:
+    """PUBLISH must not contain a queue name with a wildcard. The message is not lost, and later ones are delivered."""
     with RawClient.connected(bridge.port, unique) as client:
         bridge.mq("put", "a/#", "bad topic", "--to", unique, "--persistent")
         bridge.mq("put", "good", "fine", "--to", unique, "--persistent")
@@ -194,15 +194,15 @@ def test_display_sub_lists_client_identifier_and_topic(bridge: BridgeProcess, un
         assert [one["SUB"] for one in bridge.mq_json("display", f"SUB('{unique}*')")] == [f"{unique}:{unique}/b/#"]
         client.disconnect()
     with RawClient.connected(bridge.port, unique):
-        # The session before has ended. What still comes for its subscriptions is for nobody until they are removed, so
-        # that the client need not wait for that.
+        # The previous session has ended. Messages for its subscriptions have no recipient until they are removed, so the
+        # client need not wait for that.
         eventually(lambda: bridge.run_mq("display", f"SUB('{unique}*')").returncode, 3)
         gone = bridge.run_mq("display", f"SUB('{unique}*')")
         assert b"AMQ8147E" in gone.stderr
 
 
 def test_put_through_a_remote_queue_definition(bridge: BridgeProcess, unique: str) -> None:
-    """A QREMOTE names topic and client, so an application needs to know neither."""
+    """A QREMOTE contains topic and client, so an application does not need to know them."""
     name = unique.upper().replace("-", ".")
     bridge.mqsc(f"DEFINE QREMOTE({name}) RNAME('cmd/{unique}') RQMNAME('{unique}')\n")
     with RawClient.connected(bridge.port, unique) as client:

@@ -1,4 +1,4 @@
-"""MQTT 5 on one connection as tables: what a client sends, and all that it gets; by the statements that ask for it."""
+"""Exchanges of MQTT 5 on one connection as tables: packets of a client and all answers, by statement."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def say(topic: str, payload: bytes, qos: int = 0, packet_id: int = 0, **properti
     return Publish(topic, payload, qos, False, False, packet_id, said)
 
 
-#: Statements; the packets sent, of a topic that is the test's own, and those that come (the message ids of PUBLISH left out).
+#: Statements, the sent packets, with a topic of the test, and the received packets (without the message ids of PUBLISH).
 EXCHANGES: list[tuple[str, Callable[[str], Sides]]] = [
     ("MQTT-3.12.4-1", lambda t: ([Pingreq(), Pingreq()], [Pingresp(), Pingresp()])),
     ("MQTT-2.2.1-5 MQTT-3.3.4-1 MQTT-4.3.2-4", lambda t: (
@@ -143,7 +143,7 @@ EXCHANGES: list[tuple[str, Callable[[str], Sides]]] = [
 
 @pytest.mark.parametrize("exchange", [sides for _, sides in EXCHANGES], ids=[name[:60] for name, _ in EXCHANGES])
 def test_an_exchange(bridge: BridgeProcess, unique: str, exchange: Callable[[str], Sides]) -> None:
-    """Each answer comes once, in order among its kind; and nothing comes behind that."""
+    """Each answer arrives once, in order among its kind, and nothing follows."""
     sent, expected = exchange(f"{unique}/t")
     with client_of(bridge, unique) as client:
         client.send(*sent)
@@ -156,7 +156,7 @@ def test_an_exchange(bridge: BridgeProcess, unique: str, exchange: Callable[[str
 
 
 def normal(packet: Packet) -> Packet:
-    """A packet as the table has it: PUBLISH without its message id, No matching subscribers as Success."""
+    """Return a packet as in the table: PUBLISH without its message id, No matching subscribers as Success."""
     if isinstance(packet, Publish):
         return msgspec.structs.replace(packet, packet_id=0)
     if isinstance(packet, Puback | Pubrec) and packet.reason_code == ReasonCode.NO_MATCHING_SUBSCRIBERS:
@@ -165,7 +165,7 @@ def normal(packet: Packet) -> Packet:
 
 
 def of_kind(kind: type[Packet], packets: Sequence[Packet]) -> list[Packet]:
-    """Packets of one type in their order; PUBLISH packets of several subscriptions one subscription after the other."""
+    """Return packets of one type in order, and PUBLISH packets of several subscriptions grouped by subscription."""
     return sorted((one for one in packets if type(one) is kind), key=subscription_of)
 
 

@@ -1,4 +1,4 @@
-"""MQTT 5, flow control, limits, refusals, on a raw socket; each test names the statements that it holds the bridge to."""
+"""MQTT 5: flow control, limits and rejections, on a raw socket. Each test names the statements that it checks."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ from tests.helpers.raw_client import RawClient
 pytestmark = pytest.mark.queue_managers("embedded", slow="ibmmq")
 
 
-def test_the_clients_receive_maximum_holds(bridge: BridgeProcess, unique: str) -> None:
-    """MQTT-3.3.4-9: with QoS 2 a message counts until PUBCOMP."""
+def test_the_receive_maximum_of_the_client_applies(bridge: BridgeProcess, unique: str) -> None:
+    """MQTT-3.3.4-9: a QoS 2 message counts until PUBCOMP."""
     with client_of(bridge, unique, properties=ConnectProperties(receive_maximum=2)) as client:
         subscribe(client, unique)
         with client_of(bridge, f"{unique}-2") as other:
@@ -56,8 +56,8 @@ def test_the_clients_receive_maximum_holds(bridge: BridgeProcess, unique: str) -
         assert not client.inbox
 
 
-def test_the_servers_receive_maximum(bridge: BridgeProcess, unique: str) -> None:
-    """MQTT-3.3.4-7, -8: CONNACK says it, one more is an error."""
+def test_the_receive_maximum_of_the_server(bridge: BridgeProcess, unique: str) -> None:
+    """MQTT-3.3.4-7, -8: CONNACK contains it, and one message more is an error."""
     client = RawClient(bridge.port, unique, level=5)
     with client:
         connack = client.connect()
@@ -69,8 +69,8 @@ def test_the_servers_receive_maximum(bridge: BridgeProcess, unique: str) -> None
         assert ended(client).reason_code == ReasonCode.RECEIVE_MAXIMUM_EXCEEDED
 
 
-def test_a_message_that_the_client_does_not_take_is_passed_over(bridge: BridgeProcess, unique: str) -> None:
-    """MQTT-3.1.2-24, -25: it goes to the dead-letter queue, those behind it to the client."""
+def test_a_message_larger_than_the_client_accepts_is_skipped(bridge: BridgeProcess, unique: str) -> None:
+    """MQTT-3.1.2-24, -25: it goes to the dead-letter queue, and later messages to the client."""
     with client_of(bridge, unique, properties=ConnectProperties(maximum_packet_size=100)) as client:
         subscribe(client, unique)
         with client_of(bridge, f"{unique}-2") as other:
@@ -80,7 +80,7 @@ def test_a_message_that_the_client_does_not_take_is_passed_over(bridge: BridgePr
 
 
 def test_options_that_a_channel_grants(new_bridge: Callable[..., BridgeProcess]) -> None:
-    """Server Keep Alive (MQTT-3.2.2-21) and Session Expiry Interval, where the client asks for more than there is.
+    """Server Keep Alive (MQTT-3.2.2-21) and Session Expiry Interval, if the client requests more than the limit.
 
     A packet longer than Maximum Packet Size ends the connection (MQTT 5 section 3.2.2.3.6). The bridge reports its stop.
     """
@@ -106,7 +106,7 @@ def test_options_that_a_channel_grants(new_bridge: Callable[..., BridgeProcess])
 
 
 def test_a_publication_that_expires_at_once(bridge: BridgeProcess, unique: str) -> None:
-    """MQTT-3.3.2-5, -6: it comes with Message Expiry Interval 0, or not at all."""
+    """MQTT-3.3.2-5, -6: it arrives with Message Expiry Interval 0, or not at all."""
     with client_of(bridge, unique) as client:
         subscribe(client, unique)
         with client_of(bridge, f"{unique}-2") as other:
@@ -124,8 +124,8 @@ def test_a_publication_that_expires_at_once(bridge: BridgeProcess, unique: str) 
         assert all(seconds == 0 or 900 < seconds <= 1_000 for seconds in intervals if seconds is not None), intervals
 
 
-def test_a_publication_that_is_refused_gets_its_reason(bridge: BridgeProcess) -> None:
-    """MQTT 5 sections 3.4.2.1 and 3.5.2.1: the connection stays, and the client sends nothing again."""
+def test_a_rejected_publication_gets_a_reason(bridge: BridgeProcess) -> None:
+    """MQTT 5 sections 3.4.2.1 and 3.5.2.1: the connection stays, and the client does not repeat the publication."""
     bridge.mqsc("DEFINE TOPIC(CLOSED) TOPICSTR('closed') PUB(DISABLED)")
     with client_of(bridge, "p") as client:
         for qos, kind in ((1, Puback), (2, Pubrec)):
@@ -152,7 +152,7 @@ def test_a_publication_that_is_refused_gets_its_reason(bridge: BridgeProcess) ->
 # The bridge does not ask IBM MQ for MQPMO_WARN_IF_NO_SUBS_MATCHED.
 @pytest.mark.queue_managers("embedded")
 def test_no_matching_subscribers(bridge: BridgeProcess, unique: str) -> None:
-    """MQTT 5 sections 3.4.2.1 and 3.5.2.1, with those that somebody has subscribed to between them, in order."""
+    """MQTT 5 sections 3.4.2.1 and 3.5.2.1, with publications that have subscribers between them, in order."""
     with client_of(bridge, unique) as client:
         subscribe(client, f"{unique}/heard", 0)
         nobody, heard = f"{unique}/nobody", f"{unique}/heard"
@@ -168,8 +168,8 @@ def test_no_matching_subscribers(bridge: BridgeProcess, unique: str) -> None:
         assert client.wait_for(Pubcomp).packet_id == 4
 
 
-def test_a_client_may_refuse_a_message(bridge: BridgeProcess, unique: str) -> None:
-    """A PUBACK or PUBREC of 0x80 and above ends the delivery (MQTT 5 section 4.3): it does not come again."""
+def test_a_client_may_reject_a_message(bridge: BridgeProcess, unique: str) -> None:
+    """A PUBACK or PUBREC of 0x80 and above ends the delivery (MQTT 5 section 4.3): it is not repeated."""
     session = ConnectProperties(session_expiry_interval=600)
     with client_of(bridge, unique, properties=session) as client:
         subscribe(client, unique)
@@ -203,8 +203,8 @@ def test_packets_after_disconnect_are_ignored(bridge: BridgeProcess, unique: str
 
 # The channel rejects the packet before it reaches a queue manager.
 @pytest.mark.queue_managers("embedded")
-def test_many_user_properties_do_not_hold_up_others(bridge: BridgeProcess, unique: str) -> None:
-    """What one packet may hold is bounded, and others are served beside it."""
+def test_many_user_properties_do_not_delay_others(bridge: BridgeProcess, unique: str) -> None:
+    """The number per packet is limited, and other clients are served meanwhile."""
     many = PublishProperties(user_property=(("", ""),) * 1_001)
     with client_of(bridge, unique) as client, client_of(bridge, f"{unique}-beside") as beside:
         client.send(Publish(unique, b"", 1, False, False, 1, many))
@@ -248,8 +248,10 @@ def test_above_the_limit_only_publish_is_rejected(bridge: BridgeProcess, unique:
     ],
     ids=["PUBREC", "PUBCOMP"],
 )
-def test_a_failure_makes_room(bridge: BridgeProcess, unique: str, refuse: Callable[[RawClient, int], None]) -> None:
-    """MQTT-4.4.0-2, section 4.9: a PUBREC of 0x80 and above, and any PUBCOMP, ends a handshake."""
+def test_a_failure_frees_a_place_in_the_window(
+    bridge: BridgeProcess, unique: str, refuse: Callable[[RawClient, int], None]
+) -> None:
+    """MQTT-4.4.0-2, section 4.9: a PUBREC of 0x80 and above, and any PUBCOMP, ends an exchange."""
     with (
         client_of(bridge, f"{unique}-2") as other,
         client_of(bridge, unique, properties=ConnectProperties(receive_maximum=1)) as client,
@@ -265,7 +267,7 @@ def test_a_failure_makes_room(bridge: BridgeProcess, unique: str, refuse: Callab
         assert not client.inbox
 
 
-def test_a_message_of_just_the_length_that_the_client_takes(bridge: BridgeProcess, unique: str) -> None:
+def test_a_message_with_exactly_the_maximum_length_of_the_client(bridge: BridgeProcess, unique: str) -> None:
     """MQTT-3.1.2-24."""
     with (
         client_of(bridge, f"{unique}-2") as other,
@@ -280,8 +282,8 @@ def test_a_message_of_just_the_length_that_the_client_takes(bridge: BridgeProces
 
 
 @pytest.mark.parametrize("kind", [Subscribe, Unsubscribe])
-def test_an_answer_that_the_client_does_not_take(bridge: BridgeProcess, unique: str, kind: type[Packet]) -> None:
-    """MQTT-3.1.2-24: with a reason code for each of 40 filters it has 44 bytes and more."""
+def test_an_answer_larger_than_the_client_accepts(bridge: BridgeProcess, unique: str, kind: type[Packet]) -> None:
+    """MQTT-3.1.2-24: with a reason code for each of 40 filters, it has at least 44 bytes."""
     names = [f"{unique}/{number}" for number in range(40)]
     with client_of(bridge, unique, properties=ConnectProperties(maximum_packet_size=40)) as client:
         if kind is Subscribe:

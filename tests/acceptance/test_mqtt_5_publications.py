@@ -1,4 +1,4 @@
-"""MQTT 5, publications, on a raw socket; each test names the statements that it holds the bridge to."""
+"""MQTT 5: publications, on a raw socket. Each test names the statements that it checks."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from tests.helpers.raw_client import RawClient
      PublishProperties(user_property=(("b", "1"), ("a", "2")))],
     ids=["none", "everything", "unspecified bytes", "NULs", "order"],
 )  # fmt: skip
-def test_properties_come_as_they_were_published(
+def test_properties_arrive_as_published(
     bridge: BridgeProcess, unique: str, qos: int, properties: PublishProperties | None
 ) -> None:
-    """MQTT-3.3.2-4, -15, -16, -17, -18, -20; a client of 3.1.1 gets the payload alone."""
+    """MQTT-3.3.2-4, -15, -16, -17, -18, -20. A client of 3.1.1 gets only the payload."""
     with client_of(bridge, unique) as client, RawClient.connected(bridge.port, f"{unique}-4") as old:
         subscribe(client, unique)
         old.subscribe((unique, 2))
@@ -33,7 +33,7 @@ def test_properties_come_as_they_were_published(
         assert old.take().payload == b"21.5"
 
 
-def test_messages_carry_the_remaining_expiry(bridge: BridgeProcess, unique: str) -> None:
+def test_messages_contain_the_remaining_expiry(bridge: BridgeProcess, unique: str) -> None:
     """MQTT-3.3.2-5, -6."""
     with client_of(bridge, unique) as client:
         subscribe(client, unique)
@@ -44,7 +44,7 @@ def test_messages_carry_the_remaining_expiry(bridge: BridgeProcess, unique: str)
 
 
 def test_a_topic_alias_replaces_its_topic(bridge: BridgeProcess, unique: str) -> None:
-    """MQTT-3.3.2-7 to -12; an alias can be given to another topic."""
+    """MQTT-3.3.2-7 to -12. An alias can be assigned to another topic."""
     with client_of(bridge, unique) as client:
         subscribe(client, f"{unique}/#")
         alias = PublishProperties(topic_alias=1)
@@ -59,14 +59,14 @@ def test_a_topic_alias_replaces_its_topic(bridge: BridgeProcess, unique: str) ->
     [(2, ReasonCode.PROTOCOL_ERROR), (65_535, ReasonCode.TOPIC_ALIAS_INVALID)],
     ids=["unknown", "too large"],
 )
-def test_a_topic_alias_that_is_wrong(bridge: BridgeProcess, unique: str, alias: int, code: ReasonCode) -> None:
+def test_an_invalid_topic_alias(bridge: BridgeProcess, unique: str, alias: int, code: ReasonCode) -> None:
     with client_of(bridge, unique) as client:
         client.send(Publish("", b"", properties=PublishProperties(topic_alias=alias)))
         assert ended(client).reason_code == code
 
 
 def test_the_server_uses_topic_aliases_if_the_client_accepts_them(bridge: BridgeProcess, unique: str) -> None:
-    """MQTT-3.3.2-9, -10: never more than the client takes; the topics sent last have them."""
+    """MQTT-3.3.2-9, -10: never more than the client accepts, for the most recent topics."""
     with client_of(bridge, unique, properties=ConnectProperties(topic_alias_maximum=2)) as client:
         subscribe(client, f"{unique}/#")
         seen = []
@@ -80,7 +80,7 @@ def test_the_server_uses_topic_aliases_if_the_client_accepts_them(bridge: Bridge
 
 
 def retained(client: RawClient, topic: str) -> list[Publish]:
-    """What a subscription gets at once: what comes before a mark that is published behind its SUBACK."""
+    """Return the messages that a subscription gets at once: those before a marker published after its SUBACK."""
     subscribe(client, f"{topic}/mark", 0)
     subscribe(client, topic, 0)
     client.publish(f"{topic}/mark", b"")
@@ -90,8 +90,8 @@ def retained(client: RawClient, topic: str) -> list[Publish]:
     return got
 
 
-def test_a_retained_publication_grows_old(bridge: BridgeProcess, unique: str) -> None:
-    """MQTT-3.3.2-5, -6: its interval becomes less, and it ends."""
+def test_a_retained_publication_expires(bridge: BridgeProcess, unique: str) -> None:
+    """MQTT-3.3.2-5, -6: its interval decreases, and then it is deleted."""
     with client_of(bridge, unique) as client:
         for topic, interval in (("long", 600), ("short", 1)):
             said = PublishProperties(message_expiry_interval=interval)
@@ -104,8 +104,8 @@ def test_a_retained_publication_grows_old(bridge: BridgeProcess, unique: str) ->
         client.wait_for(Publish)
 
 
-def test_a_message_that_waits_grows_old(bridge: BridgeProcess, unique: str) -> None:
-    """MQTT-3.3.2-5, -6, MQTT-4.3.3-7: for a client that is away; not one that it was sent, which comes again with DUP."""
+def test_a_waiting_message_expires(bridge: BridgeProcess, unique: str) -> None:
+    """MQTT-3.3.2-5, -6, MQTT-4.3.3-7: for a disconnected client, but not if it was sent before: it is repeated with DUP."""
     session = ConnectProperties(session_expiry_interval=600)
     short, long = (PublishProperties(message_expiry_interval=interval) for interval in (1, 600))
     with client_of(bridge, f"{unique}-2") as other:
@@ -153,7 +153,7 @@ def test_the_longest_expiry(bridge: BridgeProcess, unique: str) -> None:
 
 
 def test_aliases_end_with_their_connection(bridge: BridgeProcess, unique: str) -> None:
-    """MQTT-3.3.2-7, both ways; the client's maximum may be another one then, or none (MQTT-3.1.2-26, -27)."""
+    """MQTT-3.3.2-7, in both directions. The client's maximum may differ on the next connection (MQTT-3.1.2-26, -27)."""
     alias = PublishProperties(topic_alias=5)
     for maximum in (1, None, 0):
         properties = ConnectProperties(session_expiry_interval=600, topic_alias_maximum=maximum)

@@ -1,4 +1,4 @@
-"""MQTT 5, sessions, on a raw socket; each test names the statements that it holds the bridge to."""
+"""MQTT 5: sessions, on a raw socket. Each test names the statements that it checks."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tests.helpers.raw_client import RawClient
     ids=["absent", "0", "600", "never"],
 )
 def test_session_expiry_interval(bridge: BridgeProcess, unique: str, expiry: int | None, kept: bool) -> None:
-    """MQTT-3.1.2-4, -5, -6, -23: what waits meanwhile is sent to the client when it is back, in a session that is present."""
+    """MQTT-3.1.2-4, -5, -6, -23: messages that arrive meanwhile are sent when the client returns, with Session Present."""
     properties = ConnectProperties(session_expiry_interval=expiry)
     with client_of(bridge, unique, clean=True, properties=properties) as client:
         subscribe(client, unique, 1)
@@ -49,10 +49,7 @@ def test_session_expiry_interval(bridge: BridgeProcess, unique: str, expiry: int
 
 
 def test_an_expired_session_is_removed_completely(bridge: BridgeProcess, unique: str) -> None:
-    """MQTT-4.1.0-2; its will, which was to wait longer, is published when it ends (MQTT-3.1.3-9).
-
-    A session with the same interval whose client is connected goes on (MQTT-4.1.0-1).
-    """
+    """MQTT-4.1.0-2. A will with a longer delay is published when the session ends (MQTT-3.1.3-9)."""
     properties = ConnectProperties(session_expiry_interval=1)
     will = Will(f"{unique}/will", b"gone", 1, properties=WillProperties(will_delay_interval=600))
     with client_of(bridge, f"{unique}-2") as other, client_of(bridge, f"{unique}-3", properties=properties) as stays:
@@ -71,7 +68,7 @@ def test_an_expired_session_is_removed_completely(bridge: BridgeProcess, unique:
         assert client.take().payload == b"end"
 
 
-def test_a_session_that_was_to_end_cannot_be_made_to_stay(bridge: BridgeProcess, unique: str) -> None:
+def test_disconnect_cannot_extend_a_session_with_expiry_0(bridge: BridgeProcess, unique: str) -> None:
     """MQTT 5 section 3.14.2.2.2."""
     with client_of(bridge, unique) as client:
         client.send(Disconnect(properties=DisconnectProperties(session_expiry_interval=60)))
@@ -101,7 +98,7 @@ def test_a_durable_session_is_the_same_in_either_version(bridge: BridgeProcess, 
 
 @pytest.mark.parametrize("taken_over", [False, True], ids=["lost", "taken over"])
 def test_unfinished_messages_are_sent_again(bridge: BridgeProcess, unique: str, taken_over: bool) -> None:
-    """MQTT-4.4.0-1, MQTT-3.3.1-1, MQTT-4.3.3-5, -6: PUBLISH with DUP, or PUBREL, under the same message ids, in order."""
+    """MQTT-4.4.0-1, MQTT-3.3.1-1, MQTT-4.3.3-5, -6: PUBLISH with DUP, or PUBREL, with the same message ids, in order."""
     session = ConnectProperties(session_expiry_interval=600)
     with client_of(bridge, f"{unique}-2") as other, client_of(bridge, unique, properties=session) as first:
         subscribe(first, f"{unique}/1", 1)
@@ -136,8 +133,10 @@ def test_unfinished_messages_are_sent_again(bridge: BridgeProcess, unique: str, 
             assert not third.inbox, "all is finished"
 
 
-def test_the_newest_interval_counts(bridge: BridgeProcess, unique: str) -> None:
-    """Sections 3.1.2.11.2 and 3.14.2.2.2: what CONNECT says for a session that goes on, or DISCONNECT, replaces what was."""
+def test_the_latest_interval_applies(bridge: BridgeProcess, unique: str) -> None:
+    """Sections 3.1.2.11.2 and 3.14.2.2.2: the interval in CONNECT of a resumed session, or in DISCONNECT, replaces the
+    previous one.
+    """
     short, long = ConnectProperties(session_expiry_interval=1), ConnectProperties(session_expiry_interval=600)
     will = Will(unique, b"over", 1, properties=WillProperties(will_delay_interval=600))
     with client_of(bridge, f"{unique}-w") as witness:
@@ -160,8 +159,8 @@ def test_the_newest_interval_counts(bridge: BridgeProcess, unique: str) -> None:
         client.expect_closed()
 
 
-def test_a_connect_that_is_refused_leaves_a_session_alone(bridge: BridgeProcess, unique: str) -> None:
-    """MQTT-3.2.2-6, MQTT-3.2.2-3; MQTT-3.1.2-24: such a CONNACK is longer than what the client takes."""
+def test_a_rejected_connect_does_not_change_a_session(bridge: BridgeProcess, unique: str) -> None:
+    """MQTT-3.2.2-6, MQTT-3.2.2-3, MQTT-3.1.2-24: such a CONNACK is longer than the client accepts."""
     session = ConnectProperties(session_expiry_interval=600)
     with client_of(bridge, unique, properties=session) as first:
         refused = ConnectProperties(session_expiry_interval=600, maximum_packet_size=10)
@@ -173,8 +172,8 @@ def test_a_connect_that_is_refused_leaves_a_session_alone(bridge: BridgeProcess,
         assert client.connect().session_present
 
 
-def test_assigned_identifiers_are_identifiers(bridge: BridgeProcess) -> None:
-    """MQTT-3.1.3-6, -7, MQTT-3.2.2-16: each another one, by which a client finds its session again."""
+def test_assigned_identifiers_are_valid_identifiers(bridge: BridgeProcess) -> None:
+    """MQTT-3.1.3-6, -7, MQTT-3.2.2-16: each is different, and a client finds its session with it."""
     session = ConnectProperties(session_expiry_interval=600)
     names = set()
     for _ in range(2):

@@ -1,4 +1,4 @@
-"""MQTT 5, subscriptions, on a raw socket; each test names the statements that it holds the bridge to."""
+"""MQTT 5: subscriptions, on a raw socket. Each test names the statements that it checks."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_retain_handling(bridge: BridgeProcess, unique: str) -> None:
         got = []
         for number, handling in enumerate((2, 1, 0, 1)):
             subscribe(client, unique, 1, retain_handling=handling)
-            client.publish(f"{unique}/end", b"")  # nothing to be sent for it
+            client.publish(f"{unique}/end", b"")  # nothing is sent for it
             subscribe(client, f"{unique}/mark{number}", 0)
             client.publish(f"{unique}/mark{number}", b"mark")
             while (publish := client.take()).payload != b"mark":
@@ -61,7 +61,7 @@ def test_retain_handling(bridge: BridgeProcess, unique: str) -> None:
 # IBM MQ puts one message per matching filter.
 @pytest.mark.queue_managers("embedded")
 def test_one_message_for_several_filters(new_bridge: Callable[..., BridgeProcess]) -> None:
-    """MQTT-3.3.4-2, -4: with `overlapping_subscriptions: once`, of the highest QoS, with all identifiers; No Local apart."""
+    """MQTT-3.3.4-2, -4: with `overlapping_subscriptions: once`, of the highest QoS, with all identifiers, except No Local."""
     bridge = new_bridge(config="queue_manager: {overlapping_subscriptions: once}\n").start()
     with client_of(bridge, "one") as client, client_of(bridge, "other") as other:
         subscribe(client, "t/#", 0, identifier=1)
@@ -98,7 +98,7 @@ MATCHES = [
 def test_messages_that_a_filter_matches(
     bridge: BridgeProcess, unique: str, topic_filter: str, matched: list[str], others: list[str]
 ) -> None:
-    """MQTT-3.3.2-3, MQTT-4.7.1-1, -2, MQTT-4.7.2-1; levels named a and b are the test's own."""
+    """MQTT-3.3.2-3, MQTT-4.7.1-1, -2, MQTT-4.7.2-1. Levels a and b are replaced by words of the test."""
 
     def own(topic: str) -> str:
         return topic.replace("a", unique).replace("b", f"{unique}-b") if "a" in topic or "b" in topic else topic
@@ -111,14 +111,14 @@ def test_messages_that_a_filter_matches(
         client.publish(f"{unique}-end", b"end")
         got = []
         while (publish := client.expect(Publish)).payload != b"end":
-            # Filters without a word of the test's own match what comes late of another test, too.
+            # Filters without a word of the test also match late messages of other tests.
             if publish.payload.decode() in others + matched:
                 got.append((publish.topic, publish.payload.decode()))
         assert got == [(own(topic), topic) for topic in matched]
 
 
 def test_a_subscription_is_replaced_without_a_gap(bridge: BridgeProcess, unique: str) -> None:
-    """MQTT-3.8.4-4: publications that come meanwhile come once each, to a session that outlives its connection."""
+    """MQTT-3.8.4-4: publications during the change arrive once each, in a durable session."""
     subscribe_again(bridge, unique, ConnectProperties(session_expiry_interval=600))
     with client_of(bridge, unique):
         pass
@@ -127,7 +127,7 @@ def test_a_subscription_is_replaced_without_a_gap(bridge: BridgeProcess, unique:
 # IBM MQ creates a non-durable subscription again: publications between MQCLOSE and MQSUB are lost.
 @pytest.mark.queue_managers("embedded")
 def test_a_subscription_of_a_clean_session_is_replaced_without_a_gap(bridge: BridgeProcess, unique: str) -> None:
-    """MQTT-3.8.4-4: and to one that does not."""
+    """MQTT-3.8.4-4: and in a clean one."""
     subscribe_again(bridge, unique, ConnectProperties())
 
 
@@ -153,8 +153,8 @@ def subscribe_again(bridge: BridgeProcess, topic: str, session: ConnectPropertie
         assert {type(one) for one in client.inbox} == {Suback}
 
 
-def test_unsubscribing_while_messages_are_on_their_way(bridge: BridgeProcess, unique: str) -> None:
-    """MQTT-3.10.4-2, -3: handshakes that have begun are finished; nothing new comes."""
+def test_unsubscribing_while_messages_are_in_flight(bridge: BridgeProcess, unique: str) -> None:
+    """MQTT-3.10.4-2, -3: started exchanges are completed, and no new message arrives."""
     with client_of(bridge, unique) as client, client_of(bridge, f"{unique}-2") as other:
         subscribe(client, unique, 2)
         for number in range(4):
@@ -192,7 +192,7 @@ def test_a_retained_publication_keeps_all_properties(bridge: BridgeProcess, uniq
 
 
 @pytest.mark.parametrize("qos", [1, 2])
-def test_a_message_that_a_member_of_a_share_refuses(bridge: BridgeProcess, unique: str, qos: int) -> None:
+def test_a_message_that_a_member_of_a_share_rejects(bridge: BridgeProcess, unique: str, qos: int) -> None:
     """MQTT-4.8.2-6: the message goes to no other member."""
     members = [client_of(bridge, f"{unique}-{number}") for number in range(2)]
     for member in members:

@@ -60,7 +60,7 @@ def test_a_violation(bridge: BridgeProcess, unique: str, data: bytes, code: Reas
         assert not witness.inbox
 
 
-#: What breaks it, and the CONNECT that does, with the reason code of CONNACK.
+#: The violation, and its CONNECT, with the reason code of CONNACK.
 CONNECTS = [
     ("MQTT-2.1.3-1", f"11 0e {CONNECT} 02 0000 00 000163", MALFORMED),
     ("MQTT-3.1.2-1", "10 0e 00044d515458 05 02 0000 00 000163", ReasonCode.UNSUPPORTED_PROTOCOL_VERSION),
@@ -72,8 +72,8 @@ CONNECTS = [
 
 
 @pytest.mark.parametrize(("wire", "code"), [case[1:] for case in CONNECTS], ids=[case[0] for case in CONNECTS])
-def test_a_connect_that_is_refused(bridge: BridgeProcess, unique: str, wire: str, code: ReasonCode) -> None:
-    """MQTT-3.1.4-1, -2, -6, MQTT-3.2.0-2, MQTT-3.2.2-6, -7, -8, MQTT-3.14.0-1: CONNACK, and nothing behind it is done."""
+def test_a_rejected_connect(bridge: BridgeProcess, unique: str, wire: str, code: ReasonCode) -> None:
+    """MQTT-3.1.4-1, -2, -6, MQTT-3.2.0-2, MQTT-3.2.2-6, -7, -8, MQTT-3.14.0-1: CONNACK, and later packets are ignored."""
     with client_of(bridge, f"{unique}-w") as witness, RawClient(bridge.port, "", level=5) as client:
         subscribe(witness, f"{unique}/#", 0)
         client.send_bytes(bytes.fromhex(wire) + of(Publish(f"{unique}/behind", b"")))

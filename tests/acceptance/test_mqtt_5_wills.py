@@ -1,4 +1,4 @@
-"""MQTT 5, wills, on a raw socket; each test names the statements that it holds the bridge to."""
+"""MQTT 5: wills, on a raw socket. Each test names the statements that it checks."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_a_will_has_properties(bridge: BridgeProcess, unique: str) -> None:
 
 
 def test_disconnect_with_will(bridge: BridgeProcess, unique: str) -> None:
-    """MQTT-3.1.2-8, MQTT-3.1.2-10, MQTT-3.14.4-3: each reason but Normal disconnection has the will published, once."""
+    """MQTT-3.1.2-8, MQTT-3.1.2-10, MQTT-3.14.4-3: the will is published once, for each reason except Normal disconnection."""
     codes = sorted(FROM_CLIENT[PacketType.DISCONNECT])
     with client_of(bridge, unique) as witness:
         subscribe(witness, unique)
@@ -52,7 +52,7 @@ def test_disconnect_with_will(bridge: BridgeProcess, unique: str) -> None:
         assert witness.take().payload == b"end"
 
 
-def test_a_client_that_is_back_in_time_leaves_no_will(bridge: BridgeProcess, unique: str) -> None:
+def test_a_client_that_returns_in_time_leaves_no_will(bridge: BridgeProcess, unique: str) -> None:
     """MQTT-3.1.3-9: a new session ends the previous one, whose will is published."""
     will = Will(f"{unique}/will", b"w", properties=WillProperties(will_delay_interval=600))
     session = ConnectProperties(session_expiry_interval=600)
@@ -74,8 +74,8 @@ def test_a_client_that_is_back_in_time_leaves_no_will(bridge: BridgeProcess, uni
     [(600, 0), (600, 1), (1, 600), (0, 600)],
     ids=["no delay", "delay", "session's end", "no session"],
 )
-def test_when_a_will_is_published(bridge: BridgeProcess, unique: str, expiry: int, delay: int) -> None:
-    """MQTT-3.1.2-8, section 3.1.3.2.2: when its delay has passed or its session ends; the interval is that of DISCONNECT."""
+def test_the_time_at_which_a_will_is_published(bridge: BridgeProcess, unique: str, expiry: int, delay: int) -> None:
+    """MQTT-3.1.2-8, section 3.1.3.2.2: after its delay or at the end of its session. The interval of DISCONNECT applies."""
     will = Will(unique, b"w", 1, properties=WillProperties(will_delay_interval=delay))
     session = ConnectProperties(session_expiry_interval=300)
     with client_of(bridge, f"{unique}-2") as witness:
@@ -89,8 +89,8 @@ def test_when_a_will_is_published(bridge: BridgeProcess, unique: str, expiry: in
 
 
 @pytest.mark.parametrize("clean", [False, True], ids=["goes on", "begins anew"])
-def test_a_will_that_waits_and_a_session_that_is_taken_over(bridge: BridgeProcess, unique: str, clean: bool) -> None:
-    """MQTT-3.1.3-9, MQTT-3.1.4-3: the older connection's will is published unless its session continues."""
+def test_a_delayed_will_and_a_takeover_of_the_session(bridge: BridgeProcess, unique: str, clean: bool) -> None:
+    """MQTT-3.1.3-9, MQTT-3.1.4-3: the will of the older connection is published unless its session continues."""
     will = Will(f"{unique}/will", b"w", properties=WillProperties(will_delay_interval=600))
     session = ConnectProperties(session_expiry_interval=600)
     with client_of(bridge, f"{unique}-2") as witness:
@@ -105,8 +105,8 @@ def test_a_will_that_waits_and_a_session_that_is_taken_over(bridge: BridgeProces
             assert [witness.take().topic for _ in topics] == topics
 
 
-def test_the_will_of_the_newest_connection_is_the_one(bridge: BridgeProcess, unique: str) -> None:
-    """MQTT-3.1.2-7, MQTT-3.1.2-10: a will is of one connection; it has an expiry of its own."""
+def test_the_will_of_the_latest_connection_applies(bridge: BridgeProcess, unique: str) -> None:
+    """MQTT-3.1.2-7, MQTT-3.1.2-10: a will belongs to one connection, and has its own expiry."""
     said = WillProperties(message_expiry_interval=600, user_property=(("b", "1"), ("a", "2"), ("b", "3")))
     with client_of(bridge, f"{unique}-2") as witness:
         subscribe(witness, unique)

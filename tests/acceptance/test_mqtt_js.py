@@ -1,4 +1,4 @@
-"""MQTT.js, the client of Node.js and of browsers, of its versions 3.1.1 and 5 of the protocol."""
+"""MQTT.js, the client for Node.js and browsers, with MQTT 3.1.1 and 5."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_a_will(bridge: BridgeProcess, unique: str) -> None:
     subscriber.end()
 
 
-def test_topic_aliases_both_ways(bridge: BridgeProcess, unique: str) -> None:
+def test_topic_aliases_in_both_directions(bridge: BridgeProcess, unique: str) -> None:
     """MQTT.js assigns topic aliases, and so does the bridge."""
     steps: Steps = [
         {"subscribe": [f"{unique}/#", {"qos": 1}]},
@@ -104,7 +104,7 @@ def test_members_of_a_share(bridge: BridgeProcess, unique: str) -> None:
 
 @pytest.mark.queue_managers("embedded", "ibmmq")
 def test_an_mq_application_is_answered(bridge: BridgeProcess, unique: str) -> None:
-    """The request of an MQ application, with the Response Topic that the bridge gave it."""
+    """The request of an MQ application, with the Response Topic of the bridge."""
     bridge.mqsc("DEFINE QLOCAL(ANSWERS.JS) REPLACE\n")
     client = MqttJs(bridge.port, unique, 5, [{"receive": 1}], clean=False, properties={"sessionExpiryInterval": 60})
     assert client.result("connect")["code"] == 0

@@ -1,4 +1,4 @@
-"""MQTT.js in headless Chromium, over WebSockets with TLS: pages of whose origin get in, and pages of which do not."""
+"""MQTT.js in headless Chromium, over WebSockets with TLS: pages of permitted and of other origins."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ PAGE = """<!doctype html><title>MQTT</title><p id="state">waiting</p><p id="said
 
 
 class Pages(SimpleHTTPRequestHandler):
-    """Files of a directory, without a line on each."""
+    """Serve files of a directory, without log lines."""
 
     def log_message(self, *_: object) -> None:
         pass
@@ -53,7 +53,7 @@ class Pages(SimpleHTTPRequestHandler):
 
 @contextmanager
 def site(directory: Path) -> Iterator[str]:
-    """Serve a directory; yields the origin of its pages."""
+    """Serve a directory. Yield the origin of its pages."""
     with ThreadingHTTPServer(("127.0.0.1", 0), partial(Pages, directory=str(directory))) as server:
         thread = Thread(target=server.serve_forever)
         thread.start()
@@ -63,7 +63,7 @@ def site(directory: Path) -> Iterator[str]:
 
 
 def test_origins(tmp_path: Path) -> None:
-    """A page of the origin that is named publishes and subscribes, by 3.1.1 and 5; that of another origin is closed out."""
+    """A page of a permitted origin publishes and subscribes, with 3.1.1 and 5. That of another origin is rejected."""
     pages = tmp_path / "pages"
     pages.mkdir()
     (pages / "index.html").write_text(PAGE)

@@ -31,7 +31,7 @@ def expected(
     persistence: int | None = None,
     encoding: str = "utf-8",
 ) -> dict[str, Any]:
-    """The whole object that `--json` prints, without what differs from one message to the next."""
+    """Return the whole object of `--json`, without parts that differ between messages."""
     mqtt: dict[str, Any] = {"clientId": client_id, "qos": qos}
     if packet_id:
         mqtt["msgid"] = packet_id
@@ -45,7 +45,7 @@ def expected(
             "UserIdentifier": user,
             "Priority": 0,  # MQPRI_PRIORITY_AS_Q_DEF, resolved by DEFPRTY(0)
             "Persistence": (1 if qos else 0) if persistence is None else persistence,
-            # All else at MQMD defaults
+            # Everything else has the defaults of the MQMD
             "Version": 1,
             "Report": 0,
             "MsgType": 8,
@@ -78,12 +78,12 @@ def expected(
 
 
 def seen(bridge: BridgeProcess, publisher: str) -> str:
-    """The UserIdentifier that a subscribing application of this user sees in a publication."""
+    """Return the UserIdentifier in a publication that an application of this user receives."""
     return bridge.user_of_copy(publisher, getpass.getuser())
 
 
 def steady(message: dict[str, Any]) -> dict[str, Any]:
-    """A message without what differs from one to the next, once that has been found well-formed."""
+    """Return a message without parts that differ between messages, after checking their form."""
     md = message["md"]
     assert re.fullmatch(r"[0-9A-F]{48}", md["MsgId"])
     assert bytes.fromhex(md["MsgId"]).startswith(b"AMQ MQB1")
@@ -93,7 +93,7 @@ def steady(message: dict[str, Any]) -> dict[str, Any]:
     assert re.fullmatch(r"([01]\d|2[0-3])([0-5]\d){2}\d\d", md["PutTime"])
     # Origin context belongs to the queue manager: MQAT_UNIX, and the name of the application that put the message.
     assert md["PutApplType"] == 6
-    # pymqi passes no application name: IBM's client then takes the program's, the interpreter.
+    # pymqi passes no application name, so IBM's client uses that of the program, the interpreter.
     assert re.fullmatch(r"mqbridge|python[\d.]*", md["PutApplName"])
     varying = ("MsgId", "CorrelId", "PutDate", "PutTime", "PutApplType", "PutApplName")
     return {**message, "md": {name: value for name, value in md.items() if name not in varying}}
@@ -114,7 +114,7 @@ def test_tables_1_to_3_at_a_subscriber(bridge: BridgeProcess, unique: str, qos: 
 
 
 def test_at_a_queue_by_an_administrative_subscription(bridge: BridgeProcess, unique: str) -> None:
-    """The same for `mqbridge mq get` at a queue; mosquitto_pub gives no user name, so UserIdentifier is blank."""
+    """The same for `mqbridge mq get` at a queue. mosquitto_pub sends no user name, so UserIdentifier is blank."""
     queue = unique.upper().replace("-", ".")
     bridge.mqsc(f"DEFINE QLOCAL({queue})\nDEFINE SUB('{unique}') TOPICSTR('{unique}/+') DEST({queue})\n")
     mosquitto.publish(bridge.port, f"{unique}/1", "21.5", "-i", unique, qos=1)
@@ -150,7 +150,7 @@ def test_payload_byte_for_byte(bridge: BridgeProcess, unique: str, payload: byte
         )
 
 
-def test_only_later_subscribers_see_the_retain_flag(bridge: BridgeProcess, unique: str) -> None:
+def test_only_later_subscribers_get_the_retain_flag(bridge: BridgeProcess, unique: str) -> None:
     """mqps/Ret is set if the publication was sent with RETAIN *and* is received as a retained publication."""
     with bridge.mq_subscriber(unique, "--limit", "1", "--json") as live:
         with RawClient.connected(bridge.port, unique) as client:
@@ -194,7 +194,7 @@ channels:
 # test_authority.py has channels with an MCAUSER on IBM MQ.
 @pytest.mark.queue_managers("embedded", slow="ibmmq")
 def test_user_identifier_of_three_channels(new_bridge: Callable[..., BridgeProcess]) -> None:
-    """Client identifier, else the channel's MCAUSER, else the user name."""
+    """Client identifier, or MCAUSER of the channel, or the user name."""
     bridge = new_bridge(config=TWO_CHANNELS).start()
     assert list(bridge.ports) == ["PLAIN.MQTT", "MCAUSER.MQTT", "CLIENTID.MQTT"]
     with bridge.mq_subscriber("#", "--json") as application:
@@ -213,8 +213,8 @@ def test_user_identifier_of_three_channels(new_bridge: Callable[..., BridgeProce
 
 
 @pytest.mark.queue_managers("embedded", "ibmmq", "pymqi")
-def test_topic_object_decides_on_a_publication(bridge: BridgeProcess, unique: str) -> None:
-    """The nearest administrative topic object applies: DEFPRTY here; PUB(DISABLED) refuses, and nothing is acknowledged."""
+def test_the_topic_object_decides_about_a_publication(bridge: BridgeProcess, unique: str) -> None:
+    """The nearest administrative topic object applies: DEFPRTY here. PUB(DISABLED) rejects, and nothing is acknowledged."""
     name = unique.upper().replace("-", ".")
     bridge.mqsc(
         f"DEFINE TOPIC({name}) TOPICSTR('{unique}') DEFPRTY(7)\n"
@@ -237,8 +237,8 @@ def test_topic_object_decides_on_a_publication(bridge: BridgeProcess, unique: st
 
 
 @pytest.mark.queue_managers("embedded", "ibmmq", "pymqi")
-def test_subscription_refused_by_a_topic_object(bridge: BridgeProcess, unique: str) -> None:
-    """SUB(DISABLED) refuses every subscription below it, DURSUB(NO) those of durable sessions: SUBACK 0x80."""
+def test_a_subscription_rejected_by_a_topic_object(bridge: BridgeProcess, unique: str) -> None:
+    """SUB(DISABLED) rejects all subscriptions below it, DURSUB(NO) those of durable sessions: SUBACK 0x80."""
     name = unique.upper().replace("-", ".")
     bridge.mqsc(
         f"DEFINE TOPIC({name}) TOPICSTR('{unique}/closed') SUB(DISABLED)\n"

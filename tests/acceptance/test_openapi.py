@@ -31,10 +31,10 @@ admin:
   token_file: {0}/tokens
   applications: {{app: {{mq_user: app, publish_rate: null, call_timeout: 0.2}}}}
 """
-#: Requests of applications, and streams of events, which have no end.
+#: Requests of applications, and streams of events, which never end.
 OF_APPLICATIONS, ENDLESS = "^/application/", "^/(topics|clients)/events"
-#: Values that a schema permits may name what does not exist, or be refused with 422. Forms contain only text, so a wrong
-#: type is one of many texts. Unknown tokens delay further ones, and the other checks come too late then.
+#: Values that a schema permits may name missing objects, or be rejected with 422. Forms contain only text, so a wrong type is
+#: a possible text. Unknown tokens delay further ones, and the other checks would be too late then.
 LEFT_OUT = "positive_data_acceptance,negative_data_rejection,ignored_auth"
 
 

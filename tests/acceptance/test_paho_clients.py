@@ -1,4 +1,4 @@
-"""Acceptance 1 with paho-mqtt, in MQTT 3.1, 3.1.1 and 5."""
+"""paho-mqtt with MQTT 3.1, 3.1.1 and 5."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_will(bridge: BridgeProcess, unique: str, protocol: int) -> None:
         witness.publish(f"{unique}/will", b"", 1, retain=True)
 
 
-def test_wildcards_and_refused_filters(bridge: BridgeProcess, unique: str, protocol: int) -> None:
+def test_wildcards_and_rejected_filters(bridge: BridgeProcess, unique: str, protocol: int) -> None:
     with PahoClient(bridge.port, unique, protocol) as client:
         assert client.subscribe((f"{unique}/+/c", 1), (f"{unique}/x/#", 2)) == [1, 2]
         for topic in ("a/b/c", "b/c", "x", "x/y/z", "c"):

@@ -24,8 +24,8 @@ channels:
     authentication: [{{method: password, file: {0}/clients}}]
   - {{name: OPEN, port: 0}}
 """
-#: Python runs this module at start. Each verification by the password file adds a line with its hash to the file `begun`, and
-#: then waits until the file `gate` exists.
+#: Python runs this module at start. Each verification with the password file adds a line with its hash to the file `begun`,
+#: and then waits until the file `gate` exists.
 SPY = """
 import os, pathlib, time
 from argon2 import PasswordHasher
@@ -66,7 +66,7 @@ class Fleet:
 
     @property
     def verified(self) -> list[str]:
-        """The hashes of the verifications by the password file that have begun, in their order."""
+        """Return the hashes of the started verifications with the password file, in order."""
         file = self.folder / "begun"
         return file.read_text().splitlines() if file.exists() else []
 
@@ -102,7 +102,7 @@ def fleet(tmp_path: Path) -> Iterator[Fleet]:
     assert "Traceback" not in made.bridge.log, made.bridge.log
 
 
-def test_after_a_kill_no_password_is_verified_by_the_password_file_again(fleet: Fleet) -> None:
+def test_after_a_kill_no_password_is_verified_with_the_password_file_again(fleet: Fleet) -> None:
     """Unless the cache is disabled. Then it has no file."""
     fleet.open_gate()
     users = [f"user-{number}" for number in range(4)]
@@ -127,7 +127,7 @@ def test_after_a_kill_no_password_is_verified_by_the_password_file_again(fleet: 
     assert not cache.exists()
 
 
-def test_clients_that_left_are_neither_verified_nor_counted_as_failed(fleet: Fleet) -> None:
+def test_disconnected_clients_are_neither_verified_nor_counted_as_failed(fleet: Fleet) -> None:
     """Failures of 10 clients would delay all others of their network (failed_connects: 1)."""
     threads = len(os.sched_getaffinity(0))
     running = [fleet.client(f"running-{number}") for number in range(threads)]

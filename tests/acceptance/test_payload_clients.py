@@ -1,4 +1,4 @@
-"""Schemas of channels and lookup tables with programs of others: paho-mqtt and mosquitto, on every queue manager."""
+"""Schemas of channels and lookup tables with other programs: paho-mqtt and mosquitto, on each queue manager."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def bridge(queue_manager: str, tmp_path_factory: pytest.TempPathFactory) -> Iter
 
 
 class Device(PahoClient):
-    """A paho client that publishes readings, and keeps the answers."""
+    """A paho client that publishes readings, and records the answers."""
 
     def __init__(self, port: int, client_id: str, protocol: int) -> None:
         self.answers: Queue[tuple[int, str | None]] = Queue()
@@ -93,7 +93,7 @@ class Device(PahoClient):
 
 
 def letter(bridge: BridgeProcess) -> dict[str, Any]:
-    """Take a dead letter."""
+    """Get a dead letter."""
     (taken,) = bridge.mq_json("get", DEAD_LETTERS, "--wait", "30")
     assert isinstance(taken, dict)
     return taken
@@ -159,7 +159,7 @@ def test_changed_files_between_a_failure_and_its_repetition(
 
 
 @pytest.mark.queue_managers("ibmmq", "pymqi")
-def test_a_start_without_the_queue_manager_uses_the_files_of_the_time_when_it_returns(
+def test_a_start_without_the_queue_manager_uses_the_files_at_the_time_of_its_return(
     new_bridge: Callable[..., BridgeProcess], tmp_path: Path
 ) -> None:
     write_files(tmp_path, "d7,ONE,Berlin,2", "d8,TWO,Bonn,3")

@@ -1,4 +1,4 @@
-"""Mappings with payload steps from and to a mosquitto, with MQTT 3.1.1 and 5, on every queue manager."""
+"""Mappings with payload steps from and to a mosquitto, with MQTT 3.1.1 and 5, on each queue manager."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_steps_of_mappings_from_and_to_a_broker(
     batch("d7", 1, 2.5)
     batch("d7", 1, 2.5)  # left out
     batch("d9", 1)  # not in the table
-    batch("d7", 3, "x")  # the second part cannot be computed with
+    batch("d7", 3, "x")  # the expression fails for the second part
     bridge.wait_for_depth(DEAD_LETTERS, 2)
     bridge.kill()
     bridge.start()

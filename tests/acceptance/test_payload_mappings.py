@@ -1,4 +1,6 @@
-"""Mappings with payload steps in a bridge process: split arrays choose queues, one of them full, over kills and a reload."""
+"""Mappings with payload steps in a bridge process: elements of arrays select queues, one of them full, over kills and a
+reload.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +57,7 @@ def test_a_full_queue_kills_and_a_reload_lose_and_duplicate_no_part(
     client.publish("batches", batch((8, "OUT")), 1)
     for on in (b'{"on":1}', b'{"on":1}', b'{"on":0}'):
         client.publish("states/d", on, 1)
-    # Other mappings go on while the queue is full.
+    # Other mappings continue while the queue is full.
     bridge.wait_for_depth("STATES", 2)
     until(lambda: status(bridge, "split")["state"] == "retrying", lambda: status(bridge, "split"))
     bridge.kill()
@@ -75,7 +77,7 @@ def test_a_full_queue_kills_and_a_reload_lose_and_duplicate_no_part(
     assert bodies(bridge, "FULL") == ['{"n":2,"from":"d"}', '{"n":4,"id":"d"}']
     assert "MQRC_UNKNOWN_OBJECT_NAME" in status(bridge, "split")["last_error"]
     assert bodies(bridge, "STATES") == ['{"on":1}', '{"on":0}']
-    # The restart has forgotten the states: the next one is reported, whatever it is.
+    # The restart has forgotten the states, so the next one is reported in any case.
     client = RawClient.connected(bridge.port, "d")
     client.publish("states/d", b'{"on":0}', 1)
     client.publish("states/d", b'{"on":0}', 1)

@@ -65,7 +65,7 @@ def bridge(queue_manager: str, tmp_path_factory: pytest.TempPathFactory) -> Iter
 
 
 def rejected(bridge: BridgeProcess) -> tuple[str, str]:
-    """Wait for one dead letter and remove it. Return its destination and the mapping that put it there."""
+    """Wait for one dead letter and remove it. Return its destination and the mapping that put it."""
     # CURDEPTH also counts uncommitted messages, which cannot be browsed.
     until(lambda: bridge.messages(DEAD_LETTERS), lambda: bridge.log)
     (letter,) = bridge.messages(DEAD_LETTERS)
@@ -97,7 +97,7 @@ def test_queues(bridge: BridgeProcess) -> None:
 
 @pytest.mark.queue_managers("embedded", "ibmmq", slow="pymqi")
 def test_topics(bridge: BridgeProcess) -> None:
-    """The authority of the user counts, and `publish_topics` of both channels, from each of which alice may publish."""
+    """The authority of the user applies, and `publish_topics` of both channels, from which alice may publish."""
     with (
         RawClient.connected(bridge.ports["INSIDE"], "a", user_name="alice") as alice,
         RawClient.connected(bridge.ports["INSIDE"], "b", user_name="bob") as bob,

@@ -35,7 +35,7 @@ def test_clients_with_an_alias_get_messages_and_the_default_route_stays(tmp_path
     assert lacking.returncode == 1 and "(DEFXMITQ) is HUB, so messages for MQTT clients do not reach" in lacking.stderr
     script = mqbridge(bridge, "mqsc-script", "--connect")
     assert "DEFXMITQ of queue manager MQB1 is HUB, which routes messages" in script.stderr
-    bridge.run_mq("run", "-", stdin=script.stdout.encode())  # what exists is reported, and stays
+    bridge.run_mq("run", "-", stdin=script.stdout.encode())  # existing objects are reported, and stay
     checked = mqbridge(bridge, "check", "--connect")
     assert checked.returncode == 0, checked.stderr
     run(f"DEFINE QREMOTE('dev1') RQMNAME('dev1') XMITQ('{XMITQ}')\n")

@@ -1,4 +1,4 @@
-"""Method `queue-manager` on a queue manager elsewhere: it checks the passwords of MQTT clients (MQCSP), through ibmmq."""
+"""Method `queue-manager` with a remote queue manager: it checks the passwords of MQTT clients (MQCSP), through ibmmq."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""RabbitMQ, whose MQTT plug-in supports QoS 1: with MQTT 5 it says so, with MQTT 3.1.1 it answers QoS 2 with PUBACK."""
+"""RabbitMQ, whose MQTT plug-in supports QoS 1: with MQTT 5 it announces this, with MQTT 3.1.1 it answers QoS 2 with
+PUBACK.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,7 @@ def version(broker: tuple[RabbitMQ, str]) -> str:
 
 
 def config_of(broker: RabbitMQ, version: str, guarantee: str, directory: Path) -> str:
-    # RabbitMQ makes a dot of a topic level separator, and the other way round.
+    # RabbitMQ converts a dot to a topic level separator, and vice versa.
     name = f"{directory.name}-{version.replace('.', '')}"
     qos = "attributes: {qos: 2}, " if guarantee == "at-least-once" else ""
     return f"""\
@@ -63,7 +65,7 @@ mappings:
 def test_at_least_once(
     new_bridge: Callable[..., BridgeProcess], rabbitmq: RabbitMQ, version: str, tmp_path: Path
 ) -> None:
-    """200 messages to the broker and back: none is lost, doubled or dead-lettered."""
+    """200 messages to the broker and back: none is lost, duplicated or dead-lettered."""
     bridge = new_bridge(config=config_of(rabbitmq, version, "at-least-once", tmp_path)).start()
     bridge.mqsc("DEFINE QLOCAL('in')\nDEFINE QLOCAL('out')")
     until_at_last(lambda: bridge.log.count("MQB6001I") >= 2, lambda: bridge.log)
@@ -97,7 +99,7 @@ def test_exactly_once_stops(
     assert "the broker supports QoS 1 at most" in test.output
     tried = "QoS 2: the broker answered a publication with PUBACK. It supports QoS 1 at most"
     assert (tried in test.output) == (version == "3.1.1")
-    # They stay on the queue, and are sent at least once when the guarantee says so.
+    # They stay on the queue, and are sent at least once after the guarantee is changed.
     assert bridge.config is not None
     bridge.config.write_text(config_of(rabbitmq, version, "at-least-once", tmp_path))
     assert CliRunner().invoke(program, ["reload", *socket]).exit_code == 0

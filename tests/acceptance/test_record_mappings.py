@@ -1,4 +1,4 @@
-"""Mappings of COBOL records in a bridge process: both directions, dead letters, a copybook that changes meanwhile."""
+"""Mappings of COBOL records in a bridge process: both directions, dead letters, and a copybook that changes."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_a_copybook_that_changes_while_the_queue_is_full(bridge: BridgeProcess, 
     done = Administrator(bridge).run("reload")
     assert done.exit_code != 0
     assert "reading.cpy:3:53: the clause COMP-9 is not supported" in done.stderr
-    # A longer field: the record that waits gets the new layout, and those on the queue keep theirs.
+    # A longer field: the waiting record gets the new layout, and those on the queue keep theirs.
     (tmp_path / "reading.cpy").write_text(COPYBOOK.replace("X(4)", "X(6)"))
     assert "mapping readings changed" in Administrator(bridge).does("reload")
     until(lambda: status(bridge, "readings")["state"] == "retrying", lambda: bridge.log)
@@ -114,7 +114,7 @@ def test_a_copybook_that_changes_while_the_queue_is_full(bridge: BridgeProcess, 
 
 
 @pytest.mark.queue_managers("embedded")
-def test_dead_letters_are_read_again_after_a_repair_of_the_copybook(bridge: BridgeProcess, tmp_path: Path) -> None:
+def test_dead_letters_are_mapped_again_after_a_repair_of_the_copybook(bridge: BridgeProcess, tmp_path: Path) -> None:
     """A retried record has the CCSID and the Encoding with which it was put."""
     (tmp_path / "reading.cpy").write_text(COPYBOOK.replace("X(4)", "X(6)"))
     assert "mapping commands changed" in Administrator(bridge).does("reload")
@@ -132,7 +132,7 @@ def test_dead_letters_are_read_again_after_a_repair_of_the_copybook(bridge: Brid
 
 
 def answered_by_cics(request: bytes) -> bytes:
-    """Answer a STOCK-REQUEST as a program of CICS would, by the offsets of mappings/stock.cpy."""
+    """Answer a STOCK-REQUEST like a CICS program, with the offsets of mappings/stock.cpy."""
     assert len(request) == 120 and request[:4].decode("cp1140") == "STKI"
     number, article, quantity = request[16:20], request[25:35], request[35:38]
     if quantity == b"\x00\x00\x5c":
@@ -142,10 +142,10 @@ def answered_by_cics(request: bytes) -> bytes:
 
 
 @pytest.mark.queue_managers("embedded", "ibmmq", "pymqi")
-def test_a_device_asks_a_program_that_knows_records_only(
+def test_a_device_asks_a_program_that_uses_records_only(
     new_bridge: Callable[..., BridgeProcess], queue_manager: str, tmp_path: Path
 ) -> None:
-    """The shipped example, with MQTT 5: the answer comes to the Response Topic, with the Correlation Data."""
+    """The shipped example with MQTT 5: the answer arrives on the Response Topic, with the Correlation Data."""
     example = Path(__file__).resolve().parents[2] / "mappings" / "records.yaml"
     bridge = new_bridge(config=f"control_socket: {tmp_path / 'control'}\nmappings: [{example}]\n").start()
     bridge.mqsc("DEFINE QLOCAL(STOCK.REQUESTS)\nDEFINE QLOCAL(STOCK.ANSWERS)\nDEFINE QLOCAL(STOCK.PENDING)")

@@ -1,4 +1,4 @@
-"""A running bridge takes over its configuration again, with clients connected: channels, certificates, limits, the log."""
+"""A running bridge reloads its configuration, with connected clients: channels, certificates, limits, the log."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tests.helpers.mosquitto import free_port, publish
 from tests.helpers.patience import PATIENCE, until
 from tests.helpers.raw_client import RawClient
 
-#: Reloads while messages flow, and messages of each QoS from one to the next.
+#: Reloads while messages are published, and messages of each QoS between them.
 RELOADS, BETWEEN = 12, 15
 
 
@@ -47,7 +47,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BridgeProcess]:
 
 @pytest.fixture
 def bridge(shared: BridgeProcess) -> BridgeProcess:
-    """A bridge that runs by a file with channels A and B."""
+    """A bridge with a configuration file with channels A and B."""
     reload(shared, channels(A, B))
     listed = Administrator(shared).json("channel", "list")
     shared.ports = {one["name"]: int(one["endpoint"].rpartition(":")[2]) for one in listed}
@@ -56,7 +56,7 @@ def bridge(shared: BridgeProcess) -> BridgeProcess:
 
 @pytest.fixture
 def logged(bridge: BridgeProcess) -> Callable[[], str]:
-    """The log since the test began."""
+    """Return the log since the test began."""
     begin = len(bridge.log)
     return lambda: bridge.log[begin:]
 
@@ -67,9 +67,9 @@ def write(bridge: BridgeProcess, config: str) -> None:
 
 
 def reload(bridge: BridgeProcess, config: str, *, whole: bool = True) -> list[str]:
-    """Have the bridge take over a file; returns the lines that say what has changed, but for that about mappings.
+    """Let the bridge reload a file. Return the lines about changes, except those about mappings.
 
-    Where it is not done as a `whole` they are on standard error.
+    If the reload is not complete (`whole`), they are on standard error.
     """
     write(bridge, config)
     done = Administrator(bridge).run("reload")
@@ -104,7 +104,7 @@ def test_channels_are_added_altered_and_removed(bridge: BridgeProcess) -> None:
     goes.ping()
     assert RawClient(port_of(line), "second").connect().return_code == 3
 
-    # A protocol that it does not speak any more is refused; who speaks it stays.
+    # A protocol that was removed is rejected. Connected clients with it stay.
     reload(bridge, channels(A, f"{B}, protocols: [MQTTV3]"))
     goes.ping()
     assert RawClient(port_of(line), "second", level=4).connect().return_code == 1
@@ -142,8 +142,8 @@ def test_a_port_becomes_a_unix_socket(bridge: BridgeProcess, tmp_path: Path) -> 
         assert connection.recv(4) == encode(Connack(0))
 
 
-def test_tls_begins_for_clients_that_come(bridge: BridgeProcess, tmp_path: Path) -> None:
-    """A client without it stays until it leaves; a certificate that is exchanged is the one that the next client sees."""
+def test_tls_applies_to_new_clients(bridge: BridgeProcess, tmp_path: Path) -> None:
+    """A client without TLS stays connected. New clients get the new certificate."""
     authority = Authority(tmp_path)
     serials = [authority.issue(name).serial_number for name in ("first", "second")]
     files = "certificate_file: {0}/{1}.pem, key_file: {0}/{1}.key"
@@ -167,7 +167,7 @@ def serial_of(port: int, authority: Path) -> int:
 
 
 def test_required_client_identity(bridge: BridgeProcess, tmp_path: Path) -> None:
-    """Methods of authentication, and the files that they name, are those of the new file for clients that connect."""
+    """Methods of authentication, and their files, are those of the new configuration for new clients."""
     for name, word in (("old", "pa55"), ("new", "w0rd")):
         write_password_file(tmp_path / name, {"carol": PasswordEntry(hash_of(word))})
     port = bridge.ports["B"]
@@ -187,8 +187,10 @@ def test_required_client_identity(bridge: BridgeProcess, tmp_path: Path) -> None
     there.ping()
 
 
-def test_traffic_of_another_channel_does_not_notice(bridge: BridgeProcess) -> None:
-    """A publisher and a durable subscriber with QoS 1 and 2, through many reloads: nothing lost, doubled or out of order."""
+def test_traffic_of_another_channel_is_not_affected(bridge: BridgeProcess) -> None:
+    """A publisher and a durable subscriber with QoS 1 and 2, through many reloads: nothing is lost, duplicated or out of
+    order.
+    """
     variants = [
         channels(A, f"{B}, max_clients: 7"),
         channels(A, more="limits: {retry_interval: 19}\n"),
@@ -304,7 +306,7 @@ MISTAKES = {
 def test_a_file_with_a_mistake_changes_nothing(
     bridge: BridgeProcess, logged: Callable[[], str], tmp_path: Path
 ) -> None:
-    """Wherever it is, and however much else has changed: all goes on as before, the audit log too."""
+    """Wherever it is, and whatever else has changed: nothing changes, the audit log included."""
     audit = tmp_path / "audit.log"
     before = channels(A, B, more=f"audit_log: {{file: {audit}}}\n")
     reload(bridge, before)
@@ -357,8 +359,8 @@ def test_command_line_options_survive_a_reload(new_bridge: Callable[..., BridgeP
     assert port_of(lines[1]) == port
 
 
-def test_limits_hold_for_sessions_that_begin(bridge: BridgeProcess) -> None:
-    """A session keeps its window. Limits of retained publications apply at once."""
+def test_limits_apply_to_new_sessions(bridge: BridgeProcess) -> None:
+    """An existing session keeps its window. Limits of retained publications apply at once."""
     reload(bridge, channels(A))
     clients = {}
     for window, name in ((20, "old"), (2, "new")):

@@ -1,4 +1,4 @@
-"""The commands in the remedies of problems help: they are executed as they are printed, and the problem ends."""
+"""The commands in the remedies of problems work: they are executed as printed, and the problem ends."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ class Incident:
         self._administrator = Administrator(bridge)
 
     def problems(self) -> dict[str, Any]:
-        """The problems, by kind and subject."""
+        """Return the problems, by kind and subject."""
         status = json.loads(self._administrator.run("status", "--json").stdout)
         return {f"{one['kind']} {one['subject']}".rstrip(): one for one in status["problems"]}
 
     def wait_for(self, *keys: str) -> dict[str, Any]:
-        """Wait until these are all problems that there are."""
+        """Wait until exactly these problems exist."""
         until(lambda: self.problems().keys() == set(keys), lambda: str(self.problems()))
         return self.problems()
 
@@ -59,7 +59,7 @@ Make = Callable[[str], tuple[BridgeProcess, Incident]]
     [("MAXDEPTH(2)", "MAXDEPTH(4)"), ("PUT(DISABLED)", "PUT(ENABLED)")],
     ids=["full", "inhibited"],
 )
-def test_a_queue_that_accepts_no_messages(incident: Make, attribute: str, word: str) -> None:
+def test_a_queue_that_rejects_messages(incident: Make, attribute: str, word: str) -> None:
     bridge, at = incident(MAPPING)
     bridge.mqsc(f"DEFINE QLOCAL(FULL) {attribute}")
     with RawClient.connected(bridge.port, "shop") as shop:
@@ -144,7 +144,7 @@ RAISED: dict[str, tuple[str, Callable[[int], bool]]] = {
 
 
 @pytest.mark.parametrize("limit", RAISED)
-def test_a_limit_that_is_raised(incident: Make, limit: str) -> None:
+def test_a_raised_limit(incident: Make, limit: str) -> None:
     config, accepted = RAISED[limit]
     low = 64 if limit == "max_packet_size" else 1
     bridge, at = incident(config.format(low))
@@ -159,9 +159,9 @@ def test_a_limit_that_is_raised(incident: Make, limit: str) -> None:
     assert bridge.stop() == 0
 
 
-def test_sessions_that_were_away_for_long_are_purged(incident: Make) -> None:
+def test_sessions_that_were_disconnected_for_long_are_purged(incident: Make) -> None:
     bridge, at = incident("limits: {sessions: 2}\n")
-    assert two_clients(bridge.port)  # they stay away
+    assert two_clients(bridge.port)  # they stay disconnected
     with RawClient(bridge.port, "third", clean=False) as third:
         assert third.connect().return_code == 3
     (problem,) = at.wait_for("limit sessions").values()

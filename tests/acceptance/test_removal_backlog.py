@@ -1,4 +1,4 @@
-"""Acknowledged messages on a queue manager behind a slow network: how many are delivered again after kill -9."""
+"""Acknowledged messages on a queue manager over a slow network: how many are repeated after kill -9."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DELAY_US = 5_000
 @pytest.mark.parametrize("limit", LIMITS)
 @pytest.mark.parametrize("library", ["ibmmq", "pymqi"])
 def test_a_kill_repeats_at_most_the_removal_backlog(tmp_path: Path, qos: int, limit: str, library: str) -> None:
-    """Each removal takes a round trip, so deliveries would be far ahead of them without the limit."""
+    """Each removal takes a round trip, so deliveries would be far ahead of removals without the limit."""
     backlog, count, killed_after = LIMITS[limit]
     limits = (
         "limits: {in_flight: 20}\n" if backlog is None else f"limits: {{removal_backlog: {backlog}, in_flight: 20}}\n"

@@ -1,4 +1,4 @@
-"""Requests and answers between clients of MQTT 5 and MQ applications, without a mapping: ReplyToQ is all that they need."""
+"""Requests and answers between MQTT 5 clients and MQ applications, without a mapping: ReplyToQ suffices."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def ask(client: RawClient, topic: str, response_topic: str, correlation_data: by
 
 
 def answer(bridge: BridgeProcess, queue: str, body: str) -> dict[str, Any]:
-    """Answer the next request on a queue as any MQ application does; its MQMD."""
+    """Answer the next request on a queue like any MQ application. Return its MQMD."""
     (request,) = bridge.mq_json("get", queue, "--wait", "5")
     md: dict[str, Any] = request["md"]
     assert (md["MsgType"], len(md["ReplyToQ"]) <= 48) == (1, True)
@@ -48,7 +48,7 @@ def answer(bridge: BridgeProcess, queue: str, body: str) -> dict[str, Any]:
 
 
 def take_answer(client: RawClient) -> tuple[str, bytes, str | None, bytes | None]:
-    """Take a message; topic, payload, Response Topic and Correlation Data."""
+    """Receive a message. Return topic, payload, Response Topic and Correlation Data."""
     publish = client.take()
     properties = publish.properties or PublishProperties()
     return publish.topic, publish.payload, properties.response_topic, properties.correlation_data
@@ -68,7 +68,7 @@ def take_answer(client: RawClient) -> tuple[str, bytes, str | None, bytes | None
         ("a", b"\0" * 60_000),
     ],
 )
-def test_a_request_of_a_device_that_no_mqmd_holds(
+def test_a_request_of_a_device_that_does_not_fit_into_the_mqmd(
     bridge: BridgeProcess, unique: str, response_topic: str, correlation_data: bytes | None
 ) -> None:
     queue = queue_of(bridge, f"{unique}/ask")
@@ -80,7 +80,7 @@ def test_a_request_of_a_device_that_no_mqmd_holds(
 
 
 @pytest.mark.queue_managers("embedded", slow="ibmmq")
-def test_the_oldest_requests_make_room(new_bridge: NewBridge) -> None:
+def test_the_oldest_requests_are_dropped(new_bridge: NewBridge) -> None:
     bridge = new_bridge(config="limits: {request_bytes: 2 KiB}\n").start()
     queue = queue_of(bridge, "ask")
     with device(bridge, "dev") as client:

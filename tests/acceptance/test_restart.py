@@ -1,4 +1,4 @@
-"""What outlives the bridge, stopped in order and killed: one restart for all tests on a queue manager.
+"""State that survives a stop and a kill of the bridge: one restart for all tests on a queue manager.
 
 Each scene is a generator. The bridge runs each of them up to its `yield`, restarts once, and then runs the rest of each.
 """
@@ -99,16 +99,16 @@ def unacknowledged_messages(bridge: BridgeProcess, word: str) -> Iterator[None]:
 
 
 def _take_again(client: RawClient, qos: int, first: list[Publish], *, killed: bool) -> None:
-    """All but the first one, which was acknowledged, comes again."""
+    """All except the first one, which was acknowledged, are repeated."""
     again: list[Publish] = []
     while len(again) < 4:
         packet = client.receive()
         if type(packet) is Pubrel and killed:
-            # The end of the first handshake, which nothing acknowledges, was perhaps not on record yet.
+            # The end of the first exchange, which nothing acknowledges, may not have been recorded yet.
             assert packet.packet_id == first[0].packet_id
             client.send(Pubcomp(packet.packet_id))
         elif type(packet) is Publish and packet.packet_id == first[0].packet_id and killed:
-            # So it is with a PUBACK: a queue manager elsewhere had perhaps not been told yet.
+            # The same applies to a PUBACK: a remote queue manager may not have been told yet.
             assert qos == 1 and packet.dup and not again
             client.acknowledge(packet)
         else:
@@ -122,7 +122,7 @@ def _take_again(client: RawClient, qos: int, first: list[Publish], *, killed: bo
 
 
 def pubrel(bridge: BridgeProcess, word: str) -> Iterator[None]:
-    """After PUBREC the message itself never comes again; its PUBREL does."""
+    """After PUBREC, the message is never repeated, but its PUBREL is."""
     with RawClient.connected(bridge.port, word, clean=False) as client:
         client.subscribe((word, 2))
         client.publish(word, b"once", 2)
@@ -156,7 +156,7 @@ def direct_messages(bridge: BridgeProcess, word: str) -> Iterator[None]:
 
 
 def mqtt_5_session(bridge: BridgeProcess, word: str) -> Iterator[None]:
-    """MQTT-3.1.2-5, -23: options and identifiers of subscriptions, properties of what waits and of what is retained."""
+    """MQTT-3.1.2-5, -23: options and identifiers of subscriptions, properties of waiting and of retained messages."""
     own, topic, shared = f"{word}/own", f"{word}/t/1", f"{word}/s"
     said = msgspec.structs.replace(EVERYTHING, message_expiry_interval=600)
     with client_of(bridge, word, properties=LASTING) as client:
@@ -205,7 +205,7 @@ def _same_expiry(properties: PublishProperties | None) -> PublishProperties | No
 
 
 def retained_publications(bridge: BridgeProcess, word: str) -> Iterator[None]:
-    """Persistent ones survive; one that was cleared does not come back."""
+    """Persistent ones survive. A cleared one does not return."""
     with RawClient.connected(bridge.port, f"{word}-p") as sender:
         sender.publish(f"{word}/kept", b"first", 1, retain=True)
         sender.publish(f"{word}/kept", b"last", 1, retain=True)
@@ -360,7 +360,7 @@ def share_of_connected_members(bridge: BridgeProcess, word: str) -> Iterator[Non
 
 
 def share_that_was_left(bridge: BridgeProcess, word: str) -> Iterator[None]:
-    """Messages that a member had not acknowledged when it unsubscribed survive, whether it is connected or away."""
+    """Messages that a member had not acknowledged when it unsubscribed survive, whether it is connected or not."""
     members: list[RawClient] = []
     cases = [(level, connected) for level in (4, 5) for connected in (True, False)]
     with contextlib.ExitStack() as stack:
@@ -392,7 +392,7 @@ def share_that_was_left(bridge: BridgeProcess, word: str) -> Iterator[None]:
 
 
 def mosquitto_sub(bridge: BridgeProcess, word: str) -> Iterator[None]:
-    """Its subscriptions and what came while it was away, before and after a restart, are there when it returns."""
+    """Its subscriptions and messages are there when it returns, before and after a restart."""
     versions = ("mqttv31", "mqttv311", "mqttv5")
     durable = {one: {"qos": 2, "version": one, "options": ("-c", "-i", f"{word}-{one}")} for one in versions}
     for version in versions:
@@ -413,7 +413,7 @@ def mosquitto_sub(bridge: BridgeProcess, word: str) -> Iterator[None]:
 
 
 def paho_subscribers(bridge: BridgeProcess, word: str) -> Iterator[None]:
-    """They reconnect by themselves, and find their subscriptions and all that was published meanwhile."""
+    """They reconnect automatically, and find their subscriptions and all messages published meanwhile."""
     protocols = (paho.MQTTv31, paho.MQTTv311)
     with contextlib.ExitStack() as stack:
         clients = [PahoClient(bridge.port, f"{word}-{protocol}", protocol, clean=False) for protocol in protocols]
@@ -441,8 +441,8 @@ def paho_publishers(bridge: BridgeProcess, word: str) -> Iterator[None]:
         with PahoClient(bridge.port, f"{word}-{protocol}", protocol, clean=False) as keeper:
             keeper.subscribe((f"{word}/{protocol}", 2))
     with contextlib.ExitStack() as stack:
-        # paho forgets a PUBREL at the second attempt to connect that fails (`_messages_reconnect_reset_out`), and publishes
-        # again what was released. So there is one attempt, which succeeds.
+        # paho forgets a PUBREL at the second failed attempt to connect (`_messages_reconnect_reset_out`), and publishes
+        # released messages again. So there is one attempt, which succeeds.
         senders, infos = {}, []
         for protocol in protocols:
             sender = PahoClient(bridge.port, f"{word}-p{protocol}", protocol, clean=False, reconnects=False)
@@ -463,7 +463,7 @@ def paho_publishers(bridge: BridgeProcess, word: str) -> Iterator[None]:
             assert [int(keeper.take()[1]) for _ in range(count)] == list(range(count))
 
 
-#: The last one has messages under way when the bridge ends.
+#: The last one has messages in flight when the bridge ends.
 SCENES: tuple[Scene, ...] = (
     durable_session,
     unacknowledged_messages,
@@ -494,7 +494,7 @@ def bridge(queue_manager: str, tmp_path_factory: pytest.TempPathFactory) -> Iter
 def restarted(
     request: pytest.FixtureRequest, bridge: BridgeProcess
 ) -> Iterator[dict[Scene, Iterator[None] | Exception]]:
-    """The second halves of all scenes, or the error that ended the first half."""
+    """Run the second halves of all scenes, or return the error that ended the first half."""
     scenes: dict[Scene, Iterator[None] | Exception] = {}
     for number, scene in enumerate(SCENES):
         running = scene(bridge, f"{request.param}{number}")

@@ -1,7 +1,7 @@
 """A restore of the queue manager, and clients that wait for PUBREL since before it.
 
-Such a client takes a PUBLISH with the same packet identifier for a repetition. Messages in the backup may come twice. No
-message that is sent after the restore is lost.
+Such a client treats a PUBLISH with the same packet identifier as a repetition. Messages in the backup may be duplicated. No
+message sent after the restore is lost.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tests.helpers.raw_client import RawClient
 # IBM MQ has its own backup.
 pytestmark = pytest.mark.queue_managers("embedded")
 
-#: All packet identifiers. No client holds so many, but any of them may be among those that it holds.
+#: All packet identifiers. No client uses so many, but each of them may be in use.
 ALL = range(1, 65_536)
 
 
@@ -152,7 +152,7 @@ def backed_up(tmp_path: Path, keeper: Keeper) -> None:
 
 
 @pytest.mark.parametrize("level, again", [pytest.param(3, restore, marks=pytest.mark.slow), (4, restore), (5, salvage)])
-def test_no_message_after_a_restore_is_taken_for_a_repetition(
+def test_no_message_after_a_restore_is_treated_as_a_repetition(
     tmp_path: Path, level: int, again: Callable[[Path], BridgeProcess]
 ) -> None:
     keeper = Keeper(level)
@@ -168,7 +168,7 @@ def test_no_message_after_a_restore_is_taken_for_a_repetition(
         # The client may have completed it since the backup. A duplicate is allowed.
         assert set(keeper.received) <= {*after, *numbered("open at the backup", 3)}
         assert bridge.log.count("MQB2408I") == 1
-        # The next start knows that all identifiers are released: what was sent is not sent as a new message.
+        # The next start knows that all identifiers are released: a sent message is not sent as a new one.
         send(bridge, b"not released")
         keeper.follow(lambda: b"not released" in keeper.received, deaf=[Pubrel])
         bridge.kill()
@@ -185,7 +185,7 @@ def test_no_message_after_a_restore_is_taken_for_a_repetition(
 
 @pytest.mark.parametrize("level, receive_maximum", [(4, None), (5, 1)])
 def test_an_interrupted_release(tmp_path: Path, level: int, receive_maximum: int | None) -> None:
-    """The client leaves in the middle, the bridge is killed, and the same backup is restored again."""
+    """The client disconnects during the release, the bridge is killed, and the same backup is restored again."""
     keeper = Keeper(level, receive_maximum=receive_maximum)
     backed_up(tmp_path, keeper)
     after = numbered("after", 5)
@@ -227,7 +227,7 @@ def test_a_backup_of_a_restored_queue_manager(tmp_path: Path) -> None:
 
 
 def test_a_session_that_is_not_in_the_backup(tmp_path: Path) -> None:
-    """A client of MQTT 3.1.1 may go on with its session, although CONNACK says that the bridge does not know it."""
+    """A client of MQTT 3.1.1 may continue its session, although CONNACK reports that the bridge does not have it."""
     keeper = Keeper(4)
     with at_work(BridgeProcess(tmp_path / "data")) as bridge:
         backup(tmp_path, bridge)
@@ -262,7 +262,7 @@ def test_a_session_releases_nothing_before_it_gets_qos_2(tmp_path: Path) -> None
         keeper.close()
 
 
-def test_a_client_that_does_not_answer_pubrel_is_not_shut_out(tmp_path: Path) -> None:
+def test_a_client_that_does_not_answer_pubrel_can_still_connect(tmp_path: Path) -> None:
     """Some client libraries close the connection instead, against MQTT."""
     keeper = Keeper(4)
     with at_work(BridgeProcess(tmp_path / "data")) as bridge:
@@ -286,7 +286,9 @@ Take = Callable[[], str]
 
 @contextmanager
 def mosquitto_sub(port: int, version: str, *options: str) -> Iterator[Take]:
-    """Start mosquitto_sub with a durable session, which connects again by itself. Yield what returns its next payload."""
+    """Start mosquitto_sub with a durable session, which reconnects automatically. Yield a function that returns its next
+    payload.
+    """
     session = ("-x", "4294967295") if version == "mqttv5" else ()
     client = Subscriber(port, "t", qos=2, version=version, options=("-c", "-i", "keeper", *session, *options))
     yield lambda: str(client.message()["payload"])

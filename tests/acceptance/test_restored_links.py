@@ -1,7 +1,7 @@
-"""A restore of the queue manager, and mappings that move messages exactly once from and to a real broker.
+"""A restore of the queue manager, and exactly-once mappings from and to a real broker.
 
-The broker has exchanges of which the restored queue manager knows nothing, or which have ended since the backup. Messages in
-the backup may come twice. No message that is sent after the restore is lost.
+The broker has exchanges that the restored queue manager does not know, or that have ended since the backup. Messages in the
+backup may be duplicated. No message sent after the restore is lost.
 """
 
 from __future__ import annotations
@@ -82,10 +82,10 @@ def backup(tmp_path: Path, bridge: BridgeProcess) -> None:
 
 
 @pytest.mark.parametrize("version", ["3.1.1", "5"])
-def test_no_message_after_a_restore_is_taken_for_a_repetition(
+def test_no_message_after_a_restore_is_treated_as_a_repetition(
     tmp_path: Path, broker: Mosquitto, relay: FrozenRelay, version: str
 ) -> None:
-    """Exchanges are open in both directions at the moment of the backup, and others at the moment of the crash."""
+    """Exchanges are open in both directions at the time of the backup, and others at the time of the crash."""
     config = config_of(relay, version)
     subscriber = Subscriber(broker.port, "out", qos=2)
     with at_work(bridge_of(tmp_path / "data", config)) as bridge:
@@ -116,7 +116,7 @@ def test_no_message_after_a_restore_is_taken_for_a_repetition(
         while not set(sent) <= set(received):
             received.append(str(subscriber.message()["payload"]))
         assert [one for one in received if one in sent] == sent
-        # What is not in the backup was lost with the data directory, unless the broker had accepted it.
+        # Messages that are not in the backup were lost with the data directory, unless the broker had accepted them.
         assert set(received) <= {*sent, *numbered("open at the backup", 3), *numbered("open at the crash", 3)}
         assert restored.log.count("MQB5313I") == 1
         until(lambda: depth(restored, "in") >= 6)
@@ -133,7 +133,7 @@ def test_no_message_after_a_restore_is_taken_for_a_repetition(
 def test_a_subscription_that_was_changed_after_the_backup_is_made_again(
     tmp_path: Path, broker: Mosquitto, relay: FrozenRelay, version: str
 ) -> None:
-    """The restored queue manager believes that its session has the subscription."""
+    """According to the restored queue manager, its session has the subscription."""
     config = config_of(relay, version)
     with at_work(bridge_of(tmp_path / "data", config)) as bridge:
         bridge.mqsc("DEFINE QLOCAL('in')\nDEFINE QLOCAL('out')")

@@ -25,7 +25,7 @@ register(KEY_PASSWORD)
 
 
 class Site:
-    """A queue manager whose channel requires a client certificate and a password, and a bridge that has both."""
+    """A queue manager whose channel requires a client certificate and a password, and a bridge with both."""
 
     def __init__(self, directory: Path, library: str) -> None:
         self.authority = Authority(directory)
@@ -104,7 +104,7 @@ def test_a_secured_queue_manager(environments: None, tmp_path: Path, library: st
 
 
 def the_certificate_expires(site: Site, client: RawClient) -> None:
-    """The bridge connects again as soon as the certificate of the queue manager is renewed."""
+    """The bridge reconnects as soon as the certificate of the queue manager is renewed."""
     bridge = site.bridge
     site.authority.issue("qm1", common_name=NAME, begins=-2, ends=-1)
     client.publish("secured/a", b"connected before", 1)

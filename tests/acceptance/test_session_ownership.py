@@ -1,4 +1,4 @@
-"""Real bridges and clients: a session belongs to the user who began it, also after a restart of the bridge."""
+"""Real bridges and clients: a session belongs to the user who started it, also after a restart of the bridge."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def user(bridge: BridgeProcess, name: str, level: int, *, clean: bool = False) -
 
 
 def assert_others_are_rejected(bridge: BridgeProcess, level: int) -> None:
-    """Bob with his own password, and a guest who claims to be alice, whether they ask for the session or for its end."""
+    """Bob with his own password, and a guest who claims to be alice, try to resume and to end the session."""
     code = 0x87 if level == 5 else 5
     for clean in (False, True):
         guest = RawClient(bridge.ports["GUESTS"], f"pump-{level}", level=level, clean=clean, user_name="alice")

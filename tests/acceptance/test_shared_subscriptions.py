@@ -1,4 +1,4 @@
-"""`$share/NAME/FILTER` (MQTT 5 section 4.8.2), for clients of each protocol level: one of the members gets a message."""
+"""`$share/NAME/FILTER` (MQTT 5 section 4.8.2), for clients of each protocol level: one member gets a message."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.helpers.mosquitto import Subscriber, publish
 from tests.helpers.patience import eventually
 from tests.helpers.raw_client import RawClient
 
-#: Messages that members share (a queue manager elsewhere is the same code), and the limit of those in flight.
+#: Messages that members share (a remote queue manager uses the same code), and the limit of those in flight.
 COUNT, WINDOW = {"embedded": 1_000, "ibmmq": 200}, 20
 
 
@@ -49,7 +49,7 @@ class Member:
             if acknowledge:
                 self.client.acknowledge(publish)
             if publish.dup and self.client.level == 3:
-                continue  # MQTT 3.1 sends again after a time, on a slow machine before the first is read
+                continue  # MQTT 3.1 repeats messages after a time, on a slow machine before the first is read
             self.publishes.append(publish)
             self.numbers.append(int(publish.payload))
             count += 1
@@ -57,7 +57,7 @@ class Member:
 
 
 def take_all(count: int, *members: Member) -> None:
-    """Have members take messages until they have so many numbers together."""
+    """Let members receive messages until they have this number together."""
 
     def taken() -> bool:
         for member in members:
@@ -78,7 +78,7 @@ def publish_numbers(port: int, topic: str, numbers: range, *, qos: int = 1) -> N
 
 
 def subscriptions(bridge: BridgeProcess, name: str) -> list[str]:
-    """The names of the queue manager's subscriptions that begin like this."""
+    """Return the names of the queue manager's subscriptions with this beginning."""
     done = bridge.run_mq("display", f"SUB('{name}*')", "--json")
     return [] if done.returncode else [json.loads(line)["SUB"] for line in done.stdout.splitlines()]
 
@@ -146,7 +146,7 @@ def test_a_member_that_does_not_read_does_not_block_others(bridge: BridgeProcess
 
 
 def test_unacknowledged_messages_are_sent_again_after_a_reconnect(bridge: BridgeProcess, unique: str) -> None:
-    """Alone, a durable member gets its own again: with DUP, under the same message ids."""
+    """A single durable member gets its own messages again, with DUP and the same message ids."""
     share = f"$share/g/{unique}"
     member = Member(bridge.port, f"m-{unique}"[:23], share, clean=False)
     publish_numbers(bridge.port, unique, range(5))
@@ -175,7 +175,9 @@ def test_a_share_gets_no_retained_publications(bridge: BridgeProcess, unique: st
 
 @pytest.mark.parametrize("level", [4, 5])
 def test_queue_is_rejected(bridge: BridgeProcess, unique: str, level: int) -> None:
-    """`$queue/` of EMQX and VerneMQ is not part of MQTT: granted as a topic, every subscriber would get every message."""
+    """`$queue/` of EMQX and VerneMQ is not part of MQTT: as a normal topic filter, every subscriber would get every
+    message.
+    """
     with RawClient.connected(bridge.port, unique, level=level) as client:
         client.send(Subscribe(1, ((f"$queue/{unique}", 1), (unique, 1), ("$queue", 1))))
         answer = client.wait_for(Suback)
@@ -184,8 +186,8 @@ def test_queue_is_rejected(bridge: BridgeProcess, unique: str, level: int) -> No
             assert answer.properties is not None and "$share/NAME/FILTER" in (answer.properties.reason_string or "")
 
 
-def test_a_window_of_one(bridge: BridgeProcess, unique: str) -> None:
-    """Receive Maximum 1: each acknowledgement makes room for one more, of a share and of an ordinary subscription."""
+def test_a_receive_maximum_of_one(bridge: BridgeProcess, unique: str) -> None:
+    """Each acknowledgement allows one more message, of a share and of an ordinary subscription."""
     properties = ConnectProperties(receive_maximum=1)
     with RawClient.connected(bridge.port, unique, level=5, properties=properties) as client:
         client.subscribe((unique, 1), (f"$share/g/{unique}", 1))

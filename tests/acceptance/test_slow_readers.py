@@ -1,4 +1,4 @@
-"""A client that does not read: live publications with QoS 0 are dropped, retained and direct messages wait for it."""
+"""A client that does not read: live QoS 0 publications are dropped, retained and direct messages wait for it."""
 
 from __future__ import annotations
 

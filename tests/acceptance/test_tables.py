@@ -1,4 +1,4 @@
-"""Mappings look up tables: on real bridges, while files change, and after reloads and restarts."""
+"""Mappings with lookups in tables: with real bridges, while files change, and after reloads and restarts."""
 
 from __future__ import annotations
 
@@ -85,8 +85,8 @@ def test_unknown_keys_are_dead_lettered(bridge: BridgeProcess, unique: str) -> N
     assert letter["dlh"]["ReasonName"] == "MQRC_PROPERTY_NOT_AVAILABLE"
 
 
-def test_a_file_is_replaced_while_messages_come(bridge: BridgeProcess, unique: str, tmp_path: Path) -> None:
-    """An invalid file leaves the former rows, and is a problem until it is corrected."""
+def test_a_file_is_replaced_while_messages_arrive(bridge: BridgeProcess, unique: str, tmp_path: Path) -> None:
+    """An invalid file does not change the rows, and is a problem until it is corrected."""
     send(bridge, unique, "d7")
     assert taken(bridge, "ONE")["site"] == "Berlin"
     rows(tmp_path, "d7,ONE,Potsdam,2", "d7,TWO,again,3")
@@ -109,7 +109,7 @@ def test_a_file_is_replaced_while_messages_come(bridge: BridgeProcess, unique: s
 
 
 def test_reload(bridge: BridgeProcess, unique: str, tmp_path: Path) -> None:
-    """It reads changed files at once, also of tables that unchanged mappings use, and refuses invalid ones."""
+    """It reads changed files at once, including tables of unchanged mappings, and rejects invalid ones."""
     administrator, config = Administrator(bridge), config_of(tmp_path, unique)
     rows(tmp_path, "d7,TWO,Potsdam,4", "d8,TWO,Bonn,3", "d9,TWO,Ulm,3")
     done = administrator.does("reload")

@@ -1,4 +1,4 @@
-"""TLS of a channel with clients of others: mosquitto_pub, openssl s_client, paho; certificates good and bad."""
+"""TLS of a channel with other clients: mosquitto_pub, openssl s_client, paho, with valid and invalid certificates."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def own(certificates: Path, name: str) -> tuple[str, ...]:
 
 
 def users_of(bridge: BridgeProcess) -> list[str]:
-    """The users of the messages that have come, which are taken away."""
+    """Get the messages that have arrived. Return their users."""
     found = [one["md"]["UserIdentifier"].strip() for one in bridge.messages("SAID")]
     bridge.mqsc("CLEAR QLOCAL(SAID)\n")
     return found
@@ -129,7 +129,7 @@ def test_a_record_maps_a_certificate_whose_user_name_is_too_long_for_mq(
 
 @pytest.mark.parametrize("channel", ["TLS", "OPTIONAL", "TLS12", "TLS13"])
 def test_a_publication_over_tls(bridge: BridgeProcess, certificates: Path, channel: str) -> None:
-    """A client that trusts the authority publishes, whatever the version of TLS."""
+    """A client that trusts the authority publishes, with each version of TLS."""
     done = publish(bridge, channel, certificates)
     assert done.returncode == 0, done.stderr
     assert len(users_of(bridge)) == 1
@@ -165,12 +165,12 @@ def test_messages_that_a_client_does_not_accept(
     ],
 )
 @pytest.mark.parametrize("channel", ["REQUIRED", "REQUIRED12"])
-def test_certificates_that_are_refused(
+def test_rejected_certificates(
     bridge: BridgeProcess, certificates: Path, name: str | None, told: str, channel: str
 ) -> None:
-    """The handshake fails at the bridge, its log says why, and nothing comes.
+    """The handshake fails at the bridge, its log contains the reason, and no message arrives.
 
-    The client's own OpenSSL is told to load whatever key there is (SECLEVEL=0), so that it is the bridge that refuses.
+    The client's own OpenSSL accepts any key (SECLEVEL=0), so that the bridge rejects it.
     """
     before = len(bridge.log)
     options = () if name is None else own(certificates, name)
@@ -193,7 +193,7 @@ def test_a_weak_certificate_of_the_channel_itself(certificates: Path, ciphers: s
 def paho_publishes(
     bridge: BridgeProcess, channel: str, certificates: Path, authority: str = "ca", name: str | None = None
 ) -> bool:
-    """Return whether a publication of paho's is acknowledged."""
+    """Return whether a publication of paho is acknowledged."""
     client = Client(CallbackAPIVersion.VERSION2, protocol=MQTTv5)
     certificate, key = (None, None) if name is None else (f"{certificates}/{name}.pem", f"{certificates}/{name}.key")
     client.tls_set(f"{certificates}/{authority}.pem", certificate, key, ciphers="ALL:@SECLEVEL=0")
@@ -228,7 +228,7 @@ def paho_publishes(
 def test_paho(
     bridge: BridgeProcess, certificates: Path, channel: str, authority: str, name: str | None, users: list[str]
 ) -> None:
-    """What holds for mosquitto_pub holds for paho, on TLS of Python's own."""
+    """The same results as for mosquitto_pub, with Python's TLS."""
     assert paho_publishes(bridge, channel, certificates, authority, name) is bool(users)
     assert users_of(bridge) == users
 
@@ -237,7 +237,7 @@ def test_paho(
     ("channel", "name", "users"),
     [("REQUIRED", "pump-7", ["pump-7"]), ("OPTIONAL", "pump-7", ["pump-7"]), ("OPTIONAL", None, [""])],
 )
-def test_a_certificate_names_the_user(
+def test_a_certificate_determines_the_user(
     bridge: BridgeProcess, certificates: Path, channel: str, name: str | None, users: list[str]
 ) -> None:
     """The Common Name is the user. A client without a certificate has no user, whatever name it claims."""
@@ -274,7 +274,7 @@ def test_versions_ciphers_and_alpn(bridge: BridgeProcess, certificates: Path) ->
 
 @pytest.mark.parametrize("version", ["tls1_2", "tls1_3"])
 def test_sessions_are_resumed(bridge: BridgeProcess, certificates: Path, version: str, tmp_path: Path) -> None:
-    """A client that comes again goes on with the secrets of its first connection."""
+    """A returning client resumes the TLS session of its first connection."""
     context = ssl.create_default_context(cafile=str(certificates / "ca.pem"))
     context.load_cert_chain(certificates / "pump-7.pem", certificates / "pump-7.key")
     context.maximum_version = ssl.TLSVersion.TLSv1_2 if version == "tls1_2" else ssl.TLSVersion.TLSv1_3
@@ -289,8 +289,8 @@ def test_sessions_are_resumed(bridge: BridgeProcess, certificates: Path, version
             client.disconnect()
 
 
-def test_certificates_that_change_while_clients_are_there(certificates: Path, tmp_path: Path) -> None:
-    """New connections get the new certificate, old ones stay; a file that is wrong changes nothing."""
+def test_certificates_that_change_while_clients_are_connected(certificates: Path, tmp_path: Path) -> None:
+    """New connections get the new certificate, old ones stay. An invalid file changes nothing."""
     authority = Authority(tmp_path)
     authority.issue("server")
     config = f"channels: [{{name: TLS, tls: {{certificate_file: {tmp_path}/server.pem, key_file: {tmp_path}/server.key}}}}]\n"

@@ -70,7 +70,7 @@ def test_the_route_of_a_publication(bridge: BridgeProcess, administrator: Admini
     assert "is not valid" in administrator.refused("topic", "route", "route/#", status=2)
 
 
-def test_what_a_user_may_publish(administrator: Administrator) -> None:
+def test_topics_to_which_a_user_may_publish(administrator: Administrator) -> None:
     text = administrator.does("user", "may-publish", "anyone", "PLAIN.MQTT", "plant/1")
     assert text.endswith("user 'anyone' may publish to 'plant/1' via channel PLAIN.MQTT\n")
     (decision,) = administrator.json("user", "may-publish", "anyone", "PLAIN.MQTT", "plant/1")

@@ -45,7 +45,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mosquitto]:
 def configured(
     endpoint: str, sample: float = 1, traces: Mapping[str, object] = MappingProxyType({}), **more: Any
 ) -> str:
-    """A configuration file with traces; flow style of YAML is JSON."""
+    """A configuration file with traces. Flow style YAML is JSON."""
     sections = {"traces": {"endpoint": endpoint, "sample": sample, **traces}, **more}
     return "".join(f"{name}: {json.dumps(section)}\n" for name, section in sections.items())
 
@@ -85,13 +85,13 @@ def user_properties(message: paho.MQTTMessage) -> dict[str, str]:
 
 
 def chain(*spans: CollectedSpan) -> None:
-    """Each span is the child of the one before, in the same trace."""
+    """Check that each span is the child of the previous one, in the same trace."""
     for parent, child in itertools.pairwise(spans):
         assert (child.trace_id, child.parent_id) == (parent.trace_id, parent.span_id), (parent, child)
 
 
 def test_a_publication_its_put_and_its_delivery_are_one_trace(bridge: BridgeProcess, collector: Collector) -> None:
-    """The bridge begins it, and the subscriber gets its context; publisher and subscriber need know nothing of it."""
+    """The bridge starts it, and the subscriber gets its context. Publisher and subscriber do not need to support traces."""
     versions, messages = ("3.1.1", "5"), {}
     with PahoSubscriber(bridge.port, "plant/#", 1) as subscriber:
         for version in versions:
@@ -137,10 +137,10 @@ def test_a_publication_its_put_and_its_delivery_are_one_trace(bridge: BridgeProc
     assert {(one["authorization"], one["x-scope"]) for one in collector.headers} == {("Bearer s3cret", "plant")}
 
 
-# The context is in the message: it waits on the queue manager.
+# The context is in the message, which waits on the queue manager.
 @pytest.mark.queue_managers("embedded", "ibmmq")
-def test_a_message_that_waited_over_restarts_is_in_its_trace(bridge: BridgeProcess, collector: Collector) -> None:
-    """Its delivery is the child of its put, though client and bridge were away meanwhile, and tracestate goes with it."""
+def test_a_message_that_waited_over_restarts_belongs_to_its_trace(bridge: BridgeProcess, collector: Collector) -> None:
+    """Its delivery is the child of its put, although client and bridge were stopped meanwhile. tracestate is preserved."""
     with PahoClient(bridge.port, "sleeper", paho.MQTTv5, clean=False) as sleeper:
         sleeper.subscribe(("waits/#", 2))
     context = said(("traceparent", SAMPLED), ("tracestate", "vendor=1"))
@@ -157,7 +157,7 @@ def test_a_message_that_waited_over_restarts_is_in_its_trace(bridge: BridgeProce
             assert [one.state for one in (publish, put, deliver)] == ["vendor=1"] * 3
             chain(publish, put, deliver)
             assert deliver.attributes["mqtt.qos"] == qos
-            # It begins with its put, before the restart.
+            # It starts with its put, before the restart.
             assert deliver.start <= publish.end
 
 
@@ -174,7 +174,7 @@ def test_a_malformed_context_is_replaced(bridge: BridgeProcess, collector: Colle
 
 
 def test_a_mapping_continues_the_trace(bridge: BridgeProcess, collector: Collector) -> None:
-    """A publication that a mapping puts to a queue, and another takes from there to a topic, is one trace to its end."""
+    """A publication that a mapping puts to a queue, and another one publishes from there, is one trace."""
     trace = "5" * 32
     context = said(("traceparent", f"00-{trace}-{SPAN}-01"), ("unit", "C"))
     with PahoSubscriber(bridge.port, "down/#", 1) as subscriber:
@@ -188,10 +188,10 @@ def test_a_mapping_continues_the_trace(bridge: BridgeProcess, collector: Collect
 
 
 @pytest.mark.queue_managers("embedded", "ibmmq")
-def test_an_application_and_a_link_are_in_the_trace(
+def test_an_application_and_a_link_belong_to_the_trace(
     bridge: BridgeProcess, collector: Collector, broker: Mosquitto
 ) -> None:
-    """What an application has put comes to a broker, and from there to a queue, with the same trace."""
+    """A message of an application reaches a broker, and from there a queue, in the same trace."""
     with PahoSubscriber(broker.port, "site/#", 1) as subscriber:
         bridge.mq("put", "OUT", "21.5")
         message = subscriber.message()
@@ -204,7 +204,7 @@ def test_an_application_and_a_link_are_in_the_trace(
 
 
 def test_a_rejected_publication_has_a_reason(bridge: BridgeProcess, collector: Collector) -> None:
-    """The spans of a publication that the queue manager refuses have its reason."""
+    """The spans of a publication that the queue manager rejects contain the reason."""
     bridge.mqsc("DEFINE TOPIC(SHUT) TOPICSTR('shut') PUB(DISABLED)\n")
     publish_all(bridge.port, [("shut/1", b"", 1, False, said())])
     publish, put = collector.trace("shut/1", "publish", "put")
@@ -232,8 +232,9 @@ def test_a_rejecting_collector_is_reported_once(bridge: BridgeProcess, collector
     assert "opentelemetry" not in bridge.log
 
 
-def test_a_sender_decides_whether_its_messages_are_traced(new_bridge: Callable[..., BridgeProcess]) -> None:
-    """With sample 0 none begins a trace, one with a sampled parent is traced, and one with another is passed on as it is.
+def test_the_sender_decides_whether_its_messages_are_traced(new_bridge: Callable[..., BridgeProcess]) -> None:
+    """With sample 0, no message starts a trace, a message with a sampled parent is traced, and others are propagated
+    unchanged.
 
     Without `names`, no span has a topic or client identifier.
     """
@@ -266,7 +267,7 @@ def test_a_sender_decides_whether_its_messages_are_traced(new_bridge: Callable[.
 
 
 def test_messages_do_not_wait_for_the_collector(new_bridge: Callable[..., BridgeProcess]) -> None:
-    """With a collector that is away, or hangs, all messages come, spans are dropped, and the bridge ends as always."""
+    """If the collector is unreachable or hangs, all messages arrive, spans are dropped, and the bridge ends normally."""
     port = free_port()
     bridge = new_bridge(config=configured(f"http://127.0.0.1:{port}/v1/traces", traces={"waiting": 50})).start()
 

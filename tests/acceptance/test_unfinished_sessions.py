@@ -1,4 +1,4 @@
-"""`mqbridge mapping show` and `give-up`: a session at a broker that a mapping has left with messages in flight."""
+"""`mqbridge mapping show` and `give-up`: a former session of a mapping at a broker, with messages in flight."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def put(bridge: BridgeProcess, broker: FakeBroker) -> Peer:
 
 
 def accepted(broker: FakeBroker, peer: Peer) -> int:
-    """Let the broker accept a message, and vanish before it completes the exchange. Return the packet identifier."""
+    """Let the broker accept a message, and disappear before it completes the exchange. Return the packet identifier."""
     ((_, packet_id),) = peer.published(1, 0x04)
     peer.send(answer(PUBREC, packet_id))
     assert peer.packet_ids(PUBREL, 1) == [packet_id]
@@ -57,7 +57,7 @@ def accepted(broker: FakeBroker, peer: Peer) -> int:
 
 
 def completed(broker: FakeBroker, packet_id: int) -> Peer:
-    """Let the broker, which is back with the session, complete the exchange."""
+    """Let the broker, which has returned with the session, complete the exchange."""
     peer = broker.connected(present=True)
     assert peer.packet_ids(PUBREL, 1) == [packet_id]
     peer.send(answer(PUBCOMP, packet_id))
@@ -101,7 +101,7 @@ def test_an_unfinished_session_is_shown_and_given_up(
 def test_a_broker_without_qos_2_gets_an_unfinished_batch_at_least_once(
     new_bridge: Callable[..., BridgeProcess], version: str, announced: int | None, tmp_path: Path
 ) -> None:
-    """Exactly once is impossible there. With a lower guarantee, messages neither wait for ever nor are dead-lettered."""
+    """Exactly-once is impossible there. With a lower guarantee, messages neither wait forever nor are dead-lettered."""
     broker = FakeBroker(version)
     config = CONFIG.format(directory=tmp_path, port=broker.port, version=version)
     bridge = new_bridge(config=config).start()
@@ -127,7 +127,7 @@ def test_a_broker_without_qos_2_gets_an_unfinished_batch_at_least_once(
     peer = broker.connected(present=True, properties=properties)
     ((topic, packet_id),) = peer.published(1, 0x02)
     peer.send(answer(PUBACK, packet_id))
-    # The session is ended, and the mapping goes on without one.
+    # The session is ended, and the mapping continues without one.
     broker.connected()
     peer = broker.connected()
     until(lambda: administrator.json("mapping", "show", "out")[0]["unfinished"] == [], lambda: bridge.log)
@@ -136,10 +136,10 @@ def test_a_broker_without_qos_2_gets_an_unfinished_batch_at_least_once(
 
 
 @pytest.mark.parametrize("interruption", ["kill", "reload, state queue blocked"])
-def test_a_topic_is_left_for_a_queue(
+def test_a_mapping_changes_from_a_topic_to_a_queue(
     new_bridge: Callable[..., BridgeProcess], interruption: str, tmp_path: Path
 ) -> None:
-    """The subscription is removed with its queue, after the message there that the broker has accepted was moved."""
+    """The subscription is deleted with its queue, after the message there that the broker has accepted was moved."""
     broker = FakeBroker("5")
     port = broker.port
     config = CONFIG.format(directory=tmp_path, port=port, version="5")
@@ -181,7 +181,7 @@ def test_a_topic_is_left_for_a_queue(
 
 
 @pytest.mark.slow
-def test_a_standby_finishes_the_session(remote: Callable[..., RemoteBridgeProcess], tmp_path: Path) -> None:
+def test_a_standby_completes_the_session(remote: Callable[..., RemoteBridgeProcess], tmp_path: Path) -> None:
     """The active bridge left it with a message that the broker has accepted, and is killed."""
     broker = FakeBroker("5")
     port = broker.port

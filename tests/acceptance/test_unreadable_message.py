@@ -1,4 +1,4 @@
-"""A message that is longer than MAXMSGL of the bridge's channel: it is a problem until a command removes it."""
+"""A message longer than MAXMSGL of the bridge's channel: it is a problem until a command removes it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ XMITQ = "SYSTEM.MQTT.TRANSMIT.QUEUE"
 
 
 @pytest.mark.usefixtures("environments")
-def test_a_command_removes_a_message_that_cannot_be_read(tmp_path: Path) -> None:
+def test_a_command_removes_an_unreadable_message(tmp_path: Path) -> None:
     control = f"control_socket: {tmp_path}/control.sock\n"
     bridge = RemoteBridgeProcess(tmp_path / "data", settings="  probe_interval: 100 ms\n", config=control)
     bridge.queue_manager.start()

@@ -1,4 +1,4 @@
-"""A data directory of release 0.2.0 with large backlogs: the limits apply to no message that is on it."""
+"""A data directory of release 0.2.0 with large backlogs: the limits do not apply to existing messages."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ def depth(bridge: BridgeProcess, queue: str) -> int:
     return int(bridge.mq_json("display", f"QLOCAL('{queue}')", "CURDEPTH")[0]["CURDEPTH"])
 
 
-def test_a_start_moves_no_message(release: Path, tmp_path: Path) -> None:
-    """Neither the first start, nor one after a restore. Clients receive everything, and only then new messages."""
+def test_a_start_removes_no_message(release: Path, tmp_path: Path) -> None:
+    """Neither the first start, nor one after a restore. Clients receive everything, and then new messages."""
     data = tmp_path / "data"
     config = tmp_path / "old.yaml"
     config.write_text("channels: [{name: A, address: 127.0.0.1, port: 0}]\n")

@@ -1,4 +1,4 @@
-"""A data directory of release 0.2.0 whose links have unfinished exchanges: they are finished in the session on record."""
+"""A data directory of release 0.2.0 whose links have unfinished exchanges: they are completed in the recorded session."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ DEAD_LETTERS = "SYSTEM.DEAD.LETTER.QUEUE"
 
 
 def depths(bridge: BridgeProcess, link: str) -> list[int]:
-    """How many messages the queues of a link's mappings have."""
+    """Return the number of messages on the queues of a link's mappings."""
     return [len(bridge.messages(f"{kind}.{link.upper()}")) for kind in ("IN", "SENT", "ACCEPTED")]
 
 
 @pytest.mark.parametrize("link", ["three", "five"])
-def test_exchanges_go_on_in_the_recorded_session(
+def test_exchanges_continue_in_the_recorded_session(
     new_bridge: Callable[..., BridgeProcess], tmp_path: Path, link: str
 ) -> None:
     with OldBroker() as broker:
@@ -33,20 +33,20 @@ def test_exchanges_go_on_in_the_recorded_session(
         broker.listen()
         bridge = new_bridge(config=LINKS.format(host=HOST, port=broker.port) + MAPPINGS).start()
         peers = broker.connections(6, present=True)
-        # From the broker: one comes again because PUBREC was lost, the other one is released.
+        # From the broker: one is repeated because PUBREC was lost, the other one is released.
         peer = peers[f"in-{link}"]
         if peer.version_5:
-            # With MQTT 5, it brings no retained messages again.
+            # With MQTT 5, it sends no retained messages again.
             (subscribe,) = peer.expect(SUBSCRIBE)
             peer.send(peer.suback(subscribe, 2))
         peer.send(peer.publish("in/a", 1, qos=2, flags=8, payload=b"1"), answer(PUBREL, 2))
         assert {first for first, _ in (peer.packet(), peer.packet())} == {PUBREC, PUBCOMP}
         peer.send(answer(PUBREL, 1))
         assert peer.packet_ids(PUBCOMP, 1) == [1]
-        # An identifier that is released means another publication.
+        # A released identifier belongs to another publication.
         peer.send(peer.publish("in/a", 2, qos=2, payload=b"3"))
         assert peer.packet_ids(PUBREC, 1) == [2]
-        # To the broker: the one that was sent is sent again as it was, the accepted one is only released.
+        # To the broker: the sent one is repeated unchanged, the accepted one is only released.
         peer = peers[f"sent-{link}"]
         assert peer.published(1, 0x0C) == [("sent", 1)]
         peer.send(answer(PUBREC, 1))
@@ -62,10 +62,10 @@ def test_exchanges_go_on_in_the_recorded_session(
         assert "MQB5313I" not in bridge.log
 
 
-def test_a_link_that_moved_meanwhile_leaves_them_in_the_recorded_session(
+def test_exchanges_of_a_link_that_moved_stay_in_the_recorded_session(
     new_bridge: Callable[..., BridgeProcess], tmp_path: Path
 ) -> None:
-    """The bridge was upgraded and configured anew in one step, while the broker is away."""
+    """The bridge was upgraded and reconfigured in one step, while the broker is unreachable."""
     with OldBroker() as broker:
         unpacked(tmp_path, broker.port)
         bridge = new_bridge(config=LINKS.format(host="127.0.0.1", port=1) + MAPPINGS).start()
@@ -85,8 +85,8 @@ def test_a_link_that_moved_meanwhile_leaves_them_in_the_recorded_session(
             for kind, numbers in {"in": (0, 2), "accepted": (1, 0)}.items()
         }
         until(lambda: unfinished() == expected, unfinished)
-        # How 0.2.0 mapped the message that it sent is not on record. It is sent to the new broker as well:
-        # twice rather than never.
+        # The result of the mapping in 0.2.0 is not on record. The message is also sent to the new broker: a duplicate is
+        # better than a loss.
         assert [depths(bridge, link) for link in ("three", "five")] == [[2, 1, 0], [2, 1, 0]]
         assert bridge.log.count("MQB5308W") == 2
         assert administrator.does("mapping", "give-up", "accepted-five", "--yes").startswith("gave up 1 session")

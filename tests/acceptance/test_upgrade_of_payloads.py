@@ -1,4 +1,4 @@
-"""A data directory of release 0.2.0 whose mappings get payload steps: what waits on it passes the new steps once."""
+"""A data directory of release 0.2.0 whose mappings get payload steps: waiting messages pass the new steps once."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ mappings:
 READINGS = [b'{"temp": 20}', b'{"temp": 35}', b'{"temp": 35}', b"no JSON", b'{"temp": 40}']
 
 
-def test_publications_and_messages_that_wait_pass_the_new_steps_once(release: Path, tmp_path: Path) -> None:
+def test_waiting_publications_and_messages_pass_the_new_steps_once(release: Path, tmp_path: Path) -> None:
     data, config = tmp_path / "data", tmp_path / "old.yaml"
     config.write_text(OLD)
     options: list[str | Path] = ["--config", config, "--data-dir", data]

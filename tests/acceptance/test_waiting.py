@@ -1,4 +1,4 @@
-"""Messages beyond the limits of the backlogs of clients that are away, on a real bridge."""
+"""Messages beyond the limits for backlogs of disconnected clients, with a real bridge."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.helpers.bridge_process import BridgeProcess
 from tests.helpers.patience import eventually
 from tests.helpers.raw_client import RawClient
 
-#: Of 1,000 bytes each that is room for 13 messages.
+#: Enough for 13 messages of 1,000 bytes.
 CONFIG = (
     "limits: {{waiting_bytes: {}, waiting_total: {}, waiting_full: {}, sessions: 3, dead_letter_bytes: {}}}\n"
     "queue_manager: {{scripts: [{}]}}\nadmin: {{port: 0}}\n"
@@ -29,7 +29,7 @@ Started = Callable[..., BridgeProcess]
 
 @pytest.fixture
 def started(tmp_path: Path) -> Iterator[Started]:
-    """Starts a bridge, with a client that has subscribed and is away."""
+    """Start a bridge with a disconnected client that has a subscription."""
     processes: list[BridgeProcess] = []
 
     def start(
@@ -59,7 +59,7 @@ def away(bridge: BridgeProcess) -> RawClient:
 
 
 def published(bridge: BridgeProcess) -> list[int]:
-    """Publish, one after the other; return the reason codes."""
+    """Publish one message after the other. Return the reason codes."""
     codes = []
     with RawClient(bridge.port, "publisher", level=5) as client:
         assert client.connect().return_code == 0
@@ -85,7 +85,7 @@ def received(bridge: BridgeProcess, last: int) -> list[int]:
 
 
 def dead_letters(bridge: BridgeProcess) -> list[tuple[int, int]]:
-    """Return the reasons and numbers of messages on the dead-letter queue, which are taken away."""
+    """Get the messages on the dead-letter queue. Return their reasons and numbers."""
     connection = RemoteConnection(bridge.data_directory)
     handle = connection.open(MQOD(ObjectName="DLQ"), cmqc.MQOO_INPUT_SHARED)
     found = []
@@ -100,7 +100,7 @@ def dead_letters(bridge: BridgeProcess) -> list[tuple[int, int]]:
 
 
 def test_dead_letter(started: Started) -> None:
-    """What comes and has no room goes there. A limit that was lowered does not apply to messages accepted before."""
+    """Messages beyond the limit are dead-lettered. A lowered limit does not apply to messages accepted before."""
     bridge = started("dead-letter")
     assert published(bridge) == [0] * SENT
     assert dead_letters(bridge) == [(cmqc.MQRC_Q_SPACE_NOT_AVAILABLE, number) for number in range(ROOM, SENT)]
@@ -123,9 +123,9 @@ def test_drop_oldest(started: Started) -> None:
 
 
 def test_refuse(started: Started) -> None:
-    """One more than there is room for is taken; when the client has got what waited, publications are taken again.
+    """One message beyond the limit is accepted. After the client has received its messages, publications are accepted again.
 
-    A session that has ended refuses nothing any more.
+    An ended session does not reject anything.
     """
     bridge = started("refuse")
     assert published(bridge) == [0] * (ROOM + 1) + [0x97] * (SENT - ROOM - 1)
@@ -137,7 +137,7 @@ def test_refuse(started: Started) -> None:
     eventually(lambda: "publications for client 'away' are accepted again" in bridge.log, True)
     assert published(bridge)[:ROOM] == [0] * ROOM
     assert published(bridge)[-1] == 0x97
-    with RawClient(bridge.port, "away") as client:  # a clean session ends the one before
+    with RawClient(bridge.port, "away") as client:  # a clean session ends the previous one
         assert client.connect().return_code == 0
     assert set(published(bridge)) <= {0, 0x10}
 
@@ -157,7 +157,7 @@ def no_more_sessions_than_there_may_be(bridge: BridgeProcess) -> None:
 
 @pytest.mark.parametrize("when_full", ["refuse", "dead-letter"])
 def test_only_clients_with_more_than_their_share_of_the_total_are_affected(started: Started, when_full: str) -> None:
-    """A client that keeps up gets its messages all the time. Only `refuse` rejects publications."""
+    """A client that keeps up receives its messages all the time. Only `refuse` rejects publications."""
     bridge = started(when_full, waiting=1_000_000, total=21_000)
     refuses = when_full == "refuse"
     assert published(bridge) == ([0] * (ROOM + 1) + [0x97] * (SENT - ROOM - 1) if refuses else [0] * SENT)
@@ -176,7 +176,7 @@ def test_only_clients_with_more_than_their_share_of_the_total_are_affected(start
     assert published(bridge)[0] == 0
 
 
-def test_the_session_ends_when_the_dead_letter_queue_may_take_no_more(started: Started) -> None:
+def test_the_session_ends_if_the_dead_letter_queue_is_full(started: Started) -> None:
     """No publication is rejected and nothing is lost. The count of dead letters survives a restart."""
     bridge = started("dead-letter", dead_letters=8_000)
     codes = published(bridge)

@@ -1,4 +1,4 @@
-"""MQTT over WebSockets (MQTT 3.1.1 section 6), the PROXY protocol, Unix sockets and IPv6, on a real bridge."""
+"""MQTT over WebSockets (MQTT 3.1.1 section 6), the PROXY protocol, Unix sockets and IPv6, with a real bridge."""
 
 from __future__ import annotations
 
@@ -52,9 +52,9 @@ def bridge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BridgeProcess]:
 
 
 def trusting(bridge: BridgeProcess) -> ssl.SSLContext:
-    """The context of the client of websockets, which reads in a thread of its own while it writes.
+    """Return the TLS context of the client of websockets, which reads in a separate thread while it writes.
 
-    OpenSSL may lose then what is written while the session tickets of TLS 1.3 are read; TLS 1.2 sends none at that time.
+    With TLS 1.3, OpenSSL may lose data written while session tickets are read. TLS 1.2 sends none at that time.
     """
     context = ssl.create_default_context(cafile=str(bridge.data_directory.parent / "ca.pem"))
     context.maximum_version = ssl.TLSVersion.TLSv1_2
@@ -81,7 +81,7 @@ class WebSocketClient:
 
 
 def test_packets_in_frames_of_any_size(bridge: BridgeProcess) -> None:
-    """Several packets share a frame, and one is cut into many (MQTT-6.0.0-2)."""
+    """Several packets share a frame, and one is divided into many (MQTT-6.0.0-2)."""
     with connect(f"ws://127.0.0.1:{bridge.ports['WS']}/mqtt", subprotocols=MQTT) as connection:
         assert connection.subprotocol == "mqtt"
         client = WebSocketClient(connection)
@@ -110,7 +110,7 @@ def test_packets_in_frames_of_any_size(bridge: BridgeProcess) -> None:
     ],
 )
 def test_handshakes(bridge: BridgeProcess, path: str, subprotocols: list[str], origin: str | None, status: int) -> None:
-    """Path, subprotocol and origin have to be right (MQTT-6.0.0-3); over TLS."""
+    """Path, subprotocol and origin must be correct (MQTT-6.0.0-3), with TLS."""
     options = {
         "ssl": trusting(bridge),
         "origin": origin,
@@ -146,7 +146,7 @@ def test_mqtt_js(bridge: BridgeProcess, version: int, channel: str) -> None:
     assert [(one["topic"], one["qos"]) for one in messages] == [("js/a", 1), ("js/b", 1)]
 
 
-def test_text_is_refused(bridge: BridgeProcess) -> None:
+def test_text_frames_are_rejected(bridge: BridgeProcess) -> None:
     """MQTT-6.0.0-1."""
     with connect(f"ws://127.0.0.1:{bridge.ports['WS']}/mqtt", subprotocols=MQTT) as connection:
         connection.send("text")
@@ -162,8 +162,8 @@ REQUEST = (
 
 
 @pytest.mark.parametrize("cut", [10, len(REQUEST % b"websocket") - 2, len(REQUEST % b"websocket"), None])
-def test_frames_that_come_with_the_request(bridge: BridgeProcess, cut: int | None) -> None:
-    """They are answered as if they had come later, in whatever parts all of it comes."""
+def test_frames_that_arrive_with_the_request(bridge: BridgeProcess, cut: int | None) -> None:
+    """They are answered as if they had arrived later, however the bytes are divided."""
     packets = encode(Connect("early")) + encode(Pingreq())
     said = REQUEST % b"websocket" + bytes((0x82, 0x80 | len(packets))) + bytes(4) + packets
     expected = b"\r\n\r\n" + bytes((0x82, 4)) + encode(Connack(0)) + bytes((0x82, 2)) + encode(Pingresp())
@@ -177,7 +177,7 @@ def test_frames_that_come_with_the_request(bridge: BridgeProcess, cut: int | Non
     assert answered.startswith(b"HTTP/1.1 101 ") and answered.endswith(expected)
 
 
-def test_a_close_that_comes_with_the_request(bridge: BridgeProcess) -> None:
+def test_a_close_frame_that_arrives_with_the_request(bridge: BridgeProcess) -> None:
     with socket.create_connection(("127.0.0.1", bridge.ports["WS"]), PATIENCE) as connection:
         connection.sendall(REQUEST % b"websocket" + bytes((0x88, 0x80)) + bytes(4))
         answered = b""
@@ -186,7 +186,7 @@ def test_a_close_that_comes_with_the_request(bridge: BridgeProcess) -> None:
     assert answered.startswith(b"HTTP/1.1 101 ") and answered.endswith(bytes((0x88, 0)))
 
 
-def test_bytes_in_a_header_that_are_no_ascii(bridge: BridgeProcess) -> None:
+def test_non_ascii_bytes_in_a_header(bridge: BridgeProcess) -> None:
     with socket.create_connection(("127.0.0.1", bridge.ports["WS"]), PATIENCE) as connection:
         connection.sendall(REQUEST % b"web\xffsocket")
         assert not connection.recv(65_536).startswith(b"HTTP/1.1 101 ")
@@ -235,7 +235,7 @@ def version_2(common_name: bytes | None = None, verify: int = 0, command: int = 
 def test_a_client_behind_a_proxy(
     bridge: BridgeProcess, unique: str, header: bytes, user: str, address: str, at_once: bool
 ) -> None:
-    """The log has the client's address; a certificate that the proxy has verified names its user."""
+    """The log has the client's address. A certificate that the proxy has verified determines the user."""
     before = len(bridge.log)
     with RawClient(bridge.ports["PROXIED"], unique) as client:
         for part in [header] if at_once else [header[:5], header[5:20], header[20:]]:
@@ -306,7 +306,7 @@ def test_ipv6(bridge: BridgeProcess) -> None:
 
 
 def test_a_unix_socket_that_is_in_use(bridge: BridgeProcess, tmp_path: Path) -> None:
-    """A second bridge does not take it away; one that a kill has left behind is replaced."""
+    """A second bridge does not replace it. The socket of a killed bridge is replaced."""
     path = bridge.data_directory.parent / "mqtt.sock"
     config = f"channels: [{{name: A, port: 0}}, {{name: B, socket: {path}}}]\n"
     second = BridgeProcess(tmp_path / "data", config=config)
@@ -321,8 +321,8 @@ def test_a_unix_socket_that_is_in_use(bridge: BridgeProcess, tmp_path: Path) -> 
     assert own.stop() == 0
 
 
-def test_closed_in_the_middle(bridge: BridgeProcess) -> None:
-    """Half a handshake, half a header, half a frame: the connection ends and nothing else."""
+def test_connections_closed_during_handshake_header_or_frame(bridge: BridgeProcess) -> None:
+    """Only this connection ends."""
     for channel, begun in (("WSS", b"\x16\x03\x01"), ("PROXIED", b"PRO"), ("WS", b"GET /mqtt HTTP/1.1\r\nUpg")):
         with RawClient(bridge.ports[channel], "x") as client:
             client.send_bytes(begun)

@@ -1,1 +1,1 @@
-"""Fuzzing of every listener of a bridge, with a pair of clients beside it that must not notice: `python -m tests.fuzz`."""
+"""Fuzzing of all listeners of a bridge, with a pair of clients that must not be affected: `python -m tests.fuzz`."""

@@ -1,4 +1,4 @@
-"""`python -m tests.fuzz [--minutes 10]`: fuzz every listener of a bridge, and say what came of it."""
+"""`python -m tests.fuzz [--minutes 10]`: fuzz all listeners of a bridge, and print the result."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 
 from tests.fuzz.campaign import Campaign, Fault
 
-#: Cases between two looks at the bridge.
+#: Cases between two inspections of the bridge.
 _BATCH = 500
 
 
@@ -24,7 +24,7 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=0, help="the number of the first case")
     parser.add_argument("--show", type=int, default=None, help="a case by its number: print it, and run nothing")
     arguments = parser.parse_args()
-    logging.getLogger("asyncio").setLevel(logging.ERROR)  # it warns of connections that the bridge has closed
+    logging.getLogger("asyncio").setLevel(logging.ERROR)  # it warns about connections that the bridge has closed
     seed = time.time_ns() % 1_000_000 if arguments.seed is None else arguments.seed
     with tempfile.TemporaryDirectory(prefix="fuzz") as name:
         campaign = Campaign(Path(name), seed)

@@ -1,4 +1,4 @@
-"""A campaign: cases by the number, many at a time, at a bridge that must bear them."""
+"""A campaign: numbered cases, many at a time, for a bridge that must handle them."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ from tests.helpers.patience import PATIENCE, eventually
 
 #: Cases at a time.
 AT_A_TIME: Final = 16
-#: Seconds that a case waits for answers, once it has said all.
+#: Seconds that a case waits for answers, after it has sent everything.
 _LISTENS: Final = 0.05
-#: Lines of the log that nothing from outside may bring about.
+#: Parts of log lines that no external input may cause.
 FAULTS: Final = ("Traceback", "a bug of the bridge", "never retrieved", "Exception in")
 
 
 class Fault(AssertionError):
-    """The bridge did not bear a case."""
+    """The bridge did not handle a case."""
 
 
 class Campaign:
-    """Runs cases; each is the same again with its seed and number."""
+    """Run cases. The same seed and number result in the same case."""
 
     def __init__(self, directory: Path, seed: int) -> None:
         self._seed = seed
@@ -52,7 +52,7 @@ class Campaign:
         self._files = self._open_files()
 
     def case(self, number: int) -> tuple[Listener, list[bytes]]:
-        """Return where a case goes, and what it says."""
+        """Return the destination of a case, and its data."""
         chosen = random.Random(f"{self._seed}-{number}")
         listener = self.listeners[number % len(self.listeners)]
         parts = listener.conversation(chosen)
@@ -86,12 +86,12 @@ class Campaign:
             return
         resets = number % 5 == 4 and not isinstance(listener.place, Path)
         if resets:
-            # At any moment, and perhaps before the other end has asked for its address: it is sent RST, and no FIN.
+            # At any time, even before the other side has asked for its address: RST is sent, and no FIN.
             connection = writer.get_extra_info("socket")
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             parts = parts[: number // 5 % (len(parts) + 1)]
         try:
-            with suppress(OSError, RuntimeError):  # a RuntimeError is how uvloop says that a transport is closed
+            with suppress(OSError, RuntimeError):  # uvloop raises RuntimeError for a closed transport
                 for part in parts:
                     writer.write(part)
                     await asyncio.sleep(0)
@@ -109,7 +109,7 @@ class Campaign:
             writer.transport.abort()
 
     def check(self, what: str) -> None:
-        """Raise Fault where the bridge has shown one."""
+        """Raise Fault if the bridge has shown one."""
         if not self.bridge.running:
             raise Fault(f"{what}: the bridge has ended\n{self.bridge.log[-5000:]}")
         log = self.bridge.log
@@ -121,7 +121,7 @@ class Campaign:
             raise Fault(f"{what}: the pair beside it noticed: {self.pair.error!r}")
 
     def end(self) -> int:
-        """End the bridge in order, and return by how many bytes it has grown. Raises Fault."""
+        """Stop the bridge in order. Return by how many bytes it has grown. Raises Fault."""
         self.pair.end()
         self.check(f"seed {self._seed}, at the end")
         eventually(lambda: self._open_files() <= self._files, True)
@@ -138,16 +138,16 @@ class Campaign:
         return self.bridge.run_mq("run", "-", stdin=b"DISPLAY SUB(*) DURABLE").stdout
 
     def _connections(self) -> dict[str, int]:
-        """Return the connections of each channel that has some."""
+        """Return the number of connections of each channel with connections."""
         channels = Administrator(self.bridge).json("channel", "list")
         return {channel["name"]: channel["connections"] for channel in channels if channel["connections"]}
 
     def _free_places(self) -> int:
-        """Return how many more connections the listener for MQ applications takes."""
+        """Return how many more connections the listener for MQ applications accepts."""
         address = "127.0.0.1", applications_port(self.bridge)
         with ExitStack() as stack:
             connections = [stack.enter_context(socket.create_connection(address, PATIENCE)) for _ in range(PLACES + 1)]
-            # TLS begins with the client: only who is refused sees something, the end. They are accepted in their order.
+            # The client starts TLS, so only a rejected client notices the end. They are accepted in order.
             assert not connections[-1].recv(1)
             return sum(1 for connection in connections if not _has_ended(connection))
 
@@ -166,7 +166,7 @@ class Campaign:
 
 
 def _has_ended(connection: socket.socket) -> bool:
-    """Return whether the other end has closed a connection over which it sends nothing."""
+    """Return whether the other side has closed a connection over which it sends nothing."""
     connection.setblocking(False)
     try:
         return not connection.recv(1)

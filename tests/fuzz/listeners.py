@@ -1,4 +1,4 @@
-"""The listeners of a bridge that has one of each kind, and how a case comes to each."""
+"""The listeners of a bridge with one of each kind, and the connections of cases to them."""
 
 from __future__ import annotations
 
@@ -41,19 +41,19 @@ channels:
   - {{name: PROXIED, port: 0, proxies: [127.0.0.1], authentication: [{{method: certificate}}, {{method: anonymous}}]}}
   - {{name: UNIX, socket: {0}/mqtt.sock}}
 """
-#: Places of the listener for MQ applications, more than cases at a time.
+#: Maximum number of connections of the listener for MQ applications, more than cases at a time.
 PLACES = 64
 
 
 @dataclass(frozen=True)
 class Listener:
-    """A listener, and what it is made to speak."""
+    """A listener, and its protocol."""
 
     name: str
     #: a TCP port of this machine, or a Unix socket
     place: int | Path
     conversation: Callable[[random.Random], Parts]
-    #: whether what is sent travels in TLS
+    #: whether the data is sent over TLS
     tls: ssl.SSLContext | None = None
 
     async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
@@ -64,7 +64,7 @@ class Listener:
 
 
 def configuration(directory: Path) -> str:
-    """Return the YAML of such a bridge, and make the files that it names."""
+    """Return the YAML of such a bridge, and create its files."""
     Authority(directory).issue("server")
     hashed = PasswordHasher(time_cost=1, memory_cost=8, parallelism=1).hash("right")
     (directory / "clients").write_text(f"dev:{hashed}\n", encoding="utf-8")
@@ -72,13 +72,13 @@ def configuration(directory: Path) -> str:
 
 
 def applications_port(bridge: BridgeProcess) -> int:
-    """Return the TCP port for MQ applications of a bridge that runs."""
+    """Return the TCP port for MQ applications of a running bridge."""
     (port,) = re.findall(r"MQ applications connect at 127\.0\.0\.1:(\d+)", "\n".join(bridge.announced))
     return int(port)
 
 
 def listeners_of(bridge: BridgeProcess) -> list[Listener]:
-    """Return the listeners of a bridge that runs."""
+    """Return the listeners of a running bridge."""
     directory = bridge.data_directory.parent
     trusting = ssl.create_default_context(cafile=str(directory / "ca.pem"))
     ports = bridge.ports

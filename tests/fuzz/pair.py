@@ -1,4 +1,4 @@
-"""A publisher and a subscriber who must not notice what goes on beside them."""
+"""A publisher and a subscriber that must not be affected."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from tests.helpers.raw_client import RawClient
 
 
 class Pair:
-    """Sends one QoS 1 publication after the other, each when the one before it has arrived."""
+    """Send QoS 1 publications one after the other, each after the arrival of the previous one."""
 
     def __init__(self, port: int) -> None:
         self._port = port
         self._ends = threading.Event()
         self._thread = threading.Thread(target=self._run, name="pair")
-        #: seconds that each took from PUBLISH to delivery
+        #: seconds of each from PUBLISH to delivery
         self.latencies: list[float] = []
-        #: what they noticed
+        #: errors that they noticed
         self.error: Exception | None = None
 
     def start(self) -> None:
         self._thread.start()
 
     def end(self) -> None:
-        """Have them end, and wait for that."""
+        """Stop both, and wait for their end."""
         self._ends.set()
         self._thread.join()
 

@@ -1,4 +1,4 @@
-"""What a case sends: valid conversations of each language, changed at random."""
+"""The data of cases: valid conversations of each protocol, changed at random."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ from bridge.wire.mq import MQMD
 
 Structure = TypeVar("Structure", bound=msgspec.Struct)
 
-#: One conversation: what is written one after the other.
+#: One conversation: the data written one after the other.
 Parts = list[bytes]
 
-#: Numbers that stand at an edge of something.
+#: Boundary values of numbers.
 _EDGES: Final = (0, 1, 0x7F, 0x80, 0xFF, 0x7FFF, 0x8000, 0xFFFF, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF)
 _LONGEST: Final = 100_000
 
-#: Where MQ applications put messages: a queue, a topic, and clients of which some are connected.
+#: Destinations of MQ applications: a queue, a topic, and clients, some of them connected.
 _DESTINATIONS: Final = (
     MQOD(ObjectName="FUZZ"),
     MQOD(ObjectType=cmqc.MQOT_TOPIC, ObjectString="fuzz/1"),
@@ -67,7 +67,7 @@ _PROXY: Final = (
 
 
 def mqtt(number: random.Random, level: int | None = None) -> Parts:
-    """Return what a client of MQTT says, mostly in an order that makes sense."""
+    """Return packets of an MQTT client, mostly in a sensible order."""
     level = level or number.choice((3, 4, 5))
     name = "MQIsdp" if level == 3 else "MQTT"
     will = Will("fuzz/will", b"gone", number.randrange(3), number.random() < 0.5) if number.random() < 0.2 else None
@@ -110,7 +110,7 @@ def mqtt(number: random.Random, level: int | None = None) -> Parts:
 
 
 def applications(number: random.Random) -> Parts:
-    """Return what an MQ application of this package says."""
+    """Return requests of an MQ application with this package."""
     requests: list[protocol.Request] = [protocol.ConnectCall(protocol.PROTOCOL_VERSION, "fuzz", "", "", b"")]
     md = MQMD(Format=cmqc.MQFMT_STRING)
     managed = cmqc.MQSO_CREATE | cmqc.MQSO_MANAGED
@@ -153,7 +153,7 @@ def applications(number: random.Random) -> Parts:
 
 
 def _changed(number: random.Random, structure: Structure) -> Structure:
-    """Return a structure of the MQI with another value in one field: mostly too long or out of range."""
+    """Return a structure of the MQI with another value in one field, mostly too long or out of range."""
     field = number.choice(structure.__struct_fields__)
     value: object = getattr(structure, field)
     if isinstance(value, bytes):
@@ -168,12 +168,12 @@ def _changed(number: random.Random, structure: Structure) -> Structure:
 
 
 def control(number: random.Random) -> Parts:
-    """Return what `mqbridge mapping list` says to a bridge, and nothing that changes it."""
+    """Return the request of `mqbridge mapping list` to a bridge, which changes nothing."""
     return [number.choice(_CONTROL)]
 
 
 def web_socket(number: random.Random) -> Parts:
-    """Return the opening handshake and frames of a WebSocket that has MQTT in it."""
+    """Return the opening handshake and frames of a WebSocket with MQTT."""
     request = (
         b"GET /mqtt HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
         b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Protocol: mqtt\r\n\r\n"
@@ -186,7 +186,7 @@ def web_socket(number: random.Random) -> Parts:
 
 
 def proxied(number: random.Random) -> Parts:
-    """Return a header of the PROXY protocol, and MQTT behind it."""
+    """Return a header of the PROXY protocol, followed by MQTT."""
     if number.random() < 0.5:
         header = number.choice(_PROXY)
     else:
@@ -198,14 +198,14 @@ def proxied(number: random.Random) -> Parts:
 
 
 def mutated(number: random.Random, parts: Parts) -> Parts:
-    """Return a conversation with some changes."""
+    """Return a conversation with some random changes."""
     parts = list(parts)
     for _ in range(number.choice((0, 1, 1, 1, 2, 5))):
         if not parts:
             break
         index = number.randrange(len(parts))
         parts[index : index + 1] = number.choice(_CHANGES)(number, parts[index])
-    if number.random() < 0.3:  # other packets of TCP than those that were written
+    if number.random() < 0.3:  # other TCP packets than those that were written
         whole = b"".join(parts)
         cuts = sorted(number.randrange(len(whole) + 1) for _ in range(number.randrange(6)))
         parts = [whole[begin:end] for begin, end in zip([0, *cuts], [*cuts, len(whole)], strict=True)]

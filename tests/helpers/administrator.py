@@ -1,4 +1,4 @@
-"""An administrator at a running bridge: the commands of `mqbridge` that ask it by its control socket."""
+"""An administrator of a running bridge: commands of `mqbridge` that use its control socket."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from tests.helpers.known_secrets import assert_no_secret
 
 
 class Administrator:
-    """Runs commands in this process, at one bridge."""
+    """Run commands in this process, for one bridge."""
 
     def __init__(self, bridge: BridgeProcess) -> None:
-        #: the options that reach the bridge
+        #: options that select the bridge
         self.options = ["--config", str(bridge.config)] if bridge.config is not None else []
         self.options += [str(word) for word in bridge.data_options()]
         self._env = bridge.env
@@ -28,21 +28,21 @@ class Administrator:
         return result
 
     def does(self, *words: str) -> str:
-        """Run a command that has to succeed; what it printed."""
+        """Run a command that must succeed. Return its output."""
         result = self.run(*words)
         assert result.exit_code == 0, f"{words}: {result.stdout}{result.stderr}"
         return result.stdout
 
     def refused(self, *words: str, status: int = 1) -> str:
-        """Run a command that has to fail. Returns the error message."""
+        """Run a command that must fail. Return the error message."""
         result = self.run(*words)
         assert (result.exit_code, result.stdout) == (status, ""), f"{words}: {result.stdout}{result.stderr}"
         return result.stderr.removeprefix("mqbridge: error: ")
 
     def json(self, *words: str) -> list[Any]:
-        """Run a command with --json; the objects that it printed."""
+        """Run a command with --json. Return the printed objects."""
         return [json.loads(line) for line in self.does(*words, "--json").splitlines()]
 
     def clients(self, *words: str) -> dict[str, Any]:
-        """The clients that `client list` shows, by client identifier."""
+        """Return the clients of `client list`, by client identifier."""
         return {client["client_id"]: client for client in self.json("client", "list", *words)}

@@ -1,4 +1,4 @@
-"""Archives made up by tests: rows in few words, written as the service writes them."""
+"""Archives for tests: rows in a short notation, written like those of the service."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ SECOND = 1_000_000
 
 
 def at(seconds: float) -> int:
-    """A time in a row."""
+    """Return a time in a row."""
     return int((NOON.timestamp() + seconds) * SECOND)
 
 
 class Story:
-    """What happened, in order; each method adds a row. Times are seconds after NOON."""
+    """Events in order. Each method adds a row. Times are seconds after NOON."""
 
     def __init__(self) -> None:
         self.rows: list[Row] = []
@@ -56,7 +56,7 @@ class Story:
         )
 
     def subscribed(self, client_id: str, time: float, topic: str, qos: int, *, durable: bool = True) -> Story:
-        """Connected, and subscribed at once."""
+        """Connect and subscribe at once."""
         self.session(Outcome.CONNECTED, client_id, time, durable=durable)
         return self.session(Outcome.SUBSCRIBED, client_id, time, topic, qos, durable=durable)
 
@@ -103,7 +103,7 @@ class Story:
         outcome: Outcome | None = None,
         **values: Any,
     ) -> Story:
-        """A delivery at `time` of what was put `since` (by default a tenth of a second before)."""
+        """A delivery at `time` of a message put at `since` (default: a tenth of a second before)."""
         outcome = outcome or (Outcome.ACKNOWLEDGED if qos else Outcome.DELIVERED)
         put = time - 0.1 if since is None else since
         return self.add(
@@ -137,7 +137,7 @@ class Story:
         since: float | None = None,
         **values: Any,
     ) -> Story:
-        """A mapping has taken a message, which came `since` (by default a tenth of a second before)."""
+        """A mapping has received a message, which arrived at `since` (default: a tenth of a second before)."""
         return self.add(
             **{
                 "direction": Direction.MAPPED,
@@ -158,11 +158,11 @@ class Story:
         )
 
     def write(self, directory: Path) -> Path:
-        """Write it as one file; returns `directory`."""
+        """Write it as one file. Return `directory`."""
         return write(directory, self.rows)
 
     def write_old(self, directory: Path) -> Path:
-        """The same as a version wrote it that knew nothing of mappings."""
+        """Write the same as a version without mappings."""
         place = partition(directory, NOON)
         place.mkdir(parents=True)
         table = pa.Table.from_batches([record_batch(self.rows)]).drop_columns(["destination", "msg_id"])
@@ -171,7 +171,7 @@ class Story:
 
 
 def write(directory: Path, rows: Iterable[Row], *, moment: datetime = NOON) -> Path:
-    """Write rows as one file of the hour of `moment`; returns `directory`."""
+    """Write rows as one file of the hour of `moment`. Return `directory`."""
     listed = list(rows)
     file = ArchiveFile(partition(directory, moment), listed[0][0])
     file.write([record_batch(listed)])
@@ -183,6 +183,6 @@ def write(directory: Path, rows: Iterable[Row], *, moment: datetime = NOON) -> P
 
 
 def read(directory: Path) -> list[dict[str, Any]]:
-    """All rows of an archive in their order."""
+    """Return all rows of an archive in order."""
     tables = [pa.parquet.read_table(file, partitioning=None) for file in archive_files(directory)]
     return pa.concat_tables(tables).sort_by("sequence").to_pylist() if tables else []

@@ -1,4 +1,4 @@
-"""Users of a bridge who attack it, each as far as its rights go, until standard input ends.
+"""Users of a bridge who attack it within their rights, until standard input ends.
 
 python -m tests.helpers.attackers MQTT_PORT ADMIN_PORT
 """
@@ -15,14 +15,14 @@ from collections.abc import Callable, Iterable
 from bridge.mqtt.packets import Disconnect, Pingreq, Puback, Publish
 from tests.helpers.raw_client import ConnectionClosed, RawClient
 
-#: Seconds before an attacker tries again after it was stopped.
+#: Seconds before an attacker tries again after it was rejected.
 AGAIN = 1.0
 #: Publications of one batch.
 BATCH = 200
-#: Seconds between signs of life of a client that does not read.
+#: Seconds between PINGREQs of a client that does not read.
 PING = 20.0
 HTTP_CONNECTIONS = 8
-#: What each of them may read and write.
+#: Topics that each of them may publish and subscribe to.
 READ, WRITE = "#", ("public", "orders")
 
 
@@ -57,7 +57,7 @@ def subscribe_and_do_not_acknowledge(port: int) -> None:
 def publish_all(
     client: RawClient, publications: Iterable[tuple[str, bytes]], *, retain: bool = False, pause: float = 0.0
 ) -> None:
-    """Publish without end, a batch at a time, with a pause in seconds between them. Rejections do not matter."""
+    """Publish without end, in batches, with a pause in seconds between them. Rejections are ignored."""
     publications = iter(publications)
     while True:
         batch = itertools.islice(publications, BATCH)
@@ -79,12 +79,12 @@ def flood_with_retained(port: int) -> None:
 
 
 def flood_with_dead_letters(port: int) -> None:
-    """Publish what a mapping cannot process, not faster than it takes that: no limit applies to the backlog of a mapping."""
+    """Publish messages that a mapping cannot process, at its rate, because the backlog of a mapping has no limit."""
     publish_all(attacker("floods-dead", port), itertools.repeat(("orders/nowhere", bytes(1_000))), pause=1.0)
 
 
 def flood_with_requests(port: int) -> None:
-    """Anonymous requests, one after another on one connection."""
+    """Send anonymous requests, one after another on one connection."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PING)
     for method, path in itertools.cycle((("GET", "/"), ("GET", "/metrics"), ("POST", "/login"))):
         connection.request(method, path, body=b"password=" + bytes(8_000) if method == "POST" else None)
@@ -115,7 +115,7 @@ def main() -> None:
     sys.stdin.read()
 
 
-#: The users that `main` needs. The password of a user is its name, which has 12 bytes at most, as an MQ user.
+#: The users that `main` needs. The password of a user is its name, at most 12 bytes, as for an MQ user.
 USERS = (
     "silent-read",
     "silent-away",

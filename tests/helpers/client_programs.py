@@ -1,4 +1,4 @@
-"""Programs that use the real pymqi and ibmmq on the stand-in for IBM's client library, each in its own process."""
+"""Programs that use the real pymqi and ibmmq on the stand-in for IBM's client library, each in a separate process."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.ibm_standin.mqi.connection import StandInConnection
 PACKAGES = ("pymqi", "ibmmq")
 
 
-#: What programs of both packages begin with. `found` is what they hand back to the test.
+#: The beginning of programs for both packages. `found` is their result for the test.
 PRELUDE = """
 import importlib, json, sys, threading, time
 mq = importlib.import_module(sys.argv[1])
@@ -49,7 +49,7 @@ CODA = "\nprint(json.dumps(found, default=lambda value: value.decode('latin-1'))
 
 
 def environment(package: str, **variables: str) -> dict[str, str]:
-    """The environment of a process that uses a package on the stand-in."""
+    """Return the environment of a process that uses a package on the stand-in."""
     # A bridge that connected in this process has set MQCCSID.
     inherited = {name: value for name, value in os.environ.items() if name != "MQCCSID"}
     return (
@@ -58,7 +58,7 @@ def environment(package: str, **variables: str) -> dict[str, str]:
 
 
 class Manager(ServedQueueManager):
-    """The embedded queue manager, served to other processes."""
+    """The embedded queue manager, for other processes."""
 
     def __init__(
         self,
@@ -83,12 +83,12 @@ class Manager(ServedQueueManager):
         return attributes[keyword]
 
     def wait_for_depth(self, queue: str, depth: int) -> None:
-        """A connection that breaks is backed out when the queue manager has seen it."""
+        """Wait until the queue manager has noticed and backed out a broken connection."""
         until(lambda: self.attribute(f"QLOCAL({queue})", "CURDEPTH") == depth)
 
     @contextlib.contextmanager
     def signal(self, queue: str) -> Iterator[None]:
-        """Meanwhile: as soon as a get waits for a message of a queue, there is one on QUEUE.GO."""
+        """In the background: put a message to QUEUE.GO as soon as a get waits for a message of a queue."""
         self.command(f"DEFINE QLOCAL({queue}.GO)")
 
         def go() -> None:
@@ -104,7 +104,7 @@ class Manager(ServedQueueManager):
 
     @contextlib.contextmanager
     def when_a_get_waits(self, queue: str, act: Callable[[], None]) -> Iterator[None]:
-        """Meanwhile: act as soon as a get waits for a message of a queue."""
+        """In the background: act as soon as a get waits for a message of a queue."""
         ended = threading.Event()
 
         def watch() -> None:
@@ -122,7 +122,7 @@ class Manager(ServedQueueManager):
             watcher.join()
 
     def run(self, package: str, program: str, *, connect: bool = True, **variables: str) -> dict[str, Any]:
-        """Run a program to its end; what it put in `found`."""
+        """Run a program to its end. Return the contents of `found`."""
         text = PRELUDE + (CONNECT if connect else "") + textwrap.dedent(program) + CODA
         done = subprocess.run(
             [sys.executable, "-c", text, package],

@@ -1,4 +1,4 @@
-"""A collector of OpenTelemetry: a server of OTLP/HTTP, in the test's process or in one that can be stopped in its tracks."""
+"""An OpenTelemetry collector: a server for OTLP/HTTP, in the test's process or in one that can be stopped."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ _KINDS = {1: "internal", 2: "server", 3: "client", 4: "producer", 5: "consumer"}
 
 
 class CollectedSpan(msgspec.Struct, frozen=True):
-    """A span as it came; ids in hex, times in nanoseconds."""
+    """A received span: ids in hexadecimal, times in nanoseconds."""
 
     name: str
     kind: str
     trace_id: str
     span_id: str
-    #: "" where the trace begins
+    #: "" at the start of the trace
     parent_id: str
     state: str
     start: int
@@ -34,18 +34,18 @@ class CollectedSpan(msgspec.Struct, frozen=True):
 
     @property
     def traceparent(self) -> str:
-        """The context that a message has from this span."""
+        """Return the context of a message from this span."""
         return f"00-{self.trace_id}-{self.span_id}-01"
 
 
 class Collector:
-    """Takes spans at a free port of loopback."""
+    """Receive spans at a free port of loopback."""
 
     def __init__(self) -> None:
         self.spans: list[CollectedSpan] = []
         #: headers of each request
         self.headers: list[dict[str, str]] = []
-        #: answered instead of 200
+        #: status instead of 200
         self.status = 200
         collector = self
 
@@ -60,7 +60,7 @@ class Collector:
                 self.end_headers()
 
             def log_message(self, format: str, *args: Any) -> None:
-                """Keep standard error clean."""
+                """Write nothing to standard error."""
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self._server.daemon_threads = True
@@ -71,7 +71,9 @@ class Collector:
         return f"http://127.0.0.1:{self._server.server_port}/v1/traces"
 
     def trace(self, topic: str | None, *names: str) -> list[CollectedSpan]:
-        """A span of each name with this destination, or whose parent has it, once all are there. Fails if there are more."""
+        """Return a span of each name with this destination, or with such a parent, when all have arrived. Fails if there are
+        more.
+        """
 
         def found() -> dict[str, list[CollectedSpan]]:
             ids = {
@@ -104,7 +106,7 @@ class Collector:
 
 
 def _operation(span: CollectedSpan) -> str:
-    """The operation of a span, with the name of the mapping for a mapping."""
+    """Return the operation of a span, with the name of the mapping for a mapping."""
     operation = span.attributes["messaging.operation.name"]
     return f"mapping {span.attributes['mqbridge.mapping']}" if operation == "map" else str(operation)
 

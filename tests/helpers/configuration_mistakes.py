@@ -1,4 +1,4 @@
-"""What is told of a configuration."""
+"""Reported mistakes of a configuration."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ONE, OTHER = "from: {mqtt: t, link: l}, to: {queue: Q}", "from: {queue: Q}, to: 
 
 
 def mistakes_of(directory: Path, text: str) -> list[str]:
-    """The lines that are told of a file, without its name."""
+    """Return the reported lines about a file, without its name."""
     file = directory / "bridge.yaml"
     file.write_text(text)
     with pytest.raises(ConfigurationError) as raised:

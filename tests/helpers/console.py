@@ -1,4 +1,4 @@
-"""The console as a browser without JavaScript shows it: pages, forms, cookies, and live views."""
+"""The console as seen by a browser without JavaScript: pages, forms, cookies, and live views."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _CSRF = re.compile(r'name="csrf_token" value="([^"]+)"')
 
 
 class Page:
-    """What was answered."""
+    """A response."""
 
     def __init__(self, answer: http.client.HTTPResponse) -> None:
         self.status = answer.status
@@ -32,12 +32,12 @@ class Page:
 
     @property
     def text(self) -> str:
-        """The text of the page, without its elements."""
+        """Return the text of the page, without its elements."""
         return unescape(re.sub(r"\s+", " ", re.sub(r"<[^>]*>", " ", self.html)))
 
 
 class Console:
-    """Somebody at the console of a bridge; `tls` where it has a certificate."""
+    """A user of the console of a bridge. `tls` if it has a certificate."""
 
     def __init__(self, bridge: BridgeProcess, tls: ssl.SSLContext | None = None) -> None:
         self.bridge = bridge
@@ -48,7 +48,7 @@ class Console:
 
     @property
     def token(self) -> str:
-        """The token that the bridge has made."""
+        """Return the token that the bridge has created."""
         return (self.bridge.data_directory / "admin.tokens").read_text().partition("admin:change:")[2].split()[0]
 
     def request(
@@ -77,7 +77,7 @@ class Console:
         return self.request("GET", path + (f"?{urlencode(query)}" if query else ""))
 
     def post(self, path: str, /, headers: Mapping[str, str] | None = None, **fields: str) -> Page:
-        """Send a form as it is, with no token but that among its fields."""
+        """Send a form unchanged, with no token except that in its fields."""
         form = {"Content-Type": "application/x-www-form-urlencoded", **(headers or {})}
         return self.request("POST", path, urlencode(fields), form)
 
@@ -87,19 +87,19 @@ class Console:
         return self.learn()
 
     def learn(self) -> Console:
-        """Learn the token of the login from a page."""
+        """Read the token of the login from a page."""
         match = _CSRF.search(self.get("/log").html)
         assert match is not None
         self.csrf_token = match[1]
         return self
 
     def change(self, path: str, **fields: str) -> Page:
-        """Send a form of a page, and return the page that is shown then."""
+        """Send a form of a page. Return the page that is shown then."""
         page = self.post(path, csrf_token=self.csrf_token, **fields)
         return page if page.status != 303 else self.get(page.headers["Location"])
 
     def json(self, path: str, **query: str) -> Any:
-        """The JSON of a page."""
+        """Return the JSON of a page."""
         address = path + (f"?{urlencode(query)}" if query else "")
         page = self.request("GET", address, headers={"Accept": "application/json"})
         assert page.status == 200, page.html
@@ -107,13 +107,13 @@ class Console:
         return json.loads(page.bytes)
 
     def links(self, path: str, to: str) -> list[str]:
-        """The links of a page to others whose addresses begin like this."""
+        """Return the links of a page to addresses with this beginning."""
         links = re.findall(rf'href="({re.escape(to)}[^"]*)"', self.get(path).html)
         return [unescape(link) for link in links]
 
 
 class LiveView:
-    """Server-sent events of a topic filter, for somebody who has logged in."""
+    """Server-sent events of a topic filter, for a user who has logged in."""
 
     def __init__(self, console: Console, topic_filter: str) -> None:
         cookie = "; ".join(f"{name}={value}" for name, value in console.cookies.items())
@@ -125,7 +125,7 @@ class LiveView:
         self.content_type = self._answer.headers["Content-Type"]
 
     def event(self, kind: str = "") -> dict[str, Any]:
-        """The next event of a kind, or of any."""
+        """Return the next event of a kind, or of any kind."""
         while True:
             line = self._answer.readline().decode()
             assert line, "the view ended"

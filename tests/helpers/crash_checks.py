@@ -14,7 +14,7 @@ from tests.helpers.raw_client import ConnectionClosed
 
 
 def verify(received: list[tuple[str, int]], publisher: Publisher, qos: int) -> None:
-    """All that was acknowledged is there; every topic in order; with QoS 2 nothing twice."""
+    """Check that all acknowledged messages exist, each topic is in order, and with QoS 2 no message is duplicated."""
     missing = publisher.acknowledged - {number for _, number in received}
     assert not missing, f"{len(missing)} acknowledged messages are lost: {sorted(missing)[:20]}"
     if qos == 2:
@@ -26,7 +26,7 @@ def verify(received: list[tuple[str, int]], publisher: Publisher, qos: int) -> N
 
 
 class Restless(threading.Thread):
-    """Lets one client work in a thread of its own until told, over kills of the bridge and cuts of its own connection."""
+    """Run one client in a separate thread until told, over kills of the bridge and cuts of its own connection."""
 
     def __init__(
         self, client: Publisher | DurableSubscriber, bridge: BridgeProcess, seed: int, until: threading.Event
@@ -46,7 +46,7 @@ class Restless(threading.Thread):
                     self._one.connect(self._bridge.port)
                     self._work()
                 except (ConnectionClosed, ConnectionError):
-                    # The bridge is being killed or started; it is tried again at once, as an impatient device would.
+                    # The bridge is being killed or started. The client retries at once, like an impatient device.
                     self._until.wait(0.01)
                 self._one.close()
         except BaseException as failure:

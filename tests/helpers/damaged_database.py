@@ -38,7 +38,7 @@ def bodies(manager: QueueManager) -> list[bytes]:
     return [stored.message.data for stored in manager.objects.queues[QUEUE].messages()]
 
 
-#: What a database of a queue manager must not contain, and how the message names it.
+#: Objects that a database of a queue manager must not contain, and their names in the message.
 FOREIGN_SCHEMA = {
     "trigger": ("CREATE TRIGGER t AFTER INSERT ON fact BEGIN DELETE FROM batch; END", "unexpected trigger 't'"),
     "view": ("CREATE VIEW v AS SELECT 1", "unexpected view 'v'"),

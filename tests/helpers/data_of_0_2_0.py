@@ -59,9 +59,9 @@ class OldBroker:
         self._listener.listen()
 
     def connections(self, number: int, *, present: bool) -> dict[str, Peer]:
-        """Accept connections. Returns them by the end of their client identifier: the name of the mapping.
+        """Accept connections. Return them by the end of their client identifier: the name of the mapping.
 
-        On a busy machine, a link may give up a connection that is answered too late, and connect again.
+        On a busy machine, a link may close a connection that is answered too late, and reconnect.
         """
         peers: dict[str, Peer] = {}
         while len(peers) < number:
@@ -107,7 +107,7 @@ def unpacked(directory: Path, port: int) -> None:
 
 
 def main(old: str) -> None:
-    """Let release 0.2.0 begin exchanges, and kill it."""
+    """Let release 0.2.0 start exchanges, and kill it."""
     with tempfile.TemporaryDirectory() as name, OldBroker(PORT) as broker:
         broker.listen()
         directory = Path(name)

@@ -1,4 +1,4 @@
-"""The machine of the delivery model: what a client, a queue manager and an operator may do."""
+"""The state machine of the delivery model: actions of a client, a queue manager and an operator."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ class Delivery(Scene):
     @precondition(lambda self: self.online and self.level == 3 and self.outward)
     @rule(data=st.data())
     def client_repeats(self, data: st.DataObject) -> None:
-        """Clients of MQTT 3.1 send again after a time; such a message id is not used again on this connection."""
+        """Clients of MQTT 3.1 repeat messages after a time. Such a message id is not used again on this connection."""
         assert self.link is not None
         packet_id = data.draw(st.sampled_from(sorted(self.outward)))
         publication = self.outward[packet_id]
@@ -147,7 +147,7 @@ class Delivery(Scene):
             message = to_mq(Publish("out", payload, qos, False, False, 1 if qos else 0), ClientIdentity("p", b""))
             low = low_number(self.form, self.numbers, drawn)
             if self.level == 3:
-                # What MQTT 3.1 sends again on one connection may be acknowledged twice: no early second use of an id.
+                # A message that MQTT 3.1 repeats on one connection may be acknowledged twice, so its id is not reused early.
                 low = self.numbers
             queued.append(self.manager.put(self.numbers, low, message, qos, priority))
             self.messages[payload] = queued[-1]
@@ -169,7 +169,7 @@ class Delivery(Scene):
         self.manager.inhibited = not self.manager.inhibited
 
     def crash(self) -> None:
-        """Power off, power on: what is not committed is gone, and so are the connections."""
+        """Power off and on: uncommitted work is lost, and so are the connections."""
         if self.link is not None:
             self.abandon()
         self.abandoned.clear()
@@ -185,7 +185,7 @@ class Delivery(Scene):
 
     @rule(data=st.data())
     def trouble(self, data: st.DataObject) -> None:
-        """What is rarer than traffic."""
+        """Actions that are less frequent than traffic."""
         troubles: dict[str, Callable[[], None]] = {
             "nothing": lambda: None,
             "inhibit": self.inhibit,
@@ -205,7 +205,7 @@ class Delivery(Scene):
     @precondition(lambda self: self.link is not None)
     @rule(rounds=st.integers(1, 3))
     def exchange(self, rounds: int) -> None:
-        """A while without trouble."""
+        """A period without faults."""
         for _ in range(rounds):
             if self.link is not None and self.link.to_bridge and self.link.transport.reading:
                 self.bridge_reads(100)

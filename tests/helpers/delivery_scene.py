@@ -1,4 +1,4 @@
-"""The scene of the delivery model: a bridge between its world's two sides, with every byte and unit checked."""
+"""The scene of the delivery model: a bridge between client and queue manager, with each byte and unit checked."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def run(coroutine: Coroutine[Any, Any, None]) -> None:
 
 class Scene(RuleBasedStateMachine):
     durable = True
-    #: the queue manager is IBM MQ: after a restart, the bridge numbers the messages again, in the order of their priorities
+    #: the queue manager is IBM MQ: after a restart, the bridge numbers the messages again, ordered by priority
     renumbers = False
 
     @initialize(window=st.integers(1, 4), level=st.sampled_from([3, 4, 5]))
@@ -59,7 +59,7 @@ class Scene(RuleBasedStateMachine):
         self.delivered: list[bytes] = []
         self.finished: list[Outward] = []
         self.had_session = False
-        # The machine's knowledge.
+        # State of the machine.
         self.numbers = 0
         self.messages: dict[bytes, Queued] = {}
         self.void: set[bytes] = set()
@@ -149,7 +149,7 @@ class Scene(RuleBasedStateMachine):
         return self.link is not None and self.link.accepted
 
     def reconnect(self, receive_maximum: int | None = None) -> None:
-        """A new connection; the bridge need not have noticed the end of the one before.
+        """Make a new connection. The bridge may not have noticed the end of the previous one.
 
         A client of MQTT 5 may choose a smaller Receive Maximum.
         """
@@ -175,14 +175,14 @@ class Scene(RuleBasedStateMachine):
     opening: Link | None = None
 
     def forget(self) -> None:
-        """A clean session begins: neither side knows anything of the one before."""
+        """Start a clean session: neither side knows the previous one."""
         self.outward.clear()
         self.received.clear()
         self.in_use.clear()
         self.void.update(self.messages)
 
     def abandon(self) -> None:
-        """The client is no longer there; whatever was on its way is lost."""
+        """Remove the client. Data in transit is lost."""
         assert self.link is not None
         self.abandoned.append(self.link)
         self.link = None
@@ -191,7 +191,7 @@ class Scene(RuleBasedStateMachine):
             self.void.update(self.messages)
 
     def settle(self) -> None:
-        """The event loop turns, and connections that the bridge has closed end."""
+        """Run the event loop, and end connections that the bridge has closed."""
         self.loop.turn()
         for link in [self.link, *self.abandoned]:
             if link is not None and link.transport.closed:
@@ -201,7 +201,7 @@ class Scene(RuleBasedStateMachine):
                 link.connection.connection_lost(None)
 
     def break_link(self) -> None:
-        """The client goes; the bridge will notice later."""
+        """Disconnect the client. The bridge will notice later."""
         self.abandon()
 
     def notice(self) -> None:
@@ -220,7 +220,7 @@ class Scene(RuleBasedStateMachine):
         self.settle()
 
     def time_passes(self) -> None:
-        """Long enough that clients of MQTT 3.1 get unacknowledged messages again."""
+        """Wait until clients of MQTT 3.1 get unacknowledged messages again."""
         self.loop.now += 25.0
         for connection in list(self.channel.connections):
             connection.sweep(self.loop.now)

@@ -1,4 +1,4 @@
-"""The world of the delivery model: a queue manager that commits when it is told, and a network without sockets."""
+"""The environment of the delivery model: a queue manager that commits on command, and a network without sockets."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from bridge.telemetry.transmission import PublicationMessage
 from bridge.transport.stream import MakesOwner, StreamConnection
 
 CLIENT = "c"
-#: last two bytes of the MsgIds: few, so that message ids meet
+#: last two bytes of the MsgIds: few values, so that message ids collide
 LOW_NUMBERS = (0, 1, 2, 3, 0xFFFF)
 MQRC_PUT_INHIBITED = 2051
 MQRC_RESOURCE_PROBLEM = 2102
 
 
 def low_number(form: str, counted: int, drawn: int) -> int:
-    """Return the last two bytes of a MsgId: drawn ones, or those of IBM MQ on Linux or AIX."""
+    """Return the last two bytes of a MsgId: random ones, or those of IBM MQ on Linux or AIX."""
     return {"drawn": drawn, "linux": 0x40, "aix": 0x0600 | counted % 4}[form]
 
 
@@ -57,14 +57,14 @@ class Queued:
 
 
 class AtOnce(Turns):
-    """Runs each job at once."""
+    """Run each job at once."""
 
     def run(self, job: Callable[[], None]) -> None:
         job()
 
 
 class QueueManager:
-    """The backend: units of work lie here until the machine commits the first of them, fails it, or the power goes."""
+    """The backend: units of work wait until the machine commits or fails the first of them, or the power fails."""
 
     shard = UNDIVIDED
 
@@ -85,7 +85,7 @@ class QueueManager:
         #: the number of messages that the bridge has seen since it started
         self.seen = 0
         self.units: deque[tuple[UnitOfWork, dict[int, int]]] = deque()
-        #: committed: the transmission queue, the records, and the payloads of publications that have entered
+        #: committed state: the transmission queue, the records, and the payloads of accepted publications
         self.queue: list[Queued] = []
         self.states: dict[StateKey, StateRecord] = {}
         self.on_completed: Callable[[Sequence[Completion]], None] = lambda completions: None
@@ -104,7 +104,7 @@ class QueueManager:
         return
 
     def put(self, put: int, low: int, message: PublicationMessage, qos: int, priority: int) -> Queued:
-        """Put a message on the transmission queue."""
+        """Put a message to the transmission queue."""
         topic = f"out/{qos}/{priority}"
         queued = Queued(put << 16 | low, message, qos, topic, put=put, priority=priority, key=put << 16 | low)
         if not self.hands_over_at_once:
@@ -115,9 +115,9 @@ class QueueManager:
         return queued
 
     def restart(self) -> None:
-        """End the bridge: what it did not commit is lost, and a new one sees the messages in the order of the queue."""
+        """End the bridge: uncommitted work is lost, and a new one sees the messages in the order of the queue."""
         self.units.clear()
-        self.queue = [message for message in self.queue if message.qos]  # what had QoS 0 is not persistent
+        self.queue = [message for message in self.queue if message.qos]  # QoS 0 messages are not persistent
         if self.hands_over_at_once:
             return
         self.queue.sort(key=lambda message: (-message.priority, message.put))
@@ -163,7 +163,7 @@ class QueueManager:
         self.on_completed([Completion(unit.number, 0, refusals)])
 
     def fail(self) -> None:
-        """No unit that waits can be committed: later ones rest on what earlier ones would have changed."""
+        """Fail all waiting units, because later ones depend on the changes of earlier ones."""
         for _ in range(len(self.units)):
             unit, refusals = self.units.popleft()
             self.on_completed([Completion(unit.number, MQRC_RESOURCE_PROBLEM, refusals)])
@@ -174,7 +174,7 @@ class QueueManager:
 
 
 class Transport:
-    """What asyncio would give a Connection: writes reach the machine at once, closing takes effect when it says so."""
+    """Replacement for asyncio's transport: the machine gets the writes, and decides when closing takes effect."""
 
     def __init__(self, written: Callable[[Transport, bytes], None]) -> None:
         self.written = written
@@ -206,7 +206,7 @@ class Transport:
 
 
 class Loop(asyncio.AbstractEventLoop):
-    """The time of the world, and as much of an event loop as sequences need. It turns when it is told."""
+    """The clock, and a minimal event loop, which runs on command."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -220,7 +220,7 @@ class Loop(asyncio.AbstractEventLoop):
         return False
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
-        """Tasks of a bridge that crashed are pending when they are destroyed."""
+        """Cancel tasks of a crashed bridge, which are pending when they are destroyed."""
 
     def call_later(self, *_arguments: object) -> None:  # type: ignore[override]
         pass
@@ -237,7 +237,7 @@ class Loop(asyncio.AbstractEventLoop):
         return asyncio.Task(coroutine, loop=self)
 
     def turn(self) -> None:
-        """Run what is due, and what follows it."""
+        """Run due jobs, and jobs that follow from them."""
         asyncio._set_running_loop(self)
         while self._ready:
             context, callback, arguments = self._ready.popleft()
@@ -251,7 +251,7 @@ class Loop(asyncio.AbstractEventLoop):
 
 
 class FakeChannel:
-    """What a StreamConnection asks of its channel, without an event loop."""
+    """The interface that a StreamConnection needs of its channel, without an event loop."""
 
     def __init__(self, make_owner: MakesOwner, loop: Loop) -> None:
         self.config = ChannelConfig()
@@ -273,7 +273,7 @@ class FakeChannel:
 
 @dataclass
 class Link:
-    """A network connection, with the bytes that are on their way."""
+    """A network connection, with the bytes in transit."""
 
     connection: StreamConnection
     transport: Transport
@@ -282,14 +282,14 @@ class Link:
     to_client: deque[Packet] = field(default_factory=deque)
     to_bridge: list[Packet] = field(default_factory=list)
     accepted: bool = False
-    #: message ids that the bridge sent with QoS 1 or 2 over this link and that were not acknowledged to it
+    #: message ids that the bridge sent with QoS 1 or 2 over this link and that were not acknowledged
     unacknowledged: set[int] = field(default_factory=set)
     slow: bool = False
 
 
 @dataclass
 class Outward:
-    """A publication of the client that is not through."""
+    """An unfinished publication of the client."""
 
     payload: bytes
     qos: int

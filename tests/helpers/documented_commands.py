@@ -1,8 +1,8 @@
 """The commands of the documentation: blocks of pages, their commands, and the output that the pages show.
 
-A comment before a block states why it is not run: `<!-- not run: REASON -->`. With words in parentheses, it is about
-the commands that begin with them: `<!-- not run (journalctl, mqbridge top): REASON -->`. `<!-- file: NAME -->` makes a
-block a file of the reader, and `<!-- first: COMMAND -->` is a command that the tests run before the block.
+A comment before a block states why it is not run: `<!-- not run: REASON -->`. With words in parentheses, it applies to the
+commands that begin with them: `<!-- not run (journalctl, mqbridge top): REASON -->`. `<!-- file: NAME -->` makes a block a
+file of the reader, and `<!-- first: COMMAND -->` is a command that the tests run before the block.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the backend of the embedded queue manager works for, and units of work to give it."""
+"""The user of the embedded queue manager's backend, and units of work for it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TRANSMISSION_QUEUE = "SYSTEM.MQTT.TRANSMIT.QUEUE"
 
 
 class Service:
-    """What the backend works for: it collects transmissions and runs units of work to their end."""
+    """Collect transmissions and run units of work to their end."""
 
     def __init__(self, queue_manager: QueueManager) -> None:
         self.queue_manager = queue_manager
@@ -28,7 +28,7 @@ class Service:
         self.batches: list[list[Any]] = []
         self.units = Units()
         self.backend.on_completed = self.units.completed
-        #: what happened, in order
+        #: events, in order
         self.events: list[tuple[Any, ...]] = []
 
     async def start(self) -> Service:
@@ -45,17 +45,17 @@ class Service:
         return [transmission for batch in self.batches for transmission in batch]
 
     async def flush(self) -> None:
-        # Not wait_for: on Python 3.11 it takes a turn of the event loop, even if the future is done.
+        # Not wait_for: on Python 3.11, it takes an iteration of the event loop even if the future is done.
         async with asyncio.timeout(PATIENCE):
             await self.backend.flush()
 
     async def turn(self) -> None:
-        """One turn of the event loop, and of whatever waits for the disk."""
+        """Run one iteration of the event loop, and wait for the disk."""
         await asyncio.sleep(0)
         await self.flush()
 
     async def execute(self, *units: Unit) -> None:
-        """Run units of work, all given at once."""
+        """Run units of work, submitted together."""
         for unit in units:
             unit.done = lambda unit: self.events.append(("done", unit))
             self.units.add(unit)
@@ -107,7 +107,7 @@ def publication(
 def unit(
     *publications: PublicationMessage, retain: bool = False, removals: Any = (), records: Any = (), ended: Any = ()
 ) -> Unit:
-    """`records` are written, `ended` removed."""
+    """Return a unit of work that writes `records` and deletes those of `ended`."""
     work = Unit()
     work.publications = [(put_publication, retain) for put_publication in publications]
     work.removals = list(removals)

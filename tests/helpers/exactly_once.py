@@ -1,7 +1,7 @@
-"""A publisher and a subscriber that keep their side of MQTT's handshakes over lost connections, as a device would.
+"""A publisher and a subscriber that complete MQTT's exchanges over lost connections, like a device.
 
-Their session state outlives the connections (MQTT 3.1.1 section 4.1): message ids in flight, and of the subscriber those
-received with QoS 2 and not released (section 4.3.3, method A). Numbered messages tell what was lost, repeated or disordered.
+Their session state survives the connections (MQTT 3.1.1 section 4.1): message ids in flight, and those of QoS 2 received and
+not released by the subscriber (section 4.3.3, method A). Numbered messages show losses, repetitions and wrong order.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from bridge.mqtt.packets import Connack, Disconnect, Packet, Puback, Pubcomp, Pu
 from tests.helpers.patience import PATIENCE
 from tests.helpers.raw_client import ConnectionClosed, RawClient
 
-#: Message ids are taken in turn from so many, so that each is used again and again.
+#: Message ids are used in turn from this number, so that each is reused often.
 MESSAGE_IDS = 1_000
 
 
 class NotAccepted(ConnectionError):
-    """The bridge has refused the CONNECT."""
+    """The bridge has rejected the CONNECT."""
 
 
 def _accepted(client: RawClient, timeout: float) -> bool:
@@ -35,10 +35,10 @@ def _accepted(client: RawClient, timeout: float) -> bool:
 
 
 class Publisher:
-    """Publishes messages number 0 to `count` - 1, in turn to `topics`; the payload is `number.attempt`.
+    """Publish messages number 0 to `count` - 1, in turn to `topics`. The payload is `number.attempt`.
 
-    A message sent again counts its attempts, so that a receiver can tell the copies of QoS 1 that the publisher made from
-    those that the bridge made.
+    A repeated message counts its attempts, so that a receiver can distinguish repetitions by the publisher from those by the
+    bridge.
     """
 
     def __init__(self, client_id: str, topics: list[str], count: int, qos: int, window: int = 100) -> None:
@@ -55,9 +55,9 @@ class Publisher:
         self.level = 4
         #: seconds to wait for CONNACK
         self.timeout = PATIENCE
-        #: message id -> number, in the order sent: PUBLISH to send again
+        #: message id -> number, in the order sent: PUBLISH to repeat
         self._unacknowledged: dict[int, int] = {}
-        #: message ids whose PUBREC came: PUBREL to send again
+        #: message ids with PUBREC: PUBREL to repeat
         self._released: dict[int, None] = {}
         self._next = 0
         self._last_id = 0
@@ -68,7 +68,7 @@ class Publisher:
         return self._next == self.count and not self._unacknowledged and not self._released
 
     def connect(self, port: int) -> None:
-        """Connect, and send again what is not acknowledged, in the old order (MQTT-4.4.0-1)."""
+        """Connect, and repeat unacknowledged packets, in the old order (MQTT-4.4.0-1)."""
         self._client = client = RawClient(port, self.client_id, clean=False, level=self.level)
         session_present = _accepted(client, self.timeout)
         assert session_present or not self.connections, "the session must have survived"
@@ -87,11 +87,11 @@ class Publisher:
 
     @property
     def full(self) -> bool:
-        """Whether as many messages are in flight as may be."""
+        """Return whether the maximum number of messages is in flight."""
         return len(self._unacknowledged) + len(self._released) >= self.window
 
     def step(self, timeout: float = PATIENCE) -> None:
-        """Fill the window, then take what has come. Raises ConnectionClosed; TimeoutError when nothing came."""
+        """Fill the window, then process received packets. Raises ConnectionClosed, or TimeoutError if nothing arrived."""
         client = self._client
         assert client is not None
         new = []
@@ -142,21 +142,21 @@ class Publisher:
 
 
 class DurableSubscriber:
-    """Takes numbered messages in a durable session, and notes each that its application would see."""
+    """Receive numbered messages in a durable session, and record those that its application would get."""
 
     def __init__(self, client_id: str, topic_filter: str, qos: int, *, of_mosquitto: bool = False) -> None:
-        """`of_mosquitto`: what the broker repeats after PUBREL, with DUP, is not handed to the application again."""
+        """`of_mosquitto`: messages that the broker repeats after PUBREL, with DUP, do not count again."""
         self.client_id = client_id
         self.topic_filter = topic_filter
         #: the granted QoS
         self.qos = qos
         self.requested_qos = qos
         self._of_mosquitto = of_mosquitto
-        #: (topic, number) in the order in which the application got them; QoS 1 may repeat
+        #: (topic, number) in the order in which the application received them. QoS 1 may repeat
         self.received: list[tuple[str, int]] = []
         #: the numbers among them
         self.numbers: set[int] = set()
-        #: numbers of messages that the bridge sent again without DUP
+        #: numbers of messages that the bridge repeated without DUP
         self.undeclared: list[int] = []
         self.connections = 0
         #: protocol level
@@ -171,7 +171,7 @@ class DurableSubscriber:
         self.repeated: list[int] = []
         #: numbers in the order of PUBREL
         self.released: list[int] = []
-        #: by number, the packets of QoS 2 that came, in order
+        #: by number, the packets of QoS 2 that arrived, in order
         self.history: defaultdict[int, list[str]] = defaultdict(list)
         self._seen: set[bytes] = set()
         self._client: RawClient | None = None
@@ -185,7 +185,7 @@ class DurableSubscriber:
             assert client.subscribe((self.topic_filter, self.requested_qos)) == (self.qos,)
 
     def step(self, timeout: float = PATIENCE) -> None:
-        """Take what has come. Raises ConnectionClosed; TimeoutError when nothing came."""
+        """Process received packets. Raises ConnectionClosed, or TimeoutError if nothing arrived."""
         client = self._client
         assert client is not None
         if not client.inbox:
@@ -236,7 +236,7 @@ class DurableSubscriber:
 
     @property
     def published_twice(self) -> list[int]:
-        """Numbers of messages of which more than one copy of the publisher was taken by the bridge."""
+        """Return numbers of messages of which the bridge accepted more than one copy of the publisher."""
         copies = Counter(number_of(payload) for payload in self._seen)
         return [number for number, count in copies.items() if count > 1]
 
@@ -246,12 +246,12 @@ class DurableSubscriber:
 
 
 def number_of(payload: bytes | str) -> int:
-    """The number of a message, by its payload."""
+    """Return the number of a message, from its payload."""
     return int(float(payload))
 
 
 def first_deliveries(received: list[tuple[str, int]]) -> dict[str, list[int]]:
-    """By topic, the numbers in the order in which each came for the first time."""
+    """Return, by topic, the numbers in the order of their first arrival."""
     by_topic: dict[str, dict[int, None]] = {}
     for topic, number in received:
         by_topic.setdefault(topic, {})[number] = None
@@ -259,7 +259,7 @@ def first_deliveries(received: list[tuple[str, int]]) -> dict[str, list[int]]:
 
 
 def repeated(received: list[tuple[str, int]]) -> list[int]:
-    """Numbers that came more than once."""
+    """Return numbers that arrived more than once."""
     seen: set[int] = set()
     again: deque[int] = deque()
     for _, number in received:

@@ -1,4 +1,4 @@
-"""A queue manager in memory that answers as a test tells it."""
+"""A queue manager in memory that a test controls."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Queued:
 
 
 class FakeBackend:
-    """A queue manager that does as it is told. What it is asked waits in `waiting` where `automatic` is False."""
+    """A queue manager that does as it is told. Requests wait in `waiting` if `automatic` is False."""
 
     hands_over_at_once = True
     outage = False
@@ -62,13 +62,13 @@ class FakeBackend:
     depth = 0
     unread = 0
     takes_dead_letters = True
-    #: what lies on the transmission queue at the start
+    #: messages on the transmission queue at the start
     lying: Sequence[Queued] = ()
 
     def __init__(self) -> None:
         self.automatic = True
         self.waiting: deque[Callable[[], None]] = deque()
-        #: every unit of work given
+        #: all submitted units of work
         self.units: list[UnitOfWork] = []
         #: committed
         self.entered: list[tuple[Any, bool]] = []
@@ -78,23 +78,23 @@ class FakeBackend:
         self.requests: list[SubscriptionRequest] = []
         self.unsubscribed: list[tuple[str, str]] = []
         self.dead: list[tuple[Any, int]] = []
-        #: clients that publications are refused for, or no more
+        #: clients whose publications are rejected
         self.full: list[tuple[str, bool]] = []
         #: topic -> reason code of publications, topic filter -> reason code of subscriptions
         self.refused: dict[str, int] = {}
         #: (user, topic filter) -> reason code of subscriptions that are authorized again
         self.unauthorized: dict[tuple[str, str], int] = {}
-        #: Reasons for which subscriptions stay when they are removed, by filter.
+        #: Reasons for which subscriptions are not removed, by filter.
         self.not_removable: dict[str, int] = {}
         #: (client identifier, topic filter, user, whether the user changed) of each that was
         self.authorized: list[tuple[str, str, str, bool]] = []
-        #: reason codes of publications that were refused
+        #: reason codes of rejected publications
         self.refusals: list[int] = []
         #: user -> reason code for which it may not receive messages
         self.outsiders: dict[str, int] = {}
-        #: every (client identifier, user) asked for
+        #: each (client identifier, user) that was checked
         self.admitted: list[tuple[str, str]] = []
-        #: whether who is asked for is answered at once; else the answer waits in `waiting`
+        #: whether authority checks are answered at once. Otherwise, the answer waits in `waiting`
         self.admits_at_once = True
         self.failure = 0
         self.consumer: Callable[[Sequence[Queued]], None] = lambda batch: None
@@ -106,7 +106,7 @@ class FakeBackend:
         self._changed = asyncio.Event()
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        """Wait for the service to have asked something."""
+        """Wait for a request of the service."""
         while not condition():
             self._changed.clear()
             await self._changed.wait()
@@ -118,20 +118,20 @@ class FakeBackend:
             asyncio.get_running_loop().call_soon(self.complete_all)
 
     def _answer(self, what: Callable[[], T]) -> asyncio.Future[T]:
-        """Ask for something that has an answer when it takes effect."""
+        """Submit a request whose answer follows when it takes effect."""
         answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         self._ask(lambda: resolve(answer, what()))
         return answer
 
     @staticmethod
     def _answered(answer: T) -> asyncio.Future[T]:
-        """An answer that is there at once."""
+        """Return an immediate answer."""
         answered: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         answered.set_result(answer)
         return answered
 
     def complete(self) -> None:
-        """The first of what waits takes effect."""
+        """Let the first waiting request take effect."""
         self.waiting.popleft()()
         self._changed.set()
 
@@ -247,13 +247,13 @@ class FakeBackend:
     def publication(
         self, number: int, qos: int, *, client_id: str = "c", payload: bytes | None = None, **fields: Any
     ) -> Queued:
-        """A publication of another client, for a subscription with QoS 2."""
+        """Return a publication of another client, for a subscription with QoS 2."""
         content = b"%d" % number if payload is None else payload
         message = to_mq(Publish("t", content, qos, False, False, 1 if qos else 0), ClientIdentity("p", b""))
         return Queued(client_id, number, message, **{"topic": "t", "user_data": "2"} | fields)
 
     def direct(self, number: int, *, client_id: str = "c", body: bytes = b"", format_: bytes = b"") -> Queued:
-        """A message that an MQ application put straight to the client."""
+        """Return a message that an MQ application put directly to the client."""
         return Queued(client_id, number, Message(MQMD(Format=format_), body), remote_queue="command")
 
     def deliver(self, *batch: Queued) -> None:

@@ -1,4 +1,4 @@
-"""A broker that does nothing by itself: a test decides on every packet, also such as no real broker can be made to send."""
+"""A broker without own behaviour: a test decides about each packet, including those that no real broker sends."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ def word(number: int) -> bytes:
 
 
 def answer(first: int, packet_id: int, reason: int | None = None, properties: bytes = b"") -> bytes:
-    """PUBACK, PUBREC, PUBREL or PUBCOMP; with a reason code in MQTT 5 alone."""
+    """PUBACK, PUBREC, PUBREL or PUBCOMP. The reason code exists in MQTT 5 only."""
     return packet(first, word(packet_id), b"" if reason is None else bytes((reason,)), properties)
 
 
 def properties_of(packet_type: int, **values: Any) -> bytes:
-    """Encoded properties, by paho."""
+    """Encode properties with paho."""
     properties: Any = Properties(packet_type)
     for name, value in values.items():
         setattr(properties, name, value)
@@ -40,7 +40,7 @@ def properties_of(packet_type: int, **values: Any) -> bytes:
 
 
 class Peer:
-    """A link's connection, seen by the broker."""
+    """A link's connection, from the view of the broker."""
 
     def __init__(self, connection: socket.socket, version: str) -> None:
         self.socket = connection
@@ -52,7 +52,9 @@ class Peer:
         self.socket.sendall(b"".join(packets))
 
     def packet(self) -> tuple[int, bytes]:
-        """The next packet: its first byte, and what follows the fixed header. EOFError: the connection is closed."""
+        """Return the next packet: its first byte, and the bytes after the fixed header. EOFError: the connection is
+        closed.
+        """
         while True:
             measured = decode_remaining_length(self._buffer, 1) if len(self._buffer) > 1 else None
             if measured is not None and len(self._buffer) >= sum(measured):
@@ -66,7 +68,7 @@ class Peer:
             self._buffer += data
 
     def expect(self, *firsts: int) -> list[bytes]:
-        """The next packets, which have to have these first bytes; what follows their fixed headers."""
+        """Return the next packets, which must have these first bytes, without their fixed headers."""
         bodies = []
         for first in firsts:
             came, body = self.packet()
@@ -75,17 +77,17 @@ class Peer:
         return bodies
 
     def packet_after_pings(self) -> tuple[int, bytes]:
-        """The next packet other than PINGREQ, which a link sends if a busy machine takes long. It is answered."""
+        """Return the next packet other than PINGREQ, which is answered. A link sends it if a busy machine takes long."""
         while (received := self.packet())[0] == PINGREQ:
             self.send(packet(PINGRESP))
         return received
 
     def packet_ids(self, first: int, number: int) -> list[int]:
-        """The message ids of the next packets, answers of this kind."""
+        """Return the message ids of the next packets, answers of this kind."""
         return [int.from_bytes(body[:2], "big") for body in self.expect(*[first] * number)]
 
     def published(self, number: int, flags: int) -> list[tuple[str, int]]:
-        """Topic and message id of the next packets, PUBLISH with these flags and a QoS above 0."""
+        """Return topic and message id of the next packets, PUBLISH with these flags and a QoS above 0."""
         publications = []
         for body in self.expect(*[PUBLISH | flags] * number):
             behind = 2 + int.from_bytes(body[:2], "big")
@@ -93,16 +95,16 @@ class Peer:
         return publications
 
     def nothing_came(self) -> None:
-        """The link has sent nothing that was not asked for up to now: its answer to PINGREQ is the next packet."""
+        """Check that the link has sent nothing unexpected: its answer to PINGREQ is the next packet."""
         self.send(packet(PINGREQ))
         self.expect(PINGRESP)
 
     def connack(self, *, present: bool = False, reason: int = 0, properties: bytes = b"\0") -> bytes:
-        """CONNACK; the reason is a return code in MQTT 3.1.1."""
+        """Send CONNACK. The reason is a return code in MQTT 3.1.1."""
         return packet(CONNACK, bytes((present, reason)), properties if self.version_5 else b"")
 
     def suback(self, subscribe: bytes, *reasons: int) -> bytes:
-        """SUBACK to the body of a SUBSCRIBE."""
+        """Send SUBACK for the body of a SUBSCRIBE."""
         return packet(SUBACK, subscribe[:2], b"\0" if self.version_5 else b"", bytes(reasons))
 
     def publish(
@@ -115,7 +117,7 @@ class Peer:
         payload: bytes = b"p",
         properties: bytes = b"\0",
     ) -> bytes:
-        """PUBLISH; flags are those of the first byte: 8 DUP, 1 RETAIN."""
+        """Send PUBLISH. Flags are those of the first byte: 8 DUP, 1 RETAIN."""
         raw = topic.encode()
         fields = [word(len(raw)), raw, word(packet_id) if qos else b"", properties if self.version_5 else b"", payload]
         return packet(PUBLISH | flags | qos << 1, *fields)
@@ -126,7 +128,7 @@ class Peer:
 
 
 class FakeBroker:
-    """A listener on a port of the system's choice, or on that of an earlier one."""
+    """A listener on a free port, or on that of an earlier one."""
 
     def __init__(self, version: str, port: int = 0) -> None:
         self.version = version
@@ -136,7 +138,7 @@ class FakeBroker:
         self._peers: list[Peer] = []
 
     def connecting(self) -> tuple[Peer, bytes]:
-        """A new connection, and the body of its CONNECT."""
+        """Return a new connection, and the body of its CONNECT."""
         connection, _ = self._listener.accept()
         connection.settimeout(PATIENCE)
         peer = Peer(connection, self.version)
@@ -144,7 +146,7 @@ class FakeBroker:
         return peer, peer.expect(CONNECT)[0]
 
     def connected(self, *, present: bool = False, subscribes: int | None = None, properties: bytes = b"\0") -> Peer:
-        """A new connection, accepted; with its subscription granted where it makes one, as of this QoS."""
+        """Return a new accepted connection. Its subscription, if any, is granted with this QoS."""
         peer, _ = self.connecting()
         peer.send(peer.connack(present=present, properties=properties))
         if subscribes is not None:

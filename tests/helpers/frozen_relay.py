@@ -1,4 +1,4 @@
-"""A relay that stops in the middle of exchanges of QoS 2: the receiver has sent PUBREC, and gets no PUBREL."""
+"""A relay that stops during exchanges of QoS 2: the receiver has sent PUBREC, and gets no PUBREL."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _PUBREL = 6
 
 
 class FrozenRelay(Relay):
-    """A relay that can stop with the first PUBREL: then nothing passes on its connection."""
+    """A relay that can stop at the first PUBREL: then its connection forwards nothing."""
 
     def __init__(self, target: int) -> None:
         super().__init__(target)
@@ -35,7 +35,7 @@ class FrozenRelay(Relay):
                 target.sendall(packet)
 
     def thaw(self) -> None:
-        """End the connections that are frozen. New ones work."""
+        """End the stopped connections. New ones work."""
         self.freezing = False
         for pair in self._pairs:
             pair.close()

@@ -1,4 +1,4 @@
-"""The embedded queue manager, with MQOPEN and a command server that fail as a test wants."""
+"""The embedded queue manager, with MQOPEN and a command server that fail as a test specifies."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ class GuardedConnection(StandInConnection):
 
     def __init__(self, queue_manager: QueueManager) -> None:
         super().__init__(queue_manager)
-        #: command -> reason that it fails for; None: it is not answered
+        #: command -> reason for which it fails. None: it is not answered
         self.answers: dict[str, int | None] = {}
-        #: object -> reason that its MQOPEN fails for
+        #: object -> reason for which its MQOPEN fails
         self.reasons: dict[str, int] = {}
         #: string attributes that are blank, as selectors
         self.blank: set[int] = set()
-        #: bytes above which the channel transfers no message
+        #: maximum number of bytes of a message on the channel
         self.max_message_length: int | None = None
 
     def open(self, od: MQOD, options: int) -> int:

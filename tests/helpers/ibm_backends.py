@@ -1,4 +1,4 @@
-"""A backend of threads on breakable connections, and what tests have it do."""
+"""A backend of threads on breakable connections, and actions of tests with it."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def backend_of(
     memory: MemoryWatermark | None = None,
     shard: Shard = UNDIVIDED,
 ) -> IbmBackend:
-    """`connections` gets each connection with its purpose."""
+    """`made` is called with each connection and its purpose."""
 
     def connect(purpose: str) -> BreakableConnection:
         connection = BreakableConnection(manager, purpose, fault)
@@ -72,7 +72,7 @@ async def opened(manager: QueueManager, fault: Fault, **settings: Any) -> IbmBac
 
 
 async def records_of(manager: QueueManager) -> list[StateRecord]:
-    """The records that the next bridge reads."""
+    """Return the records that the next bridge reads."""
     backend = backend_of(manager, NONE)
     recovered = await asyncio.wait_for(backend.open(), PATIENCE)
     await stop(backend)

@@ -55,7 +55,7 @@ def program(*names: str, installer: str = "tests/programs.sh") -> str:
 
 
 def built(name: str, path: Path) -> Path:
-    """Return a path below build, after a check that tests/programs.sh has made it."""
+    """Return a path below build, after checking that tests/programs.sh has created it."""
     if not path.exists():
         missing(name, "tests/programs.sh")
     return path

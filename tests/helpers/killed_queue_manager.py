@@ -1,4 +1,4 @@
-"""A process that works on a queue manager, reports what was committed, and can be killed."""
+"""A process that works on a queue manager, reports commits, and can be killed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tests.helpers.patience import PATIENCE
 
-#: What every child begins with.
+#: The beginning of each child program.
 PREFACE = """
 import itertools, os, sys, threading
 from pathlib import Path
@@ -60,16 +60,16 @@ class Child:
         self.lines: list[list[str]] = []
 
     def read(self, count: int) -> None:
-        """Read until `count` lines are there."""
+        """Read until `count` lines have arrived."""
         while len(self.lines) < count:
             line = self._output.readline()
             assert line, "the child ended by itself"
             self.lines.append(line.split())
 
     def kill(self) -> None:
-        """kill -9; what it had written before counts."""
+        """kill -9. Earlier output counts."""
         self._process.send_signal(signal.SIGKILL)
         self._process.wait(PATIENCE)
-        # A line without its end was not written in full.
+        # An incomplete last line is ignored.
         self.lines += [line.split() for line in self._output if line.endswith("\n")]
         self._output.close()

@@ -1,4 +1,4 @@
-"""Secrets that tests use: none of them may be in what a program says, whichever test it is."""
+"""Secrets of the tests: the output of programs must not contain any of them, in any test."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import psutil
 
 from bridge.security.tokens import SHORTEST
 
-#: Parts of passwords, of passwords of keys, and what keys and JSON Web Tokens begin with.
+#: Parts of passwords, of passwords of keys, and the beginnings of keys and JSON Web Tokens.
 KNOWN = (
     "correct horse",
     "battery staple",
@@ -27,12 +27,12 @@ _met: set[str] = set()
 
 
 def register(*secrets: str) -> None:
-    """Look for these, too, from now on."""
+    """Search for these, too, from now on."""
     _met.update(secrets)
 
 
 def register_tokens(directory: Path) -> None:
-    """Look for the tokens of admin ports that are in the token files of a directory."""
+    """Search for the tokens of admin ports in the token files of a directory."""
     for file in filter(Path.is_file, directory.glob("*tokens")):
         for line in file.read_text(encoding="utf-8", errors="replace").splitlines():
             token = line.strip().rpartition(":")[2]
@@ -41,22 +41,22 @@ def register_tokens(directory: Path) -> None:
 
 
 def assert_no_secret(text: str, where: str) -> None:
-    """Fail where a program has said a secret."""
+    """Fail if the output of a program contains a secret."""
     secrets = [secret for secret in (*KNOWN, *_met) if secret in text]
     assert not secrets, f"{secrets} is in {where}"
 
 
 def assert_no_secret_in_processes(pid: int, variables: Mapping[str, str]) -> None:
-    """Fail where `ps` shows a secret of a process, or of one that it has started.
+    """Fail if `ps` shows a secret of a process or of its children.
 
-    Their environment may contain the `variables` of the test: an option may ask for a password in a variable.
+    Their environment may contain values `given` by the test, because an option can name a variable with a password.
     """
     try:
         process = psutil.Process(pid)
         processes = [process, *process.children(recursive=True)]
     except psutil.NoSuchProcess:
-        return  # it has ended by itself
-    # pytest says in a variable which test runs, with the test's parameters.
+        return  # it has ended
+    # pytest has a variable with the current test and its parameters.
     variables = {**variables, "PYTEST_CURRENT_TEST": ""}
     for running_process in processes:
         try:

@@ -1,6 +1,6 @@
-"""A plug-in of pytest that ends processes which a run in several processes left behind, and removes temporary files.
+"""A pytest plug-in that ends processes left behind by a parallel run, and removes temporary files.
 
-Each process of such a run has a mark in its environment (MQBRIDGE_TEST_RUN), also those that left its session and group.
+Each process of such a run has a mark in its environment (MQBRIDGE_TEST_RUN), even if it left its session and group.
 """
 
 from __future__ import annotations
@@ -17,35 +17,35 @@ import psutil
 import pytest
 
 VARIABLE = "MQBRIDGE_TEST_RUN"
-#: Seconds that a process has to end by itself. Spark's virtual machine ends behind the Python that started it.
+#: Seconds for a process to end by itself. Spark's virtual machine ends after its Python process.
 GRACE = 20
 
 
 def _left() -> list[psutil.Process]:
-    """The processes of this run, but for this one."""
+    """Return the processes of this run, except this one."""
     processes = []
     for process in psutil.process_iter():
         try:
             if process.pid != os.getpid() and process.environ().get(VARIABLE) == os.environ[VARIABLE]:
                 processes.append(process)
         except psutil.Error:
-            continue  # it has ended, or is another user's
+            continue  # it has ended, or belongs to another user
     return processes
 
 
 def _end(number: int, frame: FrameType | None) -> None:
-    """End in order, as at Ctrl-C: the workers too."""
+    """End in order, as after Ctrl-C, including the workers."""
     raise KeyboardInterrupt
 
 
 def pytest_configure(config: pytest.Config) -> None:
     if not hasattr(config, "workerinput"):
-        # Only the directories of failed tests stay, where pytest keeps them; what Spark and others leave behind does not.
+        # Only the directories of failed tests stay, where pytest keeps them. Files of Spark and others are removed.
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", tempfile.gettempdir())
         os.environ["TMPDIR"] = tempfile.tempdir = tempfile.mkdtemp(prefix="mqbridge-tests-")
         # At exit, after multiprocessing has removed its own directory (priority -100).
         Finalize(None, shutil.rmtree, (tempfile.tempdir, True), exitpriority=-200)
-    # Who starts this in the background of a shell has it ignore SIGINT, and so would programs that the tests send it to.
+    # In the background of a shell, SIGINT is ignored, also by programs to which the tests send it.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 

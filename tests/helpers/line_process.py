@@ -1,4 +1,4 @@
-"""A process whose output is read line by line while it runs: mosquitto_sub, `mqbridge mq sub`, the bridge itself."""
+"""A process whose output is read line by line while it runs: mosquitto_sub, `mqbridge mq sub`, the bridge."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from tests.helpers.patience import PATIENCE, until
 
 
 def suspend(pid: int) -> None:
-    """Stop a process with SIGSTOP and return when each of its threads has stopped; kill() returns before that."""
+    """Stop a process with SIGSTOP and return when all its threads have stopped. kill() returns before that."""
     os.kill(pid, signal.SIGSTOP)
     until(lambda: all(_state(thread) == "T" for thread in Path(f"/proc/{pid}/task").iterdir()))
 
 
 def _state(thread: Path) -> str:
-    """The state letter in proc_pid_stat(5); the command name before it can contain blanks and parentheses."""
+    """Return the state letter in proc_pid_stat(5). The command name before it can contain blanks and parentheses."""
     return (thread / "stat").read_text().rpartition(")")[2].split()[0]
 
 
 class LineProcess:
-    """A child process; `line` waits for its next line of standard output and error, which are read together."""
+    """A child process. `line` waits for its next line of standard output and error, which are combined."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class LineProcess:
         self._lines.put(None)
 
     def line(self, timeout: float = PATIENCE) -> str | None:
-        """The next line; None when the process closed its output. AssertionError when neither comes in time."""
+        """Return the next line, or None if the process closed its output. AssertionError after a timeout."""
         try:
             line = self._lines.get(timeout=timeout)
         except queue.Empty:
@@ -68,35 +68,35 @@ class LineProcess:
         return line
 
     def line_where(self, wanted: Callable[[str], bool], timeout: float = PATIENCE) -> str:
-        """The first of the following lines that is wanted; those before it are passed over."""
+        """Return the next line that matches. Earlier lines are skipped."""
         while (line := self.line(timeout)) is not None:
             if wanted(line):
                 return line
         raise AssertionError(f"{self.command} ended ({self.process.wait()}) before the line came: {self.seen}")
 
     def lines_so_far(self) -> list[str]:
-        """All lines that it has printed."""
+        """Return all lines that it has printed."""
         while not self._lines.empty() and self.line() is not None:
             pass
         return self.seen
 
     def json(self, timeout: float = PATIENCE) -> Any:
-        """The next line that is a JSON object."""
+        """Return the next line that is a JSON object."""
         return json.loads(self.line_where(lambda line: line.startswith("{"), timeout))
 
     def rest(self, timeout: float = PATIENCE) -> list[str]:
-        """Lines until the output ends."""
+        """Yield lines until the output ends."""
         lines = []
         while (line := self.line(timeout)) is not None:
             lines.append(line)
         return lines
 
     def wait(self, timeout: float = PATIENCE) -> int:
-        """The exit status, once it has ended by itself."""
+        """Return the exit status after the process has ended by itself."""
         return self.process.wait(timeout)
 
     def terminate(self) -> int:
-        """End it with SIGTERM, and return its exit status."""
+        """End it with SIGTERM. Return its exit status."""
         if self.process.poll() is None:
             self.process.terminate()
         return self.process.wait(PATIENCE)

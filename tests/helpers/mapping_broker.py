@@ -1,7 +1,7 @@
-"""A broker in memory and the link to it: sessions, message ids and QoS 2 as a broker keeps them, and faults at any call.
+"""A broker in memory and the link to it: sessions, message ids and QoS 2 of a broker, and faults at any call.
 
-It takes the lowest message id that is free, so that each is used again as soon as it may be. What a mapping must not do,
-such as a new publication under a message id that is not released, is a failure that the test finds.
+It uses the lowest free message id, so that each is reused as soon as possible. Errors of a mapping, such as a new publication
+with an unreleased message id, fail the test.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from tests.helpers.publications import publication_of_fields
 
 
 class Killed(SystemExit):
-    """The bridge's process ends here; of a thread this is silent."""
+    """The bridge's process ends here. In a thread, this is silent."""
 
 
 class LinkFault:
-    """Breaks the connection, or kills the bridge, at the n-th call: before it, in the midst of it, or after it."""
+    """Break the connection, or kill the bridge, at the n-th call: before, during or after it."""
 
     def __init__(self, number: int = 0, moment: str = "before", *, kills: bool = False) -> None:
         self.number, self.moment, self.kills = number, moment, kills
@@ -31,7 +31,7 @@ class LinkFault:
         self.struck = ""
 
     def strikes(self, call: str) -> str:
-        """The moment, where it is this call's turn; "" else."""
+        """Return the moment if this is the call, otherwise ""."""
         self.calls += 1
         if self.calls != self.number:
             return ""
@@ -40,29 +40,29 @@ class LinkFault:
 
 
 class Broker:
-    """What a broker knows of one session, and who is connected with it."""
+    """The state of a broker for one session, and its connection."""
 
     def __init__(self) -> None:
         self.changed = threading.Condition()
-        #: what links call when there may be something to take
+        #: callbacks of links for new data
         self.arrivals: list[Callable[[], None]] = []
         self.in_flight = 4
         self.limits = Limits()
-        #: what each link was told of the session: filters to unsubscribe, whether it is subscribed
+        #: calls of each link about the session: filters to unsubscribe, whether it is subscribed
         self.resumed: list[tuple[list[str], bool]] = []
         #: whether it loses the session with each connection
         self.forgetful = False
-        #: what it closes the connection for
+        #: reason for which it closes the connection
         self.closing: Callable[[Publication], bool] = lambda publication: False
-        #: reason code of what it refuses
+        #: reason code of rejections
         self.reason = 0x87
         self.fault = LinkFault()
-        #: what the other threads of the bridge do when it is killed
+        #: actions of the other threads of the bridge when it is killed
         self.kill: Callable[[], None] = lambda: None
         self.failures: list[str] = []
-        #: what happened, in this order
+        #: events in order
         self.trace: list[str] = []
-        #: how often in turn a mapping has found nothing to do
+        #: number of times in turn that a mapping has found nothing to do
         self.idle = 0
         self.session = False
         # To the bridge
@@ -73,15 +73,15 @@ class Broker:
         self.released: dict[int, Publication] = {}
         #: whether it sends publications again instead of PUBREL, and counts identifiers upwards, as mosquitto does
         self.repeats_released = False
-        #: whether it gives what it gets to its subscriber
+        #: whether it forwards publications to its subscriber
         self.echoes = False
         # From the bridge
         self.refusing: Callable[[Publication], bool] = lambda publication: False
-        #: payloads that came, each PUBLISH once that is none again under its message id
+        #: received payloads, a repeated PUBLISH counted once
         self.arrived: list[bytes] = []
-        #: payloads by message id that are not released
+        #: payloads by unreleased message id
         self.pending: dict[int, bytes] = {}
-        #: payloads of QoS 2 that were released: what a subscriber of mosquitto sees
+        #: released payloads of QoS 2: those that a subscriber of mosquitto sees
         self.given: list[bytes] = []
 
     def send(self, *payloads: bytes, topic: str = "t/a", qos: int = 2, **fields: Any) -> None:
@@ -93,19 +93,19 @@ class Broker:
             self.announce()
 
     def announce(self) -> None:
-        """Something has changed, which `changed` protects."""
+        """Notify waiters of a change protected by `changed`."""
         self.changed.notify_all()
         for arrived in self.arrivals:
             arrived()
 
     @property
     def quiet(self) -> bool:
-        """Everything was sent, acknowledged, and released, in either direction."""
+        """Return whether everything was sent, acknowledged, and released, in both directions."""
         return not (self.outgoing or self.unacknowledged or self.unreleased or self.pending)
 
 
 class FakeLink:
-    """`bridge.link.LinkConnection` to such a broker."""
+    """Replacement for `bridge.link.LinkConnection` to such a broker."""
 
     name = "L"
     client_id = "mqbridge"
@@ -133,10 +133,10 @@ class FakeLink:
         self._inbox: deque[Received] = deque()
         self._released: list[int] = []
         self._completing: set[int] = set()
-        #: message ids that were answered with PUBREC on this connection
+        #: message ids answered with PUBREC on this connection
         self._held: set[int] = set()
         self._interrupted = False
-        #: whether there is no connection, and how often somebody asked
+        #: whether there is no connection, and number of checks
         self.away, self.asked = False, 0
         #: whether the broker had the session at the last connection
         self._present: bool | None = None
@@ -156,7 +156,7 @@ class FakeLink:
         """It does not pause."""
 
     def bind(self, address: str) -> None:
-        """There is one address only."""
+        """It has one address only."""
 
     @property
     def session_present(self) -> bool | None:
@@ -176,7 +176,7 @@ class FakeLink:
         return True
 
     def reconnect(self, *, lose_session: bool = False) -> None:
-        """The connection breaks, if there was one, and the next one is there at once."""
+        """Break the connection, if any. The next one is available at once."""
         broker = self._broker
         with broker.changed:
             if self._clean or lose_session or not broker.session:
@@ -192,7 +192,8 @@ class FakeLink:
             present, broker.session = broker.session, True
             self._present = present
             self.generation += 1
-            # What was not taken of QoS 1 and 2 comes again; where the session is lost, nothing does, and nothing is owed.
+            # Unprocessed QoS 1 and 2 publications are repeated. With a lost session, nothing is repeated, and nothing is
+            # pending.
             self._inbox = deque(
                 Received(received.publication, 0, 0, received.dup, received.generation) if received.qos else received
                 for received in self._inbox
@@ -238,7 +239,7 @@ class FakeLink:
     # Receiving -------------------------------------------------------------------------------------------------------
 
     def _receive(self) -> None:
-        """Take from the broker what it may send."""
+        """Return the publications that the broker may send."""
         broker = self._broker
         while broker.outgoing and len(broker.unacknowledged) + len(broker.unreleased) < broker.in_flight:
             publication = broker.outgoing.popleft()

@@ -1,4 +1,4 @@
-"""A queue manager, a broker, and the mappings between them, of which any verb and any call may fail."""
+"""A queue manager, a broker, and the mappings between them, with faults at any verb and any call."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from tests.helpers.mapping_broker import Broker, FakeLink, Killed, LinkFault
 from tests.helpers.patience import PATIENCE
 
 DEAD_LETTERS = "SYSTEM.DEAD.LETTER.QUEUE"
-#: The bridge, as its queue manager knows it.
+#: The application name of the bridge at its queue manager.
 OWNER = "SYSTEM.MQTT.TRANSMIT.QUEUE"
 LINK = LinkConfig(host="broker.invalid")
 _mapping: TypeAdapter[Any] = TypeAdapter(AnyMapping)
@@ -45,7 +45,7 @@ def mapping_config(source: dict[str, str], destination: dict[str, str], **keys: 
 
 
 class Fault(OneFault):
-    """Breaks one connection of a mapping at its n-th verb, of all its connections; or kills the bridge there."""
+    """Break one connection of a mapping at its n-th verb, counted over all its connections, or kill the bridge there."""
 
     def __init__(self, number: int = 0, *, after: bool = False, kills: bool = False) -> None:
         super().__init__("", number, after=after)
@@ -56,7 +56,7 @@ class Fault(OneFault):
 
 
 class MortalConnection:
-    """A connection of a bridge that is killed where the fault strikes, if it is such a fault."""
+    """A connection of a bridge that is killed at the fault, if the fault kills."""
 
     def __init__(self, inner: BreakableConnection, scene: Scene) -> None:
         self.inner, self._scene = inner, scene
@@ -84,7 +84,7 @@ class MortalConnection:
 
 
 class Scene:
-    """One queue manager and one broker; also the host that the mappings see."""
+    """One queue manager and one broker, and the host of the mappings."""
 
     name = "QM1"
     dead_letter_queue = ""
@@ -116,7 +116,7 @@ class Scene:
         return connection
 
     def kill(self) -> None:
-        """The bridge is gone: the queue manager backs out whatever its connections had under way."""
+        """Kill the bridge: the queue manager backs out the work of its connections."""
         self.killed = True
         for connection in self._connections:
             if not connection.inner._dead and connection.inner._inner._connected is not None:
@@ -126,20 +126,20 @@ class Scene:
     def link_connection(
         self, mapping: str, name: str, config: LinkConfig, *, topic_filter: str | None = None, **options: Any
     ) -> FakeLink:
-        """Stands for `bridge.link.connection.link_connection`."""
+        """Replacement for `bridge.link.connection.link_connection`."""
         options.pop("client_id", None)
         link = self.links[mapping] = FakeLink(self.broker, **options)
         link.address = endpoint(config.host, config.broker_port)
         return link
 
     def record(self, connection: Any = None, mapping: str = "map") -> ExchangeRecord:
-        """The record of the exchanges in a mapping's session."""
+        """Return the record of the exchanges in a mapping's session."""
         client_id = f"mqbridge-{self.environment.bridge_id(self.application)}-{mapping}"
         session = LinkSession(mapping, OWNER, "L", LINK.host, LINK.broker_port, client_id, [])
         return ExchangeRecord(connection or self.application, session)
 
     def recorded(self, **exchanges: Any) -> None:
-        """Have exchanges on record, as if the bridge had been killed."""
+        """Record exchanges, as if the bridge had been killed."""
         record = self.record()
         record.load()
         record.save(Exchanges(**exchanges))
@@ -148,7 +148,7 @@ class Scene:
     # Mappings --------------------------------------------------------------------------------------------------------
 
     def runner(self, config: Any, name: str = "map", status: MappingStatus | None = None) -> Runner:
-        """The thread of a mapping, started; the mapping is the only one unless `environment.guard` says otherwise."""
+        """Start the thread of a mapping. The mapping is the only one unless `environment.guard` specifies others."""
         on_link = (config.source if hasattr(config.source, "mqtt") else config.destination).link != "local"
         runner = runner_of(
             name, config, LINK if on_link else None, self.environment, status or MappingStatus(name=name)
@@ -165,7 +165,7 @@ class Scene:
         fault: Fault | None = None,
         link_fault: LinkFault | None = None,
     ) -> MappingStatus:
-        """Let a mapping work until all is done, over one fault; one that is killed starts again. Its status."""
+        """Run a mapping until everything is done, over one fault. A killed mapping is restarted. Return its status."""
         self.fault = fault or Fault()
         self.broker.fault = link_fault or LinkFault()
         self.killed = False
@@ -176,7 +176,7 @@ class Scene:
         while not done():
             if not runner._thread.is_alive():
                 assert self.killed, f"the mapping has ended: {runner.status}"
-                # What killed it is over.
+                # The cause of the kill is over.
                 self.fault, self.broker.fault = Fault(), LinkFault()
                 runner = self.runner(config, status=runner.status)
             assert time.monotonic() < before, (runner.status, self.broker.failures)
@@ -186,7 +186,7 @@ class Scene:
         return runner.status
 
     def settled(self) -> bool:
-        """The mapping has looked for something to do several times, and found nothing; or its thread has ended."""
+        """Wait until the mapping has found nothing to do several times, or its thread has ended."""
         return self.broker.idle >= 3 or self._runner.parked
 
     def stop(self, runner: Runner) -> None:
@@ -224,7 +224,7 @@ class Scene:
         return int(response.objects[0]["CURDEPTH"])
 
     def got(self, queue: str) -> list[Got]:
-        """Take all messages of a queue, without properties."""
+        """Get all messages of a queue, without properties."""
         handle = self.application.open(MQOD(ObjectName=queue), cmqc.MQOO_INPUT_SHARED)
         messages = []
         try:
@@ -236,11 +236,11 @@ class Scene:
         return messages
 
     def bodies(self, queue: str) -> list[bytes]:
-        """Payloads: what stands behind the RFH2."""
+        """Return payloads: the data after the RFH2."""
         return [payload(got.data) for got in self.got(queue)]
 
     def letters(self, queue: str = DEAD_LETTERS) -> list[Letter]:
-        """Take the messages of the dead-letter queue, or of another queue with dead letters."""
+        """Get the messages of the dead-letter queue, or of another queue with dead letters."""
         letters = []
         for got in self.got(queue):
             header = decode_mqdlh(got.data)
@@ -256,5 +256,5 @@ class Letter(msgspec.Struct):
 
 
 def payload(data: bytes) -> bytes:
-    """What stands behind an RFH2, if there is one."""
+    """Return the data after an RFH2, if any."""
     return data[decode_rfh2(data).StrucLength :] if data.startswith(b"RFH ") else data

@@ -1,4 +1,4 @@
-"""A bridge with mappings, and the brokers that their links lead to."""
+"""A bridge with mappings, and the brokers of their links."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ DLQ = "SYSTEM.DEAD.LETTER.QUEUE"
 
 
 class MappingSite:
-    """One bridge on a queue manager of some kind, with MQSC run before it starts, and a Mosquitto."""
+    """A bridge on a queue manager, with MQSC that runs before its start, and a Mosquitto."""
 
     def __init__(
         self, directory: Path, queue_manager: str, config: Callable[[int], dict[str, Any]], mqsc: Sequence[str]
     ) -> None:
-        """`config` makes the configuration of the port of the broker."""
+        """`config` returns the configuration for the port of the broker."""
         self.directory = directory
         self.broker = Mosquitto(directory).start()
         script = "\n".join(mqsc)
@@ -46,16 +46,16 @@ class MappingSite:
             )
 
     def publish(self, topic: str, payload: str, *arguments: str, qos: int = 1) -> None:
-        """At the broker, in MQTT 5."""
+        """Publish at the broker, with MQTT 5."""
         publish(self.broker.port, topic, payload, *arguments, qos=qos, version="mqttv5")
 
     def get(self, queue: str) -> Any:
-        """The next message of a queue."""
+        """Return the next message of a queue."""
         (message,) = self.bridge.mq_json("get", queue, "--wait", f"{PATIENCE:g}")
         return message
 
     def put(self, queue: str, body: bytes, *options: str) -> None:
-        """`mqbridge mq put`, in this process: tables have many rows."""
+        """Run `mqbridge mq put` in this process, because tables have many rows."""
         arguments = ["mq", "put", queue, *options, "--data-dir", str(self.bridge.data_directory)]
         done = CliRunner().invoke(program, arguments, input=body)
         assert done.exit_code == 0, f"{arguments}: {done.output}"
@@ -80,18 +80,18 @@ class MappingSite:
 
 
 def folders(message: Any) -> dict[str, Any]:
-    """The folders of a message's only RFH2, which is in UTF-8."""
+    """Return the folders of a message's only RFH2, which is in UTF-8."""
     (header,) = message["rfh2"]
     assert header["NameValueCCSID"] == 1208
     return dict(header["folders"])
 
 
 def hops(marks: str) -> str:
-    """The marks of a message without the part that tells queue managers of one name from each other."""
+    """Return the marks of a message without the part that distinguishes queue managers with the same name."""
     assert re.fullmatch(r"MQB1\.[0-9a-f]{8}/[^,]+(,MQB1\.[0-9a-f]{8}/[^,]+)*", marks), marks
     return re.sub(r"\.[0-9a-f]{8}/", "/", marks)
 
 
 def _yaml(settings: dict[str, Any]) -> str:
-    """Each section in a line of its own; JSON is YAML."""
+    """Return each section on a separate line. JSON is YAML."""
     return "".join(f"{name}: {json.dumps(value, ensure_ascii=False)}\n" for name, value in settings.items())

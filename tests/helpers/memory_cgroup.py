@@ -15,7 +15,7 @@ _V1, _V2 = Path("/sys/fs/cgroup/memory"), Path("/sys/fs/cgroup")
 
 
 class MemoryCgroup:
-    """A cgroup below the root; see `memory_cgroup`."""
+    """A cgroup below the root. See `memory_cgroup`."""
 
     def __init__(self, directory: Path, version: int) -> None:
         self.directory = directory
@@ -23,12 +23,12 @@ class MemoryCgroup:
 
     @property
     def wrapper(self) -> list[str]:
-        """The words before a command that runs it in this cgroup."""
+        """Return the words before a command that run it in this cgroup."""
         return ["sh", "-c", f'echo $$ > {self.directory}/cgroup.procs && exec "$@"', "sh"]
 
     @property
     def kills(self) -> int:
-        """How often the kernel has killed a process of the cgroup, for want of memory."""
+        """Return how often the kernel has killed a process of the cgroup due to lack of memory."""
         file = self.directory / ("memory.events" if self.version == 2 else "memory.oom_control")
         counts = dict(line.split() for line in file.read_text().splitlines())
         return int(counts["oom_kill"])

@@ -1,4 +1,4 @@
-"""A mosquitto of the test's own, that can be stopped and started again at the same port; mosquitto_pub and mosquitto_sub."""
+"""A mosquitto for tests that can be stopped and restarted with the same port, mosquitto_pub and mosquitto_sub."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.helpers.patience import PATIENCE
 
 
 def free_port() -> int:
-    """A port that nothing listens on. Linux does not use it for outgoing connections either (ip_local_port_range)."""
+    """Return a free port. Linux does not use it for outgoing connections either (ip_local_port_range)."""
     while True:
         port = 20_000 + secrets.randbelow(12_768)
         with socket.socket() as listener, contextlib.suppress(OSError):
@@ -27,7 +27,7 @@ def free_port() -> int:
 
 
 class Mosquitto:
-    """The broker as a process; sessions survive a stop, as it saves them."""
+    """The broker as a process. It saves its sessions when it stops."""
 
     def __init__(self, directory: Path, *settings: str) -> None:
         self.directory = directory
@@ -39,7 +39,7 @@ class Mosquitto:
             "persistence true",
             "max_queued_messages 0",
             "max_inflight_messages 1000",
-            # Else it leaves root for a user of its own, who cannot read what pytest makes.
+            # Otherwise it changes from root to a separate user, who cannot read pytest's files.
             f"user {getpass.getuser()}",
             *(settings or ("allow_anonymous true",)),
         ]
@@ -47,7 +47,7 @@ class Mosquitto:
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> Self:
-        """Returns when it accepts connections."""
+        """Start it, and return when it accepts connections."""
         log = (self.directory / "mosquitto.log").open("ab")
         self.process = subprocess.Popen([program("mosquitto"), "-c", str(self._file)], stdout=log, stderr=log)
         log.close()
@@ -60,7 +60,7 @@ class Mosquitto:
                 assert self.process.poll() is None and time.monotonic() < before, self.log
 
     def stop(self) -> None:
-        """End it; it saves its sessions."""
+        """Stop it. It saves its sessions."""
         if self.process is not None:
             before = time.monotonic() + PATIENCE
             self.process.terminate()
@@ -70,11 +70,11 @@ class Mosquitto:
                     break
                 except subprocess.TimeoutExpired:
                     assert time.monotonic() < before, self.log
-                    self.process.terminate()  # one that comes while it begins may be lost
+                    self.process.terminate()  # a signal at its start may be lost
             self.process = None
 
     def kill(self) -> None:
-        """SIGKILL: what it has not saved is lost, also if it was acknowledged."""
+        """Send SIGKILL: unsaved data is lost, even if it was acknowledged."""
         assert self.process is not None
         self.process.kill()
         self.process.wait(PATIENCE)
@@ -82,12 +82,12 @@ class Mosquitto:
 
     @property
     def log(self) -> str:
-        """What it wrote so far."""
+        """Return its output so far."""
         return (self.directory / "mosquitto.log").read_text(errors="replace")
 
 
 def publish(port: int, topic: str, payload: str, *arguments: str, qos: int = 0, version: str = "mqttv311") -> None:
-    """mosquitto_pub: returns when the message is acknowledged, as its QoS demands."""
+    """Run mosquitto_pub. It returns when the message is acknowledged, as its QoS requires."""
     body = ["-m", payload] if payload else ["-n"]
     command = [
         program("mosquitto_pub"),
@@ -113,19 +113,19 @@ class Subscriber(LineProcess):
         self, port: int, *filters: str, qos: int = 0, version: str = "mqttv311", options: tuple[str, ...] = ()
     ):
         topics = [word for topic_filter in filters for word in ("-t", topic_filter)]
-        # -d makes it print when it is subscribed, %j each message as a JSON object; into a pipe it would print in blocks.
+        # -d prints when it is subscribed, %j prints each message as a JSON object. Output to a pipe would be buffered.
         command = ["stdbuf", "-oL", program("mosquitto_sub"), "-p", str(port), "-V", version, "-q", str(qos)]
         super().__init__([*command, "-d", "-F", "%j", *topics, *options])
         self.line_where(lambda line: line.startswith("Subscribed (mid"))
-        # What waited for a durable session comes before the answer to SUBSCRIBE.
+        # Messages that waited for a durable session arrive before the answer to SUBSCRIBE.
         self._early = [json.loads(line) for line in self.seen if line.startswith("{")]
 
     def message(self) -> dict[str, Any]:
-        """The next message: topic, payload, qos and retain. One with QoS 2 is printed at its PUBREL only."""
+        """Return the next message: topic, payload, qos and retain. A QoS 2 message is printed at its PUBREL."""
         message = self._early.pop(0) if self._early else self.json()
         return {key: message.get(key) for key in ("topic", "payload", "qos", "retain")}
 
     def stop(self) -> Self:
-        """End it with DISCONNECT: mosquitto_sub does so on SIGTERM."""
+        """End it with DISCONNECT, which mosquitto_sub sends after SIGTERM."""
         self.terminate()
         return self

@@ -29,7 +29,7 @@ Connect = Callable[[], Connection]
 INPUT = cmqc.MQOO_INPUT_SHARED
 
 
-#: Names are of this run: on a real queue manager, objects of a run that was killed are still there.
+#: Names are unique to this run: on a real queue manager, objects of a killed run still exist.
 _RUN = f"{time.time_ns() // 1_000_000:X}"
 
 
@@ -38,7 +38,7 @@ _numbers = itertools.count(1)
 
 @contextlib.contextmanager
 def local(directory: Path) -> Iterator[Connect]:
-    """The embedded queue manager, from threads of its own process."""
+    """The embedded queue manager, used by threads of its process."""
     queue_manager = QueueManager("MQB1", directory)
     queue_manager.enforce_authorities()
     try:
@@ -49,7 +49,7 @@ def local(directory: Path) -> Iterator[Connect]:
 
 @contextlib.contextmanager
 def stand_in(directory: Path) -> Iterator[Connect]:
-    """The verbs of the stand-in for IBM MQ, from threads of its own process."""
+    """The verbs of the stand-in for IBM MQ, used by threads of its process."""
     queue_manager = QueueManager("MQB1", directory)
     queue_manager.enforce_authorities()
     try:
@@ -59,20 +59,20 @@ def stand_in(directory: Path) -> Iterator[Connect]:
 
 
 def served(directory: Path, *, stand_in: bool = False) -> ServedQueueManager:
-    """The embedded queue manager, for other processes; with what the stand-in adds on request."""
+    """The embedded queue manager, for other processes, with optional functions of the stand-in."""
     return ServedQueueManager(directory, authorities=True, objects=False, commands=stand_in, stand_in=stand_in)
 
 
 @contextlib.contextmanager
 def remote(directory: Path) -> Iterator[Connect]:
-    """The embedded queue manager, from another process: over its socket."""
+    """The embedded queue manager, from another process over its socket."""
     with served(directory):
         yield lambda: RemoteConnection(directory, application="contract")
 
 
 @contextlib.contextmanager
 def client_package(name: str, directory: Path) -> Iterator[Connect]:
-    """The embedded queue manager, through the real pymqi or ibmmq on the stand-in for IBM's client library."""
+    """The embedded queue manager, with the real pymqi or ibmmq on the stand-in for IBM's client library."""
     with served(directory, stand_in=True) as manager, connecting(name, manager.place) as connect:
         yield connect
 
@@ -108,7 +108,7 @@ def refused(reason: int) -> Iterator[None]:
 
 
 class Application:
-    """An MQ application: one connection, and verbs with what most tests leave at its default."""
+    """An MQ application: one connection, and verbs with the usual defaults of tests."""
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
@@ -126,7 +126,7 @@ class Application:
         return self.connection.open(od, options)
 
     def put(self, name: str, data: bytes = b"", *, options: Any = 0, manager: str = "", **md: Any) -> MQMD:
-        """MQPUT1 to a queue; keywords are fields of the MQMD."""
+        """Call MQPUT1 for a queue. Keywords are fields of the MQMD."""
         od = MQOD(ObjectName=name, ObjectQMgrName=manager)
         return self.connection.put1(od, Message(MQMD(**md), data), options)
 
@@ -146,7 +146,7 @@ class Application:
         return self.get(handle, GetOptions(Options=options, **get_options)).data
 
     def drain(self, handle: int, options: int = 0) -> list[bytes]:
-        """The data of all messages that can be got, in order."""
+        """Return the data of all available messages, in order."""
         bodies = []
         while True:
             try:
@@ -167,14 +167,14 @@ class Application:
         return self.connection.open(MQOD(AlternateUserId=user, **od), options | cmqc.MQOO_ALTERNATE_USER_AUTHORITY)
 
     def subscribe(self, topic: str = "", *, options: int = 0, handle: int | None = None, **sd: Any) -> tuple[int, int]:
-        """MQSUB with MQSO_CREATE, managed where no destination is given; (subscription, destination)."""
+        """Call MQSUB with MQSO_CREATE, managed without a destination. Return (subscription, destination)."""
         options |= 0 if options & (cmqc.MQSO_RESUME | cmqc.MQSO_ALTER) else cmqc.MQSO_CREATE
         options |= cmqc.MQSO_MANAGED if handle is None else 0
         return self.connection.subscribe(MQSD(Options=options, ObjectString=topic, **sd), handle)
 
 
 class Workplace:
-    """A queue manager to test, with objects that nobody else uses and that go when the test ends."""
+    """A queue manager to test, with objects that only this test uses and that are deleted at its end."""
 
     def __init__(self, connect: Connect, stack: ExitStack) -> None:
         self._connect = connect
@@ -203,12 +203,12 @@ class Workplace:
         return not response.ok
 
     def attribute(self, what: str, keyword: str) -> str | int:
-        """One attribute of an object: `mq.attribute("QMGR", "DEADQ")`."""
+        """Return one attribute of an object: `mq.attribute("QMGR", "DEADQ")`."""
         (attributes,) = self.command(f"DISPLAY {what} {keyword}").objects
         return attributes[keyword]
 
     def name(self, prefix: str = "T") -> str:
-        """A name that nothing has."""
+        """Return an unused name."""
         return f"{prefix}.{_RUN}.{next(_numbers)}"
 
     def queue(self, attributes: str = "", name: str = "") -> str:
@@ -221,11 +221,11 @@ class Workplace:
         return self._define("QREMOTE", name or self.name("R"), attributes)
 
     def server_channel(self, attributes: str = "") -> str:
-        """A server-connection channel; its name has at most 20 characters."""
+        """Return a server-connection channel. Its name has at most 20 characters."""
         name = f"C{_RUN}{next(_numbers)}"
         self.command(f"DEFINE CHANNEL('{name}') CHLTYPE(SVRCONN) TRPTYPE(TCP) {attributes}")
         if user := os.environ.get("MQBRIDGE_TEST_USER"):
-            # The default rules of a queue manager keep out administrators.
+            # The default rules of a queue manager reject administrators.
             profile = f"SET CHLAUTH('{name}')"
             self.command(f"{profile} TYPE(BLOCKUSER) USERLIST('nobody')")
             self.command(f"{profile} TYPE(USERMAP) CLNTUSER('{user}') USERSRC(MAP) MCAUSER('{user}')")
@@ -246,13 +246,13 @@ class Workplace:
         return self._define("QMODEL", self.name("M"), attributes)
 
     def at_end(self, command: str) -> None:
-        """Run a command when the test ends, once."""
+        """Run a command at the end of the test, once."""
         if command not in self._last:
             self._last.add(command)
             self._stack.callback(self._administrator.command, command)
 
     def alter(self, **attributes: str) -> None:
-        """ALTER QMGR, undone when the test ends."""
+        """Run ALTER QMGR, and undo it at the end of the test."""
         for keyword, value in attributes.items():
             before = self.attribute("QMGR", keyword)
             self._stack.callback(self._administrator.command, f"ALTER QMGR {keyword}('{before}') FORCE")

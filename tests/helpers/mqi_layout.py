@@ -1,7 +1,7 @@
 """Field offsets of structures in a package and in a C program: `python -m tests.helpers.mqi_layout PACKAGE INC`.
 
-The packages keep a list of names and formats of the `struct` module for each structure. A C program made of the same names
-prints its own offsets, by the headers in INC; what differs is printed as JSON.
+For each structure, the packages have a list of names and formats of the `struct` module. A C program with the same names
+prints its own offsets, from the headers in INC. Differences are printed as JSON.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def of_package(package: str) -> dict[str, int]:
 
 
 def _member(structure: str, field: str, code: str) -> str | None:
-    """The C name of a package's field; None for what fills."""
+    """Return the C name of a package's field, or None for padding."""
     if "pad" in field.lower() or (structure, field) in _FILLERS:
         return None
     for part in _STRINGS:
@@ -57,7 +57,7 @@ def _member(structure: str, field: str, code: str) -> str | None:
 
 
 def of_headers(includes: Path, places: dict[str, Any]) -> dict[str, int]:
-    """The same by a C program."""
+    """Return the same from a C program."""
     lines = ["#include <stdio.h>", "#include <stddef.h>", "#include <cmqc.h>", "#include <cmqxc.h>", "int main(void) {"]
     for place in places:
         structure, _, member = place.partition(".")

@@ -1,4 +1,4 @@
-"""What the tests of MQTT 5 do with raw clients."""
+"""Functions of the MQTT 5 tests for raw clients."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def subscribe(
 
 
 def ended(client: RawClient) -> Disconnect:
-    """The DISCONNECT of the server, behind which it closes."""
+    """Return the DISCONNECT of the server, after which it closes the connection."""
     packet = client.wait_for(Disconnect)
     came, client.inbox = client.inbox, deque()
     client.expect_closed()

@@ -27,7 +27,7 @@ def data(raw: bytes) -> dict[str, str]:
 
 
 class MqttJs:
-    """A process of Node.js that takes the steps it is given, one after the other."""
+    """A process of Node.js that executes given steps, one after the other."""
 
     def __init__(self, port: int, client_id: str, version: int, steps: Steps, **options: Any) -> None:
         connect = {"connect": {"clientId": client_id, "protocolVersion": version, **options}}
@@ -36,13 +36,13 @@ class MqttJs:
         self._results: list[Any] = []
 
     def result(self, action: str) -> Any:
-        """What the next step has come to, which is this action."""
+        """Return the result of the next step, which is this action."""
         answer = self._process.json()
         assert list(answer) == [action], answer
         return answer[action]
 
     def end(self) -> list[Any]:
-        """The results of the other steps, when all are taken."""
+        """Return the results of the other steps, when all are done."""
         lines = [json.loads(line) for line in self._process.rest()]
         assert self._process.wait() == 0, lines
         failed = [line for line in lines if "error" in line]

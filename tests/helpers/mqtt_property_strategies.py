@@ -26,7 +26,7 @@ of_publish = st.builds(
 
 
 def of_row(row: Any, place: Any) -> st.SearchStrategy[Any]:
-    """Values of a property, and none."""
+    """Return values of a property, and none."""
     most = {
         PropertyKind.BYTE: 0xFF,
         PropertyKind.TWO_BYTE_INTEGER: 0xFFFF,
@@ -45,5 +45,5 @@ def of_row(row: Any, place: Any) -> st.SearchStrategy[Any]:
 
 
 def of_place(place: Any) -> st.SearchStrategy[Any]:
-    """Properties of a place."""
+    """Return properties of a packet."""
     return st.builds(STRUCTS[place], **{row.field: of_row(row, place) for row in PROPERTIES if place in row.places})

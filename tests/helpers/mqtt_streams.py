@@ -85,7 +85,7 @@ def cut(data: bytes, places: list[int]) -> list[bytes]:
 
 
 def read(decoder: Decoder, data: bytes, control_packets: int | None) -> list[Packet]:
-    """What a decoder makes of bytes, those included that it left alone at first."""
+    """Return the result of a decoder for bytes, including those that it did not consume at first."""
     packets = decoder.feed(data)
     while decoder.rest:
         rest, decoder.rest = decoder.rest, b""

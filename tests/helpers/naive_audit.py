@@ -1,4 +1,4 @@
-"""The audit in plain Python, a row at a time: what the one over columns is compared with."""
+"""The audit in plain Python, row by row, for comparison with the columnar one."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Key = tuple[str, str, int]
 
 
 class Wanted(NamedTuple):
-    """A delivery that a publication allows: `rank` 0 where it has to take place."""
+    """A delivery that a publication allows. `rank` is 0 if it is required."""
 
     rank: int
     row: Row
@@ -73,7 +73,7 @@ def came(rows: list[Row]) -> dict[Any, list[Row]]:
 def audit(
     rows: list[Row], low: int, high: int, late: float | None
 ) -> dict[Key, tuple[Counts, dict[str, int], float | None]]:
-    """Counts, first rows of breaches and the longest time, by client, topic and QoS."""
+    """Return counts, first rows of breaches and the longest time, by client, topic and QoS."""
     rows = sorted(rows, key=lambda row: row["sequence"])
     history = history_of(rows)
     margin = MARGIN.total_seconds() * 1_000_000
@@ -161,7 +161,7 @@ def surplus(out: Row, place: int, history: SessionHistory) -> str:
 
 
 def mappings(rows: list[Row], low: int, high: int, late: float | None) -> list[MappingCounts]:
-    """Counts of each mapping."""
+    """Return the counts of each mapping."""
     totals: dict[str, MappingCounts] = {}
     seen: set[Any] = set()
     for row in sorted(rows, key=lambda row: row["sequence"]):

@@ -44,7 +44,7 @@ class Network:
         self._stack.callback(_ip, kind, "delete", name)
 
     def second_address(self) -> str:
-        """Give this machine another address, which a host can lose separately."""
+        """Add an address to this machine, which a host can lose separately."""
         address = f"{self._prefix}.254"
         _ip("addr", "add", f"{address}/24", "dev", self._device)
         return address

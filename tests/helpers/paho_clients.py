@@ -29,7 +29,7 @@ class PahoClient:
         reconnects: bool = True,
         settle: Callable[[paho.Client], None] = lambda client: None,
     ) -> None:
-        """`settle` is given the client before it connects."""
+        """`settle` is called with the client before it connects."""
         self.client = paho.Client(
             paho.CallbackAPIVersion.VERSION2,  # type: ignore[attr-defined]
             client_id=client_id,
@@ -37,7 +37,7 @@ class PahoClient:
             protocol=protocol,
             reconnect_on_failure=reconnects,
         )
-        #: all that was taken so far
+        #: all received messages
         self.seen: list[paho.MQTTMessage] = []
         self._connected: queue.Queue[Any] = queue.Queue()
         self._subscribed: queue.Queue[Any] = queue.Queue()
@@ -59,7 +59,7 @@ class PahoClient:
         self.session_present = self.wait_connected()
 
     def wait_connected(self) -> bool:
-        """Wait for a CONNACK, and tell whether there was a session."""
+        """Wait for a CONNACK. Return whether there was a session."""
         flags, reason = self._connected.get(timeout=PATIENCE)
         assert not reason.is_failure, reason
         return bool(flags.session_present)
@@ -72,18 +72,18 @@ class PahoClient:
         self.wait_connected()
 
     def subscribe(self, *filters: tuple[str, Any]) -> list[int]:
-        """Subscribe to filters with QoS or options; the reason codes."""
+        """Subscribe to filters with QoS or options. Return the reason codes."""
         self.client.subscribe(list(filters))
         return [reason.value for reason in self._subscribed.get(timeout=PATIENCE)]
 
     def publish(self, topic: str, payload: bytes | str, qos: int, retain: bool = False, **properties: Any) -> None:
-        """Publish, and wait until it is acknowledged."""
+        """Publish, and wait for the acknowledgement."""
         info = self.client.publish(topic, payload, qos, retain, **properties)
         info.wait_for_publish(PATIENCE)
         assert info.is_published()
 
     def message(self) -> paho.MQTTMessage:
-        """The next message."""
+        """Return the next message."""
         try:
             message = self._messages.get(timeout=PATIENCE)
         except queue.Empty:
@@ -94,12 +94,12 @@ class PahoClient:
         return message
 
     def take(self) -> tuple[str, bytes, int, bool]:
-        """The next message: topic, payload, QoS, RETAIN."""
+        """Return the next message: topic, payload, QoS, RETAIN."""
         message = self.message()
         return message.topic, bytes(message.payload), message.qos, bool(message.retain)
 
     def until(self, topic: str) -> list[str]:
-        """Topics of the messages up to the first one of that topic."""
+        """Return the topics of the messages up to the first one of that topic."""
         topics = []
         while topic not in topics:
             topics.append(self.message().topic)
@@ -132,9 +132,9 @@ class PahoSubscriber(PahoClient):
 def publish_all(
     port: int, publications: Iterable[tuple[str, bytes, int, bool, Properties]], *, version: str = "5"
 ) -> None:
-    """Publish (topic, payload, QoS, RETAIN, properties) in this order; returns when all are acknowledged as QoS demands.
+    """Publish (topic, payload, QoS, RETAIN, properties) in order. Return when all are acknowledged as their QoS requires.
 
-    The client identifier is `publisher`; MQTT 3.1.1 leaves the properties out.
+    The client identifier is `publisher`. With MQTT 3.1.1, properties are omitted.
     """
     with PahoClient(port, "publisher", paho.MQTTv5 if version == "5" else paho.MQTTv311) as client:
         for topic, payload, qos, retain, properties in publications:

@@ -1,6 +1,6 @@
-"""How long a test waits for what has to come: a bound on a hang, and no measure of speed.
+"""Time-outs of tests: they limit hangs, and do not measure speed.
 
-Far more than anything takes on a quiet machine, for CI runs five processes of tests beside each other on two slow cores.
+They are far longer than necessary on an idle machine, because CI runs five test processes on two slow cores.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Callable
 #: Seconds.
 PATIENCE = float(os.environ.get("MQBRIDGE_TEST_PATIENCE") or 100)
 _PAUSE = 0.005
-#: Seconds between two looks at the progress of what takes long.
+#: Seconds between two checks of the progress of long operations.
 _LOOK = 1.0
 
 
@@ -22,7 +22,7 @@ def until(
     say: Callable[[], object] = lambda: "it did not come about",
     patience: float = PATIENCE,
 ) -> None:
-    """Return when a condition holds; `say` says what there is instead, after `patience` seconds."""
+    """Wait for a condition. After `patience` seconds, `say` describes the current state."""
     before = time.monotonic() + patience
     while not condition():
         assert time.monotonic() < before, say()
@@ -30,22 +30,22 @@ def until(
 
 
 async def happens(condition: Callable[[], object]) -> None:
-    """Return when a condition holds, which is looked at on another thread."""
+    """Wait for a condition, which is checked on another thread."""
     await asyncio.to_thread(until, condition)
 
 
 def eventually(look: Callable[[], object], expected: object) -> None:
-    """Return when what is seen is what is expected."""
+    """Wait until the observed value equals the expected one."""
     until(lambda: look() == expected, lambda: f"still {look()!r}, and not {expected!r}")
 
 
 def until_at_last(condition: Callable[[], bool], progress: Callable[[], object]) -> None:
-    """Return when a condition holds, however long that takes, as long as there is progress."""
+    """Wait for a condition as long as there is progress."""
     seen, since = progress(), time.monotonic()
     looked = since
     while not condition():
         now = time.monotonic()
-        if now - looked > _LOOK:  # what counts as progress may be expensive to find out
+        if now - looked > _LOOK:  # determining the progress may be expensive
             looked = now
             if (reached := progress()) != seen:
                 seen, since = reached, now

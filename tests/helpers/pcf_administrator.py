@@ -42,7 +42,7 @@ DEFINE SUB('s2') TOPICSTR('x') DEST(APP.IN)
 
 
 def parameters(values: dict[int, Any]) -> list[PCFParameter]:
-    """Parameters by number, as pymqi takes them: bytes and text, integers, lists of either."""
+    """Encode parameters by number, as pymqi does: bytes and text, integers, lists of either."""
     structures: list[PCFParameter] = []
     for number, value in values.items():
         if isinstance(value, int):
@@ -78,7 +78,7 @@ class Administrator:
         return got.md, *decode_pcf(got.data)
 
     def replied(self) -> list[tuple[MQCFH, tuple[PCFParameter, ...]]]:
-        """The messages of one reply, each checked for its place in it."""
+        """Return the messages of one reply, each checked for its position."""
         messages: list[tuple[MQCFH, tuple[PCFParameter, ...]]] = []
         while True:
             _, header, reply_parameters = self.receive()
@@ -90,7 +90,7 @@ class Administrator:
                 return messages
 
     def ask(self, command: int, values: dict[int, Any], *filters: PCFParameter) -> list[dict[int, Any]]:
-        """The objects that a command answers with: value by number. It must not fail."""
+        """Return the objects in the answer to a command, which must not fail: value by number."""
         self.send(encode_pcf(MQCFH(Command=command), [*parameters(values), *filters]))
         objects = []
         for header, reply_parameters in self.replied():
@@ -100,7 +100,7 @@ class Administrator:
         return objects
 
     def refused(self, command: int, values: dict[int, Any], *filters: PCFParameter) -> tuple[int, int | None]:
-        """The reason for which a command fails, and the parameter that the error response names."""
+        """Return the reason for which a command fails, and the parameter in the error response."""
         self.send(encode_pcf(MQCFH(Command=command), [*parameters(values), *filters]))
         (first, error), (last, nothing) = self.replied()
         assert first.CompCode == last.CompCode == cmqc.MQCC_FAILED

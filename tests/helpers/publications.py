@@ -1,4 +1,4 @@
-"""Publications, written with their MQTT 5 properties beside the other fields."""
+"""Publications, with their MQTT 5 properties as keywords."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from bridge.telemetry.message import Publication
 
 
 def publication_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of a Publication: those of MQTT 5 become its `properties`, a dictionary `users` User Properties."""
+    """Return the fields of a Publication: those of MQTT 5 become its `properties`, and a dictionary `users` its User
+    Properties.
+    """
     names = {header_property.field for header_property in PROPERTIES}
     properties = {name: value for name, value in fields.items() if name in names}
     if "users" in fields:

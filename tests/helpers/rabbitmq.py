@@ -1,4 +1,4 @@
-"""A RabbitMQ of the test's own, with its MQTT plug-in."""
+"""A RabbitMQ for tests, with its MQTT plug-in."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from tests.helpers.patience import PATIENCE
 
 #: The first release with MQTT 5.
 MQTT_5 = (3, 13)
-#: A Debian with such a release, for a machine whose own package is older.
+#: A Debian with such a release, if the package of this machine is older.
 _NEWER, _SUITE, _MIRROR = BUILD / "rabbitmq", "trixie", "http://deb.debian.org/debian"
-#: Debian's wrapper in the path changes to a user of its own, who cannot read what pytest makes.
+#: Debian's wrapper in the path changes to another user, who cannot read pytest's files.
 _PROGRAM = "usr/lib/rabbitmq/bin/rabbitmq-server"
 #: The test's directory, seen from inside such a Debian.
 _INSIDE = Path("/mnt")
@@ -44,7 +44,9 @@ def installed() -> Path:
 
 @functools.cache
 def with_mqtt_5() -> Path:
-    """Return a root directory with a RabbitMQ that supports MQTT 5: this machine's, or a Debian 13 that root installs."""
+    """Return a root directory with a RabbitMQ that supports MQTT 5: that of this machine, or a Debian 13 installed
+    by root.
+    """
     if version_of(installed()) >= MQTT_5:
         return Path("/")
     if not _NEWER.exists():
@@ -61,7 +63,7 @@ def with_mqtt_5() -> Path:
 
 
 class RabbitMQ:
-    """The broker as a process, of the package in a root directory."""
+    """The broker as a process, from the package in a root directory."""
 
     def __init__(self, directory: Path, root: Path) -> None:
         self.directory = directory
@@ -79,8 +81,8 @@ class RabbitMQ:
         self._processes: list[subprocess.Popen[bytes]] = []
 
     def start(self) -> Self:
-        """Return when it accepts connections."""
-        # RabbitMQ would start epmd as a daemon, which outlives it.
+        """Start it, and return when it accepts connections."""
+        # RabbitMQ would start epmd as a daemon, which survives it.
         self._launch("/usr/bin/epmd", "-port", str(self._epmd_port), "-address", "127.0.0.1")
         self._wait_for(self._epmd_port)
         self._launch(f"/{_PROGRAM}")
@@ -91,7 +93,7 @@ class RabbitMQ:
         inside = self.directory
         prefix: list[str] = []
         if self._root != Path("/"):
-            # Everything that is mounted goes when it ends.
+            # All mounts end with it.
             inside = _INSIDE
             mounts = (
                 'mount -t proc proc "$0/proc" && mount --rbind /dev "$0/dev" && mount --bind "$1" "$0/mnt" && shift'
@@ -130,11 +132,11 @@ class RabbitMQ:
 
     @property
     def output(self) -> str:
-        """What it printed so far."""
+        """Return its output so far."""
         return (self.directory / "output").read_text(errors="replace")
 
     def stop(self) -> None:
-        """End it, with everything that it started."""
+        """End it, with all processes that it started."""
         while self._processes:
             process = self._processes.pop()
             os.killpg(process.pid, signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""A small MQTT client on a raw socket: it does nothing by itself, so a test decides on every packet."""
+"""A small MQTT client on a raw socket without own behaviour: a test decides about each packet."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ _PROTOCOL_NAMES = {3: "MQIsdp", 4: "MQTT", 5: "MQTT"}
 
 
 class ConnectionClosed(Exception):
-    """The bridge has closed the connection, or is gone."""
+    """The bridge has closed the connection, or has ended."""
 
 
 class RawClient:
-    """One network connection. Packets that came and were not asked for yet wait in `inbox`, in order."""
+    """One network connection. Received packets wait in `inbox`, in order."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class RawClient:
         properties: ConnectProperties | None = None,
         source: str = "",
     ) -> None:
-        """`source` is the address of this machine that it comes from; blank: the usual one."""
+        """`source` is the local address of the connection. Blank: the default."""
         if level == 5 and properties is None and not clean:
             properties = ConnectProperties(session_expiry_interval=0xFFFFFFFF)
         self.level = level
@@ -93,7 +93,7 @@ class RawClient:
 
     @classmethod
     def connected(cls, *arguments: object, **options: object) -> Self:
-        """A client whose CONNECT was accepted; takes what the constructor takes."""
+        """Return a client with an accepted CONNECT. The arguments are those of the constructor."""
         client = cls(*arguments, **options)
         connack = client.connect()
         assert connack.return_code == 0, connack
@@ -116,13 +116,13 @@ class RawClient:
             raise ConnectionClosed from error
 
     def receive(self, timeout: float = PATIENCE) -> Packet:
-        """The next packet. ConnectionClosed where the bridge closes first, TimeoutError where nothing comes."""
+        """Return the next packet. ConnectionClosed if the bridge closes the connection, TimeoutError if nothing arrives."""
         while not self.inbox:
             self.fill(timeout)
         return self.inbox.popleft()
 
     def fill(self, timeout: float = PATIENCE) -> None:
-        """Wait for bytes, and put the packets that they complete into the inbox."""
+        """Wait for bytes, and move complete packets to the inbox."""
         if self.socket.gettimeout() != timeout:
             self.socket.settimeout(timeout)
         try:
@@ -136,13 +136,13 @@ class RawClient:
             raise AssertionError(f"the bridge sent a malformed packet: {self._decoder.error}")
 
     def expect(self, kind: type[P], timeout: float = PATIENCE) -> P:
-        """The next packet, which must be of this type."""
+        """Return the next packet, which must be of this type."""
         packet = self.receive(timeout)
         assert type(packet) is kind, f"expected {kind.__name__}, got {packet}"
         return packet
 
     def wait_for(self, kind: type[P], timeout: float = PATIENCE) -> P:
-        """The next packet of this type; others stay in the inbox."""
+        """Return the next packet of this type. Others stay in the inbox."""
         checked = 0
         while True:
             for index in range(checked, len(self.inbox)):
@@ -154,7 +154,7 @@ class RawClient:
             self.fill(timeout)
 
     def expect_closed(self, timeout: float = PATIENCE) -> None:
-        """The bridge closes the connection, and sends nothing more before."""
+        """Wait until the bridge closes the connection. It must send nothing before."""
         try:
             packet = self.receive(timeout)
         except ConnectionClosed:
@@ -181,7 +181,7 @@ class RawClient:
         assert self.wait_for(Unsuback).packet_id == packet_id
 
     def publish(self, topic: str, payload: bytes, qos: int = 0, *, retain: bool = False) -> int:
-        """Publish, with the whole handshake; returns the message id."""
+        """Publish, with the whole exchange. Return the message id."""
         packet_id = self.next_packet_id() if qos else 0
         self.send(Publish(topic, payload, qos, retain, False, packet_id))
         if qos == 1:
@@ -193,13 +193,13 @@ class RawClient:
         return packet_id
 
     def take(self, timeout: float = PATIENCE) -> Publish:
-        """The next packet, which must be a PUBLISH; with the whole handshake."""
+        """Return the next packet, which must be a PUBLISH, and complete the exchange."""
         publish = self.expect(Publish, timeout)
         self.acknowledge(publish)
         return publish
 
     def acknowledge(self, publish: Publish) -> None:
-        """The receiver's side of the handshake of one PUBLISH."""
+        """Complete the receiver's side of the exchange of one PUBLISH."""
         if publish.qos == 1:
             self.send(Puback(publish.packet_id))
         elif publish.qos == 2:
@@ -212,7 +212,7 @@ class RawClient:
         self.wait_for(Pingresp)
 
     def disconnect(self) -> None:
-        """DISCONNECT, and wait until the bridge has closed."""
+        """Send DISCONNECT, and wait until the bridge has closed the connection."""
         self.send(Disconnect())
         try:
             while True:

@@ -1,4 +1,4 @@
-"""A TCP relay between a program and a server, which can forget connections as a firewall does: neither side hears of it."""
+"""A TCP relay between a program and a server that can drop connections like a firewall: neither side is told."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Self
 
 
 class Pair:
-    """A connection of a program, and the one to the server behind it."""
+    """A connection of a program, and the one to the server."""
 
     def __init__(self, client: socket.socket, server: socket.socket) -> None:
         self.client, self.server = client, server
@@ -24,7 +24,7 @@ class Pair:
 
 
 class Relay:
-    """Listens at `port`, and hands on to a port of this machine what both sides send."""
+    """Listen at `port`, and forward the data of both sides to a port of this machine."""
 
     def __init__(self, target: int) -> None:
         self._target = target
@@ -40,7 +40,7 @@ class Relay:
                 try:
                     pair = Pair(client, socket.create_connection(("127.0.0.1", self._target)))
                 except OSError:
-                    client.close()  # as a server that is away does
+                    client.close()  # like an unreachable server
                     continue
                 self._pairs.append(pair)
                 for way in ((pair.client, pair.server), (pair.server, pair.client)):
@@ -53,13 +53,13 @@ class Relay:
             pair.close()
 
     def hand_on(self, pair: Pair, source: socket.socket, target: socket.socket) -> None:
-        """Hand on what one side sends, to its end. OSError and EOFError end the connection."""
+        """Forward the data of one side to its end. OSError and EOFError end the connection."""
         while data := source.recv(65536):
             if not pair.forgotten:
                 target.sendall(data)
 
     def forget(self) -> list[Pair]:
-        """From now on nothing passes on the connections that are there; new ones are handed on. Those that are forgotten."""
+        """Forward nothing on existing connections from now on. New ones are forwarded. Return the dropped connections."""
         forgotten, self._pairs = self._pairs, []
         for pair in forgotten:
             pair.forgotten = True

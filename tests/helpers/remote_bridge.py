@@ -1,7 +1,7 @@
-"""The bridge on a queue manager that somebody else runs: `queue_manager: {type: ibm}`, as a process of its own.
+"""The bridge with a remote queue manager: `queue_manager: {type: ibm}`, as a separate process.
 
-It uses the real ibmmq or pymqi on the stand-in for IBM's client library (tests/ibm_standin). Behind the stand-in is an
-embedded queue manager without channels, in another process, which goes on when the bridge is stopped or killed.
+It uses the real ibmmq or pymqi on the stand-in for IBM's client library (tests/ibm_standin). The stand-in uses an embedded
+queue manager without channels in another process, which continues when the bridge is stopped or killed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tests.helpers.line_process import LineProcess, suspend
 
 ROOT = Path(__file__).resolve().parents[2]
 NAME = "MQB1"
-#: `mqbridge`, whose embedded queue manager the stand-in reaches.
+#: `mqbridge`, whose embedded queue manager the stand-in uses.
 STAND_IN = (sys.executable, "-m", "tests.ibm_standin")
 
 #: The embedded queue manager reads its own transmission queue, which must not be that of the bridge under test.
@@ -63,7 +63,7 @@ class QueueManagerProcess:
         #: of its TCP listener
         self.address, self.port = "127.0.0.1", 0
         self._write()
-        #: where the stand-in finds it
+        #: its address for the stand-in
         self.place = f"unix:{data_directory / 'mqi.sock'}"
         self.process: LineProcess | None = None
 
@@ -72,7 +72,7 @@ class QueueManagerProcess:
         self.config.write_text(_HOST.format(name=self.name, data=self.data_directory, **values))
 
     def listen(self, *options: str, port: int = 0, address: str = "127.0.0.1") -> Self:
-        """Have a TCP listener, with these options of its section, from the next start on."""
+        """Use a TCP listener, with these options of its section, after the next start."""
         self._listener = f"{{{', '.join((*options, f'address: {address}', f'port: {port}'))}}}"
         self.address = address
         self._write()
@@ -94,18 +94,18 @@ class QueueManagerProcess:
         return self
 
     def stop(self) -> int:
-        """SIGTERM; returns the exit status once it has ended."""
+        """Send SIGTERM. Return the exit status after the end."""
         assert self.process is not None
         return self.process.terminate()
 
     def kill(self) -> None:
-        """SIGKILL, at whatever it is just doing."""
+        """Send SIGKILL at any point of its work."""
         assert self.running
         assert self.process is not None
         self.process.kill()
 
     def pause(self) -> None:
-        """It stops to answer, without any connection being closed, until `resume`."""
+        """Stop answering, without closing connections, until `resume`."""
         assert self.process is not None
         suspend(self.process.process.pid)
 
@@ -114,7 +114,7 @@ class QueueManagerProcess:
         self.process.process.send_signal(signal.SIGCONT)
 
     def discard(self) -> list[str]:
-        """End it for good; what it printed and logged in its present run."""
+        """End it permanently. Return the output and log of its current run."""
         if self.process is None:
             return []
         self.process.kill()
@@ -123,10 +123,10 @@ class QueueManagerProcess:
 
 
 class RemoteBridgeProcess(BridgeProcess):
-    """`mqbridge run` with `type: ibm`. `start` starts its queue manager where none runs; `stop` and `kill` leave it alone.
+    """`mqbridge run` with `type: ibm`. `start` starts its queue manager if none runs. `stop` and `kill` do not affect it.
 
-    MQ applications, `mqbridge mq`, are the queue manager's. Two bridges may share a `queue_manager`. `reached` is the part of
-    its section that says where the queue manager is.
+    MQ applications (`mqbridge mq`) use the queue manager. Two bridges may share a `queue_manager`. `reached` is the part of
+    its section with the address of the queue manager.
     """
 
     def __init__(
@@ -142,7 +142,7 @@ class RemoteBridgeProcess(BridgeProcess):
         **options: Any,
     ) -> None:
         if "outage_timeout" not in settings:
-            # However long a busy machine takes to start the queue manager again.
+            # However long a busy machine takes to restart the queue manager.
             settings = "  outage_timeout: 0 s\n" + settings
         text = _BRIDGE.format(name=NAME, library=library, reached=reached) + settings + (config or "")
         super().__init__(data_directory, config=text, **options)

@@ -1,4 +1,4 @@
-"""Rules to MQ, publications, and what becomes of them."""
+"""Rules to MQ, publications, and the resulting messages."""
 
 from __future__ import annotations
 

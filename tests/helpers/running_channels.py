@@ -9,7 +9,7 @@ from bridge.mq.telemetry_channels import ClientChannelStatus, RunningChannels
 
 
 class Running(RunningChannels):
-    """What a telemetry service has: two channels, and clients; it notes what it is asked for."""
+    """A telemetry service with two channels and clients, which records requests."""
 
     active = True
 

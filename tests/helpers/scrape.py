@@ -1,4 +1,4 @@
-"""Scrapes of `/metrics`, answers of the admin port, and promtool."""
+"""Scrapes of `/metrics`, responses of the admin port, and promtool."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ Series = tuple[str, frozenset[tuple[str, str]]]
 
 
 def admin_url(announced: Iterable[str]) -> str:
-    """Where an admin port is, by the lines that its bridge has logged."""
+    """Return the address of an admin port, from the log lines of its bridge."""
     return next(match[1] for line in announced if (match := _ADMIN.search(line)))
 
 
 def ask(url: str, accept: str = "", token: str = "") -> tuple[int, str]:
-    """The status of a response, and its body."""
+    """Return the status of a response, and its body."""
     request = urllib.request.Request(url, headers={"Accept": accept} if accept else {})
     if token:
         request.add_header("Authorization", f"Bearer {token}")
@@ -55,11 +55,11 @@ class Scrape:
         }
 
     def get(self, name: str, **labels: str) -> float | None:
-        """The value of a sample; None where there is none."""
+        """Return the value of a sample, or None if it is missing."""
         return self.values.get((name, frozenset(labels.items())))
 
     def total(self, name: str, **labels: str) -> float:
-        """The sum of all samples that have these labels, and perhaps others."""
+        """Return the sum of all samples with at least these labels."""
         wanted = set(labels.items())
         return sum(value for (metric, has), value in self.values.items() if metric == name and wanted <= has)
 

@@ -1,4 +1,4 @@
-"""A queue manager secured as IBM MQ's are by default, behind a TCP port: for programs on the stand-in.
+"""A queue manager with the default security of IBM MQ, at a TCP port: for programs on the stand-in.
 
 Source: IBM MQ documentation, "Resolving CHLAUTH access issues" (the default rules), "Connection authentication:
 Configuration" (CHCKCLNT).
@@ -27,7 +27,7 @@ CHANNEL = "APP.SVRCONN"
 ADMINISTRATOR = "mqm"
 USER = "app"
 PASSWORD = "secret"
-#: Beside the default rule that this queue manager has: BLOCKUSER('*MQADMIN') for all channels.
+#: In addition to the default rule of this queue manager: BLOCKUSER('*MQADMIN') for all channels.
 _RULES = f"""
 ALTER AUTHINFO(SYSTEM.DEFAULT.AUTHINFO.IDPWOS) AUTHTYPE(IDPWOS) CHCKCLNT(REQDADM)
 SET CHLAUTH('SYSTEM.ADMIN.SVRCONN') TYPE(ADDRESSMAP) ADDRESS('*') USERSRC(CHANNEL)
@@ -46,7 +46,7 @@ class SecuredQueueManager(ServedQueueManager):
         passwords = directory / "passwords"
         directory.mkdir(parents=True, exist_ok=True)
         passwords.write_text("".join(f"{user}:{PASSWORD}\n" for user in (USER, ADMINISTRATOR)))
-        # The listener refuses other names, as IBM MQ refuses channels that are not defined.
+        # The listener rejects other names, as IBM MQ rejects undefined channels.
         channels = [CHANNEL, "SYSTEM.DEF.SVRCONN", "SYSTEM.ADMIN.SVRCONN"]
         listener = ListenerConfig(password_file=passwords)
         super().__init__(directory / "data", authorities=True, listener=listener, stand_in=True, channels=channels)
@@ -60,13 +60,13 @@ class SecuredQueueManager(ServedQueueManager):
         return f"127.0.0.1({self.port})"
 
     def command(self, text: str) -> CommandResponse:
-        """Run MQSC as the administrator, by bindings."""
+        """Run MQSC as the administrator, in bindings mode."""
         (response,) = self._administrator.command(text)
         assert response.ok, response.message
         return response
 
     def grant(self, authorities: str, kind: str = "QMGR", profile: str = "", user: str = USER) -> None:
-        """Give a user authorities for an object."""
+        """Grant a user authorities for an object."""
         named = f"PROFILE('{profile}') " if profile else ""
         self.command(f"SET AUTHREC {named}OBJTYPE({kind}) PRINCIPAL('{user}') AUTHADD({authorities})")
 
@@ -83,7 +83,7 @@ class SecuredConnections:
         self.manager = manager
 
     def connect(self, **changed: str) -> IbmConnection:
-        """Connect as `app` by APP.SVRCONN, unless parameters say otherwise."""
+        """Connect as `app` with APP.SVRCONN, unless parameters specify otherwise."""
         connection = connect_ibm(self._library, msgspec.structs.replace(self._parameters, **changed))
         self._made.append(connection)
         return connection

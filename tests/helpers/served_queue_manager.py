@@ -1,4 +1,4 @@
-"""An embedded queue manager on a thread and event loop of its own, as the bridge runs it, for other processes too."""
+"""An embedded queue manager on a separate thread and event loop, as in the bridge, also for other processes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.ibm_standin.server import StandInServer
 
 
 class ServedQueueManager:
-    """It listens from the start, at a socket in its directory; with `tcp` also at `port`."""
+    """It listens from the start, on a socket in its directory, and with `tcp` also on `port`."""
 
     def __init__(
         self,
@@ -45,8 +45,8 @@ class ServedQueueManager:
     ) -> None:
         """Start it, with the objects that the bridge needs (`objects`) and a command server (`commands`).
 
-        `listener` says what is asked of who connects over TCP. `max_channels` is MaxChannels of qm.ini, with IBM's default.
-        With `stand_in` it serves programs in C, over TCP by `channels` or any, and has the PCF commands of the stand-in.
+        `listener` specifies the authentication over TCP. `max_channels` is MaxChannels of qm.ini, with IBM's default. With
+        `stand_in` it serves programs in C, over TCP with `channels` or any, and has the PCF commands of the stand-in.
         `msg_ids` is the form of generated MsgIds there (`tests.ibm_standin.message_identifiers`).
         """
         self.directory = directory
@@ -77,12 +77,12 @@ class ServedQueueManager:
 
     @property
     def place(self) -> str:
-        """Where the stand-in for IBM's client library finds it: what MQI_STANDIN says."""
+        """Return its address for the stand-in for IBM's client library: the value of MQI_STANDIN."""
         return f"unix:{self.directory / frames.SOCKET_NAME}"
 
     @property
     def present(self) -> Present:
-        """What the stand-in refuses, delays and counts."""
+        """Return the rules of the stand-in: rejections, delays and counters."""
         assert isinstance(self._server, StandInServer)
         return self._server.present
 
@@ -97,7 +97,7 @@ class ServedQueueManager:
 
     @contextmanager
     def busy(self) -> Iterator[None]:
-        """Keep its event loop from running: what happens meanwhile it finds all at once."""
+        """Stop its event loop. Events of this time are processed together afterwards."""
         begun, ends = threading.Event(), threading.Event()
 
         def wait() -> None:

@@ -21,7 +21,7 @@ from tests.helpers.fake_backend import FakeBackend
 
 
 class Client:
-    """A raw socket, and what comes over it."""
+    """A raw socket, and the data received over it."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader = reader
@@ -31,7 +31,7 @@ class Client:
         self.packets: deque[Packet] = deque()
 
     def send(self, *what: Packet | bytes) -> None:
-        """One segment, as far as that can be said of a stream, of the protocol level of the last CONNECT."""
+        """Send one segment, as far as possible, in the protocol level of the last CONNECT."""
         for packet in what:
             if isinstance(packet, Connect) and packet.protocol_level in (3, 4, 5):
                 self.level = packet.protocol_level
@@ -41,7 +41,7 @@ class Client:
         )
 
     async def receive(self) -> Packet:
-        """The next packet; ConnectionError when none comes any more."""
+        """Return the next packet. ConnectionError if the connection ends."""
         while not self.packets:
             data = await self.reader.read(65_536)
             if not data:
@@ -51,7 +51,7 @@ class Client:
         return self.packets.popleft()
 
     async def rest(self) -> list[Packet]:
-        """Everything that comes until the bridge closes the connection."""
+        """Return everything up to the end of the connection."""
         came: list[Packet] = []
         try:
             while True:
@@ -60,25 +60,25 @@ class Client:
             return came
 
     async def publish(self, topic: str) -> None:
-        """Publish with QoS 1: the answer proves that the connection works, and that nothing came before it."""
+        """Publish with QoS 1: the answer proves that the connection works, and that nothing arrived before it."""
         self.send(Publish(topic, b"", 1, False, False, 1))
         answer = await self.receive()
         assert isinstance(answer, Puback) and answer.packet_id == 1
 
     async def subscribe(self, *filters: str) -> tuple[int, ...]:
-        """Subscribe with QoS 1; the codes of SUBACK."""
+        """Subscribe with QoS 1. Return the codes of SUBACK."""
         self.send(Subscribe(1, tuple((topic_filter, 1) for topic_filter in filters)))
         answer = await self.receive()
         assert isinstance(answer, Suback)
         return answer.return_codes
 
     async def silent(self) -> None:
-        """Nothing has been sent so far."""
+        """Check that nothing has been sent so far."""
         self.send(Pingreq())
         assert await self.receive() == Pingresp()
 
     def vanish(self) -> None:
-        """The connection is gone without DISCONNECT."""
+        """Close the connection without DISCONNECT."""
         self.writer.transport.abort()
 
 
@@ -142,7 +142,7 @@ class Bridge:
         return client
 
     async def connect(self, client_id: str = "c", *, clean_session: bool = True, **fields: Any) -> Client:
-        """A client that was accepted."""
+        """Return an accepted client."""
         client = await self.open()
         client.send(Connect(client_id, clean_session=clean_session, **fields))
         answer = await client.receive()
@@ -150,7 +150,7 @@ class Bridge:
         return client
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        """Wait for what neither a client nor the queue manager is told."""
+        """Wait for an event of which neither a client nor the queue manager is told."""
         loop = asyncio.get_running_loop()
         while not condition():
             turn = loop.create_future()
@@ -168,7 +168,7 @@ ACCEPTED, PRESENT = Connack(0), Connack(0, True)
 
 
 async def answers(bridge: Any, *packets: Any) -> list[Any]:
-    """What a new connection gets until it is closed."""
+    """Return the data of a new connection until it is closed."""
     client = await bridge.open()
     client.send(*packets)
     return await client.rest()

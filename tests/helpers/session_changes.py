@@ -1,13 +1,13 @@
-"""Each change of a mapping, or of its broker, while an exchange of QoS 2 is half finished, with its result.
+"""Changes of a mapping, or of its broker, during an unfinished exchange of QoS 2, with their results.
 
-`docs/explanation/delivery-guarantees.md` contains this table. A test compares both, another enumerates the cells.
+`docs/explanation/delivery-guarantees.md` contains this table. A test compares both, another one enumerates the cells.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-#: How far the exchange of a message is, for each direction.
+#: Progress of the exchange of a message, for each direction.
 STATES: Final = {
     "to the broker": {
         "nothing in flight": ("", ""),
@@ -32,7 +32,7 @@ ONCE, THERE, STAYS, TWICE, ENDED = (
     "twice",
     "ends with the session",
 )
-#: Change -> direction -> results, in the order of the states. One result stands for all states.
+#: Change -> direction -> results, in the order of the states. One result applies to all states.
 CHANGES: Final[dict[str, dict[str, tuple[str, ...]]]] = {
     "address of the link": {
         "to the broker": (ONCE, THERE, THERE, THERE, THERE),
@@ -65,13 +65,13 @@ CHANGES: Final[dict[str, dict[str, tuple[str, ...]]]] = {
 
 
 def results(change: str, direction: str) -> tuple[str, ...]:
-    """One result for each state."""
+    """Return one result for each state."""
     outcomes = CHANGES[change][direction]
     return outcomes * len(STATES[direction]) if len(outcomes) == 1 else outcomes
 
 
 def markdown() -> str:
-    """The tables, as the documentation contains them."""
+    """Return the tables, as in the documentation."""
     tables = []
     for direction, states in STATES.items():
         rows = [["change", *states], ["---"] * (len(states) + 1)]

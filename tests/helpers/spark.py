@@ -1,4 +1,4 @@
-"""Settings of Spark in tests: a small and quickly started session."""
+"""Settings of Spark for tests: a small session that starts quickly."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A queue manager on a directory, and what applications do with it."""
+"""A queue manager on a directory, and actions of applications."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def opened(directory: Path) -> Iterator[QueueManager]:
 
 
 def drained(connection: EmbeddedConnection, queue: str) -> list[str]:
-    """The data of the messages on a queue; they stay."""
+    """Return the data of the messages on a queue, without removing them."""
     handle = connection.open(MQOD(ObjectName=queue), cmqc.MQOO_BROWSE)
     bodies = []
     try:

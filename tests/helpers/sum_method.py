@@ -1,4 +1,4 @@
-"""An authentication method for tests: the client adds up. It is found by an entry point, as any method of somebody else's."""
+"""An authentication method for tests: the client adds numbers. It is found by an entry point, like any other method."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ENTRY_POINT = "tests.helpers.sum_method:Sum"
 
 
 class Sum:
-    """The client is challenged by a number, and responds with `USER` and it plus one, as often as it says at the start."""
+    """The client is challenged with a number, and responds with `USER` and the number plus one, as often as it requested."""
 
     def begin(self, presented: Presented) -> SumExchange:
         return SumExchange(presented)
@@ -47,7 +47,7 @@ class SumExchange:
 
 
 def install(directory: Path) -> dict[str, str]:
-    """Write what an installed distribution has that brings the method; the environment of a process that finds it."""
+    """Write the metadata of an installed distribution with the method. Return the environment of a process that finds it."""
     info = directory / "test_sum-1.0.dist-info"
     info.mkdir(parents=True)
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: test-sum\nVersion: 1.0\n", encoding="utf-8")

@@ -1,4 +1,4 @@
-"""The end of a run: what tests were skipped because a program is missing, and with --times, where the time went."""
+"""The end of a run: tests that were skipped because a program is missing, and with --times, the durations."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
-"""A relay between a link and its broker that notes how far the exchange of each numbered message of QoS 2 came.
+"""A relay between a link and its broker that records the exchange of each numbered message of QoS 2.
 
-A broker that is killed loses what it has not saved, also what it has acknowledged. What it said before is known here, so that
-its losses can be told from those of the bridge.
+A killed broker loses unsaved data, even if it acknowledged it. The record distinguishes its losses from those of the bridge.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ _CONNECT, _CONNACK, _PUBLISH, _PUBREC, _PUBCOMP = 1, 2, 3, 5, 7
 
 
 class Tap(Relay):
-    """The relay, and what was said in both directions."""
+    """The relay, and the packets in both directions."""
 
     def __init__(self, target: int, version: str) -> None:
         super().__init__(target)
@@ -26,7 +25,7 @@ class Tap(Relay):
         self._noting = threading.Lock()
         #: client identifier of each connection, by the socket of the link
         self._client_ids: dict[socket.socket, str] = {}
-        #: how often the broker has begun a session, by client identifier
+        #: number of sessions that the broker has started, by client identifier
         self.lives: Counter[str] = Counter()
         #: (from the broker, client identifier, packet identifier) -> number
         self._numbers: dict[tuple[bool, str, int], int] = {}

@@ -22,7 +22,7 @@ class TestedLink(LinkConnection):
     def __init__(self, *arguments: Any, **options: Any) -> None:
         self.states: queue.Queue[LinkState] = queue.Queue()
         self.sessions: list[bool] = []
-        #: how long it waits in each turn, in seconds
+        #: seconds of each wait
         self.waits: list[float] = []
         super().__init__(*arguments, on_state=self.states.put, on_session=self.sessions.append, **options)
 
@@ -32,26 +32,26 @@ class TestedLink(LinkConnection):
 
     @property
     def idle(self) -> bool:
-        """Whether it has no thread, because nothing happens."""
+        """Return whether it has no thread, because it is idle."""
         return self._thread.parked
 
     def state_where(self, phase: LinkPhase) -> LinkState:
-        """The next change to this phase; others before it are passed over."""
+        """Wait for the next change to this phase. Others are skipped."""
         while (state := self.states.get(timeout=PATIENCE)).phase != phase:
             pass
         return state
 
     def take_all(self, number: int) -> list[Received]:
-        """So many publications, however many calls that takes."""
+        """Return this number of publications, with as many calls as necessary."""
         taken: list[Received] = []
         while len(taken) < number:
             some = self.take(number - len(taken), 1 << 30, PATIENCE)
-            # An empty answer is one to a new connection or PUBRELs, then more comes; else the time is over.
+            # An empty answer means a new connection or PUBRELs, and more follows. Otherwise the time is over.
             taken += some
         return taken
 
     def released_all(self, number: int) -> list[int]:
-        """So many message ids of PUBREL."""
+        """Return this number of message ids of PUBREL."""
         packet_ids = self.released()
         while len(packet_ids) < number:
             self.take(0, 0, PATIENCE)
@@ -63,7 +63,7 @@ LinkFactory = Callable[..., TestedLink]
 
 
 def calling(call: Callable[..., Any], *arguments: Any, **options: Any) -> Future[Any]:
-    """A call that waits for the broker, in a thread of its own."""
+    """A call that waits for the broker, in a separate thread."""
     pool = ThreadPoolExecutor(1)
     future = pool.submit(call, *arguments, **options)
     pool.shutdown(wait=False)

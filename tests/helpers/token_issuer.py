@@ -1,4 +1,4 @@
-"""An issuer of JSON Web Tokens, which a queue manager trusts."""
+"""An issuer of JSON Web Tokens that a queue manager trusts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Issuer:
     """Issues tokens for a queue manager, into a file that the bridge reads."""
 
     def __init__(self, directory: Path) -> None:
-        #: the key that the queue manager knows
+        #: the key that the queue manager accepts
         self.public = directory / "issuer.pem"
         self.file = directory / "token"
         self.change_key()

@@ -1,4 +1,4 @@
-"""Connections of somebody who begins something and never ends it."""
+"""Connections that start a request and never complete it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.helpers.patience import PATIENCE
 
 @contextlib.contextmanager
 def unfinished_connections(host: str, port: int, count: int, sent: bytes) -> Iterator[socket.socket]:
-    """Make so many, each of which has sent that and no more; yields the first of them."""
+    """Make this number of connections, each with these first bytes. Yield the first of them."""
     with contextlib.ExitStack() as stack:
         sockets = []
         for _ in range(count):
@@ -21,6 +21,6 @@ def unfinished_connections(host: str, port: int, count: int, sent: bytes) -> Ite
 
 
 def assert_cut_off(connection: socket.socket) -> None:
-    """The other end has closed or reset it, and said nothing."""
+    """Wait until the other side has closed or reset it, without data."""
     with contextlib.suppress(ConnectionResetError):
         assert connection.recv(1) == b""

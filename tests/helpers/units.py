@@ -14,7 +14,7 @@ _numbers = itertools.count(1)
 
 
 class Unit(UnitOfWork):
-    """A unit of work that knows its completion; `done` is called with it then."""
+    """A unit of work that records its completion, and then calls `done`."""
 
     number: int = msgspec.field(default_factory=lambda: next(_numbers))
     completion: Completion | None = None
@@ -37,7 +37,7 @@ class Unit(UnitOfWork):
 
 
 class Units:
-    """The units that a backend was given; its `on_completed` is `completed`."""
+    """The units submitted to a backend. Its `on_completed` is `completed`."""
 
     def __init__(self) -> None:
         self._under_way: dict[int, Unit] = {}
@@ -53,5 +53,5 @@ class Units:
 
 
 def requests(*filters: tuple[str, int]) -> list[SubscriptionRequest]:
-    """Return what a backend is asked for."""
+    """Return a request to a backend."""
     return [SubscriptionRequest(topic_filter, SubscriptionData(qos)) for topic_filter, qos in filters]

@@ -295,6 +295,11 @@ def mapping_with_a_message(reader: Reader) -> None:
     )
 
 
+def payloads(reader: Reader) -> None:
+    """The page has all files that its commands need."""
+    program("mosquitto_pub")
+
+
 def service_with_a_dead_letter(reader: Reader, data: str = "/var/lib/mqbridge") -> None:
     """The service, and a dead letter whose cause is repaired: the queue of a subscription was full."""
     service(reader, data)
@@ -457,6 +462,7 @@ SCENES: dict[str, Callable[[Reader], None]] = {
     "mq-administrator": lambda reader: service_with_a_dead_letter(reader, f"{reader.directory}/data"),
     "moving-from-mqxr": prepared_queue_manager,
     "operations": service,
+    "payloads": payloads,
     "pipelines": pipeline,
     "records": service,
     "troubleshooting": service,

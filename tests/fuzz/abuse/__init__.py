@@ -1,1 +1,1 @@
-"""Abusive clients against a bridge, and what another client notices of them: `python -m tests.fuzz.abuse`."""
+"""Abusive clients of a bridge, and their effect on another client: `python -m tests.fuzz.abuse`."""

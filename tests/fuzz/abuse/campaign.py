@@ -1,4 +1,4 @@
-"""One scenario: a bridge, a bystander client, the attack in a process of its own, and the measurements."""
+"""One scenario: a bridge, a bystander client, the attack in a separate process, and the measurements."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ _CLOCK_TICKS: Final = os.sysconf("SC_CLK_TCK")
 
 @dataclass(frozen=True)
 class Target:
-    """The bridge as an attack sees it."""
+    """The bridge from the view of an attack."""
 
     #: ports by channel name
     ports: dict[str, int]
-    #: duration of attacks that have one
+    #: duration of attacks with a fixed duration
     seconds: float
-    #: announces the next phase of the attack by its name
+    #: announces the next phase of the attack, by name
     phase: Callable[[str], None]
 
     @property
@@ -81,17 +81,17 @@ class Result:
 
     name: str
     ping: float
-    #: the processor time of the bridge's event loop during one PING, at most: other load on the machine changes it little
+    #: maximum processor time of the bridge's event loop during one PING: other load on the machine changes it little
     loop: float
     puback: float
     puback_median: float
     baseline_ping: float
     baseline_puback: float
-    #: by how much this process itself woke up late, at most: delays below that mean nothing
+    #: maximum delay of this process itself: shorter delays are not significant
     own_lateness: float
     growth: float
     cpu: float
-    #: from the beginning of the attack until the bridge was idle again
+    #: from the start of the attack until the bridge was idle again
     seconds: float
     phases: list[dict[str, Any]]
     note: str
@@ -153,7 +153,7 @@ class Bystander(threading.Thread):
         return time.monotonic() - min((when for when, _, _ in sent), default=time.monotonic())
 
     def end(self) -> None:
-        """Stop. A request that was never answered counts with the time that it has waited."""
+        """Stop. A request without an answer counts with the time that it has waited."""
         self._end.set()
         self.join()
         for kind in list(self._sent):
@@ -197,11 +197,11 @@ class Bystander(threading.Thread):
 
 
 class _Aborted(Exception):
-    """The scenario cannot go on; the message says why."""
+    """The scenario cannot continue. The message contains the reason."""
 
 
 class _Run:
-    """A scenario under way."""
+    """A running scenario."""
 
     def __init__(
         self, scenario: Scenario, seconds: float, bridge: BridgeProcess, progress: Callable[[str], None]
@@ -279,7 +279,7 @@ class _Run:
         )
 
     def _begin(self, name: str) -> None:
-        """Begin the next phase."""
+        """Start the next phase."""
         if self._bystander.phase.name != "baseline":
             self._finish_phase(time.monotonic())
         phase = Phase(name, time.monotonic(), cpu=self._process.cpu(), peak=self._process.memory())
@@ -359,13 +359,13 @@ def _run_attack(scenario: Scenario, ports: dict[str, int], seconds: float, resul
     try:
         try:
             note = scenario.attack(Target(ports, seconds, lambda name: results.send(("phase", name))))
-        except ConnectionError as error:  # the bridge may defend itself so
+        except ConnectionError as error:  # the bridge is allowed to defend itself like this
             note = f"the attack ended early: {error}"
         results.send(("note", note))
     except Exception as error:
         traceback.print_exc()
         results.send(("error", repr(error)))
-    # The attacker is killed: its connections end then, and nothing before.
+    # The attacker is killed, which ends its connections.
     threading.Event().wait()
 
 

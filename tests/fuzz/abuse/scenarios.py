@@ -1,4 +1,6 @@
-"""The attacks. Their bytes are built in advance and sent by raw sockets, since they share the machine with the bridge."""
+"""The attacks. Their bytes are prepared in advance and sent by raw sockets, because they share the machine with the
+bridge.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,9 @@ def _open(port: int, data: bytes = b"", receive_buffer: int = 0) -> socket.socke
 def _client(
     port: int, name: str, *packets: Packet, level: int = 4, clean: bool = True, answers: int = 0
 ) -> socket.socket:
-    """Return a connection whose CONNECT was accepted; `answers` are the bytes of the answers to the further packets."""
+    """Return a connection whose CONNECT was accepted. `answers` is the number of bytes of the answers to the
+    further packets.
+    """
     connect = Connect(name, "MQTT", level, clean_session=clean, keep_alive=0)
     connection = _open(port, _bytes(connect, *packets, level=level))
     connack = _receive(connection, 2)
@@ -65,9 +69,9 @@ def _receive(connection: socket.socket, size: int) -> bytes:
 
 
 def _crowd(port: int, packets: list[bytes], answers: int, receive_buffer: int = 0) -> list[socket.socket]:
-    """Return the connections that the bridge accepted of one for each of `packets`, which begin with CONNECT.
+    """Return the accepted connections, one for each of `packets`, which begin with CONNECT.
 
-    `answers` is the number of bytes that each gets, CONNACK included.
+    `answers` is the number of bytes that each gets, including CONNACK.
     """
     accepted = []
     for first in range(0, len(packets), 100):
@@ -84,14 +88,14 @@ def _crowd(port: int, packets: list[bytes], answers: int, receive_buffer: int = 
 
 
 def _subscribers(port: int, count: int, topic: str, qos: int, receive_buffer: int = 0) -> list[socket.socket]:
-    """Return so many clients of MQTT 3.1.1, less those that were rejected, that have subscribed to a topic."""
+    """Return this number of clients of MQTT 3.1.1, except rejected ones, that have subscribed to a topic."""
     subscribe = Subscribe(1, ((topic, qos),))
     packets = [_bytes(Connect(f"subscriber-{number}", "MQTT", 4, keep_alive=0), subscribe) for number in range(count)]
     return _crowd(port, packets, 4 + 5, receive_buffer)
 
 
 def _exchange(connection: socket.socket, data: bytes) -> int:
-    """Send, discarding what arrives meanwhile, and return how many bytes arrived.
+    """Send, and discard received data. Return how many bytes arrived.
 
     Raises ConnectionError if the bridge closes the connection.
     """
@@ -123,7 +127,7 @@ def _read_until_silent(connection: socket.socket) -> int:
 
 
 def _settle(connection: socket.socket) -> int:
-    """Read until the bridge has answered a PINGREQ and sends nothing more, and return how many other bytes arrived."""
+    """Read until the bridge has answered a PINGREQ and sends nothing more. Return how many other bytes arrived."""
     arrived = 0
     while True:
         begun = time.monotonic()
@@ -148,7 +152,7 @@ def _read(connection: socket.socket) -> int:
 def _publish(
     connection: socket.socket, topic: str, payload: bytes, window: int, seconds: float, count: int = 10**9
 ) -> int:
-    """Publish with QoS 1, so many messages at a time, and return how many were acknowledged."""
+    """Publish with QoS 1, this number of messages at a time. Return how many were acknowledged."""
     start, _, end = _bytes(Publish(topic, payload, 1, False, False, 0xABCD)).partition(b"\xab\xcd")
     until = time.monotonic() + seconds
     sent = acknowledged = rest = 0
@@ -169,9 +173,10 @@ def _publish(
 
 
 def _read_all(connections: list[socket.socket], packet_size: int, qos: int, expected: int) -> int:
-    """Read what arrives for ordinary subscribers until all of it has, or nothing more comes; return the number of packets.
+    """Read the data for ordinary subscribers until everything has arrived, or nothing more arrives. Return the number of
+    packets.
 
-    With QoS 1 they acknowledge. All PUBLISH packets have the same size, so that nothing needs to be decoded.
+    With QoS 1 they acknowledge. All PUBLISH packets have the same size, so nothing needs to be decoded.
     """
     poll = select.epoll()
     partial_packets: dict[int, bytes] = {}
@@ -204,7 +209,7 @@ def _read_all(connections: list[socket.socket], packet_size: int, qos: int, expe
 
 
 def _overlapping(target: Target, qos: int) -> str:
-    """One client of MQTT 5 with 5,000 filters that all match its publications of 49 KB in all."""
+    """One client of MQTT 5 with 5,000 filters, all of which match its publications of 49 KB in total."""
     levels = "abcdefghijklm"
     filters = [
         "devices/alice/" + "/".join("+" if mask >> place & 1 else level for place, level in enumerate(levels))
@@ -244,7 +249,9 @@ def _burst(target: Target, qos: int) -> str:
 
 
 def _slow_readers(target: Target) -> str:
-    """1,000 QoS 1 subscribers that never read, and a publisher as fast as the bridge acknowledges; then all leave at once."""
+    """1,000 QoS 1 subscribers that never read, and a publisher as fast as the bridge acknowledges. Then all disconnect at
+    once.
+    """
     target.phase("subscribe")
     subscribers = _subscribers(target.port, 1_000, "t", 1, receive_buffer=4_096)
     publisher = _client(target.port, "publisher")
@@ -255,7 +262,9 @@ def _slow_readers(target: Target) -> str:
 
 
 def _many_filters(target: Target) -> str:
-    """One client that subscribes to 65,000 filters, unsubscribes them in one packet, subscribes again and leaves."""
+    """One client that subscribes to 65,000 filters, unsubscribes from them in one packet, subscribes again and
+    disconnects.
+    """
     names = [f"filters/{number}" for number in range(65_000)]
     subscribe = [
         _bytes(Subscribe(first + 1, tuple((name, 1) for name in names[first : first + 1_000])))
@@ -277,7 +286,7 @@ def _many_filters(target: Target) -> str:
 
 
 def _matching(target: Target, length: int) -> str:
-    """5,000 filters that differ from topics of 128 levels in the last level only; one publication, then 10 at once."""
+    """5,000 filters that differ from topics of 128 levels only in the last level: one publication, then 10 at once."""
     levels = ["a"] * 13 + ["b" * ((length - 26) // 114 - 1)] * 114
     topics = ["/".join([*levels, f"z{number}"]) for number in range(11)]
     filters = [
@@ -344,7 +353,7 @@ def _purge(target: Target, count: int) -> str:
 
 
 def _sessions(target: Target) -> str:
-    """5,000 durable sessions of one address, each with a subscription; then each is ended by a CONNECT with Clean Start."""
+    """5,000 durable sessions of one address, each with a subscription. Then each is ended by a CONNECT with Clean Start."""
     names = [f"session-{number}" for number in range(5_000)]
     target.phase("open")
     subscribe = Subscribe(1, (("sessions/+", 1),))
@@ -361,7 +370,9 @@ def _sessions(target: Target) -> str:
 
 
 def _retained(target: Target) -> str:
-    """60 client identifiers of one user retain what the bridge takes of 1 GB in messages of 64 KB; a subscriber gets it."""
+    """60 client identifiers of one user retain as much of 1 GB as the bridge accepts, in messages of 64 KB. A subscriber gets
+    them.
+    """
     target.phase("retain")
     until = time.monotonic() + 60
     stored = refused = 0

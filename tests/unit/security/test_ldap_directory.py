@@ -167,7 +167,7 @@ async def test_the_user_name_has_the_notation_of_the_directory(directory: Direct
         ("\uff43arol", False),
     ],
 )
-@pytest.mark.parametrize("user", ["", "u:EXAMPLE\\carol", "dn:cn=carol,ou=elsewhere,dc=example,dc=com", "dn:", "dn:cn"])
+@pytest.mark.parametrize("name", ["", "u:EXAMPLE\\carol", "dn:cn=carol,ou=elsewhere,dc=example,dc=com", "dn:", "dn:cn"])
 async def test_a_directory_that_does_not_return_the_bound_name(
     directory: Directory, monkeypatch: pytest.MonkeyPatch, name: str, user: str, taken: bool
 ) -> None:
