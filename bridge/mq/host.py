@@ -218,6 +218,8 @@ class QueueManagerStatus(msgspec.Struct, frozen=True, kw_only=True):
     diverts_silently: bool = True
     #: number of local queues omitted from `queues`
     left_out: int = 0
+    #: names of queues that are not defined
+    missing: Collection[str] = ()
     #: embedded queue manager only: retained publications and their bytes, file sizes in bytes by kind, whether the disk is
     #: full, whether the last commit could not be recorded in the witness, and the free space and size of its file system in
     #: bytes
@@ -237,7 +239,7 @@ class QueueManagerInquiry(Protocol):
     interval: float
 
     def look(self, queues: Sequence[str], *, ages: bool = True) -> QueueManagerStatus:
-        """Return the status of these queues, except missing ones, and of others if that is cheap. Raises MQError.
+        """Return the status of these queues, except unusable ones, and of others if that is cheap. Raises MQError.
 
         `ages` includes the ages of the oldest messages, which needs a command.
         """

@@ -23,7 +23,7 @@ from bridge.administration.answers import Problem, ProblemKind, counted
 from bridge.administration.mapping_status import MappingStatus, RunnerState
 from bridge.config.mapping import ToMqMapping, ToMqttMapping
 from bridge.config.models import PIPELINES, Configuration, LimitsConfig
-from bridge.config.queue_manager import SET_ASIDE_QUEUE
+from bridge.config.queue_manager import SET_ASIDE_QUEUE, SHARE_MEMBERS_QUEUE
 from bridge.mq.host import Host, QueueManagerStatus, QueueStatus
 from bridge.mq.memory import MIB
 from bridge.mqtt.reason_codes import ReasonCode
@@ -483,6 +483,12 @@ def _of_queues(
     for mapping in parts.mappings.statuses():
         for name in _awaited_queues(parts, mapping):
             waiting.setdefault(name, []).append(mapping.name)
+    if SHARE_MEMBERS_QUEUE in status.missing:
+        text = f"queue {SHARE_MEMBERS_QUEUE} is not defined, so clients cannot subscribe to $share groups"
+        remedy = "Run the output of `mqbridge mqsc-script` at the queue manager. The bridge needs no restart."
+        yield Problem(
+            "warning", ProblemKind.QUEUE, SHARE_MEMBERS_QUEUE, text, "mqbridge check --connect", remedy=remedy
+        )
     for queue in status.queues:
         display = f"mqbridge mqsc display 'QLOCAL({queue.name})'"
         if queue.name == dead_letter_queue and (queue.depth or diverted):
@@ -495,7 +501,11 @@ def _of_queues(
         if queue.name == SET_ASIDE_QUEUE and queue.depth:
             text = f"{counted(queue.depth, 'message')} on queue {queue.name}: dead letters that a mapping could not process"
             yield Problem("warning", ProblemKind.DEAD_LETTERS, queue.name, text, "mqbridge dlq list --set-aside")
-        if queue.get_inhibited and queue.name in (transmission_queue, configuration.queues.state):
+        if queue.get_inhibited and queue.name in (
+            transmission_queue,
+            configuration.queues.state,
+            SHARE_MEMBERS_QUEUE,
+        ):
             text = f"the bridge can remove no messages from {queue.name}: GET(DISABLED)"
             yield Problem("error", ProblemKind.REMOVALS, queue.name, text, display)
         was_full = (ProblemKind.QUEUE, queue.name) in former_keys

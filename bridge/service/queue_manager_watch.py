@@ -13,7 +13,7 @@ from typing import Final
 
 from bridge.config.mapping import ToMqttMapping
 from bridge.config.models import Configuration
-from bridge.config.queue_manager import MAPPING_STATE_QUEUE, SET_ASIDE_QUEUE
+from bridge.config.queue_manager import MAPPING_STATE_QUEUE, SET_ASIDE_QUEUE, SHARE_MEMBERS_QUEUE
 from bridge.mq.dead_letter import dead_letters_made
 from bridge.mq.host import Host, QueueManagerStatus
 from bridge.mq.mqi import MQError
@@ -184,8 +184,10 @@ class QueueManagerWatch:
 def queues_of(configuration: Configuration, dead_letter_queue: str) -> list[str]:
     """Return the queues that a bridge uses: its own, and the literal queue names of its mappings."""
     queues = [configuration.transmission_queue, configuration.queues.state, dead_letter_queue]
-    if configuration.shard is not None and configuration.shard.number == 0:
-        queues.append(configuration.queues.common_transmission)
+    if configuration.shard is not None:
+        queues.append(SHARE_MEMBERS_QUEUE)
+        if configuration.shard.number == 0:
+            queues.append(configuration.queues.common_transmission)
     if configuration.mappings or configuration.pipelines:
         queues += [MAPPING_STATE_QUEUE, SET_ASIDE_QUEUE]
     for mapping in configuration.mappings.values():

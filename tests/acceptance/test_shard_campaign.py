@@ -1,12 +1,15 @@
 """Shards, each an active bridge and a standby, behind HAProxy, while processes and hosts fail.
 
 Nothing acknowledged is lost, QoS 2 arrives once, each publisher's messages are in order, and clients of other shards keep
-their connections and get their messages. MQBRIDGE_TEST_SECONDS is the duration, and MQBRIDGE_TEST_SEED repeats the faults.
+their connections and get their messages. The members of a shared subscription, which are clients of several shards, get
+everything together. What was published to them with QoS 2 reaches a second member only after the first one has lost its
+connection. MQBRIDGE_TEST_SECONDS is the duration, and MQBRIDGE_TEST_SEED repeats the faults.
 The campaign prints for how long the clients of affected shards were not served. With `-rP`, pytest shows what it prints.
 """
 
 from __future__ import annotations
 
+import math
 import os
 import random
 import signal
@@ -16,19 +19,31 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
 
+from bridge.mqtt.packets import (
+    Connack,
+    Disconnect,
+    Packet,
+    Puback,
+    Publish,
+    Suback,
+    Subscribe,
+    Unsuback,
+    Unsubscribe,
+)
 from tests.helpers.crash_checks import verify
-from tests.helpers.exactly_once import DurableSubscriber, Publisher
+from tests.helpers.exactly_once import DurableSubscriber, Publisher, number_of
 from tests.helpers.installed import program
 from tests.helpers.line_process import LineProcess
 from tests.helpers.network import Network, block, plug_in, require_namespaces, unblock, unplug
 from tests.helpers.patience import PATIENCE, until, until_at_last
-from tests.helpers.raw_client import ConnectionClosed
+from tests.helpers.raw_client import ConnectionClosed, RawClient
 from tests.helpers.remote_bridge import ROOT, QueueManagerProcess, RemoteBridgeProcess
 from tests.helpers.shards import (
     CHECKS,
@@ -47,13 +62,17 @@ from tests.helpers.shards import (
 SECONDS = float(os.environ.get("MQBRIDGE_TEST_SECONDS", "60"))
 #: Seconds between faults, at most.
 PAUSE = 3.0
-#: Seconds between publications of one client, on average.
-PACE = 15.0
+#: Seconds between publications of one client, on average, and of a publisher to a shared subscription.
+PACE, PACE_OF_GROUPS = 15.0, 1.0
 #: Seconds before a client connects again, at most, and for which it waits for CONNACK.
 RETRY, CONNACK_TIMEOUT = 1.0, 5.0
 
 #: Number of shards, and of publishers. Each publisher has a subscriber.
 SHARDS_OF_CAMPAIGN, PAIRS = 8, 150
+#: Number of shared subscriptions, and of the members of each one.
+GROUPS, MEMBERS = 8, 4
+#: Seconds after which a client has noticed the loss of its connection, however busy the machine is.
+NOTICED = 5.0
 #: Heartbeat interval of the channel, in seconds.
 HBINT = 5
 #: Shards that run the mappings from topics to a queue, and back to topics.
@@ -100,6 +119,8 @@ class DeviceThread(threading.Thread):
         self.progress = 0.0
         #: whether a publisher starts new messages
         self.publishes = True
+        #: seconds between publications, on average
+        self.pace = PACE
         self.failure: BaseException | None = None
 
     def run(self) -> None:
@@ -142,7 +163,7 @@ class PublisherThread(DeviceThread):
         client = self.client
         if client.finished:
             if not self._is_new:
-                self.due.wait(PACE * (0.5 + self._chance.random()))
+                self.due.wait(self.pace * (0.5 + self._chance.random()))
             self.due.clear()
             if not self.publishes:
                 self._is_new = False
@@ -184,6 +205,168 @@ class SubscriberThread(DeviceThread):
             self.latencies += [(now, now - sent[number]) for _, number in client.received[before:]]
 
 
+@dataclass(frozen=True)
+class Receipt:
+    """A message that a member of a shared subscription received."""
+
+    number: int
+    client_id: str
+    #: number of the connection
+    connection: int
+    #: time.monotonic()
+    time: float
+    #: of the client: number of a connection -> time.monotonic() at which it noticed the end
+    ends: dict[int, float]
+
+    @property
+    def ended_at(self) -> float:
+        """time.monotonic() at which the member noticed the end of the connection. Infinite if it has the connection."""
+        return self.ends.get(self.connection, math.inf)
+
+
+class Group:
+    """A shared subscription: its publisher, its members, and what they have received together."""
+
+    def __init__(self, source: PublisherThread) -> None:
+        self.source = source
+        self.members: list[MemberThread] = []
+        self.visitor: VisitorThread | None = None
+        self.receipts: list[Receipt] = []
+        #: time.monotonic() of the last delivery to a member
+        self.progress = 0.0
+
+    @property
+    def numbers(self) -> set[int]:
+        """The numbers of the messages that a member has received."""
+        return {receipt.number for receipt in self.receipts.copy()}
+
+    def verify(self) -> list[int]:
+        """Check what was received. Return the numbers of messages of QoS 2 that reached several members."""
+        missing = self.source.client.acknowledged - self.numbers
+        assert not missing, f"{len(missing)} acknowledged messages are lost: {sorted(missing)[:20]}"
+        if self.source.client.qos < 2:
+            return []
+        last: dict[int, Receipt] = {}
+        again = []
+        for receipt in self.receipts:
+            before = last.get(receipt.number)
+            if before is not None:
+                again.append(receipt.number)
+                assert before.ended_at < receipt.time + NOTICED, f"{receipt} after {before}, which had its connection"
+            last[receipt.number] = receipt
+        return again
+
+
+class MemberThread(DeviceThread):
+    """A member of a shared subscription, with a durable session."""
+
+    client: DurableSubscriber
+
+    def __init__(self, group: Group, *arguments: Any) -> None:
+        self.group = group
+        #: number of a connection -> time.monotonic() at which its end was noticed
+        self.ends: dict[int, float] = {}
+        super().__init__(*arguments)
+
+    @property
+    def progress(self) -> float:
+        """time.monotonic() of the last delivery to any member: members compete."""
+        return self.group.progress
+
+    @progress.setter
+    def progress(self, _: float) -> None:
+        """Ignore the initial value."""
+
+    def connected(self) -> None:
+        if self.away_since is not None:
+            self.ends[self.client.connections - 1] = self.away_since
+        super().connected()
+        self.served_at = time.monotonic()
+
+    def step(self) -> None:
+        client, group = self.client, self.group
+        before = len(client.received)
+        try:
+            with suppress(TimeoutError):
+                client.step(1.0)
+        finally:
+            now = time.monotonic()
+            for _, number in client.received[before:]:
+                group.receipts.append(Receipt(number, client.client_id, client.connections, now, self.ends))
+                group.progress = now
+
+
+class VisitorThread(threading.Thread):
+    """A client that becomes a member of a shared subscription for a moment, again and again, with clean sessions."""
+
+    def __init__(self, group: Group, client_id: str, topic_filter: str, port: int, ending: threading.Event) -> None:
+        super().__init__(daemon=True)
+        self.group, self._client_id, self._filter, self._port, self._ending = (
+            group,
+            client_id,
+            topic_filter,
+            port,
+            ending,
+        )
+        self._chance = random.Random(client_id)
+        #: number of completed visits
+        self.visits = 0
+        self._connections = 0
+        self._ends: dict[int, float] = {}
+        self.failure: BaseException | None = None
+
+    def run(self) -> None:
+        try:
+            while not self._ending.wait(self._chance.random()):
+                self._connections += 1
+                with suppress(ConnectionClosed, ConnectionError, TimeoutError):
+                    self._visit(RawClient(self._port, self._client_id, level=5))
+                self._ends[self._connections] = time.monotonic()
+        except BaseException as failure:
+            self.failure = failure
+
+    def _visit(self, client: RawClient) -> None:
+        """Connect, subscribe, unsubscribe and disconnect. Raises ConnectionClosed, ConnectionError or TimeoutError."""
+        try:
+            client.send(client.packet)
+            if client.expect(Connack, CONNACK_TIMEOUT).return_code:
+                return
+            client.send(Subscribe(1, ((self._filter, 1),)))
+            self._receive(client, Suback)
+            self._receive(client)
+            client.send(Unsubscribe(2, (self._filter,)))
+            self._receive(client, Unsuback)
+            # Messages that were sent before UNSUBACK are acknowledged. None comes after it.
+            self._receive(client)
+            self.visits += 1
+        finally:
+            client.vanish()
+
+    def _receive(self, client: RawClient, until_packet: type[Packet] | None = None) -> None:
+        """Receive messages until a packet arrives, or for some time. Raises ConnectionClosed or TimeoutError."""
+        deadline = time.monotonic() + (self._chance.random() if until_packet is None else PATIENCE)
+        while time.monotonic() < deadline:
+            with suppress(TimeoutError):
+                client.fill(0.2)
+            seen = False
+            while client.inbox:
+                packet = client.inbox.popleft()
+                seen = seen or type(packet) is until_packet
+                if type(packet) is Disconnect:
+                    raise ConnectionClosed
+                if type(packet) is Suback:
+                    assert packet.return_codes == (1,), packet
+                if type(packet) is Publish:
+                    now, group = time.monotonic(), self.group
+                    number = number_of(packet.payload)
+                    group.receipts.append(Receipt(number, self._client_id, self._connections, now, self._ends))
+                    client.send(Puback(packet.packet_id))
+            if seen:
+                return
+        if until_packet is not None:
+            raise TimeoutError(f"no {until_packet.__name__}")
+
+
 def subscribed(subscriber: DurableSubscriber, port: int) -> bool:
     """Begin the session of a subscriber, and return whether that succeeded."""
     try:
@@ -210,6 +393,7 @@ class Campaign:
         hosts: Sequence[Host] = (LOCAL, LOCAL),
         of: int = OF,
         pairs: int = 6,
+        groups: int = 2,
         config: str = "",
         checks: str = "inter 100ms fall 2",
     ) -> None:
@@ -234,6 +418,7 @@ class Campaign:
         self.subscribers: list[DurableSubscriber] = []
         for index in range(pairs):
             self._add_pair(index, of)
+        self.groups = [self._add_group(index, of) for index in range(groups)]
 
     def _add_pair(self, index: int, of: int) -> None:
         """Add a publisher, and a subscriber of the next shard."""
@@ -253,6 +438,28 @@ class Campaign:
         self.publishers.append(publisher)
         self.subscribers.append(subscriber)
 
+    def _add_group(self, index: int, of: int) -> Group:
+        """Add a shared subscription with a publisher, and members of several shards. One of them requests QoS 2."""
+        shards = [(index + turn * max(1, of // MEMBERS)) % of for turn in range(MEMBERS)]
+        own, topic = (index + 1) % of, f"share/{index}"
+        publisher = Publisher(client_of(own, f"g{index}-", of), [topic], 0, 1 + index % 2, window=3)
+        publisher.level, publisher.timeout = 4 + index // 2 % 2, CONNACK_TIMEOUT
+        source = PublisherThread(publisher, own, frozenset({own}), self._listen, self._ending)
+        source.pace = PACE_OF_GROUPS
+        self.devices.append(source)
+        group = Group(source)
+        for turn, shard in enumerate(shards):
+            member = DurableSubscriber(client_of(shard, f"m{index}.{turn}-", of), f"$share/group{index}/{topic}", 1)
+            member.level, member.timeout = 4 + turn % 2, CONNACK_TIMEOUT
+            member.requested_qos = 2 if turn == 0 else 1
+            passes = frozenset({own, *shards})
+            group.members.append(MemberThread(group, member, shard, passes, self._listen, self._ending))
+            self.subscribers.append(member)
+        self.devices += group.members
+        visitor, topic_filter = client_of(own, f"v{index}-", of), f"$share/group{index}/{topic}"
+        group.visitor = VisitorThread(group, visitor, topic_filter, self._listen, self._ending)
+        return group
+
     @contextmanager
     def running(self) -> Iterator[None]:
         """Run all processes and clients. At the end of the block, everything that was acknowledged arrives."""
@@ -265,8 +472,8 @@ class Campaign:
                 for subscriber in self.subscribers:
                     # Before anything is published, and as soon as HAProxy has found the active bridges.
                     until(partial(subscribed, subscriber, self._listen), lambda: "no subscription")
-                for device in self.devices:
-                    device.start()
+                for thread in (*self.devices, *self._visitors):
+                    thread.start()
                 self.settle()
                 yield
                 self._finish()
@@ -286,18 +493,32 @@ class Campaign:
             lambda: [sorted(missing)[:5] for missing in self._missing()],
         )
         self._ending.set()
-        for device in self.devices:
-            device.join()
-            assert device.failure is None, device.failure
-        for publisher, subscriber in zip(self.publishers, self.subscribers, strict=True):
+        threads: list[DeviceThread | VisitorThread] = [*self.devices, *self._visitors]
+        for thread in threads:
+            thread.join()
+            assert thread.failure is None, thread.failure
+        for publisher, subscriber in zip(self.publishers, self.subscribers, strict=False):
             verify(subscriber.received, publisher, publisher.qos)
+        again = [number for group in self.groups for number in group.verify()]
+        count = sum(len(group.numbers) for group in self.groups)
+        visits = [visitor.visits for visitor in self._visitors]
+        assert all(visits), visits
+        print(
+            f"{count:,} messages of {len(self.groups)} shared subscriptions, {len(again)} with QoS 2 reached two members."
+            f" Visitors joined and left {sum(visits):,} times"
+        )
+
+    @property
+    def _visitors(self) -> list[VisitorThread]:
+        return [group.visitor for group in self.groups if group.visitor is not None]
 
     def _missing(self) -> list[set[int]]:
         """Return the numbers of messages on their way, by publisher. {-1} stands for those that are not acknowledged."""
-        return [
-            publisher.acknowledged - subscriber.numbers if publisher.finished else {-1}
-            for publisher, subscriber in zip(self.publishers, self.subscribers, strict=True)
+        expected = [
+            *zip(self.publishers, (subscriber.numbers for subscriber in self.subscribers), strict=False),
+            *((group.source.client, group.numbers) for group in self.groups),
         ]
+        return [publisher.acknowledged - numbers if publisher.finished else {-1} for publisher, numbers in expected]
 
     def settle(self) -> None:
         """Wait until each shard has an active bridge and a standby, all clients stay connected, and messages arrive."""
@@ -384,10 +605,15 @@ class Faults:
         #: by fault, seconds from a publication to its delivery that pass no affected shard
         self.latencies: dict[str, list[float]] = defaultdict(list)
         self.counts: dict[str, int] = defaultdict(int)
+        #: faults to come. Each occurs once before one of them occurs again.
+        self._names: list[str] = []
 
     def next(self) -> None:
         """Cause a fault, and wait until its effects are over."""
-        name = self._chance.choice([*self.OF_A_PROCESS, *self.OF_A_HOST])
+        if not self._names:
+            self._names = [*self.OF_A_PROCESS, *self.OF_A_HOST]
+            self._chance.shuffle(self._names)
+        name = self._names.pop()
         if name in self.OF_A_HOST:
             host = self._chance.choice(self._campaign.hosts)
             active = self._campaign.active_on(host)
@@ -517,7 +743,14 @@ def test_faults_of_shards_and_hosts_lose_nothing_and_do_not_concern_others(
         settings = f"  probe_interval: {HBINT} s\n  outage_timeout: {HBINT} s\n  publishers: 2\n  removers: 8\n"
         site = Site(tmp_path, remote, queue_manager=manager, settings=settings)
         campaign = Campaign(
-            tmp_path, site, hosts=hosts, of=SHARDS_OF_CAMPAIGN, pairs=PAIRS, config=MAPPINGS, checks=CHECKS
+            tmp_path,
+            site,
+            hosts=hosts,
+            of=SHARDS_OF_CAMPAIGN,
+            pairs=PAIRS,
+            groups=GROUPS,
+            config=MAPPINGS,
+            checks=CHECKS,
         )
         faults = Faults(campaign, address, chance)
         assert manager.process is not None
@@ -527,7 +760,8 @@ def test_faults_of_shards_and_hosts_lose_nothing_and_do_not_concern_others(
             while time.monotonic() < until_time:
                 faults.next()
                 time.sleep(chance.random() * PAUSE)
-    messages = sum(len(publisher.acknowledged) for publisher in campaign.publishers)
+    publishers = [*campaign.publishers, *(group.source.client for group in campaign.groups)]
+    messages = sum(len(publisher.acknowledged) for publisher in publishers)
     print(f"{messages:,} messages of {len(campaign.devices)} clients", *faults.report(), sep="\n")
     for name, times in faults.affected.items():
         assert max(times, default=0.0) < PATIENCE, name

@@ -7,10 +7,9 @@ import json
 import re
 import signal
 import subprocess
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
@@ -41,7 +40,21 @@ from tests.helpers.patience import PATIENCE, until
 from tests.helpers.raw_client import RawClient
 from tests.helpers.remote_bridge import ROOT, RemoteBridgeProcess
 from tests.helpers.scrape import ask
-from tests.helpers.shards import OF, SHARDS, ShardProcess, Site, balanced, client_of, free_port, reachable
+from tests.helpers.shards import (
+    OF,
+    SHARDS,
+    ShardProcess,
+    Site,
+    assert_nothing_is_left,
+    balanced,
+    client_of,
+    free_port,
+    members_of,
+    reachable,
+    received,
+    reconnected,
+    status,
+)
 
 #: For tests of the contract of shards, which hold for both packages.
 PACKAGES = pytest.mark.parametrize("site", ["ibmmq", "pymqi"], indirect=True)
@@ -50,11 +63,6 @@ PACKAGES = pytest.mark.parametrize("site", ["ibmmq", "pymqi"], indirect=True)
 @pytest.fixture
 def site(request: pytest.FixtureRequest, tmp_path: Path, remote: Callable[..., RemoteBridgeProcess]) -> Site:
     return Site(tmp_path, remote, library=getattr(request, "param", "ibmmq"))
-
-
-def status(bridge: RemoteBridgeProcess) -> Any:
-    # Between its work as active bridge and as standby, the process does not answer.
-    return json.loads(Administrator(bridge).run("status", "--json").stdout or '{"state": ""}')
 
 
 @PACKAGES
@@ -272,48 +280,6 @@ def test_a_client_of_another_shard_is_told_its_server(site: Site) -> None:
     assert connack.properties.shared_subscription_available is None
     assigned = connack.properties.assigned_client_identifier
     assert assigned is not None and SHARDS[0].owns(assigned)
-
-
-def members_of(bridges: Sequence[RemoteBridgeProcess], **keywords: Any) -> list[RawClient]:
-    """Connect a member of `$share/g/t` to each shard."""
-    members = [
-        RawClient.connected(bridge.port, client_of(number, "member"), **keywords)
-        for number, bridge in enumerate(bridges)
-    ]
-    for member in members:
-        assert member.subscribe(("$share/g/t", 1)) == (1,)
-    return members
-
-
-def reconnected(bridge: RemoteBridgeProcess, member: RawClient) -> RawClient:
-    """Connect a member with a durable session again."""
-    again = RawClient(bridge.port, member.packet.client_id, clean=False)
-    assert again.connect().session_present
-    return again
-
-
-def received(members: Sequence[RawClient], count: int) -> list[list[bytes]]:
-    """Receive this number of different publications, however they are distributed. Return the payloads of each member."""
-    payloads: list[list[bytes]] = [[] for _ in members]
-
-    def complete() -> bool:
-        for member, own in zip(members, payloads, strict=True):
-            member.ping()
-            while member.inbox:
-                own.append(member.take().payload)
-        return len({*itertools.chain(*payloads)}) >= count
-
-    until(complete, lambda: payloads)
-    return payloads
-
-
-def assert_nothing_is_left(bridge: RemoteBridgeProcess) -> None:
-    """No subscription exists, and no message waits, as soon as the last requests are done."""
-    until(lambda: "AMQ8147E" in bridge.run_mq("display", "SUB(*)").stderr.decode())
-    for queue in ("SHARE.MEMBERS", "TRANSMIT.QUEUE.0", "TRANSMIT.QUEUE.1"):
-        bridge.wait_for_depth(f"SYSTEM.MQTT.{queue}", 0)
-    queues = bridge.mq_json("display", "QLOCAL(*)", "CURDEPTH")
-    assert not [row for row in queues if row["QUEUE"].startswith("SYSTEM.MANAGED.")]
 
 
 def test_members_in_all_shards_compete_for_the_messages_of_a_shared_subscription(site: Site) -> None:

@@ -148,7 +148,9 @@ class DurableSubscriber:
         """`of_mosquitto`: messages that the broker repeats after PUBREL, with DUP, do not count again."""
         self.client_id = client_id
         self.topic_filter = topic_filter
+        #: the granted QoS
         self.qos = qos
+        self.requested_qos = qos
         self._of_mosquitto = of_mosquitto
         #: (topic, number) in the order in which the application received them. QoS 1 may repeat
         self.received: list[tuple[str, int]] = []
@@ -180,7 +182,7 @@ class DurableSubscriber:
         assert session_present or not self.connections, "the session must have survived"
         self.connections += 1
         if self.connections == 1:
-            assert client.subscribe((self.topic_filter, self.qos)) == (self.qos,)
+            assert client.subscribe((self.topic_filter, self.requested_qos)) == (self.qos,)
 
     def step(self, timeout: float = PATIENCE) -> None:
         """Process received packets. Raises ConnectionClosed, or TimeoutError if nothing arrived."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import json
 import re
 import signal
 import socket
@@ -11,11 +13,13 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from bridge.telemetry.shard import Shard
 from tests.helpers.administrator import Administrator
 from tests.helpers.forked_process import MQBRIDGE
 from tests.helpers.patience import PATIENCE, until
+from tests.helpers.raw_client import RawClient
 from tests.helpers.remote_bridge import QueueManagerProcess, RemoteBridgeProcess
 from tests.helpers.scrape import ask
 
@@ -99,6 +103,11 @@ class Site:
             self.queue_manager = bridge.queue_manager
             bridge.queue_manager.start()
         bridge.env["MQI_STANDIN"] = self._place or self.queue_manager.place
+        self.prepare(bridge)
+        return bridge
+
+    def prepare(self, bridge: RemoteBridgeProcess) -> None:
+        """Run the output of `mqsc-script` for a bridge."""
         done = bridge.run_mq("run", "-", stdin=Administrator(bridge).does("mqsc-script").encode())
         failed = [
             line for line in done.stdout.decode().splitlines() if ": AMQ" in line and "already exists" not in line
@@ -110,7 +119,6 @@ class Site:
                 "SET CHLAUTH(DEV.APP.SVRCONN) TYPE(ADDRESSMAP) ADDRESS('*') USERSRC(MAP) MCAUSER('mqbridge')"
                 " ACTION(REPLACE)\n"
             )
-        return bridge
 
 
 def start_all(processes: Sequence[ShardProcess]) -> None:
@@ -265,3 +273,50 @@ def balanced(
         if len(pair) == 1:
             text = re.sub(rf" *server host2 10\.0\.0\.12:888{number} .*\n", "", text)
     return text
+
+
+def status(bridge: RemoteBridgeProcess) -> Any:
+    # Between its work as active bridge and as standby, the process does not answer.
+    return json.loads(Administrator(bridge).run("status", "--json").stdout or '{"state": ""}')
+
+
+def members_of(bridges: Sequence[RemoteBridgeProcess], **keywords: Any) -> list[RawClient]:
+    """Connect a member of `$share/g/t` to each shard."""
+    members = [
+        RawClient.connected(bridge.port, client_of(number, "member"), **keywords)
+        for number, bridge in enumerate(bridges)
+    ]
+    for member in members:
+        assert member.subscribe(("$share/g/t", 1)) == (1,)
+    return members
+
+
+def reconnected(bridge: RemoteBridgeProcess, member: RawClient) -> RawClient:
+    """Connect a member with a durable session again."""
+    again = RawClient(bridge.port, member.packet.client_id, clean=False)
+    assert again.connect().session_present
+    return again
+
+
+def received(members: Sequence[RawClient], count: int) -> list[list[bytes]]:
+    """Receive this number of different publications, however they are distributed. Return the payloads of each member."""
+    payloads: list[list[bytes]] = [[] for _ in members]
+
+    def complete() -> bool:
+        for member, own in zip(members, payloads, strict=True):
+            member.ping()
+            while member.inbox:
+                own.append(member.take().payload)
+        return len({*itertools.chain(*payloads)}) >= count
+
+    until(complete, lambda: payloads)
+    return payloads
+
+
+def assert_nothing_is_left(bridge: RemoteBridgeProcess) -> None:
+    """No subscription exists, and no message waits, as soon as the last requests are done."""
+    until(lambda: "AMQ8147E" in bridge.run_mq("display", "SUB(*)").stderr.decode())
+    for queue in ("SHARE.MEMBERS", "TRANSMIT.QUEUE.0", "TRANSMIT.QUEUE.1"):
+        bridge.wait_for_depth(f"SYSTEM.MQTT.{queue}", 0)
+    queues = bridge.mq_json("display", "QLOCAL(*)", "CURDEPTH")
+    assert not [row for row in queues if row["QUEUE"].startswith("SYSTEM.MANAGED.")]

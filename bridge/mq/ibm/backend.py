@@ -14,7 +14,7 @@ import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
 from functools import partial
-from typing import Any, cast
+from typing import Any, Final, cast
 
 import msgspec
 
@@ -58,6 +58,10 @@ from bridge.telemetry.transmission import Transmission
 from bridge.wire import cmqc
 
 log = logging.getLogger(__name__)
+
+#: Seconds between attempts to return messages to a shared subscription, and reasons why it does not exist any longer.
+_RETURN_RETRY: Final = 2.0
+_DELETED: Final = frozenset((cmqc.MQRC_NO_SUBSCRIPTION, cmqc.MQRC_UNKNOWN_OBJECT_NAME))
 
 Connect = Callable[[str], Connection]
 
@@ -617,15 +621,28 @@ class IbmBackend(BackendEvents):
         self._left_shares[name] = share
         self._receiver.forget(share)
 
+        self._return_at_last(share, waiting, lambda: self._end_subscriptions(name, [share.written], answer))
+        return answer
+
+    def _return_at_last(
+        self, share: SharedSubscription, waiting: Sequence[Transmission], done: Callable[[], None] = lambda: None
+    ) -> None:
+        """Return messages of a shared subscription that has no members here, however long that takes.
+
+        The subscription may be open elsewhere, also by a bridge that was killed, and its queue may be full. Messages of a
+        subscription that an administrator has deleted are removed.
+        """
+
         def returned(reason: int) -> None:
+            if reason and reason not in _DELETED:
+                self._loop.call_later(_RETURN_RETRY, self._return_at_last, share, waiting, done)
+                return
             if reason:
-                self._remove(
-                    cast("list[QueuedMessage]", separate(waiting)), "removing messages of a shared subscription"
-                )
-            self._end_subscriptions(name, [share.written], answer)
+                messages = cast("list[QueuedMessage]", separate(waiting))
+                self._remove(messages, "removing messages of a shared subscription")
+            done()
 
         self._return(share, waiting, partial(self._call, returned), leaves=True)
-        return answer
 
     def received_share(self, share: str) -> None:
         self._browser.when_passed(partial(self._call, self._share_received, share))
@@ -760,18 +777,12 @@ class IbmBackend(BackendEvents):
 
     def _discard_late(self, late: Iterable[QueuedMessage]) -> None:
         """Remove messages of sessions that have ended. Messages of a shared subscription go to members at other bridges."""
-        what = "removing messages of a session that has ended"
         for share in list(self._left_shares.values()):
             late_of_share = [message for message in late if message.client_id == share.remote_queue_manager]
             late = [message for message in late if message.client_id != share.remote_queue_manager]
-
-            def returned(reason: int, messages: list[QueuedMessage] = late_of_share) -> None:
-                if reason:
-                    self._remove(messages, what)
-
             if late_of_share:
-                self._return(share, late_of_share, returned, leaves=True)
-        self._remove(late, what)
+                self._return_at_last(share, late_of_share)
+        self._remove(late, "removing messages of a session that has ended")
 
     def may_dead_letter(self, client_id: str, length: int) -> bool:
         return self.reserve_dead_letter(client_id, length)

@@ -92,6 +92,8 @@ class IbmInquiry:
         #: the statuses of the last inspection, by queue, and the number of inspections
         self._statuses: dict[str, QueueStatus | None] = {}
         self._looks = 0
+        #: queues that were not defined at the last inspection
+        self._missing: set[str] = set()
 
     def look(self, queues: Sequence[str], *, ages: bool = True) -> QueueManagerStatus:
         try:
@@ -110,7 +112,9 @@ class IbmInquiry:
             self.close()
             raise
         statuses = [status for status in self._statuses.values() if status is not None]
-        return QueueManagerStatus(queues=statuses, dead_letter_queue=dead_letter_queue)
+        return QueueManagerStatus(
+            queues=statuses, dead_letter_queue=dead_letter_queue, missing=self._missing & self._statuses.keys()
+        )
 
     def _is_due(self, index: int, name: str) -> bool:
         """Return whether a queue is inquired in this inspection."""
@@ -135,11 +139,14 @@ class IbmInquiry:
 
     def _queue(self, connection: Connection, name: str, ages: bool) -> QueueStatus | None:
         """Return the status of a queue, None if it is not local, does not exist, or may not be inquired."""
+        self._missing.discard(name)
         try:
             values, _ = inquire(connection, MQOD(ObjectName=name), _ATTRIBUTES, _INQUIRE)
         except MQError as error:
             raise_if_lost(error)
             log.debug("queue %s is in no metric: %s", name, error)
+            if error.reason == cmqc.MQRC_UNKNOWN_OBJECT_NAME:
+                self._missing.add(name)
             return None
         kind, usage, depth, max_depth, inputs, outputs, inhibit_put, inhibit_get = values
         if kind != cmqc.MQQT_LOCAL:

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from bridge.mq.dead_letter import OriginContext, dead_letter
-from bridge.mq.ibm.persistent_state import PersistentState, StateWriter, UnitInProgress
+from bridge.mq.ibm.persistent_state import Owner, PersistentState, StateWriter, UnitInProgress
 from bridge.mq.mqi import MQOD, Connection, GetOptions, Got, MQError, get_or_none, inquire
 from bridge.mq.worker import LOST, Stopped
 from bridge.telemetry.record import StateKey, StateRecord
@@ -322,6 +322,7 @@ class FirstRemover(Remover):
             state.check_owner()
         else:
             owner = state.owner()
+            self._check_shards(owner)
             self._holder = "" if owner is None else f", probably that on host {owner.host}, process {owner.process},"
             if self._delay:
                 self._wait_for_others(connection)
@@ -352,9 +353,7 @@ class FirstRemover(Remover):
         In this order, a unit of work of the previous bridge is either included in the records, or never committed.
         """
         former = self.state.owner()
-        if former is not None and former.shards != self._shards:
-            self._events.refused(MQError(cmqc.MQRC_ENVIRONMENT_ERROR, self._other_shards(former.shards)))
-            raise Stopped
+        self._check_shards(former)
         self._old_receipt, *self.receipts = self.state.own(self.workers, self._shards)
         if former is not None and former.prefix != self._identifiers.prefix:
             self.state.claim(former, lambda: self.ending)
@@ -365,10 +364,15 @@ class FirstRemover(Remover):
             connection.commit()
         return records
 
-    def _other_shards(self, shards: int) -> str:
-        """Describe a state queue of another number of shards."""
-        configured, state = f"queue_manager.shard.of is {self._shards}", self._queues.state
-        return (
-            f"{configured}, and the sessions on {state} are those of {shards} shards; hint: with the former number, end all"
-            f" sessions (`mqbridge client purge`), stop the bridge and run CLEAR QLOCAL('{state}')"
+    def _check_shards(self, owner: Owner | None) -> None:
+        """Refuse to start, or to stand by, if the sessions are those of another number of shards. Raises Stopped."""
+        if owner is None or owner.shards == self._shards:
+            return
+        state = self._queues.state
+        what = (
+            f"queue_manager.shard.of is {self._shards}, and the sessions on {state} are those of {owner.shards} shards;"
+            " hint: with the former number, end all sessions (`mqbridge client purge`), stop the bridge and run CLEAR"
+            f" QLOCAL('{state}')"
         )
+        self._events.refused(MQError(cmqc.MQRC_ENVIRONMENT_ERROR, what))
+        raise Stopped

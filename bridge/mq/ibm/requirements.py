@@ -84,6 +84,8 @@ class QueueRequirement(msgspec.Struct, frozen=True):
     recommended: str
     #: DESCR of a new queue
     description: str
+    #: False: the bridge runs without it, and only some clients need it
+    needed: bool = True
 
     @property
     def words(self) -> list[str]:
@@ -321,11 +323,13 @@ class Requirements(msgspec.Struct, kw_only=True, frozen=True):
                     "Messages of applications for the clients of all shards",
                 )
             )  # fmt: skip
-        if self.is_shard:
+        if self.is_shard and self.optional:
             recommended = "MAXDEPTH(100000) DEFPSIST(YES)"
             description = "Shards with members of shared subscriptions"
             rows.append(
-                QueueRequirement("members queue", SHARE_MEMBERS_QUEUE, (_NORMAL, _PUT, _GET), recommended, description)
+                QueueRequirement(
+                    "members queue", SHARE_MEMBERS_QUEUE, (_NORMAL, _PUT, _GET), recommended, description, needed=False
+                )
             )
         if self.mapping_state:
             recommended = f"DEFSOPT(SHARED) MAXDEPTH(100000) {length} DEFPSIST(YES)"
@@ -399,10 +403,14 @@ class Requirements(msgspec.Struct, kw_only=True, frozen=True):
                 output = Open(_OUTPUT, MQOD(ObjectName=name))
                 yield Authority("QUEUE", name, "PUT", "forward messages of applications", output, needed=False)
         if self.is_shard:
-            yield _queue(SHARE_MEMBERS_QUEUE, "INQ", "inquire its attributes", _INQUIRE)
-            yield _queue(SHARE_MEMBERS_QUEUE, "GET", "change the members of shared subscriptions", _SHARED)
-            yield _queue(SHARE_MEMBERS_QUEUE, "BROWSE", "read the members of shared subscriptions", _BROWSE)
-            yield _queue(SHARE_MEMBERS_QUEUE, "PUT", "write the members of shared subscriptions", _OUTPUT)
+            for word, purpose, options in (
+                ("INQ", "inquire its attributes", _INQUIRE),
+                ("GET", "change the members of shared subscriptions", _SHARED),
+                ("BROWSE", "read the members of shared subscriptions", _BROWSE),
+                ("PUT", "write the members of shared subscriptions", _OUTPUT),
+            ):
+                dry_run = Open(options, MQOD(ObjectName=SHARE_MEMBERS_QUEUE))
+                yield Authority("QUEUE", SHARE_MEMBERS_QUEUE, word, purpose, dry_run, needed=False)
             for word in ("GET", "PUT", "INQ"):
                 # No dry run: the queue manager creates these queues with the subscriptions.
                 purpose = "exchange the messages of shared subscriptions with other shards"

@@ -215,20 +215,22 @@ class _Examination:
         label = f"{queue.purpose} {queue.name}"
         answer = self._inquire(MQOD(ObjectName=queue.name), (cmqc.MQIA_Q_TYPE,))
         if answer == cmqc.MQRC_UNKNOWN_OBJECT_NAME:
-            self._lacks(f"{label} is not defined", queue.definition)
+            self._lacks(f"{label} is not defined", queue.definition, needed=queue.needed)
         elif isinstance(answer, int):
             if answer == cmqc.MQRC_NOT_AUTHORIZED:
                 return
-            self._lacks(f"{label} cannot be opened: {_reason(answer)}")
+            self._lacks(f"{label} cannot be opened: {_reason(answer)}", needed=queue.needed)
         elif (kind := answer[0][0]) != cmqc.MQQT_LOCAL:
             is_, deletion = _TYPES.get(kind, (f"of type {kind}", ""))
             first = f"{deletion}('{queue.name}'), then " if deletion else ""
-            self._lacks(f"{label} is {is_}, and has to be a local one", first + queue.definition)
+            what = f"{label} is {is_}, and has to be a local one"
+            self._lacks(what, first + queue.definition, needed=queue.needed)
         else:
             values = self._inquire(MQOD(ObjectName=queue.name), [attribute.selector for attribute in queue.attributes])
             for attribute, value in zip(queue.attributes, () if isinstance(values, int) else values[0], strict=False):
                 if value != attribute.value:
-                    self._lacks(f"{label} has not {attribute.mqsc}", f"ALTER QLOCAL('{queue.name}') {attribute.mqsc}")
+                    remedy = f"ALTER QLOCAL('{queue.name}') {attribute.mqsc}"
+                    self._lacks(f"{label} has not {attribute.mqsc}", remedy, needed=queue.needed)
                     self._misconfigured.add(queue.name)
             return
         self._unusable.add(queue.name)

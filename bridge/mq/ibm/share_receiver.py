@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import time
 from collections.abc import Callable, Sequence
 from typing import Final
@@ -145,9 +146,14 @@ class ShareReceiver(Worker[ReturnJob]):
         assert self.connection is not None
         back_out(self.connection)
         job, self._job = self._job, None
-        if job is not None:
-            job.done(error.reason)
-        self._pause(_RETRY)
+        if job is None:
+            self._pause(_RETRY)
+            return
+        if (queue := self._queues.pop(job.share.remote_queue_manager, None)) is not None:
+            # The next attempt opens it again, also if it was deleted and created again.
+            with contextlib.suppress(MQError):
+                self.connection.close(queue)
+        job.done(error.reason)
 
     def serve(self, connection: Connection) -> None:
         if (job := self.next_job()) is not None:
@@ -351,16 +357,16 @@ class ShareReceiver(Worker[ReturnJob]):
         queue = self._queue(connection, name)
         if queue is None:
             return
-        (depth, most), _ = connection.inquire(queue, (cmqc.MQIA_CURRENT_Q_DEPTH, cmqc.MQIA_MAX_Q_DEPTH))
-        self.answered()
         limit = self._limit()
-        most = min(limit.messages, int(most * _NEARLY_FULL))
-        count_removed = 0
-        while count_removed < depth - most:
-            count = self._remove_oldest(connection, queue, name, min(_BATCH, depth - most - count_removed), limit)
+        first, most = self._excess(connection, queue, limit)
+        count_removed, excess = 0, first
+        while excess > 0 and count_removed < first:
+            # Other shards may do the same at this moment. Each one removes too many by one unit of work at most.
+            count = self._remove_oldest(connection, queue, name, min(_BATCH, math.ceil(excess / 10)), limit)
             if not count:
                 break
             count_removed += count
+            excess, most = self._excess(connection, queue, limit)
         if count_removed:
             log.warning(
                 "MQB4221W removed the %d oldest messages of shared subscription %s: more than %d messages wait",
@@ -369,6 +375,13 @@ class ShareReceiver(Worker[ReturnJob]):
                 most,
             )
             self._events.limited_share(name, count_removed)
+
+    def _excess(self, connection: Connection, queue: int, limit: ShareLimit) -> tuple[int, int]:
+        """Return the number of messages beyond the limit, and the limit."""
+        (depth, most), _ = connection.inquire(queue, (cmqc.MQIA_CURRENT_Q_DEPTH, cmqc.MQIA_MAX_Q_DEPTH))
+        self.answered()
+        most = min(limit.messages, int(most * _NEARLY_FULL))
+        return depth - most, most
 
     def _remove_oldest(self, connection: Connection, queue: int, name: str, number: int, limit: ShareLimit) -> int:
         count = 0

@@ -57,6 +57,8 @@ class Mappings:
         self._shard = shard
         self._unfinished = UnfinishedSessions(environment)
         self._entries: dict[str, RegistryEntry] = {}
+        #: the mappings of all shards
+        self._configured: Mapping[str, AnyMapping] = {}
         self._changing = asyncio.Lock()
         #: finishes and ends former sessions at brokers
         self._settling: asyncio.Task[None] | None = None
@@ -70,7 +72,8 @@ class Mappings:
     async def start(self, mappings: Mapping[str, AnyMapping], links: Mapping[str, LinkConfig]) -> None:
         """Start enabled mappings, and clean up after removed ones."""
         await asyncio.to_thread(self._environment.identify)
-        await self._tidy(self._of_shard(mappings), links)
+        self._configured = mappings
+        await self._tidy(links)
         await self.apply(mappings, links)
         loop = asyncio.get_running_loop()
         self._environment.on_former_sessions = lambda: loop.call_soon_threadsafe(self._settle_now.set)
@@ -83,16 +86,16 @@ class Mappings:
             return mappings
         return {name: config for name, config in mappings.items() if config.shard == self._shard}
 
-    async def _tidy(self, mappings: Mapping[str, AnyMapping], links: Mapping[str, LinkConfig]) -> None:
+    async def _tidy(self, links: Mapping[str, LinkConfig]) -> None:
         """Clean up after removed mappings, and after those that no longer subscribe.
 
         Messages on the queues of their subscriptions may be unfinished at a broker. So the subscriptions stay until these
-        messages have been moved.
+        messages have been moved. What a mapping that has moved to another shard uses stays.
         """
-        self._untidy = not await asyncio.to_thread(self._unfinished.leave_others, mappings, links)
+        self._untidy = not await asyncio.to_thread(self._unfinished.leave_others, self._configured, links)
         if not self._untidy:
             subscribing = frozenset(
-                name for name, config in mappings.items() if _subscribes(config, links.get(link_name(config)))
+                name for name, config in self._configured.items() if _subscribes(config, links.get(link_name(config)))
             )
             await asyncio.to_thread(self._environment.forget_others, subscribing)
 
@@ -102,7 +105,7 @@ class Mappings:
             self._settle_now.clear()
             if self._untidy:
                 async with self._changing:
-                    await self._tidy({name: entry.config for name, entry in self._entries.items()}, self._links)
+                    await self._tidy(self._links)
             in_use = frozenset(entry.runner.session_key for entry in self._entries.values() if entry.runner is not None)
             await asyncio.to_thread(self._unfinished.settle, self._links, in_use, self._stopping.is_set)
             with contextlib.suppress(TimeoutError):
@@ -115,6 +118,7 @@ class Mappings:
             environment.guard = LoopGuard(mappings, environment.queue_manager, links, mark=environment.origin)
             self._links = dict(links)
             environment.name_publishers(mappings.values())
+            self._configured = mappings
             mappings = self._of_shard(mappings)
             lines = []
             for name, old in self._entries.items():
@@ -123,7 +127,10 @@ class Mappings:
                     # They end at the same time: an MQGET of IBM MQ may wait for seconds.
                     old.signal_stop()
             for name in [name for name in self._entries if name not in mappings]:
-                lines.append(f"mapping {name} removed{_with(await self._remove(name, mappings))}")
+                lost = await self._remove(name, mappings)
+                moved = self._configured.get(name)
+                change = "removed" if moved is None else f"moved to shard {moved.shard}"
+                lines.append(f"mapping {name} {change}{_with(lost)}")
             for name, config in mappings.items():
                 link = links.get(link_name(config))
                 entry = self._entries.get(name)
@@ -153,10 +160,13 @@ class Mappings:
     async def _remove(self, name: str, mappings: Mapping[str, AnyMapping]) -> int:
         """End a removed mapping and return how many messages waiting for it were deleted.
 
-        Its session at a broker is ended, unless another of the `mappings` uses it from now on.
+        Its session at a broker is ended, unless another of the `mappings` uses it from now on. The shard to which a mapping
+        has moved continues with its subscription and its session.
         """
         entry = self._entries.pop(name)
         await self._stop(name, entry)
+        if name in self._configured:
+            return 0
         if entry.link is not None and not await asyncio.to_thread(self._unfinished.leave, name, mappings, self._links):
             self._untidy = True
             return 0

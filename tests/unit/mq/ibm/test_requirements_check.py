@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from bridge.config.queue_manager import COMMAND_QUEUE
+from bridge.config.queue_manager import SHARE_MEMBERS_QUEUE as MEMBERS
 from bridge.mq import administration
 from bridge.mq.administration import MODEL_QUEUE
 from bridge.mq.embedded.mqsc.commands import prepare
@@ -234,6 +235,15 @@ def test_the_model_of_reply_queues_is_a_note(connection: GuardedConnection) -> N
     assert not note.needed
     run(connection, note.remedy)
     assert missing(connection, Requirements()) == []
+
+
+def test_the_queue_of_the_members_of_shared_subscriptions_is_a_note(connection: GuardedConnection) -> None:
+    """A queue manager that was prepared for an earlier version does not have it."""
+    notes = [one for one in missing(connection, Requirements(is_shard=True)) if MEMBERS in one.what]
+    assert [(note.what, note.needed) for note in notes] == [(f"members queue {MEMBERS} is not defined", False)]
+    assert not [one for one in missing(connection, Requirements(is_shard=True).to_start) if MEMBERS in one.what]
+    run(connection, notes[0].remedy)
+    assert not [one for one in missing(connection, Requirements(is_shard=True)) if MEMBERS in one.what]
 
 
 def test_a_queue_of_a_mapping_that_is_not_defined_is_reported_once(connection: GuardedConnection) -> None:

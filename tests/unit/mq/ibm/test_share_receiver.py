@@ -7,16 +7,19 @@ shard has left.
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
 
 from bridge.config.queue_manager import SHARE_MEMBERS_QUEUE
 from bridge.mq.backend import ShareLimit, SubscriptionRequest, UnitOfWork
 from bridge.mq.embedded.queuemanager import QueueManager
+from bridge.mq.ibm import backend as ibm_backend
 from bridge.mq.ibm import share_receiver
 from bridge.mq.ibm.backend import IbmBackend
+from bridge.mq.ibm.share_members import resume_share
 from bridge.mq.mqi import MQOD
 from bridge.telemetry.message import Message
 from bridge.telemetry.shard import Shard
@@ -273,3 +276,92 @@ async def test_a_shard_leaves_a_subscription_that_an_administrator_has_deleted(q
     await stop(shard.backend)
     for queue in (SHARE_MEMBERS_QUEUE, "SYSTEM.MQTT.TRANSMIT.QUEUE.0"):
         assert drain(queue_manager, queue) == []
+
+
+async def test_shards_that_limit_a_queue_at_the_same_time_remove_a_tenth_too_many_at_most(
+    queue_manager: QueueManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    define(queue_manager)
+    shards = [ShardBackend(queue_manager, number) for number in (0, 1)]
+    barrier, waited = threading.Barrier(2, timeout=PATIENCE), set[str]()
+    inquire = StandInConnection.inquire
+
+    def inquire_together(self: StandInConnection, handle: int, selectors: Sequence[int]) -> Any:
+        answer = inquire(self, handle, selectors)
+        (depths, _), name = answer, threading.current_thread().name + str(threading.get_ident())
+        if cmqc.MQIA_CURRENT_Q_DEPTH in selectors and depths[0] == 250 and name not in waited:
+            # Neither shard removes a message before both have seen the depth.
+            waited.add(name)
+            barrier.wait()
+        return answer
+
+    monkeypatch.setattr(StandInConnection, "inquire", inquire_together)
+    publisher = StandInConnection(queue_manager)
+    for shard in shards:
+        shard.backend.share_limit = ShareLimit(100, False)
+        await shard.start()
+        await shard.join()
+    publish(queue_manager, 250)
+    removed = [0, 0]
+
+    def limited(number: int, _option: str, _name: str, count: int) -> None:
+        removed[number] += count
+
+    for number, shard in enumerate(shards):
+        shard.backend.on_limit = lambda *arguments, number=number: limited(number, *arguments)
+        shard.backend.request_share(SHARE, 0)
+    await happens(lambda: sum(removed) >= 150)
+    for shard in shards:
+        await stop(shard.backend)
+    assert len(waited) == 2
+    assert 150 <= sum(removed) <= 150 + 15, removed
+    (row,) = publisher.command(f"DISPLAY SUB('{SHARE.subscription_name}') DEST")[0].objects
+    (queue,) = publisher.command(f"DISPLAY QLOCAL('{row['DEST']}') CURDEPTH")[0].objects
+    assert int(queue["CURDEPTH"]) == 250 - sum(removed)
+    publisher.disconnect()
+
+
+@pytest.mark.parametrize("obstacle", ["open elsewhere", "full", "inhibited"])
+async def test_a_shard_that_leaves_returns_messages_however_long_the_subscription_rejects_them(
+    queue_manager: QueueManager, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, obstacle: str
+) -> None:
+    """A bridge that was killed may have it open until the queue manager notices."""
+    monkeypatch.setattr(share_receiver, "_RETRY", 0.05)
+    monkeypatch.setattr(ibm_backend, "_RETURN_RETRY", 0.05)
+    define(queue_manager)
+    first, second = ShardBackend(queue_manager, 0), ShardBackend(queue_manager, 1)
+    for shard in (first, second):
+        await shard.start()
+        await shard.join()
+    publish(queue_manager, 2)
+    first.backend.request_share(SHARE, 1)
+    await first.until_delivered(1)
+    other = StandInConnection(queue_manager)
+    (row,) = other.command(f"DISPLAY SUB('{SHARE.subscription_name}') DEST")[0].objects
+    attribute = {"full": "MAXDEPTH", "inhibited": "PUT"}.get(obstacle)
+    handles: tuple[int, ...] = ()
+    if attribute is None:
+        # As after a takeover, the shard does not have the queue open.
+        await stop(first.backend)
+        first = ShardBackend(queue_manager, 0)
+        await first.start()
+        await first.until_delivered(1)
+        handles = resume_share(other, SHARE)
+    else:
+        value = {"MAXDEPTH": "0", "PUT": "DISABLED"}[attribute]
+        other.command(f"ALTER QLOCAL('{row['DEST']}') {attribute}({value})")
+    leaving = asyncio.ensure_future(first.leave(first.delivered))
+    await happens(lambda: caplog.text.count("MQB4219E") > 1)
+    assert not leaving.done()
+    for handle in handles:
+        other.close(handle)
+    if attribute is not None:
+        value = {"MAXDEPTH": "5000", "PUT": "ENABLED"}[attribute]
+        other.command(f"ALTER QLOCAL('{row['DEST']}') {attribute}({value})")
+    await leaving
+    second.backend.request_share(SHARE, 10)
+    await second.until_delivered(2)
+    assert numbers(second.delivered) == {0, 1}
+    other.disconnect()
+    for shard in (first, second):
+        await stop(shard.backend)
