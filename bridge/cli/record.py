@@ -177,7 +177,8 @@ def _record(payload: RecordConfig) -> RecordPayload:
     try:
         return RecordPayload(payload)
     except RecordLayoutError as error:
-        raise Failure(error.sentence if error.location == ("copybook",) else str(error), WRONG_USAGE) from error
+        text = error.sentence if error.location == ("copybook",) else f"--option {error}"
+        raise Failure(text, WRONG_USAGE) from error
 
 
 def _machine(payload: RecordConfig, record: RecordPayload) -> tuple[int, int]:

@@ -182,7 +182,8 @@ def _record_of(records: Sequence[Declaration], record: str | None) -> Declaratio
     titles = ", ".join(record.title for record in records)
     if record is None:
         if len(records) > 1:
-            raise LayoutError(("record",), f"the copybook has {len(records)} records; hint: record: one of {titles}")
+            why = f"the copybook has {len(records)} records: {titles} (hint: select one with the option record)"
+            raise LayoutError(("record",), why)
         return records[0]
     for declaration in records:
         if declaration.name == record.upper():

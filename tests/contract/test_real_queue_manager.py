@@ -1,4 +1,4 @@
-"""The switch with which the contract tests run on a queue manager that is named, shown on the stand-in."""
+"""The option to run the contract tests on a named queue manager, tested with the stand-in."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.ibm_standin.mqi.connection import StandInConnection
 
 ROOT = Path(__file__).resolve().parents[2]
 CHANNEL, USER, PASSWORD = "DEV.ADMIN.SVRCONN", "mqm", "secret"
-#: As IBM's developer image admits its administrator.
+#: The way in which IBM's developer image admits its administrator.
 RULES = (
     f"SET CHLAUTH('{CHANNEL}') TYPE(BLOCKUSER) USERLIST('nobody')",
     f"SET CHLAUTH('{CHANNEL}') TYPE(USERMAP) CLNTUSER('{USER}') USERSRC(MAP) MCAUSER('{USER}')",
@@ -26,7 +26,7 @@ RULES = (
 
 @pytest.mark.slow  # runs 400 contract tests
 def test_the_contract_tests_run_on_a_named_queue_manager(tmp_path: Path) -> None:
-    """All of them, over TCP with a password, and none is skipped."""
+    """All tests run over TCP with a password, and none is skipped."""
     if not (CLIENT_PACKAGES / "ibmmq" / "ibmmq").is_dir():
         missing("ibmmq on the stand-in", "tests/programs.sh")
     (tmp_path / "users").write_text(f"{USER}:{PASSWORD}\n")

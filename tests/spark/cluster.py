@@ -1,6 +1,6 @@
 """Servers of Spark as processes on this machine.
 
-A standalone cluster has a master and workers, each worker in namespaces of its own. A Spark Connect server is a driver for
+A standalone cluster has a master and workers, each worker in separate namespaces. A Spark Connect server is a driver for
 clients in other processes.
 """
 

@@ -1,4 +1,4 @@
-"""Spark and an embedded queue manager for the tests of the pipeline: one of each for all of them."""
+"""Spark and an embedded queue manager for the tests of pipelines. All tests share them."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ class Queues:
         self.define_state_queue()
 
     def define_state_queue(self) -> None:
-        """What deploy/mq/bridge.mqsc defines for writers."""
+        """Define the objects of deploy/mq/bridge.mqsc that writers need."""
         self.mqsc(f"DEFINE QLOCAL('{MAPPING_STATE_QUEUE}') NOREPLACE SHARE MAXDEPTH(1000000) DEFPSIST(YES)")
 
     @property
     def options(self) -> dict[str, str]:
-        """Options of the source `mq` that say where it is."""
+        """Return the options of the source `mq` for this queue manager."""
         return {"dataDirectory": str(self.directory)}
 
     def mqsc(self, command: str) -> list[dict[str, Any]]:
@@ -63,7 +63,7 @@ class Queues:
         return name
 
     def put(self, queue: str, *bodies: bytes, **md: Any) -> None:
-        """Messages in one unit of work; keywords are fields of their MQMD."""
+        """Put messages in one unit of work. Keywords are fields of their MQMD."""
         handle = self.connection.open(MQOD(ObjectName=queue), cmqc.MQOO_OUTPUT)
         for body in bodies:
             self.connection.put(handle, Message(MQMD(**md), body), cmqc.MQPMO_SYNCPOINT)
@@ -80,7 +80,7 @@ class Queues:
         return self.connection.subscribe(MQSD(Options=options, ObjectString=topic))
 
     def open(self, queue: str, options: int) -> int:
-        """MQOPEN, as soon as the process that had the lease of the queue has ended: Spark does not wait for its workers."""
+        """Call MQOPEN as soon as the process with the lease of the queue has ended. Spark does not wait for its workers."""
         before = time.monotonic() + PATIENCE
         while True:
             try:
@@ -91,11 +91,11 @@ class Queues:
             time.sleep(0.01)
 
     def take(self, queue: str) -> list[Got]:
-        """Get all that is on a queue, properties as MQRFH2."""
+        """Get all messages of a queue, with properties as MQRFH2."""
         return self.take_from(self.open(queue, cmqc.MQOO_INPUT_SHARED))
 
     def take_from(self, handle: int) -> list[Got]:
-        """Get all that is on an open queue, and close it."""
+        """Get all messages of an open queue, and close it."""
         found: list[Got] = []
         try:
             while True:
@@ -107,7 +107,7 @@ class Queues:
         return found
 
     def bodies(self, queue: str) -> list[bytes]:
-        """Get all that is on a queue, the data of the messages."""
+        """Get all messages of a queue. Return their data."""
         return [got.data for got in self.take(queue)]
 
     def depth(self, queue: str) -> int:
@@ -117,7 +117,7 @@ class Queues:
 
 @pytest.fixture(scope="session")
 def queues(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Queues]:
-    """The one queue manager of the tests. Tests make queues of their own: `queues.queue()`."""
+    """The queue manager of the tests. Tests create their own queues: `queues.queue()`."""
     directory = tmp_path_factory.mktemp("queue-manager")
     with served(directory, stand_in=True):
         yield Queues(directory)

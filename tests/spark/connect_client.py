@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 
 class Job(msgspec.Struct, frozen=True):
-    """What the client does."""
+    """The job of the client."""
 
     url: str
     #: of the queue manager
@@ -23,7 +23,7 @@ class Job(msgspec.Struct, frozen=True):
     directory: str
     #: to read
     queue: str
-    #: to write, by the step
+    #: to write, for each step
     queues: dict[str, str]
 
 
@@ -69,7 +69,7 @@ def publications(spark: SparkSession, job: Job) -> None:
         written = written.option("checkpointLocation", f"{job.directory}/mqtt checkpoint")
         written.trigger(availableNow=True).start().awaitTermination()
 
-    received()  # makes the session
+    received()  # creates the session
     rows = spark.range(1_000).selectExpr("'connect' AS topic", "CAST(id AS STRING) AS payload")
     rows.write.format("mqtt").options(**address).mode("append").save()
     received()

@@ -1,4 +1,4 @@
-"""Faults at the door of the embedded queue manager: something happens when an application asks for the n-th verb."""
+"""Faults of the embedded queue manager: an action is executed at the n-th verb of an application."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from bridge.wire import cmqc
 
 
 class Fault:
-    """One fault: at the `count`-th request that `wanted` wants, `action` is done, before the request is (or after).
+    """A fault: at the `count`-th request that `wanted` selects, `action` is called before the request (or after it).
 
-    Then the connection breaks, which is how a queue manager sees the end of a process.
+    Then the connection breaks, as if the process had ended.
     """
 
     def __init__(
@@ -46,9 +46,9 @@ class Fault:
 
 @contextmanager
 def fault(application: str, *faults: Fault) -> Iterator[list[str]]:
-    """While in it, faults happen to connections of an application; gives the verbs that it asked for.
+    """Within the block, faults affect the connections of an application. Yield the verbs that it requested.
 
-    Of a batch of verbs, a fault at any of them counts as one before (or after) the whole batch.
+    A fault at any verb of a batch counts as a fault before (or after) the whole batch.
     """
     verbs: list[str] = []
     work = ApplicationProtocol._work
@@ -67,7 +67,7 @@ def fault(application: str, *faults: Fault) -> Iterator[list[str]]:
         try:
             if struck.after:
                 work(self, request)
-        finally:  # a verb may also be refused
+        finally:  # a verb may also fail
             if struck.action is not None:
                 struck.action(_process(self))
             self.abort()
@@ -78,21 +78,21 @@ def fault(application: str, *faults: Fault) -> Iterator[list[str]]:
 
 
 def _singles(verb: str, request: list[Any]) -> list[tuple[str, list[Any]]]:
-    """The verbs that a batch of verbs does; any other verb as it is."""
+    """Return the verbs in a batch of verbs, or any other verb itself."""
     if verb != "pipeline":
         return [(verb, request)]
     return [(kind, arguments) for kind, *arguments in request[0]]
 
 
 def _process(conversation: ApplicationProtocol) -> int:
-    """Process at the other end of a connection."""
+    """Return the process at the other end of a connection."""
     assert conversation._transport is not None
     connection = conversation._transport.get_extra_info("socket")
     return int(struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0])
 
 
 def kill_driver(process: int) -> None:
-    """Kills a driver: Python, and its JVM, which has a process group of its own."""
+    """Kill a driver: Python, and its JVM, which has a separate process group."""
     python = psutil.Process(process)
     for one in (*python.children(), python):
         one.kill()
@@ -102,17 +102,17 @@ def kill_driver(process: int) -> None:
 
 
 def is_taken(request: list[Any]) -> bool:
-    """MQGET of a reader that takes a message off its queue."""
+    """Return whether a verb is MQGET of a reader that removes a message."""
     options = request[1]
     return bool(options.get("Options", 0) & cmqc.MQGMO_SYNCPOINT) and "CorrelId" not in options
 
 
 def is_marker(request: list[Any]) -> bool:
-    """MQPUT of what a writer keeps for itself."""
+    """Return whether a verb is MQPUT of a writer's own data."""
     md = request[1][1]
     return bool(md.get("CorrelId", b"").startswith(b"SPK"))
 
 
 def is_state(request: list[Any]) -> bool:
-    """MQPUT of the state of a query, which is in each unit of work of a writer."""
+    """Return whether a verb is MQPUT of the state of a query, which is in each unit of work of a writer."""
     return bool(request[1][1].get("CorrelId", b"").startswith(b"SPKB"))

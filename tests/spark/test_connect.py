@@ -1,4 +1,4 @@
-"""The sources and sinks through a Spark Connect server, used by a client in another process."""
+"""Sources and sinks with a Spark Connect server, used by a client in another process."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_batch_reads_and_writes(connect: Connect, queues: Queues) -> None:
 
 @pytest.mark.parametrize("step", ["stream", "function"])
 def test_a_stream_from_queue_to_queue(step: str, connect: Connect, queues: Queues) -> None:
-    """Each batch is larger than a unit of work. `function`: by a batch write in foreachBatch."""
+    """Each batch is larger than a unit of work. `function`: with a batch write in foreachBatch."""
     fill(queues, connect.job.queue)
     connect.run(step)
     check(queues, connect.job.queues[step])

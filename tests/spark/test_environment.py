@@ -1,4 +1,4 @@
-"""What the workers of a cluster reach of a pipeline: staging directories and spools."""
+"""Directories of a pipeline that the workers of a cluster can access: staging directories and spools."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from bridge.config.document import load
 from bridge.spark.environment import environment_of
 
-#: A pipeline on a cluster, what is wrong with it, and whether messages travel with the tasks.
+#: A pipeline on a cluster, its mistake, and whether tasks contain the messages.
 PIPELINES = [
     (
         "from: {mq: {queue: Q}}, to: {mq: {queue: R}}",

@@ -1,4 +1,4 @@
-"""Which Java Spark runs on."""
+"""The Java that Spark uses."""
 
 from __future__ import annotations
 

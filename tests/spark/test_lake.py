@@ -1,4 +1,4 @@
-"""`mqbridge lake`, as a process that is killed: every message is in the target once."""
+"""`mqbridge lake` as a process that is killed: each message is in the target once."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.spark.test_spool_return import take
 
 ROWS = 10_000
 KILLS = 20
-#: The bridge, with what this process has imported it from, and no pyspark: an entry None in sys.modules is an ImportError.
+#: The bridge with the modules of this process, without pyspark: an entry None in sys.modules is an ImportError.
 COMMAND = "import sys; sys.modules['pyspark'] = None; from bridge.cli import main; main()"
 
 
@@ -96,7 +96,7 @@ def test_mistakes(arguments: Sequence[str], said: str, queues: Queues, tmp_path:
 
 
 def test_a_full_disk_loses_nothing(queues: Queues, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A run whose target is full ends with an error that says where the rows are. The next run writes them."""
+    """A run with a full target ends with an error that names the location of the rows. The next run writes them."""
     queue = queues.queue()
     queues.put(queue, b"1", b"2")
     options = source_options_of(options_of(queues, queue, tmp_path / "spool"))
@@ -120,7 +120,7 @@ def test_a_full_disk_loses_nothing(queues: Queues, tmp_path: Path, monkeypatch: 
 
 @pytest.mark.parametrize("format", ["parquet", "delta"])
 def test_another_queue_while_the_spool_has_messages(format: str, queues: Queues, tmp_path: Path) -> None:
-    """What a run had written when it was killed is completed. The rest is an error until it is put back."""
+    """The rows of a killed run are completed. The rest is an error until it is put back."""
     if format == "delta":
         pytest.importorskip("deltalake")
     queue, other, below = queues.queue(), queues.queue(), tmp_path / "target" / ".spool"
@@ -172,7 +172,7 @@ def test_messages_of_a_killed_run_are_put_back_only_if_the_target_does_not_have_
 
 
 def killed(*_: object) -> None:
-    """Stand for the end of the process after the target has the rows, before their segments are deleted."""
+    """Simulate the end of the process after the target has the rows, before their segments are deleted."""
     raise KeyboardInterrupt
 
 
@@ -185,7 +185,7 @@ def options_of(queues: Queues, queue: str, spool: Path, **more: str) -> Options:
 
 
 def test_columns_of_a_delta_table(queues: Queues, tmp_path: Path) -> None:
-    """A new column is an error that says where the rows are, until --merge-schema adds it."""
+    """A new column is an error that names the location of the rows, until --merge-schema adds it."""
     deltalake = pytest.importorskip("deltalake")
     queue, target = queues.queue(), tmp_path / "target"
 
@@ -200,7 +200,7 @@ def test_columns_of_a_delta_table(queues: Queues, tmp_path: Path) -> None:
     assert status and f"{target} cannot be written: its columns are not those of the rows" in said
     assert "with --merge-schema, missing columns are added" in said and "the rows are in spool" in said
     assert run("--columns", "body,queue", "--merge-schema", body=b"3")[0] == 0
-    # The default is the columns of the table, so that a table of a version with fewer columns continues.
+    # By default, only the columns of the table are written, so that a table of a version with fewer columns can be continued.
     assert run(body=b"4")[0] == 0
     table = deltalake.DeltaTable(str(target)).to_pyarrow_table()
     rows = {(bytes(row["body"]), row["queue"]) for row in table.to_pylist()}

@@ -1,4 +1,4 @@
-"""Mappings over columns: row by row what the rules of the service make, byte for byte."""
+"""Mappings over columns: each row has the same result as with the rules of the service, byte for byte."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def to_mqtt_rule(**mapping: Any) -> ToMqttRule:
     return made
 
 
-#: One rule of each kind of destination and payload. (What the attributes of a mapping do is tested with the rules.)
+#: One rule for each kind of destination and payload. (The attributes of a mapping are tested with the rules.)
 TO_MQ: dict[str, ToMqRule | StandardToMq] = {
     "standard to the topic": StandardToMq(None),
     "standard to a queue": StandardToMq(Destination("Q")),
@@ -88,7 +88,7 @@ SCHEMA = pa.schema(
 
 
 def publication(row: dict[str, Any]) -> Publication:
-    """What the service would have of a row (`bridge.link.outbox`, `bridge.mqtt.connection`). Raises Unmappable."""
+    """Return the result of the service for a row (`bridge.link.outbox`, `bridge.mqtt.connection`). Raises Unmappable."""
     if (
         row["topic"] is None
         or row["payload"] is None
@@ -136,7 +136,7 @@ def message_facts(mapped: MappedMessage) -> tuple[Any, ...]:
 
 
 def original(row: dict[str, Any]) -> Message:
-    """What the service puts on the dead-letter queue; of a row that is no publication, the payload."""
+    """Return the dead letter of the service. For a row that is not a publication: the payload."""
     try:
         return received_message(publication(row))
     except Unmappable:
@@ -144,7 +144,9 @@ def original(row: dict[str, Any]) -> Message:
 
 
 def messages(batch: Any, known: set[int]) -> list[tuple[Any, ...]]:
-    """The same of what the columns say, as the writer of the source mq reads them; `known`: refusals to compare whole."""
+    """Return the same from the columns, as the writer of the source mq reads them. `known` are rejections to compare
+    completely.
+    """
     found: list[tuple[Any, ...]] = []
     for row, columns in zip(rows_of(batch), batch.to_pylist(), strict=True):
         if (refusal := columns["refusal"]) is not None:
@@ -181,7 +183,7 @@ def simple(count: int, **more: Any) -> Any:
     )
 
 
-def test_a_column_says_where_rows_go() -> None:
+def test_a_column_determines_the_destination() -> None:
     batch = simple(3).append_column("queue", pa.array(["Q.1", "no name!", None]))
     made = ToMessages(StandardToMq(None), by_column=True).of(batch)
     assert made.column("queue").to_pylist() == ["Q.1", None, None]
@@ -344,7 +346,7 @@ def test_publications_are_those_of_the_rules(found: list[tuple[MQMD, bytes]]) ->
 
 
 def test_messages_that_the_columns_build() -> None:
-    """Without `headers` the folders are in `rfh2`, as a program writes them."""
+    """Without `headers`, the folders are in `rfh2`, as a program writes them."""
     rows = [{"rfh2": [("mqps", [("Top", "plant/9/x")])], "body": b"1"}, {"rfh2": [], "body": None}]
     schema = pa.schema([("rfh2", pa.map_(pa.string(), pa.map_(pa.string(), pa.string()))), ("body", pa.binary())])
     rule = to_mqtt_rule(**{"from": {"topic": "plant/{line}/{metric...}"}, "to": {"mqtt": "{line}"}})

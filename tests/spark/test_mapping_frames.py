@@ -1,4 +1,4 @@
-"""Mappings of whole frames: which rule, which columns, and what is refused before anything runs."""
+"""Mappings of whole frames: rules, columns, and errors before a query runs."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_publications_to_messages_to_publications(spark: SparkSession, config: P
 
 
 def test_mappings_look_up_tables(spark: SparkSession, tmp_path: Path) -> None:
-    """The workers get the rows from the driver: the file need not exist there, and may change."""
+    """The workers get the rows from the driver. The file need not exist there, and may change."""
     file, table = tmp_path / "bridge.yaml", tmp_path / "lines.csv"
     table.write_text("id,queue,unit\n1,ONE,C\n")
     file.write_text(
@@ -71,14 +71,14 @@ def test_mappings_look_up_tables(spark: SparkSession, tmp_path: Path) -> None:
 
 
 def line(queues: Any) -> str:
-    """The queue that messages of plant/1 are mapped to, empty."""
+    """Return the queue to which messages of plant/1 are mapped, empty."""
     queues.mqsc("DEFINE QLOCAL('LINE.1') NOREPLACE")
     queues.take("LINE.1")
     return "LINE.1"
 
 
 def check_written(queues: Any, refused: str) -> None:
-    """What the mapping `plain` makes of `publications`: a message with properties beside it, and refused rows."""
+    """Return the result of the mapping `plain` for `publications`: messages with their properties, and rejected rows."""
     (got,) = queues.take("LINE.1")
     header = decode_rfh2(got.data)
     folders = {folder.name: folder.content for folder in header.folders}
@@ -94,7 +94,7 @@ def check_written(queues: Any, refused: str) -> None:
     assert {folder.name: folder.content for folder in rfh2.folders}["mqps"] == {"Top": "plant/no name"}
 
 
-def test_all_that_a_mapping_makes_is_written(spark: SparkSession, queues: Any, config: Path) -> None:
+def test_all_results_of_a_mapping_are_written(spark: SparkSession, queues: Any, config: Path) -> None:
     refused = queues.queue()
     line(queues)
     messages = to_messages(publications(spark).where("payload <> ''"), "plain", config=config)
@@ -116,7 +116,7 @@ def test_programs_import_all_from_mqbridge() -> None:
             _ = module.to_message
 
 
-def test_a_column_says_where(spark: SparkSession) -> None:
+def test_a_column_determines_the_mapping(spark: SparkSession) -> None:
     frame = publications(spark).withColumn("queue", f.lit("Q.1"))
     assert {row.queue for row in to_messages(frame).select("queue").collect()} == {"Q.1"}
 
@@ -143,13 +143,13 @@ OF_PUBLISHERS = ToMqMapping.model_validate({"from": {"mqtt": "#"}, "to": {"queue
         ({"keep": ["topic"]}, "keep: expected other names than those of the result, found topic"),
     ],
 )
-def test_what_is_refused(spark: SparkSession, config: Path, arguments: dict[str, Any], sentence: str) -> None:
+def test_rejected_frames(spark: SparkSession, config: Path, arguments: dict[str, Any], sentence: str) -> None:
     given = arguments | ({"config": config} if "config" in arguments else {})
     with pytest.raises(OptionError, match=sentence):
         to_messages(publications(spark), **given)
 
 
-def test_the_other_direction_refuses_likewise(spark: SparkSession, config: Path) -> None:
+def test_rejected_frames_in_the_other_direction(spark: SparkSession, config: Path) -> None:
     with pytest.raises(OptionError, match="mapping in puts messages to MQ; hint: use to_messages"):
         to_publications(publications(spark).withColumnRenamed("payload", "body"), "in", config=config)
     with pytest.raises(OptionError, match="has no column body"):

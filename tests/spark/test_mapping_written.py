@@ -1,4 +1,6 @@
-"""What the source `mq` puts of a mapping's rows is what the service puts: the messages on the queues, byte for byte."""
+"""The source `mq` puts the rows of a mapping in the same way as the service: the messages on the queues are equal, byte for
+byte.
+"""
 
 from __future__ import annotations
 
@@ -101,7 +103,7 @@ ROWS = [
 
 
 def by_the_service(site: Queues, made: ToMq) -> None:
-    """As the thread of a mapping does it (`bridge.service.mappings.runner`)."""
+    """Do the same as the thread of a mapping (`bridge.service.mappings.runner`)."""
     with_connection = Queues(site.directory).connection
     producer, letters = MessageProducer(with_connection), DeadLetters(with_connection, REFUSED, "m1", "source")
     for one in ROWS:
@@ -129,7 +131,7 @@ def by_the_writer(site: Queues, made: Any) -> None:
 
 
 def found(site: Queues, put: Callable[[Queues, Any], None], made: Any) -> dict[str, list[Any]]:
-    """What is on each queue when the rows were put, and the retained publications of the topics."""
+    """Return the messages on each queue after the rows were put, and the retained publications of the topics."""
     # The messages have the CorrelId that the publisher gave them.
     subscription, handle = site.subscribe("#", cmqc.MQSO_SET_CORREL_ID)
     put(site, made)
@@ -166,14 +168,14 @@ FIELDS = (
 
 
 def facts(got: Got, waiting: set[bytes], given_msg_id: bool) -> dict[str, Any]:
-    """All of a message that is not of the moment it was put, or of who put it; `waiting` are the MsgIds of kept requests."""
+    """Return a message without fields that depend on time or application. `waiting` are the MsgIds of stored requests."""
     md, data = got.md, got.data
     known: dict[str, Any] = {name: getattr(md, name) for name in FIELDS}
     if md.CorrelId in waiting:
         known["CorrelId"] = "the MsgId of a kept request"
     if given_msg_id:
         known["MsgId"] = md.MsgId
-    known["Expiry"] = md.Expiry if md.Expiry < 0 else round(md.Expiry / 600)  # it counts down
+    known["Expiry"] = md.Expiry if md.Expiry < 0 else round(md.Expiry / 600)  # it decreases
     chain = decode_chain(md.Format, md.Encoding, md.CodedCharSetId, data)
     first = chain.headers[0] if chain.headers else None
     if isinstance(first, MQXQH):
@@ -188,7 +190,7 @@ def facts(got: Got, waiting: set[bytes], given_msg_id: bool) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", RULES)
-def test_the_writer_puts_what_the_service_puts(site: Queues, name: str) -> None:
+def test_the_writer_puts_the_same_messages_as_the_service(site: Queues, name: str) -> None:
     made = RULES[name]
     expected = found(site, by_the_service, made)
     assert sum(map(len, expected.values())) > 4

@@ -1,4 +1,4 @@
-"""The notebooks that are shipped, one behind the other in one session, as they are, at a bridge of their own."""
+"""The shipped notebooks, run one after the other in one session, with a bridge."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ NOTEBOOKS = Path(__file__).parents[2] / "deploy" / "notebooks"
 
 @pytest.fixture
 def connection(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RemoteConnection]:
-    """An MQ application at the bridge that the shipped configuration file names."""
+    """An MQ application of the bridge in the shipped configuration file."""
     port = free_port()
     text = (NOTEBOOKS / "bridge.yaml").read_text(encoding="utf-8").replace("port: 1883", f"port: {port}")
     bridge = BridgeProcess(tmp_path / "data", config=text)
@@ -57,7 +57,7 @@ def test_notebooks(
     def run(name: str) -> dict[str, Any]:
         return runpy.run_path(str(NOTEBOOKS / f"{name}.py"))
 
-    run("mqtt_read")  # makes the session
+    run("mqtt_read")  # creates the session
     run("mq_write")
     assert len(bodies(connection, "PLANT.EVENTS")) == 10
     assert [tuple(row) for row in run("mq_read")["sites"].collect()] == [("north", 5, 8), ("south", 5, 9)]

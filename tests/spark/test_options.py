@@ -1,4 +1,4 @@
-"""Options by name: what is known, what is refused and in which words."""
+"""Options by name: valid ones, and error messages for others."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_the_embedded_queue_manager() -> None:
     [("10m", 10 * 1024**2), ("2K", 2048), ("1g", 1024**3), ("1t", 1024**4), ("10 MB", 10_000_000), ("1 MiB", 1024**2)],
 )
 def test_sizes(written: str, size: int) -> None:
-    """As Spark writes them, or as in the configuration file."""
+    """In the notation of Spark, or of the configuration file."""
     made = source_options_of(options({"dataDirectory": "/d", "queue": "Q", "maxBytesPerTrigger": written}))
     assert made.stream.max_bytes == size
 
@@ -50,7 +50,7 @@ def test_a_configuration_file(tmp_path: Path) -> None:
     assert queue_manager == QueueManagerOptions(name="MQB7", data_directory=str(tmp_path / "d"))
 
 
-def test_ibm_mq_and_a_password_that_stays_where_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ibm_mq_and_a_password_that_is_not_copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     secret = tmp_path / "password"
     secret.write_text("s3cret", encoding="utf-8")
     monkeypatch.setenv("MQBRIDGE_PASSWORD", "s3cret")
@@ -62,7 +62,7 @@ def test_ibm_mq_and_a_password_that_stays_where_it_is(tmp_path: Path, monkeypatc
     assert b"s3cret" not in pickle.dumps(made)
 
 
-def test_a_listener_that_asks_for_a_password(tmp_path: Path) -> None:
+def test_a_listener_with_authentication(tmp_path: Path) -> None:
     secret = tmp_path / "password"
     secret.write_text("s3cret\n", encoding="utf-8")
     given = {"listener": "h(1414)", "user": "spark", "passwordFile": str(secret), "queue": "Q"}
@@ -75,7 +75,7 @@ def test_a_listener_that_asks_for_a_password(tmp_path: Path) -> None:
     assert (beside.name, beside.listener, beside.user) == ("MQB7", ("h", 1414), "spark")
 
 
-def test_the_password_of_a_listener_is_read_where_a_connection_is_made(tmp_path: Path) -> None:
+def test_the_password_of_a_listener_is_read_where_a_connection_is_established(tmp_path: Path) -> None:
     (known := tmp_path / "known").write_text("spark:s3cret\n", encoding="utf-8")
     (secret := tmp_path / "secret").write_text("s3cret\n", encoding="utf-8")
     directory = tmp_path / "queue-manager"
@@ -92,8 +92,8 @@ def test_the_password_of_a_listener_is_read_where_a_connection_is_made(tmp_path:
             source_options_of(options(given)).queue_manager.connect()
 
 
-def test_a_listener_that_has_tls(tmp_path: Path) -> None:
-    """By a relative name of a file, too; what is named travels in Spark's plans, the files do not."""
+def test_a_listener_with_tls(tmp_path: Path) -> None:
+    """Also with a relative path. Spark's plans contain paths, not the files."""
     authority = Authority(tmp_path)
     authority.issue("listener")
     directory = tmp_path / "queue-manager"
@@ -146,6 +146,6 @@ def test_a_listener_that_has_tls(tmp_path: Path) -> None:
         ({"channel": "C", "queue": "Q"}, r"option queueManager: expected .*, found none"),
     ],
 )
-def test_refused(given: dict[str, str], said: str) -> None:
+def test_rejected_options(given: dict[str, str], said: str) -> None:
     with pytest.raises(OptionError, match=said):
         source_options_of(options(given))

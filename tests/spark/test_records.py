@@ -43,7 +43,7 @@ def order_codec(ccsid: int = 1140, encoding: int = 785) -> RecordCodec:
     return RecordCodec(layout_of(parse(CopybookFiles(ORDER))), ccsid, encoding)
 
 
-def test_records_become_structs_and_structs_records(spark: SparkSession) -> None:
+def test_records_become_structs_and_structs_become_records(spark: SparkSession) -> None:
     rows = [(order_codec().encode(order(lines)), 1140, 785) for lines in range(4)]
     rows += [(order_codec(819, 530).encode(order(2)), 819, 530), (b"no order", 37, 785), (None, None, None)]
     frame = spark.createDataFrame(rows, "body binary, ccsid int, encoding int")
@@ -58,7 +58,7 @@ def test_records_become_structs_and_structs_records(spark: SparkSession) -> None
         frame.select(from_record("body", ORDER, **columns)).collect()
 
 
-def test_one_machine_for_all_records(spark: SparkSession) -> None:
+def test_one_encoding_for_all_records(spark: SparkSession) -> None:
     frame = spark.createDataFrame([(order_codec().encode(order(1)),)], "body binary")
     record = from_record("body", str(ORDER), ccsid=1140, encoding="s390", names="camel")
     (row,) = frame.select(record.alias("o")).select("o.orderId", "o.orderLines").collect()
@@ -133,7 +133,7 @@ def test_types_of_columns(tmp_path: Path, picture: str, expected: Any) -> None:
 
 @pytest.mark.parametrize("arguments", [[], ["--columns", "md.MsgId"], ["--format", "delta", "--columns", "body,queue"]])
 def test_a_lake_of_records(arguments: Sequence[str], queues: Queues, tmp_path: Path) -> None:
-    """Without Spark: typed columns, and the reason of what is not a record."""
+    """Without Spark: typed columns, and a reason for each message that is not a record."""
     queue, target = queues.queue(), tmp_path / "target"
     queues.put(queue, *(order_codec().encode(order(lines)) for lines in range(3)), CodedCharSetId=1140, Encoding=785)
     queues.put(queue, order_codec(819, 530).encode(order(3)), b"no order", CodedCharSetId=819, Encoding=530)

@@ -1,4 +1,4 @@
-"""Sessions that a program makes itself, in an environment that is not activated."""
+"""Sessions created by a program, in an environment that is not activated."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ print(spark.sql("SELECT count(*), sum(md.Priority) FROM orders").first())
 
 
 @pytest.mark.slow
-def test_a_program_of_its_own(spark: SparkSession, queues: Queues, tmp_path: Path) -> None:
-    """The one registration is `register`, which prints no warning."""
+def test_a_program_with_its_own_session(spark: SparkSession, queues: Queues, tmp_path: Path) -> None:
+    """Only `register` registers the sources, and it prints no warning."""
     queue = queues.queue()
     queues.put(queue, b"1", b"2", Priority=4)
     (tmp_path / "program.py").write_text(PROGRAM)
@@ -50,7 +50,7 @@ def test_a_program_of_its_own(spark: SparkSession, queues: Queues, tmp_path: Pat
 
 
 def test_a_table_keeps_its_options(spark: SparkSession, queues: Queues, tmp_path: Path) -> None:
-    """The query does not repeat them. Those that it has take precedence."""
+    """The query does not repeat them. Its own options take precedence."""
     queue, other = queues.queue(), queues.queue()
     queues.put(queue, b"1", b"2")
     options = {**queues.options, "queue": queue, "columns": "body,put_time,md.MsgId"}

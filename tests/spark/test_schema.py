@@ -1,4 +1,4 @@
-"""Columns that are read and columns that are written."""
+"""Columns for reading and columns for writing."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from bridge.spark.schema import wrong_columns
 from bridge.wire.mq import MQDLH, MQMD
 
 
-def test_structures_have_every_field() -> None:
+def test_structures_have_all_fields() -> None:
     assert [field.name for field in columns.MD_TYPE] == list(MQMD.__struct_fields__)
     assert [field.name for field in columns.MQDLH_TYPE] == list(MQDLH.__struct_fields__)
     assert [field.name for field in columns.MD_VERSION_1_TYPE] == list(MQMD.__struct_fields__)[:-5]

@@ -1,4 +1,4 @@
-"""Sessions: what is imported when, what is missing, and how Spark calls Python."""
+"""Sessions: time of imports, missing packages, and Spark's calls of Python."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from pyspark.sql import SparkSession
 from bridge.spark.session import ADDED_BY_SPARK, PYTHON_VARIABLE, PYTHON_WORKER, SparkMissing, register, session
 
 
-def test_the_settings_that_the_sources_rely_on(spark: SparkSession) -> None:
+def test_the_settings_that_the_sources_require(spark: SparkSession) -> None:
     assert spark.conf.get("spark.sql.session.timeZone") == "UTC"
     assert spark.conf.get("spark.sql.execution.arrow.pyspark.validateSchema.enabled") == "true"
-    # What the caller sets wins.
+    # Settings of the caller take precedence.
     assert spark.conf.get("spark.sql.shuffle.partitions") == "1"
 
 
-def test_a_stream_that_begins_adds_nothing_that_others_are_serialized_with(spark: SparkSession) -> None:
-    """Spark puts some names into a map of the source; they have been in there since it was made known."""
+def test_a_starting_stream_does_not_change_the_serialized_source(spark: SparkSession) -> None:
+    """Spark puts some names into a map of the source. They are there since the registration."""
     jvm: Any = spark._jvm
     register(spark)
     assert not ADDED_BY_SPARK.keys() & spark.sparkContext.environment.keys()
@@ -35,8 +35,8 @@ def test_a_stream_that_begins_adds_nothing_that_others_are_serialized_with(spark
     assert names == {name.encode() for name in ADDED_BY_SPARK}
 
 
-def test_spark_is_imported_by_those_who_use_it_only() -> None:
-    """Not by the commands, nor by who imports the package for `register`."""
+def test_only_functions_that_need_spark_import_it() -> None:
+    """Neither commands nor programs that import the package for `register` import Spark."""
     found = "{'pyspark', 'pyarrow', 'pandas', 'numpy'} & set(sys.modules)"
     command = f"import sys, bridge.cli.program, bridge.spark, mqbridge; sys.exit(str({found}) if {found} else 0)"
     done = subprocess.run([sys.executable, "-c", command], capture_output=True, text=True)
@@ -44,7 +44,9 @@ def test_spark_is_imported_by_those_who_use_it_only() -> None:
 
 
 @pytest.mark.parametrize("package", ["pyspark", "pyarrow", "pandas"])
-def test_a_missing_package_is_said_with_what_installs_it(package: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_for_a_missing_package_contains_the_installation_command(
+    package: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     find = importlib.util.find_spec
 
     def find_spec(name: str, *rest: Any) -> Any:
@@ -55,8 +57,8 @@ def test_a_missing_package_is_said_with_what_installs_it(package: str, monkeypat
         session()
 
 
-def test_workers_import_what_is_installed() -> None:
-    """Spark's archives go off PYTHONPATH, what the user has there stays."""
+def test_workers_import_installed_packages() -> None:
+    """Spark's archives are removed from PYTHONPATH, entries of the user stay."""
     archives = "/s/python/lib/pyspark.zip:/mine:/s/python/lib/py4j-0.10.9.9-src.zip:/s/jars/spark-core_2.13-4.3.0.jar"
     printed = subprocess.run(
         [PYTHON_WORKER, "-c", "import os; print(os.environ['PYTHONPATH'])"],
@@ -79,6 +81,6 @@ except JobFailed as error:
 """
 
 
-def test_a_session_that_cannot_be_made_is_told_in_a_line() -> None:
+def test_the_error_of_a_failed_session_is_one_line() -> None:
     done = subprocess.run([sys.executable, "-c", WRONG], capture_output=True, text=True, check=True)
     assert re.fullmatch(r"Spark failed: .*\n", done.stdout) and "\tat " not in done.stderr, done

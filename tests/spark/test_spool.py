@@ -1,4 +1,4 @@
-"""The spool: what a restart finds, object stores, and what is not a spool of this version."""
+"""The spool: restarts, object stores, and spools of other versions."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ def bodies(spool: Spool, schema: Any = SCHEMA) -> list[bytes]:
     return [body for part in read_segments(spool.place.path, names, schema) for body in part.column("body").to_pylist()]
 
 
-def test_a_restart_finds_what_was_published(tmp_path: Path) -> None:
+def test_a_restart_finds_all_published_segments(tmp_path: Path) -> None:
     spool = Spool(str(tmp_path), "Q")
     append(spool, b"1", b"2")
     append(spool, b"3")
     spool.append([batch(b"4")], 1, 1)  # whose unit of work was backed out
     spool.close()
-    # A process that was given up has written a segment with a number that its successor had, too.
+    # An abandoned process has written a segment with a number that its successor used, too.
     zombie = Segment(2, 9, 9, 1, 0, "0123456789ab")
     Path(spool.place.path, zombie.name).write_bytes(b"")
     Path(spool.place.path, f".{zombie.name}.17").write_bytes(b"")
@@ -100,10 +100,8 @@ def test_the_loss_of_the_end_is_noticed(tmp_path: Path, of_queue: bool, lost: st
         assert "ends with segment 2, but segment 3 was published" in str(error.value)
 
 
-def test_a_queue_manager_that_was_restored_takes_no_segments_away(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Its state message is older than the spool. What was taken off the queue since exists only in the spool."""
+def test_a_restored_queue_manager_removes_no_segments(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Its state message is older than the spool. Messages that were got from the queue since then exist only in the spool."""
     runs: list[tuple[int, str]] = []
     for number in (1, 3, 4):
         spool = Spool(str(tmp_path), "Q")
@@ -125,7 +123,7 @@ def test_a_queue_manager_that_was_restored_takes_no_segments_away(
     again.recover(5, [*runs, (5, restored.run)])
     assert bodies(again) == [b"1", b"2", b"3", b"4", b"5"]
     again.close()
-    # A process that was given up may have written a segment 3, too. Nothing tells which one was published.
+    # An abandoned process may also have written a segment 3. It is unknown which one was published.
     two = Segment(3, 1, 1, 1, 0, "0123456789ab")
     Path(again.place.path, two.name).write_bytes(b"")
     with pytest.raises(SpoolDamaged, match="two segments 3"):
@@ -137,7 +135,7 @@ EXAMPLES = int(os.environ.get("MQBRIDGE_TEST_EXAMPLES") or 40)
 
 @pytest.fixture(scope="module")
 def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The directory of a pipeline that was killed: two segments are in a finished batch, and five are not."""
+    """The directory of a killed pipeline: two segments are in a finished batch, and five are not."""
     directory = tmp_path_factory.mktemp("pipeline")
     spool = Spool(str(directory / "spool"), "Q")
     for number in range(7):
@@ -154,7 +152,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def read_from(directory: Path) -> list[bytes]:
-    """What the next batch of the pipeline reads."""
+    """Return the rows that the next batch of the pipeline reads."""
     spool = Spool(str(directory / "spool"), "Q")
     try:
         # The state queue has the number of the last segment, and the word of the reader.
@@ -170,7 +168,7 @@ def read_from(directory: Path) -> list[bytes]:
 
 @pytest.mark.parametrize("damage", DAMAGE)
 @pytest.mark.parametrize("kind", ["segment", "witness", "identity", "lock"])
-def test_no_message_of_a_spool_is_lost_in_silence(written: Path, tmp_path: Path, kind: str, damage: str) -> None:
+def test_no_message_of_a_spool_is_lost_silently(written: Path, tmp_path: Path, kind: str, damage: str) -> None:
     """Identical messages, or an error of the query and of `data verify`. The lock file has no content."""
     expected = read_from(written)
     assert len(expected) == 5 and not list(damage_of(written / "spool", written / "checkpoint"))

@@ -20,7 +20,7 @@ SCHEMA = pa.schema([pa.field("body", pa.binary())])
 
 
 class Filled(SpoolFiller):
-    """A spool that is full from the beginning."""
+    """A full spool."""
 
     def start(self) -> None:
         pass
@@ -37,7 +37,7 @@ class Filled(SpoolFiller):
 
 
 def fill(spool: Spool, *segments: Sequence[Sequence[bytes]]) -> None:
-    """Append segments, each of record batches."""
+    """Append segments of record batches."""
     for segment in segments:
         batches = [pa.record_batch({"body": pa.array(bodies, pa.binary())}) for bodies in segment]
         spool.publish(spool.append(batches, sum(len(body) for bodies in segment for body in bodies), 1))
@@ -84,7 +84,7 @@ def test_parts_of_a_batch_differ_by_one_row_at_most(sizes: list[int], count: int
     assert rows == [(number, row) for number, size in enumerate(sizes) for row in range(size)]
 
 
-def test_a_partition_without_slices_is_not_made(tmp_path: Path) -> None:
+def test_partitions_without_slices_are_omitted(tmp_path: Path) -> None:
     options = StreamOptions(spool=str(tmp_path), partitions=3)
     spool = Spool(str(tmp_path), "A")
     reader = SpoolReader(options, SCHEMA, lambda: {"A": Filled("A", spool, options)})
@@ -97,7 +97,7 @@ def test_a_partition_without_slices_is_not_made(tmp_path: Path) -> None:
 
 
 def reader_of(tmp_path: Path, *sources: str, **options: Any) -> SpoolReader:
-    """A reader of some sources. The other spools below the directory are those of former sources."""
+    """A reader of some sources. The other spools below the directory belong to former sources."""
     stream = StreamOptions(spool=str(tmp_path), **options)
 
     def filled() -> dict[str, Filled]:
@@ -118,7 +118,7 @@ def reader_of(tmp_path: Path, *sources: str, **options: Any) -> SpoolReader:
 
 
 def spools_with(tmp_path: Path, **segments: int) -> dict[str, str]:
-    """Make a spool of each source with so many segments of one row. Return their identifiers."""
+    """Create a spool for each source with this number of segments of one row. Return their identifiers."""
     identifiers = {}
     for source, count in segments.items():
         spool = Spool(str(tmp_path), source)
@@ -140,7 +140,7 @@ def test_a_source_with_messages_that_is_no_longer_read_is_an_error(tmp_path: Pat
 
 
 def test_a_batch_that_was_planned_before_the_change_is_read_to_its_end(tmp_path: Path) -> None:
-    """The batch has the same rows as before. What follows it in the spool is an error afterwards."""
+    """The batch has the same rows as before. Later rows in the spool are an error afterwards."""
     ids = spools_with(tmp_path, A=3, B=1)
     reader = reader_of(tmp_path, "B")
     start = {"version": 3, "spools": {"A": [ids["A"], 1]}}
@@ -156,7 +156,7 @@ def test_a_batch_that_was_planned_before_the_change_is_read_to_its_end(tmp_path:
     spool.close()
 
 
-def test_a_former_source_whose_messages_are_all_processed_is_no_error(tmp_path: Path) -> None:
+def test_a_former_source_without_unprocessed_messages_is_not_an_error(tmp_path: Path) -> None:
     ids = spools_with(tmp_path, A=3, B=1)
     reader = reader_of(tmp_path, "B")
     start = {"version": 3, "spools": {"A": [ids["A"], 3]}}

@@ -1,4 +1,4 @@
-"""Messages of a spool that is no longer read: they are an error, are listed, and are put back once, on each queue manager."""
+"""Messages in a spool that is no longer read: an error, listed, and put back once, with each queue manager."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def connected(queues: Queues, package: str = "embedded") -> Iterator[Connection]
 
 
 def is_record(request: list[Any]) -> bool:
-    """Whether an MQPUT is one of the record of the return."""
+    """Return whether an MQPUT belongs to the record of the return."""
     return bool(request[1][1].get("CorrelId", b"").strip(b"\0"))
 
 
@@ -64,7 +64,7 @@ def in_progress(connection: Connection, spool: str) -> bool:
 
 
 def take(queues: Queues, queue: str, below: Path, schema: Any = MQ_ARROW_SCHEMA, rows: int = 2) -> None:
-    """Move the messages of a queue to a spool, in segments of so many rows."""
+    """Move the messages of a queue to a spool, in segments of this number of rows."""
     stream = StreamOptions(max_messages=rows)
     options = QueueManagerOptions(data_directory=str(queues.directory))
     reader = QueueReader(options, queue, Spool(str(below), queue), schema, stream)
@@ -113,7 +113,7 @@ def test_messages_are_put_back_byte_for_byte(package: str, queues: Queues, tmp_p
 
 
 def test_a_queue_that_is_read_again_after_its_messages_were_put_back(queues: Queues, tmp_path: Path) -> None:
-    """Its spool continues: the checkpoint has a position in it."""
+    """Its spool continues, because the checkpoint has a position in it."""
     queue = queues.queue()
     queues.put(queue, b"1", b"2", b"3", Priority=0)
     take(queues, queue, tmp_path)
@@ -128,9 +128,7 @@ def test_a_queue_that_is_read_again_after_its_messages_were_put_back(queues: Que
 
 
 @pytest.mark.parametrize("verb, count, after", [("MQPUT", 4, False), ("MQCMIT", 3, False), ("MQCMIT", 3, True)])
-def test_a_return_that_is_cut_off_is_continued(
-    verb: str, count: int, after: bool, queues: Queues, tmp_path: Path
-) -> None:
+def test_an_interrupted_return_is_continued(verb: str, count: int, after: bool, queues: Queues, tmp_path: Path) -> None:
     queue = queues.queue()
     bodies = [b"%d" % number for number in range(6)]
     queues.put(queue, *bodies)
@@ -187,7 +185,7 @@ def test_messages_of_a_batch_are_not_put_back(queues: Queues, tmp_path: Path) ->
     assert queues.bodies(queue) == [b"4", b"5"]
 
 
-def test_what_cannot_be_put_back(queues: Queues, tmp_path: Path) -> None:
+def test_messages_that_cannot_be_put_back(queues: Queues, tmp_path: Path) -> None:
     queue, other = queues.queue(), queues.queue()
     queues.put(queue, b"1")
     take(queues, queue, tmp_path, subset(MQ_ARROW_SCHEMA, ["body", "md.MsgId"]))
@@ -206,7 +204,7 @@ def test_what_cannot_be_put_back(queues: Queues, tmp_path: Path) -> None:
 
 
 def test_positions_of_a_checkpoint(tmp_path: Path) -> None:
-    """Batch 3 is finished, batch 4 is planned. Other sources and other files count for nothing."""
+    """Batch 3 is finished, batch 4 is planned. Other sources and other files are ignored."""
     (tmp_path / "offsets").mkdir()
     (tmp_path / "commits").mkdir()
     head = 'v1\n{"batchWatermarkMs":0}\n'

@@ -1,4 +1,4 @@
-"""Files that a batch writes exactly once, whatever it is killed at."""
+"""Files that a batch writes exactly once, even if processes are killed."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The contract suite: what every queue manager behind `bridge.mq.mqi.Connection` does.
+"""The contract suite for all queue managers behind `bridge.mq.mqi.Connection`.
 
-The tests see nothing but the interface: a place of work (`mq`) makes connections and objects, and takes the objects away
-afterwards. A queue manager joins the suite by a function in `QUEUE_MANAGERS`.
+The tests use the interface only. A place (`mq`) makes connections and objects, and removes the objects afterwards. A function
+in `QUEUE_MANAGERS` adds a queue manager to the suite.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from tests.helpers.backend_user import Bridge
 from tests.helpers.mq_applications import QUEUE_MANAGERS, Application, Connect, Workplace, disconnect
 from tests.helpers.secured_queue_manager import SecuredConnections
 
-#: What the suite runs on in full. On the others it runs the tests marked `smoke`, and in `make test-slow` the rest.
+#: The whole suite runs on these. On the others, the tests marked `smoke` run, and in `make test-slow` all tests.
 IN_FULL = ("embedded", "local", "standin", "ibmmq", "real")
-#: Connections to the embedded queue manager, which has the verbs and options that the bridge uses.
+#: Connections to the embedded queue manager, which supports the verbs and options that the bridge uses.
 EMBEDDED = ("local", "remote")
-#: Tests of other verbs and options run on the stand-in in the process of the test instead: those marked `whole_mqi`.
+#: Tests of other verbs and options, marked `whole_mqi`, run on the stand-in in the process of the test instead.
 STAND_IN = ("standin",)
 
-#: Tests of the queue manager's rules, which do not depend on how applications are connected. They run in full in the
-#: process of the queue manager. Other ways run the tests marked `smoke`. The remaining files test what differs: units of
-#: work, order, waiting, loss.
+#: Tests of the queue manager's rules, which do not depend on the connection. All of them run in the process of the queue
+#: manager. On other connections, the tests marked `smoke` run. The remaining files test functions that depend on the
+#: connection: units of work, order, waiting, loss.
 RULES = frozenset(
     f"test_{name}.py"
     for name in (
@@ -71,7 +71,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.fixture
 def connect(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Connect]:
-    """Makes a new MQ connection at each call."""
+    """Make a new MQ connection at each call."""
     with QUEUE_MANAGERS[request.param](tmp_path) as made:
         yield made
 
@@ -86,7 +86,7 @@ def mq(connect: Connect) -> Iterator[Workplace]:
 def connect_by(
     mq: Workplace, connect: Callable[..., Connection], request: pytest.FixtureRequest
 ) -> Callable[[str], Application]:
-    """Connects an application by a server-connection channel: what C clients have."""
+    """Connect an application over a server-connection channel, like C clients."""
     if request.node.callspec.params["connect"] in ("local", "remote", "standin"):
         pytest.skip("it has no channel")
     if request.node.callspec.params["connect"] == "real" and not os.environ.get("MQBRIDGE_TEST_CONNECTIONS"):
@@ -131,7 +131,7 @@ async def place(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[Place]:
     """A queue manager for a backend."""
-    monkeypatch.setattr(browser, "BROWSE_WAIT", 20)  # how long a stop may take
+    monkeypatch.setattr(browser, "BROWSE_WAIT", 20)  # maximum duration of a stop
     with PLACES[request.param](tmp_path) as made:
         yield made
         await made.close()
@@ -139,7 +139,7 @@ async def place(
 
 @pytest.fixture
 async def stopped(place: Place) -> AsyncIterator[Bridge]:
-    """A bridge that is to be opened yet."""
+    """A bridge that is not open yet."""
     made = Bridge(place)
     yield made
     await made.stop()
@@ -147,7 +147,7 @@ async def stopped(place: Place) -> AsyncIterator[Bridge]:
 
 @pytest.fixture
 async def bridge(stopped: Bridge) -> Bridge:
-    """A bridge at work."""
+    """A running bridge."""
     await stopped.begin()
     return stopped
 
@@ -159,7 +159,7 @@ async def bridge(stopped: Bridge) -> Bridge:
 def secured(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[SecuredConnections]:
-    """A queue manager with CONNAUTH, CHLAUTH and authorities in force, by each of the packages."""
+    """A queue manager with CONNAUTH, CHLAUTH and enforced authorities, used with each of the packages."""
     monkeypatch.delenv("MQI_STANDIN", raising=False)
     with secured_queue_manager.secured(request.param, tmp_path) as made:
         yield made

@@ -1,6 +1,6 @@
-"""MQRC_NOT_AUTHORIZED: what each call asks the queue manager's authority records for, with an alternate user.
+"""MQRC_NOT_AUTHORIZED: the authority that each call requires, with an alternate user.
 
-Who connects is an administrator. Source: IBM MQ documentation, "Authorizations for MQI calls".
+The connected user is an administrator. Source: IBM MQ documentation, "Authorizations for MQI calls".
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from bridge.wire.mq.pcf import MQCFH, MQCFST, decode_pcf, encode_pcf
 from tests.helpers.mq_applications import Application, Workplace, refused
 from tests.ibm_standin import cmqc, cmqcfc
 
-#: Someone without any authority; a real queue manager wants one that the operating system knows.
+#: A user without any authority. A real queue manager requires a user that the operating system knows.
 USER = os.environ.get("MQBRIDGE_TEST_ALTERNATE_USER", "app")
 
 
@@ -58,7 +58,7 @@ def test_opening_a_queue(mq: Workplace, queue: str, app: Application, options: i
 
 
 @pytest.mark.smoke
-def test_the_name_that_is_opened_counts(mq: Workplace, queue: str, app: Application) -> None:
+def test_the_authority_of_the_opened_name_is_checked(mq: Workplace, queue: str, app: Application) -> None:
     alias = mq.alias(f"TARGET('{queue}')")
     grant(mq, alias, "QUEUE", "PUT")
     app.close(app.open_as(USER, cmqc.MQOO_OUTPUT, ObjectName=alias))
@@ -68,7 +68,9 @@ def test_the_name_that_is_opened_counts(mq: Workplace, queue: str, app: Applicat
 
 @pytest.mark.smoke
 def test_a_queue_at_another_queue_manager(mq: Workplace, app: Application) -> None:
-    """Named by the queue manager it is at, the transmission queue counts; by a remote queue, that one does."""
+    """For a name with the local queue manager, the transmission queue is checked. For a remote queue, its definition is
+    checked.
+    """
     transmission = mq.queue("USAGE(XMITQ)")
     remote = mq.remote_queue(f"RNAME(THERE) RQMNAME(ELSEWHERE) XMITQ('{transmission}')")
     there: dict[str, Any] = {"ObjectName": "THERE", "ObjectQMgrName": transmission}
@@ -84,7 +86,7 @@ def test_a_queue_at_another_queue_manager(mq: Workplace, app: Application) -> No
 
 
 def test_topics(mq: Workplace, app: Application) -> None:
-    """Any topic object at or above the topic string may give the authority."""
+    """The authority may come from any topic object at or above the topic string."""
     root = mq.name()
     above, below = mq.topic_object(root), mq.topic_object(f"{root}/a")
     options = cmqc.MQOO_OUTPUT
@@ -119,7 +121,7 @@ def test_put1(mq: Workplace, app: Application, kind: str) -> None:
 
 @pytest.mark.whole_mqi
 def test_subscribing(mq: Workplace, app: Application) -> None:
-    """SUB to create and alter, RESUME to resume, and PUT on the destination."""
+    """SUB for create and alter, RESUME for resume, and PUT for the destination."""
     topic, name, queue = mq.name(), mq.name(), mq.queue()
     node = mq.topic_object(topic)
     handle = app.open_queue(queue)
@@ -149,9 +151,9 @@ def test_subscribing(mq: Workplace, app: Application) -> None:
 
 
 def test_commands(mq: Workplace, app: Application, request: pytest.FixtureRequest) -> None:
-    """DSP on the queue manager, and the command's authority for its object ("Authorizations for PCF commands").
+    """DSP for the queue manager, and the authority of the command for its object ("Authorizations for PCF commands").
 
-    The command server checks the user of MQMD.UserIdentifier.
+    The command server checks the user in MQMD.UserIdentifier.
     """
     if request.node.callspec.params["connect"] in ("local", "remote"):
         pytest.skip("it has no command server")
@@ -180,7 +182,7 @@ def test_commands(mq: Workplace, app: Application, request: pytest.FixtureReques
 
 
 @pytest.mark.whole_mqi
-def test_a_dynamic_queue_is_its_makers(mq: Workplace, app: Application) -> None:
+def test_a_dynamic_queue_belongs_to_its_creator(mq: Workplace, app: Application) -> None:
     model = mq.model_queue("DEFTYPE(TEMPDYN)")
     own = {"ObjectName": model, "DynamicQName": f"{mq.name('D')}.*"}
     grant(mq, model, "QUEUE", "GET")

@@ -1,4 +1,4 @@
-"""What every backend does with the records of sessions on SYSTEM.MQTT.PERSISTENT.STATE."""
+"""Records of sessions on SYSTEM.MQTT.PERSISTENT.STATE, for all backends."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from bridge.wire.mq import decode_mqdlh
 from tests.helpers.backend_places import DEAD_LETTER_QUEUE, Embedded
 from tests.helpers.backend_user import Bridge, publication, received, sent, unit
 
-#: With two publishers, each is another one's.
+#: With two publishers, each of the records belongs to another one.
 ONE, OTHER = "dev", "other"
 
 
 def contents(recovered: RecoveredState) -> dict[tuple[str, str], list[Any]]:
-    """What the records say, by side and client."""
+    """Return the contents of the records, by side and client."""
     return {
         (one.key.side.value, one.clientIdentifier): one.received if isinstance(one, ReceivedRecord) else one.sent
         for one in recovered.records
@@ -89,7 +89,7 @@ async def test_a_session_that_ends_and_begins_again(bridge: Bridge) -> None:
 
 
 async def refused(bridge: Bridge) -> str:
-    """The words of the error that ends a start."""
+    """Return the text of the error that ends a start."""
     with pytest.raises(MQError) as end:
         await bridge.open()
     assert end.value.reason == cmqc.MQRC_FORMAT_ERROR
@@ -104,7 +104,7 @@ def take(connection: Connection, msg_id: bytes) -> None:
 
 
 async def test_a_message_of_another_application(stopped: Bridge) -> None:
-    """It ends the start in words while it is on the queue; that of the embedded queue manager only the start can empty."""
+    """It prevents a start while it is on the queue. Only the start can empty the queue of the embedded queue manager."""
     place = stopped.place
     await stopped.begin()
     await stopped.taken(unit(records=[ReceivedRecord("a", [1])]))
@@ -127,13 +127,13 @@ async def test_a_message_of_another_application(stopped: Bridge) -> None:
     assert contents(await stopped.begin()) == {("received", "a"): [1]}
 
 
-async def test_a_record_of_a_newer_bridge_ends_the_start_with_an_error(stopped: Bridge) -> None:
+async def test_a_record_of_a_newer_bridge_prevents_the_start(stopped: Bridge) -> None:
     newer = b'{"side":"received","clientIdentifier":"a","version":99}'
     await stopped.place.write_records((received("a"), newer))
     assert "version 99" in await refused(stopped)
 
 
-async def test_an_invalid_record_ends_the_start_with_an_error(stopped: Bridge) -> None:
+async def test_an_invalid_record_prevents_the_start(stopped: Bridge) -> None:
     await stopped.place.write_records((sent("a"), b"rubbish"))
     assert "it is not a session record" in await refused(stopped)
 

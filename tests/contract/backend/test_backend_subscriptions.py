@@ -1,4 +1,4 @@
-"""What every backend does with subscriptions and retained publications, and whom it asks for authorities."""
+"""Subscriptions, retained publications and their authorities, for all backends."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.helpers.backend_places import TRANSMISSION_QUEUE
 from tests.helpers.backend_user import Bridge, payload, publication, unit
 from tests.helpers.patience import PATIENCE
 
-#: Someone without any authority; a real queue manager wants one that the operating system knows.
+#: A user without any authority. A real queue manager requires a user that the operating system knows.
 USER = os.environ.get("MQBRIDGE_TEST_ALTERNATE_USER", "app")
 
 
@@ -52,7 +52,7 @@ async def test_unsubscribing(bridge: Bridge) -> None:
     assert [(each.client_id, payload(each)) for each in await bridge.settled()] == [("c1", b"data")]
 
 
-async def test_subscriptions_are_refused_one_by_one(bridge: Bridge) -> None:
+async def test_subscriptions_are_rejected_individually(bridge: Bridge) -> None:
     await bridge.place.topic_object(bridge.topic("shut"), "SUB(DISABLED)")
     await bridge.place.topic_object(bridge.topic("brief"), "DURSUB(NO)")
     a, shut, brief = (bridge.topic(rest) for rest in ("a", "shut/x", "brief"))
@@ -86,8 +86,8 @@ async def test_durable_subscriptions_are_recovered_and_others_are_not(bridge: Br
 
 
 @pytest.mark.parametrize("durable", [False, True], ids=["clean", "durable"])
-async def test_retained_publications_come_to_new_subscriptions(bridge: Bridge, durable: bool) -> None:
-    """They are sent again after another SUBSCRIBE (MQTT-3.8.4-3): the last one of a topic."""
+async def test_retained_publications_are_sent_to_new_subscriptions(bridge: Bridge, durable: bool) -> None:
+    """Another SUBSCRIBE repeats the last publication of each topic (MQTT-3.8.4-3)."""
     a, b = bridge.topic("a"), bridge.topic("b")
     await bridge.retain(publication(a, b"before"), publication(b, b"b"))
     await bridge.retain(publication(a, b"a"))
@@ -118,7 +118,7 @@ async def test_an_empty_retained_publication_clears_and_is_delivered(bridge: Bri
     assert [one.client_id for one in await bridge.settled()] == ["c1", "c1"]
 
 
-async def test_retained_publications_outlive_the_bridge(bridge: Bridge) -> None:
+async def test_retained_publications_survive_a_restart_of_the_bridge(bridge: Bridge) -> None:
     await bridge.retain(publication(bridge.topic("a"), b"state"))
     await bridge.restart()
     await bridge.subscribed("c1", bridge.topic("a"))
@@ -154,7 +154,7 @@ async def test_messages_of_an_ended_session_are_not_delivered(bridge: Bridge, du
     assert await bridge.place.depth(TRANSMISSION_QUEUE) == 0
 
 
-async def test_a_direct_message_outlives_the_session_that_has_ended(bridge: Bridge) -> None:
+async def test_a_direct_message_outlives_the_session_it_was_sent_to(bridge: Bridge) -> None:
     """It belongs to no subscription, so the next session of the client gets it."""
     topic = bridge.topic("a")
     await bridge.subscribed("c1", topic)
@@ -179,7 +179,7 @@ async def grant(bridge: Bridge, whose: str, authorities: str) -> None:
     bridge.place.at_end.append(f"DELETE AUTHREC {whose}")
 
 
-async def test_authority_is_asked_for_the_client(bridge: Bridge, user: str) -> None:
+async def test_the_authority_of_the_client_is_checked(bridge: Bridge, user: str) -> None:
     bridge.place.enforce_authorities()
     topic = bridge.topic("a")
     name = await bridge.place.topic_object(bridge.place.root, "")
@@ -223,7 +223,7 @@ async def test_the_subscription_of_a_share(bridge: Bridge) -> None:
     assert name not in {one.client_id for one in (await bridge.restart()).subscriptions}
 
 
-async def test_authority_is_asked_for_each_member_of_a_share(bridge: Bridge, user: str) -> None:
+async def test_the_authority_of_each_member_of_a_share_is_checked(bridge: Bridge, user: str) -> None:
     """Even if the subscription already exists."""
     share = shared_subscription(f"$share/g/{bridge.topic('a')}")
     assert await _join(bridge, share, "c1") == [0]
@@ -231,7 +231,7 @@ async def test_authority_is_asked_for_each_member_of_a_share(bridge: Bridge, use
     assert await _join(bridge, share, "c2", user) == [cmqc.MQRC_NOT_AUTHORIZED]
 
 
-async def test_answers_for_one_client_come_in_the_order_asked(bridge: Bridge, user: str) -> None:
+async def test_answers_for_one_client_have_the_order_of_its_requests(bridge: Bridge, user: str) -> None:
     bridge.place.enforce_authorities()
     answers: list[tuple[str, int]] = []
     for who in (user, "", user, ""):
@@ -243,7 +243,7 @@ async def test_answers_for_one_client_come_in_the_order_asked(bridge: Bridge, us
 
 
 async def test_all_messages_of_a_subscription_are_handed_over_before_its_end_is_reported(bridge: Bridge) -> None:
-    """Including those whose units of work are under way when it is asked for."""
+    """Including messages whose units of work are in progress at the time of the request."""
     topic = bridge.topic("a")
     await bridge.subscribed("c1", topic)
     units = [unit(publication(topic, b"%d" % number)) for number in range(20)]

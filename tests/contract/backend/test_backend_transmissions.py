@@ -1,4 +1,4 @@
-"""What every backend does with messages that wait for clients: `Backend.start`, `dead_letter`, direct messages."""
+"""Messages for clients, for all backends: `Backend.start`, `dead_letter`, direct messages."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ async def test_a_direct_message_of_an_application(bridge: Bridge, persistence: i
 
 
 def forwarded(*folders: Folder) -> tuple[bytes, dict[str, Any]]:
-    """The data and MQMD fields of a publication as an application got it, with all folders."""
+    """Return the data and MQMD fields of a publication as an application receives it, with all folders."""
     chain = encode_chain([RFH2(Format=b"MQSTR", CodedCharSetId=1208, folders=folders)], b"forwarded")
     return chain.data, {"Format": chain.Format, "Encoding": chain.Encoding, "CodedCharSetId": chain.CodedCharSetId}
 
@@ -86,7 +86,7 @@ async def test_a_publication_forwarded_to_a_client_is_a_direct_message(
 
 
 async def test_a_publication_put_to_the_queue_of_subscriptions_keeps_its_topic(bridge: Bridge) -> None:
-    """So do dead letters that were publications for a subscription."""
+    """The same applies to dead letters that were publications for a subscription."""
     data, md = forwarded(*PUBLISHED)
     await bridge.place.put(PUBLICATION_QUEUE, data, manager="dev1", Persistence=1, **md)
     (found,) = await bridge.arrived(1)
@@ -110,7 +110,7 @@ async def test_a_subscription_to_another_queue_name_of_a_client_sends_direct_mes
 
 
 def segment(number: int, last: int, **md: Any) -> dict[str, Any]:
-    """The MQMD fields of a segment of 100 bytes or fewer, with a group of its own."""
+    """Return the MQMD fields of a segment of at most 100 bytes, in a group."""
     flags = cmqc.MQMF_LAST_SEGMENT if number == last else cmqc.MQMF_SEGMENT
     return dict(Version=2, GroupId=b"\7" * 24, MsgSeqNumber=1, Offset=100 * number, MsgFlags=flags, Persistence=1, **md)
 
@@ -118,7 +118,7 @@ def segment(number: int, last: int, **md: Any) -> dict[str, Any]:
 PARTS = [b"%d" % number * 100 for number in range(3)]
 
 
-async def test_segments_are_handed_over_as_one_message_when_all_are_there(bridge: Bridge) -> None:
+async def test_segments_are_handed_over_as_one_message_when_complete(bridge: Bridge) -> None:
     for number in (2, 0):
         await bridge.place.put("c7", PARTS[number], manager="dev1", **segment(number, 2, Format=b"MQSTR"))
     await bridge.place.put("c7", b"complete", manager="dev1")
@@ -136,7 +136,7 @@ async def test_segments_are_handed_over_as_one_message_when_all_are_there(bridge
     assert [got for got in left if got.data[-100:] in PARTS] == [], "all segments are removed"
 
 
-async def test_headers_before_the_first_segment_are_of_the_whole_message(bridge: Bridge) -> None:
+async def test_headers_before_the_first_segment_belong_to_the_whole_message(bridge: Bridge) -> None:
     chain = encode_chain([RFH2(Format=b"MQSTR", CodedCharSetId=1208, folders=PUBLISHED)], b"first ")
     rest = len(chain.data)
     first = segment(0, 1, Format=chain.Format, Encoding=chain.Encoding, CodedCharSetId=1208)
@@ -193,7 +193,7 @@ async def test_a_dead_letter(bridge: Bridge) -> None:
 
 
 async def test_a_publication_as_a_dead_letter(bridge: Bridge) -> None:
-    """With the properties that it was published with."""
+    """The dead letter has the properties of the publication."""
     await bridge.subscribed("c1", bridge.topic("a"))
     await bridge.taken(unit(publication(bridge.topic("a"), b"letter", client_id="publisher")))
     (found,) = await bridge.arrived(1)
@@ -207,7 +207,7 @@ async def test_a_publication_as_a_dead_letter(bridge: Bridge) -> None:
     assert await bridge.settled() == []
 
 
-async def test_a_dead_letter_that_cannot_be_put_stays_where_it_is(bridge: Bridge) -> None:
+async def test_a_dead_letter_that_cannot_be_put_stays_on_its_queue(bridge: Bridge) -> None:
     await bridge.subscribed("c1", bridge.topic("a"))
     await bridge.taken(unit(publication(bridge.topic("a"), b"stays")))
     (found,) = await bridge.arrived(1)

@@ -1,4 +1,4 @@
-"""What every backend does with units of work: `Backend.submit`, `flush`, `stop`, and the completions."""
+"""Units of work, for all backends: `Backend.submit`, `flush`, `stop`, and completions."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ async def test_a_unit_takes_effect_together(bridge: Bridge) -> None:
 
 
 @pytest.mark.smoke
-async def test_a_unit_without_anything_ends(bridge: Bridge) -> None:
+async def test_an_empty_unit_completes(bridge: Bridge) -> None:
     await bridge.taken(unit(), unit())
 
 
-async def test_completions_come_once_each_with_their_numbers(bridge: Bridge) -> None:
+async def test_each_completion_is_reported_once_with_its_numbers(bridge: Bridge) -> None:
     await bridge.subscribed("c1", bridge.topic("#"))
     units = [
         unit(publication(bridge.topic("a"), client_id=client_id, qos=number % 3, packet_id=number + 1))
@@ -76,8 +76,8 @@ async def test_removals_are_completed_in_order_and_may_be_repeated(bridge: Bridg
 
 
 @pytest.mark.parametrize("number", [1, 3])
-async def test_refusals_name_the_publication_and_the_reason(bridge: Bridge, number: int) -> None:
-    """And cost neither the others of their unit nor those of others; the record does not say that they were received."""
+async def test_rejections_name_the_publication_and_the_reason(bridge: Bridge, number: int) -> None:
+    """Other publications are not affected, and the record does not contain the rejected publication as received."""
     await bridge.place.topic_object(bridge.topic("shut"), "PUB(DISABLED)")
     await bridge.subscribed("c1", bridge.topic("#"), qos=2)
     mixed = [
@@ -101,7 +101,9 @@ async def test_refusals_name_the_publication_and_the_reason(bridge: Bridge, numb
 
 
 async def test_a_rejection_does_not_affect_other_records(bridge: Bridge) -> None:
-    """Those of other sessions, and with QoS 1 its own: its id may be that of a QoS 2 publication received long ago."""
+    """Records of other sessions are written. With QoS 1, so is that of the same session: its id may belong to an earlier QoS
+    2 publication.
+    """
     await bridge.run(
         unit(
             publication(TOO_LONG, qos=2, packet_id=7),
@@ -139,7 +141,9 @@ async def test_refused_to_dead_letters_dead_letters_rejected_publications(bridge
 
 
 async def test_forbidden_publications_have_reasons_and_may_be_dead_lettered(bridge: Bridge) -> None:
-    """The service refuses them: with the reason in the completion, or on the dead-letter queue in the same unit of work."""
+    """The backend rejects them with a reason in the completion, or puts them to the dead-letter queue in the same unit of
+    work.
+    """
     await bridge.subscribed("c1", bridge.topic("#"), qos=2)
     mixed = unit(
         *(publication(bridge.topic("t"), b"%d" % index, qos=2, packet_id=index + 1) for index in range(4)),
@@ -195,7 +199,7 @@ async def test_flush_completes_all_submitted_work(bridge: Bridge) -> None:
 
 
 async def test_flush_waits_for_completions_held_behind_a_subscribe(bridge: Bridge) -> None:
-    """The embedded queue manager reports them one turn of the event loop after the answer to SUBSCRIBE."""
+    """The embedded queue manager reports them in the event loop iteration after the answer to SUBSCRIBE."""
     subscribing = bridge.backend.subscribe("dev", requests((bridge.topic("a"), 1)), durable=False, user="")
     bridge.submit(unit(publication(bridge.topic("a"))))
     flushed = bridge.backend.flush()
@@ -235,7 +239,7 @@ async def test_stop_completes_publications_after_a_subscribe(bridge: Bridge) -> 
     assert [payload(one) for one in await bridge.settled()] == [b"x"]
 
 
-async def test_after_stop_another_may_have_the_queue(bridge: Bridge) -> None:
+async def test_after_stop_another_bridge_can_open_the_queue(bridge: Bridge) -> None:
     await bridge.subscribed("c1", bridge.topic("#"))
     await bridge.stop()
     heard = len(bridge.transmissions)

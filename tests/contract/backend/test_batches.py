@@ -1,4 +1,4 @@
-"""Batches of verbs (`bridge.mq.remote`): on every connection the same as the single verbs in a row."""
+"""Batches of verbs (`bridge.mq.remote`): on each connection, a batch has the same result as single verbs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ BODIES = [b"%d" % number * 10 for number in range(7)]
 
 @pytest.fixture(autouse=True)
 def _at_leisure(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a busy machine the embedded queue manager would end batches early, as it may."""
+    """On a busy machine, the embedded queue manager may end batches early."""
     monkeypatch.setattr(server, "MAX_PIPELINE_SECONDS", 60)
 
 
@@ -46,8 +46,8 @@ def bodies(found: Sequence[Got | None]) -> list[bytes | None]:
 
 
 @pytest.mark.parametrize("options", [0, FIRST, FIRST | ACCEPT], ids=["gets", "browses", "glances"])
-def test_a_batch_gets_the_same_as_single_verbs(mq: Workplace, app: Application, options: int) -> None:
-    """All of it: MQMD, data, lengths, warnings, properties."""
+def test_a_batch_gets_the_same_messages_as_single_verbs(mq: Workplace, app: Application, options: int) -> None:
+    """MQMD, data, lengths, warnings and properties are the same."""
     room = 4 if options & ACCEPT else None
     queue = filled(mq, app)
     app.put(queue, b"urgent", Priority=9, CorrelId=b"c" * 24, Format=cmqc.MQFMT_STRING)
@@ -63,10 +63,10 @@ def test_a_batch_gets_the_same_as_single_verbs(mq: Workplace, app: Application, 
 
 
 @pytest.mark.smoke
-def test_a_batch_ends_at_its_limits_and_the_next_continues_at_the_cursor(mq: Workplace, app: Application) -> None:
+def test_a_batch_ends_at_its_limits_and_the_next_one_continues_at_the_cursor(mq: Workplace, app: Application) -> None:
     handle = app.open_queue(filled(mq, app))
     assert bodies(many(app, handle, NEXT, messages=2)) == BODIES[:2]
-    # The message that reaches the size still comes.
+    # The message that reaches the size is included.
     assert bodies(many(app, handle, NEXT, size=11)) == BODIES[2:4]
     assert bodies(many(app, handle, NEXT, size=1)) == BODIES[4:5]
     assert app.browse(handle) == BODIES[5]
@@ -77,7 +77,7 @@ def test_a_batch_ends_at_its_limits_and_the_next_continues_at_the_cursor(mq: Wor
 
 
 @pytest.mark.smoke
-def test_matches_hold_for_every_message(queue: str, app: Application) -> None:
+def test_match_options_apply_to_all_messages_of_a_batch(queue: str, app: Application) -> None:
     for number in range(6):
         app.put(queue, b"%d" % number, CorrelId=b"%d" % (number % 2) * 24)
     found = many(app, app.open_queue(queue), FIRST, MatchOptions=cmqc.MQMO_MATCH_CORREL_ID, CorrelId=b"1" * 24)
@@ -96,7 +96,7 @@ def test_in_syncpoint(mq: Workplace, app: Application, other: Application, commi
     assert (other.all(target), other.all(source)) == ((BODIES[:4], BODIES[4:]) if commits else ([], BODIES))
 
 
-def test_outside_of_syncpoint_all_is_done_at_once(mq: Workplace, app: Application, other: Application) -> None:
+def test_without_syncpoint_everything_takes_effect_at_once(mq: Workplace, app: Application, other: Application) -> None:
     source, target = filled(mq, app, attributes="DEFPSIST(YES)"), mq.queue("DEFPSIST(YES)")
     output = app.open_queue(target, cmqc.MQOO_OUTPUT)
     found = many(app, app.open_queue(source), cmqc.MQGMO_NO_SYNCPOINT, messages=4)
@@ -110,7 +110,7 @@ def test_outside_of_syncpoint_all_is_done_at_once(mq: Workplace, app: Applicatio
     assert other.all(source) == BODIES[4:]
 
 
-def test_a_truncated_message_ends_a_batch_and_fails_the_next(mq: Workplace, app: Application) -> None:
+def test_a_truncated_message_ends_a_batch_and_fails_the_next_one(mq: Workplace, app: Application) -> None:
     queue = filled(mq, app, [b"1", b"22", b"4444", b"1"])
     for options in (NEXT, 0):
         handle = app.open_queue(queue)
@@ -121,7 +121,7 @@ def test_a_truncated_message_ends_a_batch_and_fails_the_next(mq: Workplace, app:
     assert app.all(queue) == [b"4444", b"1"]
 
 
-def test_only_the_first_is_waited_for(queue: str, app: Application, other: Application) -> None:
+def test_a_batch_waits_for_the_first_message_only(queue: str, app: Application, other: Application) -> None:
     handle = app.open_queue(queue)
     found: list[Got] = []
     waits = cmqc.MQGMO_WAIT | cmqc.MQGMO_SYNCPOINT
@@ -129,7 +129,7 @@ def test_only_the_first_is_waited_for(queue: str, app: Application, other: Appli
     def get() -> None:
         found.extend(many(app, handle, waits, WaitInterval=30_000))
 
-    if not isinstance(app.connection, IbmConnection):  # belongs to the thread that made it
+    if not isinstance(app.connection, IbmConnection):  # belongs to the thread that created it
         waiting = threading.Thread(target=get)
         waiting.start()
         other.put(queue, b"1")
@@ -154,7 +154,7 @@ def test_puts_to_several_queues_in_order(mq: Workplace, app: Application) -> Non
     assert remote.put_many(app.connection, []) == []
 
 
-def test_more_puts_than_go_at_once(queue: str, app: Application) -> None:
+def test_more_puts_than_fit_into_one_request(queue: str, app: Application) -> None:
     output = app.open_queue(queue, cmqc.MQOO_OUTPUT)
     sent = [b"%d" % number for number in range(remote.MESSAGES + 10)] + [bytes(remote.SIZE // 2)] * 3
     puts = [(output, Message(MQMD(), body), cmqc.MQPMO_SYNCPOINT) for body in sent]
@@ -164,7 +164,7 @@ def test_more_puts_than_go_at_once(queue: str, app: Application) -> None:
     assert app.all(queue) == sent
 
 
-def test_a_put_that_is_refused_ends_a_batch_and_fails_the_next(mq: Workplace, app: Application) -> None:
+def test_a_rejected_put_ends_a_batch_and_fails_the_next_one(mq: Workplace, app: Application) -> None:
     queue = mq.queue("MAXDEPTH(3)")
     output = app.open_queue(queue, cmqc.MQOO_OUTPUT)
     puts = [(output, Message(MQMD(), body), cmqc.MQPMO_NO_SYNCPOINT) for body in BODIES]

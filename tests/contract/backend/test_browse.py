@@ -18,7 +18,7 @@ UNDER_CURSOR, BROWSE_UNDER_CURSOR = cmqc.MQGMO_MSG_UNDER_CURSOR, cmqc.MQGMO_BROW
 
 @pytest.mark.whole_mqi
 @pytest.mark.smoke
-def test_browse_leaves_messages_where_they_are(queue: str, app: Application) -> None:
+def test_browse_leaves_messages_on_the_queue(queue: str, app: Application) -> None:
     for data in (b"1", b"2", b"3"):
         app.put(queue, data)
     handle = app.open_queue(queue)
@@ -40,9 +40,7 @@ def test_browse_next_begins_at_the_first(queue: str, app: Application) -> None:
     assert [app.browse(handle), app.browse(handle)] == [b"high", b"low"]
 
 
-def test_browse_goes_on_where_it_was_when_its_message_is_taken(
-    queue: str, app: Application, other: Application
-) -> None:
+def test_browse_continues_after_its_message_is_removed(queue: str, app: Application, other: Application) -> None:
     for data in (b"1", b"2", b"3", b"4"):
         app.put(queue, data)
     handle = app.open_queue(queue, cmqc.MQOO_BROWSE)
@@ -52,7 +50,7 @@ def test_browse_goes_on_where_it_was_when_its_message_is_taken(
     assert app.browse(handle) == b"4"
 
 
-def test_browse_goes_on_across_priorities_when_its_message_is_taken(
+def test_browse_continues_across_priorities_after_its_message_is_removed(
     queue: str, app: Application, other: Application
 ) -> None:
     for data, priority in ((b"9", 9), (b"5", 5), (b"5b", 5), (b"0", 0)):
@@ -61,7 +59,7 @@ def test_browse_goes_on_across_priorities_when_its_message_is_taken(
     assert [app.browse(handle), app.browse(handle)] == [b"9", b"5"]
     other.take(queue)
     other.take(queue)
-    other.put(queue, b"9 again", Priority=9)  # behind the cursor: not seen
+    other.put(queue, b"9 again", Priority=9)  # before the cursor: not browsed
     assert [app.browse(handle), app.browse(handle)] == [b"5b", b"0"]
     with refused(cmqc.MQRC_NO_MSG_AVAILABLE):
         app.browse(handle)
@@ -69,7 +67,7 @@ def test_browse_goes_on_across_priorities_when_its_message_is_taken(
     assert app.browse(handle) == b"0 too"
 
 
-def test_browse_goes_past_messages_that_expire_meanwhile(queue: str, app: Application) -> None:
+def test_browse_skips_messages_that_expire_meanwhile(queue: str, app: Application) -> None:
     app.put(queue, b"first")
     app.put(queue, b"short-lived", Expiry=1)
     app.put(queue, b"last")
@@ -126,7 +124,7 @@ def test_each_handle_has_its_own_cursor(queue: str, app: Application) -> None:
 def test_a_browse_continues_after_the_messages_it_returned(
     mq: Workplace, app: Application, other: Application, seed: Any
 ) -> None:
-    """In the order of gets, each message once: whatever is taken under the cursor, before it, or backed out again."""
+    """In the order of gets, each message once, even if messages under or before the cursor are removed or backed out."""
     chance = random.Random(seed)
     name = mq.queue()
     priorities = [chance.randrange(3) for _ in range(60)]

@@ -1,4 +1,4 @@
-"""The dead-letter queue as an administrator uses it, on every queue manager: looked at, tried again, taken away."""
+"""Administration of the dead-letter queue on all queue managers: list, retry, delete."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Send = Callable[..., MQMD]
 
 @pytest.fixture
 def letters(mq: Workplace) -> str:
-    """The name of a dead-letter queue of this test, which DEADQ names."""
+    """Return the name of the dead-letter queue of this test, to which DEADQ is set."""
     name = mq.queue()
     mq.alter(DEADQ=name)
     return name
@@ -39,7 +39,7 @@ def dlq(app: Application, letters: str) -> DeadLetterQueue:
 
 @pytest.fixture
 def send(other: Application, letters: str) -> Send:
-    """Put a letter for a destination to the dead-letter queue."""
+    """Put a dead letter for a destination."""
 
     def put(
         queue: str = "",
@@ -64,7 +64,7 @@ def put_message(app: Application, queue: str, message: Message) -> MQMD:
 
 
 def published(topic: Any, body: Any = BODY, **mqps: Any) -> Any:
-    """The data of a publication: an RFH2 with the folders mqtt and mqps, and a body."""
+    """Return the data of a publication: an RFH2 with the folders mqtt and mqps, and a body."""
     folders = (
         Folder.build("mqtt", {"clientId": "dev", "qos": 1}),
         Folder.build("mqps", {"Top": topic, **mqps}),
@@ -252,7 +252,7 @@ def test_concurrent_retries_put_each_dead_letter_once(
 def test_an_uncommitted_retry_changes_nothing(
     mq: Workplace, queue: str, send: Send, dlq: DeadLetterQueue, other: Application, letters: str
 ) -> None:
-    """A connection that ends in the midst of a retry leaves the letter, and puts nothing."""
+    """A connection that ends during a retry leaves the dead letter on the queue, and puts nothing."""
     send(queue, mq.manager)
     connection = mq.connect()
     for _ in DeadLetterQueue(connection).take(ALL):
@@ -277,7 +277,7 @@ def test_a_dead_letter_of_a_transmission_queue_goes_to_the_destination_in_its_he
 def test_a_rejected_copy_for_a_subscription_is_retried_to_its_queue_only(
     mq: Workplace, app: Application, other: Application, letters: str, root: str
 ) -> None:
-    """USEDLQ(YES), and a full queue; the other subscription has had its copy."""
+    """USEDLQ(YES) and a full queue. The other subscription has received its copy."""
     mq.topic_object(root, "USEDLQ(YES)")
     full = mq.queue("MAXDEPTH(1)")
     other.put(full, b"first")
@@ -312,7 +312,7 @@ def test_the_context_of_a_message_is_kept(
 ) -> None:
     other.put(queue, b"x")
     before = other.take(queue).md
-    # with a context of its own, as the bridge puts it
+    # with its own context, as the bridge puts it
     put_message(other, letters, dead_letter(before, b"x", 2053, queue, mq.manager, OriginContext.of(before)))
     (retried,) = dlq.retry(ALL)
     assert retried.failure == ""
@@ -321,7 +321,7 @@ def test_the_context_of_a_message_is_kept(
     assert [getattr(after, one) for one in kept] == [getattr(before, one) for one in kept]
 
 
-def test_a_connection_without_the_authority_for_context_puts_without_it(
+def test_a_connection_without_authority_for_context_retries_without_it(
     mq: Workplace, queue: str, dlq: DeadLetterQueue, send: Send, other: Application, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put1 = dlq._connection.put1
@@ -354,7 +354,7 @@ def test_a_letter_of_a_mapping_stays_if_its_subscription_cannot_be_inquired(
 
 @contextmanager
 def on_a_thread(run: Callable[[threading.Event], None]) -> Iterator[None]:
-    """Run a function meanwhile. It gets an event that says when to end."""
+    """Run a function in the background. Its argument is an event that ends it."""
     ended = threading.Event()
     thread = threading.Thread(target=run, args=(ended,))
     thread.start()
@@ -365,7 +365,7 @@ def on_a_thread(run: Callable[[threading.Event], None]) -> Iterator[None]:
         thread.join()
 
 
-def test_a_retried_message_that_its_mapping_rejects_again_returns_with_the_time_at_which_it_was_dead_lettered_first(
+def test_a_message_rejected_again_by_its_mapping_keeps_the_time_of_its_first_dead_lettering(
     mq: Workplace, dlq: DeadLetterQueue, letters: str, other: Application
 ) -> None:
     source = mq.queue()
@@ -395,7 +395,7 @@ def test_a_retried_message_that_its_mapping_rejects_again_returns_with_the_time_
     assert again[2][HEADER_LENGTH:] == BODY
 
 
-def test_a_retried_message_that_its_mapping_took_is_reported_as_delivered(
+def test_a_retried_message_that_its_mapping_accepts_is_reported_as_delivered(
     mq: Workplace, dlq: DeadLetterQueue, send: Send, other: Application
 ) -> None:
     source = mq.queue()

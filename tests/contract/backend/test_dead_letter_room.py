@@ -1,4 +1,4 @@
-"""The bytes that count for the limits of dead letters, by owner, on every queue manager."""
+"""Bytes that count towards the limits of dead letters, by owner, on all queue managers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from bridge.telemetry.message import Message
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 
-#: The data of each message, and what it counts.
+#: The data of each message, and the bytes that it counts.
 BODY = b"x" * 100
 SIZE = len(BODY) + OVERHEAD
 NAME = "a mapping whose name is cut in the header"
@@ -65,7 +65,7 @@ def test_only_messages_of_this_bridge_count(mq: Any, letters: str) -> None:
     assert (room.total, room.stale) == (3 * SIZE, False)
 
 
-def test_a_long_rfh2_counts(mq: Any, letters: str) -> None:
+def test_a_long_rfh2_counts_towards_the_limit(mq: Any, letters: str) -> None:
     connection = mq.connect()
     headers = rfh2_of("client", 1, 1, PublishProperties(user_property=(("name", "x" * 5_000),)))
     DeadLetters(connection, letters, NAME).put(

@@ -1,4 +1,4 @@
-"""What mappings put to the dead-letter queue: the MQDLH, and behind it the message byte for byte."""
+"""Dead letters of mappings: the MQDLH, followed by the unchanged message."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def letters(mq: Workplace) -> str:
 
 @pytest.fixture
 def got(app: Application, other: Application, source: str) -> Any:
-    """A message that a mapping has taken."""
+    """Return a message that a mapping has received."""
     other.put(
         source,
         BODY,
@@ -84,7 +84,7 @@ def test_the_complete_message_follows_the_mqdlh(
 
 
 @pytest.mark.smoke
-def test_without_a_name_it_is_the_queue_that_the_queue_manager_names(
+def test_the_default_dead_letter_queue_is_that_of_the_queue_manager(
     mq: Workplace, app: Application, other: Application, letters: str, got: Any
 ) -> None:
     mq.alter(DEADQ=letters)
@@ -114,7 +114,7 @@ def test_a_message_is_not_lost_if_the_dead_letter_queue_rejects_it(
 
 
 @pytest.mark.smoke
-def test_a_message_too_long_for_the_dead_letter_queue_stays_where_it_is(
+def test_a_message_too_long_for_the_dead_letter_queue_stays_on_its_queue(
     mq: Workplace, app: Application, other: Application, source: str, got: Any
 ) -> None:
     letters = mq.queue(f"MAXMSGL({LENGTH + 1})")

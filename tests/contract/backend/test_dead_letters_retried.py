@@ -1,4 +1,4 @@
-"""Each reason for dead-lettering, and the retry: the message reaches its destination unchanged."""
+"""Retry after each reason for dead-lettering: the message reaches its destination unchanged."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def retry(connection: Connection) -> list[Retried]:
 
 
 async def retried(bridge: Bridge) -> Sequence[Retried]:
-    """Try all letters again; none is refused."""
+    """Retry all dead letters. None is rejected."""
     found = await bridge.place.application(retry)
     assert {one.outcome for one in found} <= {RetryOutcome.DELIVERED, RetryOutcome.WAITING}
     assert await bridge.place.depth(DEAD_LETTER_QUEUE) == 0
@@ -35,7 +35,7 @@ async def retried(bridge: Bridge) -> Sequence[Retried]:
 
 
 async def come_again(bridge: Bridge, reason: int) -> None:
-    """Dead-letter the only message that has come, and try it again: the client gets the same message."""
+    """Dead-letter the only waiting message, and retry it. The client gets the same message."""
     (before,) = await bridge.arrived(1)
     expected = told(before)
     bridge.transmissions.clear()
@@ -48,7 +48,7 @@ async def come_again(bridge: Bridge, reason: int) -> None:
 
 
 def told(found: Transmission) -> tuple[Any, ...]:
-    """The content and recipient of a message, independent of the queue manager's representation."""
+    """Return the content and recipient of a message, independent of the queue manager's representation."""
     message = found.message
     if isinstance(message, PublicationMessage):
         message = Message(message.md, message.data_as(retained=found.retained, user_data=found.user_data))
@@ -91,7 +91,7 @@ async def test_a_retried_retained_publication_keeps_the_flag(bridge: Bridge) -> 
 DIRECT = [
     {"data": b"direct", "Format": b"MQSTR", "Persistence": 1},
     {"data": bytes(range(256)), "Format": b"", "Persistence": 0, "CorrelId": b"c" * 24},
-    {"data": b"RFH \0broken", "Format": cmqc.MQFMT_RF_HEADER_2},  # an RFH2 that cannot be read
+    {"data": b"RFH \0broken", "Format": cmqc.MQFMT_RF_HEADER_2},  # an unreadable RFH2
 ]
 
 
@@ -101,7 +101,7 @@ async def test_a_direct_message_to_a_client_is_retried_to_the_client(bridge: Bri
     await come_again(bridge, cmqc.MQRC_UNKNOWN_REMOTE_Q_MGR)
 
 
-async def test_a_message_to_a_client_that_returns_keeps_the_time_when_it_was_first_dead_lettered(
+async def test_a_message_for_a_returning_client_keeps_the_time_of_its_first_dead_lettering(
     bridge: Bridge,
 ) -> None:
     def listed(connection: Connection) -> list[Letter]:
@@ -126,7 +126,7 @@ async def test_a_message_to_a_client_that_returns_keeps_the_time_when_it_was_fir
 
 @pytest.mark.parametrize("retain", [False, True])
 @pytest.mark.parametrize("levels", [1, 40])
-async def test_a_publication_that_was_refused_is_published(bridge: Bridge, retain: bool, levels: int) -> None:
+async def test_a_rejected_publication_is_published_on_retry(bridge: Bridge, retain: bool, levels: int) -> None:
     topic = bridge.topic("/".join(["shut"] * levels) + "ä" * levels)
     properties = PublishProperties(user_property=(("site", "north"),))
     name = await bridge.place.topic_object(topic, "PUB(DISABLED)")
@@ -162,5 +162,5 @@ async def test_a_rejected_answer_is_retried_to_its_queue(bridge: Bridge) -> None
 
 
 def _until_there(connection: Connection) -> None:
-    """Return when a letter is on the dead-letter queue."""
+    """Wait for a message on the dead-letter queue."""
     until(lambda: list(DeadLetterQueue(connection, DEAD_LETTER_QUEUE).browse(Selection())))

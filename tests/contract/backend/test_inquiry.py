@@ -1,4 +1,4 @@
-"""A look at queues over a connection, as the metrics of a queue manager elsewhere have it."""
+"""Inspections of queues over a connection, from which the metrics of a remote queue manager are made."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.helpers.mq_applications import Application, Workplace
 
 
 @pytest.mark.smoke
-def test_a_look(mq: Workplace, app: Application, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_inspection(mq: Workplace, app: Application, monkeypatch: pytest.MonkeyPatch) -> None:
     """Depth, limits, handles and ages, also of the dead-letter queue. Missing and non-local queues are left out."""
     queue, empty = mq.queue("MAXDEPTH(7)"), mq.queue("USAGE(XMITQ)")
     alias = mq.alias(f"TARGET('{queue}')")
@@ -54,7 +54,7 @@ def test_an_inhibited_queue_and_the_dead_letter_queue_are_named(mq: Workplace) -
     assert found.dead_letter_queue == dead, "where the queue manager puts messages, not the bridge"
 
 
-def test_looks_share_a_connection(mq: Workplace) -> None:
+def test_inspections_share_a_connection(mq: Workplace) -> None:
     """The connection is kept between inspections, and established again after a loss."""
     made = []
 
@@ -113,8 +113,8 @@ def test_a_message_age_that_is_not_available(
     assert caplog.text.count("MQB9103W") == 1
 
 
-def test_idle_queues_take_turns(mq: Workplace, app: Application, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of many queues, those that are empty and enabled are inquired in every fourth look; all others in each."""
+def test_idle_queues_are_inspected_in_turn(mq: Workplace, app: Application, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If there are many queues, empty and enabled ones are inspected every fourth time, all others every time."""
     monkeypatch.setattr(inquiry, "_ALWAYS", 3)
     queues = [mq.queue() for _ in range(11)]
     disabled = mq.queue("PUT(DISABLED)")

@@ -1,4 +1,4 @@
-"""The record of an exactly-once mapping: one for each mapping, replaced in a unit of work."""
+"""The record of an exactly-once mapping: one record per mapping, replaced in a unit of work."""
 
 from __future__ import annotations
 
@@ -35,7 +35,9 @@ def test_a_record_is_replaced_in_a_unit_of_work(app: Application, record: Mappin
 
 
 @pytest.mark.smoke
-def test_each_mapping_has_its_own(mq: Workplace, app: Application, other: Application, record: MappingState) -> None:
+def test_each_mapping_has_its_own_record(
+    mq: Workplace, app: Application, other: Application, record: MappingState
+) -> None:
     another = MappingState(other.connection, mq.name("map"))
     record.save(b"1")
     another.save(b"2")
@@ -76,8 +78,8 @@ def test_sessions_are_found_among_other_messages(app: Application, other: Applic
     other.drain(other.open_queue(MAPPING_STATE_QUEUE), 0x2)
 
 
-def test_records_of_sessions_use_no_handles_for_long(app: Application, record: MappingState) -> None:
-    """A mapping that waits for its former session looks for it again and again. MAXHANDS is 256."""
+def test_records_of_sessions_release_their_handles(app: Application, record: MappingState) -> None:
+    """A mapping that waits for its former session searches for it repeatedly. MAXHANDS is 256."""
     session = LinkSession("map", "owner", "L", "broker", 1883, "client", [])
     sessions = LinkSessions(app.connection)
     for _ in range(300):

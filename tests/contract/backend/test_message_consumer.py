@@ -19,7 +19,7 @@ MANY, LARGE, LONG = 100, 1 << 30, 60.0
 
 
 def bodies(got: Any) -> list[bytes]:
-    """The bodies of messages, without the RFH2 that publications come with."""
+    """Return the bodies of messages, without the RFH2 of publications."""
     return [
         one.data[decode_rfh2(one.data).StrucLength :] if one.md.Format == cmqc.MQFMT_RF_HEADER_2 else one.data
         for one in got
@@ -49,7 +49,7 @@ def consumer(app: Application, queue: str) -> MessageConsumer:
 
 @pytest.fixture(autouse=True)
 def mapping(connect: Connect) -> Iterator[str]:
-    """A name that no mapping has. Its subscriptions end when every application of the test has ended."""
+    """Return an unused mapping name. Its subscriptions are deleted after all applications of the test have ended."""
     name = f"map.{uuid.uuid4().hex[:12]}"
     yield name
     connection = connect()
@@ -68,7 +68,7 @@ def mapping(connect: Connect) -> Iterator[str]:
         (MANY, LARGE, 0.0, [b"0000"]),
     ],
 )
-def test_messages_come_in_order_up_to_the_limits(
+def test_messages_arrive_in_order_up_to_the_limits(
     app: Application, consumer: MessageConsumer, queue: str, messages: Any, size: Any, seconds: Any, taken: Any
 ) -> None:
     for body in (b"0000", b"1111", b"2222"):
@@ -89,7 +89,7 @@ def test_a_queue_is_open_for_one_mapping_only(
 
 
 @pytest.mark.smoke
-def test_backed_out_messages_come_again_with_a_backout_count(
+def test_backed_out_messages_return_with_a_backout_count(
     app: Application, consumer: MessageConsumer, queue: str
 ) -> None:
     app.put(queue, b"1")
@@ -102,7 +102,7 @@ def test_backed_out_messages_come_again_with_a_backout_count(
     assert counts == [0, 1, 2]
 
 
-def test_messages_come_whole_and_unconverted(app: Application, consumer: MessageConsumer, queue: str) -> None:
+def test_messages_arrive_complete_and_unconverted(app: Application, consumer: MessageConsumer, queue: str) -> None:
     text = "Straße".encode("cp500")
     app.put(queue, text, Format=cmqc.MQFMT_STRING, CodedCharSetId=500)
     app.put(queue, b"x" * 1_000_000)
@@ -111,7 +111,7 @@ def test_messages_come_whole_and_unconverted(app: Application, consumer: Message
     assert (len(second.data), second.Reason) == (1_000_000, cmqc.MQRC_NONE)
 
 
-def test_properties_come_in_an_rfh2(app: Application, consumer: MessageConsumer, queue: str) -> None:
+def test_properties_arrive_in_an_rfh2(app: Application, consumer: MessageConsumer, queue: str) -> None:
     app.connection.put1(
         MQOD(ObjectName=queue), Message(MQMD(Format=cmqc.MQFMT_STRING), b"body"), 0, [Property(name="usr.n", value="v")]
     )
@@ -169,7 +169,7 @@ def test_the_depth_is_reported(app: Application, consumer: MessageConsumer, queu
 
 @pytest.fixture
 def topics(mq: Workplace) -> Any:
-    """A topic without other publishers."""
+    """Return a topic without other publishers."""
     return mq.name("topic")
 
 
@@ -205,7 +205,7 @@ def test_a_subscription_is_open_for_one_mapping_only(
     assert take(by_topic(other, mapping, topics)) == [b"1"]
 
 
-def test_a_retained_publication_comes_first_with_the_flag(app: Application, mapping: str, topics: Any) -> None:
+def test_a_retained_publication_arrives_first_with_the_flag(app: Application, mapping: str, topics: Any) -> None:
     app.publish(topics, b"state", options=cmqc.MQPMO_RETAIN)
     (got,) = by_topic(app, mapping, topics).take(MANY, LARGE, LONG, 0.0)
     folders = {one.name: one.content for one in decode_rfh2(got.data).folders}
@@ -213,7 +213,7 @@ def test_a_retained_publication_comes_first_with_the_flag(app: Application, mapp
     assert folders["mqps"]["Ret"]
 
 
-def test_after_a_filter_change_waiting_messages_come_first(
+def test_after_a_filter_change_waiting_messages_arrive_first(
     mq: Workplace, app: Application, other: Application, mapping: str, topics: Any
 ) -> None:
     consumer = by_topic(app, mapping, f"{topics}/old/#")

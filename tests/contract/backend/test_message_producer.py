@@ -1,4 +1,4 @@
-"""Where mappings put messages: destinations, identity, identifiers, properties, retained publications, and errors."""
+"""Puts of mappings: destinations, identity, identifiers, properties, retained publications, and errors."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ def test_a_stored_request_has_the_msgid_of_the_request(
     assert found[0][0].md.MsgId != found[1][0].md.MsgId
 
 
-def test_nothing_is_kept_of_a_request_to_nowhere(
+def test_no_request_is_stored_if_its_destination_does_not_exist(
     mq: Workplace, app: Application, other: Application, producer: MessageProducer
 ) -> None:
     kept = mq.queue()
@@ -166,7 +166,7 @@ def test_nothing_is_kept_of_a_request_to_nowhere(
 @pytest.mark.smoke
 @pytest.mark.parametrize("kind", ["queue", "topic"])
 def test_the_authority_of_the_publisher(mq: Workplace, queue: str, app: Application, kind: str) -> None:
-    """The destination is opened for each user. Its message has the user of the message, not that of the authority."""
+    """The destination is opened for each user. The message has its own user, not that of the authority check."""
     user = os.environ.get("MQBRIDGE_TEST_ALTERNATE_USER", "app")
     topic = mq.name()
     node = mq.topic_object(topic)

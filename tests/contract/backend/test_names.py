@@ -1,4 +1,4 @@
-"""Queue name resolution, and messages on their way to another queue manager (IBM MQ documentation)."""
+"""Queue name resolution, and messages for other queue managers (IBM MQ documentation)."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ OUTPUT = cmqc.MQOO_OUTPUT
 
 @pytest.fixture
 def transmission(mq: Workplace) -> str:
-    """A transmission queue."""
+    """Return a new transmission queue."""
     return mq.queue("USAGE(XMITQ)")
 
 
 def addressee(got: Got) -> Any:
-    """(RemoteQName, RemoteQMgrName) of a message on a transmission queue."""
+    """Return (RemoteQName, RemoteQMgrName) of a message on a transmission queue."""
     header = decode_mqxqh(got.data)
     return header.RemoteQName.decode(), header.RemoteQMgrName.decode()
 
@@ -42,8 +42,8 @@ def test_names_are_case_sensitive(mq: Workplace, app: Application) -> None:
         app.open_queue(name.upper())
 
 
-def test_ways_to_a_local_queue(mq: Workplace, queue: str, app: Application) -> None:
-    """The queue manager's own name, an alias of the queue manager, and a remote queue that is local after all."""
+def test_names_that_resolve_to_a_local_queue(mq: Workplace, queue: str, app: Application) -> None:
+    """The queue manager's own name, an alias of the queue manager, and a remote queue that resolves to a local queue."""
     app.put(queue, b"own name", manager=mq.manager)
     app.put(queue, b"alias", manager=mq.remote_queue(f"RNAME('') RQMNAME({mq.manager})"))
     app.put(mq.remote_queue(f"RNAME('{queue}') RQMNAME({mq.manager})"), b"remote queue")
@@ -59,7 +59,7 @@ def test_alias(mq: Workplace, app: Application) -> None:
     assert got.data == b"through"
 
 
-def test_an_alias_has_its_own_put_and_get(mq: Workplace, queue: str, app: Application) -> None:
+def test_an_alias_has_its_own_put_and_get_attributes(mq: Workplace, queue: str, app: Application) -> None:
     closed = mq.alias(f"TARGET('{queue}') PUT(DISABLED) GET(DISABLED)")
     app.put(queue, b"x")
     with refused(cmqc.MQRC_PUT_INHIBITED):
@@ -69,14 +69,14 @@ def test_an_alias_has_its_own_put_and_get(mq: Workplace, queue: str, app: Applic
     assert app.take(mq.alias(f"TARGET('{queue}')")).data == b"x"
 
 
-def test_an_alias_of_a_closed_remote_queue_is_closed(mq: Workplace, app: Application, transmission: str) -> None:
+def test_an_alias_of_a_disabled_remote_queue_is_disabled(mq: Workplace, app: Application, transmission: str) -> None:
     remote = mq.remote_queue(f"RNAME(THERE) RQMNAME(FAR) XMITQ('{transmission}') PUT(DISABLED)")
     for name in (remote, mq.alias(f"TARGET('{remote}')")):
         with refused(cmqc.MQRC_PUT_INHIBITED):
             app.put(name)
 
 
-def test_aliases_of_nothing_and_of_an_alias(mq: Workplace, queue: str, app: Application) -> None:
+def test_an_alias_of_nothing_and_an_alias_of_an_alias(mq: Workplace, queue: str, app: Application) -> None:
     alias = mq.alias(f"TARGET('{queue}')")
     with refused(cmqc.MQRC_UNKNOWN_ALIAS_BASE_Q):
         app.open_queue(mq.alias("TARGET(NO.SUCH.QUEUE)"))
@@ -102,7 +102,7 @@ def test_remote_queue(mq: Workplace, app: Application, transmission: str) -> Non
 
 
 def test_messages_on_a_transmission_queue(mq: Workplace, app: Application, transmission: str) -> None:
-    """ "MQXQH": an outer MQMD of its own, then MQXQH with the message's MQMD, then its data."""
+    """ "MQXQH": an outer MQMD, then MQXQH with the message's MQMD, then its data."""
     put = app.put("THERE", b"payload", manager=transmission, CorrelId=b"c" * 24, Format=b"MQSTR", CodedCharSetId=1208)
     got = app.take(transmission)
 
@@ -134,7 +134,7 @@ def test_a_message_on_a_transmission_queue_is_found_by_its_own_identifiers(
     assert again.md.MsgId != outer.MsgId
 
 
-def test_a_transmission_queue_is_named_like_its_queue_manager(mq: Workplace, app: Application) -> None:
+def test_a_transmission_queue_has_the_name_of_its_queue_manager(mq: Workplace, app: Application) -> None:
     far = mq.queue("USAGE(XMITQ)", name=mq.name("FAR"))
     elsewhere = mq.queue("USAGE(XMITQ)")
     mq.alter(DEFXMITQ=elsewhere)
@@ -143,7 +143,9 @@ def test_a_transmission_queue_is_named_like_its_queue_manager(mq: Workplace, app
     assert app.all(elsewhere) == []
 
 
-def test_the_default_transmission_queue_takes_all_others(mq: Workplace, app: Application, transmission: str) -> None:
+def test_the_default_transmission_queue_serves_all_other_queue_managers(
+    mq: Workplace, app: Application, transmission: str
+) -> None:
     mq.alter(DEFXMITQ=transmission)
     app.put("sensors/7", b"direct", manager="client-7")
     assert addressee(app.take(transmission)) == ("sensors/7", "client-7")

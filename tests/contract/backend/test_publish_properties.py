@@ -1,4 +1,4 @@
-"""Properties of MQTT 5 through every backend: from client to client, and from a client to MQ applications that answer it."""
+"""MQTT 5 properties in all backends: from client to client, and from a client to MQ applications that answer."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ async def test_a_client_gets_publications_of_another_client(bridge: Bridge, prop
 
 
 @pytest.mark.smoke
-async def test_a_client_gets_none_of_one_without(bridge: Bridge) -> None:
+async def test_a_publication_without_properties_arrives_without_properties(bridge: Bridge) -> None:
     await bridge.subscribed("c1", bridge.topic("a"))
     await bridge.taken(unit(to_mq(Publish(bridge.topic("a"), b"x", 1, False, False, 7), ClientIdentity("dev", b""))))
     (found,) = await bridge.settled()
@@ -62,7 +62,7 @@ async def test_a_client_gets_none_of_one_without(bridge: Bridge) -> None:
 
 @pytest.mark.smoke
 async def test_a_client_gets_properties_of_an_application(bridge: Bridge) -> None:
-    """Those of a message that it puts, with its own headers; and its body without them."""
+    """The client gets the properties of a message with its own headers, and the body without the headers."""
     usr = Folder.build("usr", {"site_x002D_id": "HH", "n": 5})
     chain = encode_chain((RFH2(folders=(usr,), Format=b"MQSTR", CodedCharSetId=1208),), b"body")
     await bridge.place.put(
@@ -82,8 +82,8 @@ async def test_a_client_gets_properties_of_an_application(bridge: Bridge) -> Non
     )
 
 
-async def test_an_application_answers_by_an_ordinary_put(bridge: Bridge) -> None:
-    """To ReplyToQ at ReplyToQMgr: the default transmission queue takes it to the device, with its Response Topic."""
+async def test_an_application_answers_with_an_ordinary_put(bridge: Bridge) -> None:
+    """The put to ReplyToQ at ReplyToQMgr reaches the device via the default transmission queue, with its Response Topic."""
     topic, queue = bridge.topic("ask"), bridge.topic("ask").replace("/", ".").upper()
     await bridge.place.command(
         f"DEFINE QLOCAL('{queue}')", f"DEFINE SUB('{queue}') TOPICSTR('{topic}') DEST('{queue}')"
@@ -117,7 +117,7 @@ async def test_an_application_answers_by_an_ordinary_put(bridge: Bridge) -> None
     assert publication.properties == PublishProperties(payload_format_indicator=1, correlation_data=b"c-1")
 
 
-async def test_a_mapping_takes_them_from_a_topic(bridge: Bridge) -> None:
+async def test_a_mapping_receives_properties_from_a_topic(bridge: Bridge) -> None:
     topic = bridge.topic("a")
     source = ConsumerSource(mapping=topic, topic_filter=topic)
     await bridge.place.application(lambda connection: MessageConsumer(connection, source).close())

@@ -42,9 +42,7 @@ def test_wildcards(mq: Workplace, app: Application, root: str, topic_filter: str
 
 
 @pytest.mark.smoke
-def test_every_subscription_gets_its_copy_and_a_subscription_only_one(
-    mq: Workplace, app: Application, other: Application, root: str
-) -> None:
+def test_each_subscription_gets_one_copy(mq: Workplace, app: Application, other: Application, root: str) -> None:
     first, second = app.subscribe(f"{root}/#")[1], other.subscribe(f"{root}/a")[1]
     app.publish(f"{root}/a", b"1")
     app.publish(f"{root}/b", b"2")
@@ -87,7 +85,7 @@ def test_a_publication_has_the_topic_string_and_the_user_data(mq: Workplace, app
     assert "<Ret" not in text
 
 
-def test_persistence_and_priority_are_the_publications(mq: Workplace, app: Application, root: str) -> None:
+def test_persistence_and_priority_come_from_the_publication(mq: Workplace, app: Application, root: str) -> None:
     _, publications = app.subscribe(root)
     app.publish(root, b"1", Persistence=1, Priority=3)
     app.publish(root, b"2", Persistence=0, Priority=7)
@@ -96,7 +94,7 @@ def test_persistence_and_priority_are_the_publications(mq: Workplace, app: Appli
     assert (second.Priority, second.Persistence) == (3, 1)
 
 
-def test_a_correlation_identifier_of_the_subscription(app: Application, root: str) -> None:
+def test_a_subscription_may_set_the_correlation_identifier(app: Application, root: str) -> None:
     mine = b"mine".ljust(24, b"\0")
     _, publications = app.subscribe(root, options=cmqc.MQSO_SET_CORREL_ID, SubCorrelId=mine)
     app.publish(root, b"x", CorrelId=b"c" * 24)
@@ -125,7 +123,7 @@ def test_publications_expire(app: Application, root: str) -> None:
 # Retained publications ------------------------------------------------------------------------------------------------
 
 
-def test_a_retained_publication_greets_new_subscribers(
+def test_new_subscribers_receive_a_retained_publication(
     mq: Workplace, app: Application, other: Application, root: str
 ) -> None:
     _, present = app.subscribe(f"{root}/#")
@@ -158,7 +156,7 @@ def test_a_retained_publication_that_cannot_be_delivered_goes_to_the_dead_letter
 
 
 @pytest.mark.whole_mqi
-def test_a_subscription_is_not_made_if_its_retained_publications_cannot_be_delivered(
+def test_a_subscription_fails_if_its_retained_publications_cannot_be_delivered(
     mq: Workplace, app: Application, root: str
 ) -> None:
     """IBM MQ documentation, "2526 (MQRC_RETAINED_NOT_DELIVERED)"."""
@@ -178,7 +176,7 @@ def test_new_publications_only(app: Application, root: str) -> None:
     assert app.drain(publications) == [b"new"]
 
 
-def test_a_resumed_subscription_gets_nothing_retained(mq: Workplace, app: Application, root: str) -> None:
+def test_a_resumed_subscription_gets_no_retained_publications(mq: Workplace, app: Application, root: str) -> None:
     app.publish(root, b"state", options=RETAIN)
     name = mq.name("sub")
     subscription, publications = app.subscribe(root, options=DURABLE, SubName=name)
@@ -195,7 +193,7 @@ def test_a_retained_publication_can_be_cleared(mq: Workplace, app: Application, 
     assert app.drain(app.subscribe(root)[1]) == []
 
 
-def test_a_retained_publication_of_a_unit_of_work_that_is_backed_out_never_was(app: Application, root: str) -> None:
+def test_a_backed_out_retained_publication_has_no_effect(app: Application, root: str) -> None:
     app.publish(root, b"before", options=RETAIN)
     app.publish(root, b"never", options=RETAIN | cmqc.MQPMO_SYNCPOINT)
     app.backout()
@@ -207,7 +205,7 @@ def test_a_retained_publication_of_a_unit_of_work_that_is_backed_out_never_was(a
 
 @pytest.fixture
 def full(mq: Workplace, app: Application, root: str) -> Any:
-    """A subscriber whose queue is full already, and one whose queue is not."""
+    """Make a subscriber whose queue is already full, and one whose queue is not."""
     blocked, free = mq.queue("MAXDEPTH(0)"), mq.queue()
     for queue in (blocked, free):
         app.subscribe(root, handle=app.open_queue(queue))

@@ -26,7 +26,7 @@ def test_maxdepth(mq: Workplace, app: Application) -> None:
 
 
 @pytest.mark.smoke
-def test_uncommitted_messages_count_for_maxdepth(mq: Workplace, app: Application, other: Application) -> None:
+def test_uncommitted_messages_count_towards_maxdepth(mq: Workplace, app: Application, other: Application) -> None:
     queue = mq.queue("MAXDEPTH(1)")
     app.put(queue, options=cmqc.MQPMO_SYNCPOINT)
     with refused(cmqc.MQRC_Q_FULL):
@@ -91,7 +91,7 @@ def test_descriptor_fields_are_checked(
             app.publish(mq.name(), **{field: value})
 
 
-def test_a_priority_above_the_maximum_counts_as_the_maximum(queue: str, app: Application) -> None:
+def test_a_priority_above_the_maximum_becomes_the_maximum(queue: str, app: Application) -> None:
     """MQRC 2049: "the message is accepted, but is placed on the queue at the queue manager's maximum priority"."""
     app.put(queue, b"9", Priority=9)
     app.put(queue, b"10", Priority=10)
@@ -115,7 +115,9 @@ def test_exclusive_input(queue: str, app: Application, other: Application) -> No
     other.close(shared)
 
 
-def test_defsopt_and_share_determine_input_as_q_def(mq: Workplace, app: Application, other: Application) -> None:
+def test_defsopt_and_share_determine_the_meaning_of_input_as_q_def(
+    mq: Workplace, app: Application, other: Application
+) -> None:
     exclusive = mq.queue("DEFSOPT(EXCL)")
     app.open_queue(exclusive, cmqc.MQOO_INPUT_AS_Q_DEF)
     with refused(cmqc.MQRC_OBJECT_IN_USE):
@@ -147,7 +149,7 @@ def test_a_handle_allows_only_the_operations_it_was_opened_for(queue: str, app: 
         app.connection.put(get, Message(MQMD(), b""))
 
 
-def test_wrong_handles(queue: str, app: Application, other: Application) -> None:
+def test_invalid_handles(queue: str, app: Application, other: Application) -> None:
     handle = app.open_queue(queue, cmqc.MQOO_OUTPUT | cmqc.MQOO_INPUT_SHARED)
     foreign = max(handle, other.open_queue(queue)) + 1000
     app.close(handle)
@@ -179,7 +181,7 @@ def test_options_of_open(mq: Workplace, app: Application, options: int) -> None:
     ],
 )
 def test_options_of_get(queue: str, app: Application, options: int) -> None:
-    """ "Rules for validating MQI options": one of the browse options, and not with MQGMO_SYNCPOINT."""
+    """ "Rules for validating MQI options": one browse option at most, and none with MQGMO_SYNCPOINT."""
     app.put(queue)
     with refused(cmqc.MQRC_OPTIONS_ERROR):
         app.take(queue, options)

@@ -22,7 +22,9 @@ BROWSE_UNDER_CURSOR = cmqc.MQGMO_BROWSE_MSG_UNDER_CURSOR
 
 
 @pytest.mark.smoke
-def test_put_and_get_keep_data_and_descriptor(mq: Workplace, queue: str, app: Application, other: Application) -> None:
+def test_put_and_get_preserve_data_and_descriptor(
+    mq: Workplace, queue: str, app: Application, other: Application
+) -> None:
     descriptor = MQMD(
         MsgType=cmqc.MQMT_REQUEST,
         Format=b"MQSTR",
@@ -51,8 +53,8 @@ def test_put_and_get_keep_data_and_descriptor(mq: Workplace, queue: str, app: Ap
 
 
 @pytest.mark.smoke
-def test_gets_with_the_same_options_get_one_message_after_the_other(queue: str, app: Application) -> None:
-    """Client packages may write results into the structures of a call, which the next call must not see."""
+def test_repeated_gets_with_the_same_options_get_successive_messages(queue: str, app: Application) -> None:
+    """Client packages may write results into the structures of a call. The next call must not use them."""
     for number in range(3):
         app.put(queue, b"%d" % number)
     handle = app.open(MQOD(ObjectName=queue), cmqc.MQOO_INPUT_SHARED)
@@ -65,7 +67,7 @@ def test_the_queue_manager_completes_the_descriptor(mq: Workplace, app: Applicat
     queue = mq.queue("DEFPRTY(3) DEFPSIST(YES)")
     before = time.strftime("%Y%m%d%H%M%S", time.gmtime()).encode()
     put = app.put(queue, b"x")
-    after = time.strftime("%Y%m%d%H%M%S", time.gmtime(time.time())).encode()  # gmtime() is of a coarser clock
+    after = time.strftime("%Y%m%d%H%M%S", time.gmtime(time.time())).encode()  # gmtime() uses a coarser clock
 
     assert (put.Priority, put.Persistence) == (3, cmqc.MQPER_PERSISTENT)
     assert put.MsgId[:16] == b"AMQ " + mq.manager[:12].ljust(12).encode()
@@ -79,7 +81,7 @@ def test_every_message_gets_its_own_msg_id(queue: str, app: Application) -> None
 
 
 @pytest.mark.whole_mqi
-def test_a_given_msg_id_is_kept_and_new_ones_are_made_on_request(queue: str, app: Application) -> None:
+def test_a_given_msg_id_is_kept_and_new_ones_are_generated_on_request(queue: str, app: Application) -> None:
     mine = b"mine".ljust(24, b"\1")
     assert app.put(queue, MsgId=mine).MsgId == mine
     assert app.take(queue).md.MsgId == mine
@@ -91,12 +93,12 @@ def test_a_given_msg_id_is_kept_and_new_ones_are_made_on_request(queue: str, app
 
 
 @pytest.mark.parametrize("length", [0, 1, 100_000])
-def test_any_length_of_data(queue: str, app: Application, length: int) -> None:
+def test_messages_of_any_length(queue: str, app: Application, length: int) -> None:
     app.put(queue, b"z" * length)
     assert app.take(queue).data == b"z" * length
 
 
-def test_the_context_of_a_message_is_its_putters_unless_passed(queue: str, app: Application) -> None:
+def test_the_context_of_a_message_is_that_of_its_putter_unless_passed(queue: str, app: Application) -> None:
     app.put(queue, UserIdentifier=b"impostor")
     assert app.take(queue).md.UserIdentifier != b"impostor"
     app.put(queue, UserIdentifier=b"device7", options=cmqc.MQPMO_SET_IDENTITY_CONTEXT)
@@ -106,13 +108,13 @@ def test_the_context_of_a_message_is_its_putters_unless_passed(queue: str, app: 
 # Order ----------------------------------------------------------------------------------------------------------------
 
 
-def test_higher_priority_first_and_first_in_first_out_within(queue: str, app: Application) -> None:
+def test_messages_are_ordered_by_priority_then_by_arrival(queue: str, app: Application) -> None:
     for text, priority in (("a4", 4), ("b0", 0), ("c9", 9), ("d4", 4), ("e9", 9), ("f0", 0)):
         app.put(queue, text.encode(), Priority=priority)
     assert app.all(queue) == [b"c9", b"e9", b"a4", b"d4", b"b0", b"f0"]
 
 
-def test_msgdlvsq_fifo_disregards_priority(mq: Workplace, app: Application) -> None:
+def test_msgdlvsq_fifo_ignores_priority(mq: Workplace, app: Application) -> None:
     queue = mq.queue("MSGDLVSQ(FIFO)")
     for text, priority in (("a", 0), ("b", 9), ("c", 4)):
         app.put(queue, text.encode(), Priority=priority)
@@ -170,7 +172,7 @@ def test_a_truncated_message_is_accepted_on_request(queue: str, app: Application
 
 
 @pytest.mark.whole_mqi
-def test_a_browse_that_fails_by_truncation_leaves_the_cursor(queue: str, app: Application) -> None:
+def test_a_browse_that_fails_by_truncation_does_not_move_the_cursor(queue: str, app: Application) -> None:
     """MQRC 2080: the cursor does not move. With MQGMO_BROWSE_FIRST, it is before the first message."""
     for data in (b"1", b"22", b"3"):
         app.put(queue, data)
@@ -210,7 +212,7 @@ def test_an_expired_message_cannot_be_got(mq: Workplace, queue: str, app: Applic
         ('JMSMessageID = "0x' + "41" * 24 + '"', [b"persistent"]),
     ],
 )
-def test_a_selector_names_fields_of_the_mqmd_as_jms_does(
+def test_a_selector_uses_the_jms_names_of_mqmd_fields(
     queue: str, app: Application, selector: str, expected: Any
 ) -> None:
     """ "JMS fields and properties with corresponding MQMD fields"."""

@@ -1,4 +1,4 @@
-"""Results of verbs other than the message: descriptors, attributes, status, retained publications on request."""
+"""Results of verbs other than messages: descriptors, attributes, status, retained publications on request."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_a_dynamic_queue_has_its_name_in_the_descriptor(mq: Workplace, app: Appl
         other.put(od.ObjectName)
 
 
-def test_a_name_that_is_too_long_is_not_cut(mq: Workplace, app: Application) -> None:
+def test_a_name_that_is_too_long_is_not_truncated(mq: Workplace, app: Application) -> None:
     name = mq.name("LONG").ljust(48, "X")
     mq.queue(name=name)
     with refused(cmqc.MQRC_UNKNOWN_OBJECT_NAME):
@@ -56,14 +56,14 @@ def test_a_name_that_is_too_long_is_not_cut(mq: Workplace, app: Application) -> 
 
 
 @pytest.mark.whole_mqi
-def test_a_close_that_is_refused_leaves_the_handle(mq: Workplace, app: Application) -> None:
+def test_a_rejected_close_leaves_the_handle_open(mq: Workplace, app: Application) -> None:
     handle = app.open_queue(mq.queue())
     with refused(cmqc.MQRC_OPTION_NOT_VALID_FOR_TYPE):
         app.close(handle, cmqc.MQCO_DELETE)
     app.close(handle)
 
 
-def test_an_attribute_that_a_queue_has_not(mq: Workplace, app: Application) -> None:
+def test_an_attribute_that_a_queue_does_not_have(mq: Workplace, app: Application) -> None:
     handle = app.open_queue(mq.queue(), cmqc.MQOO_INQUIRE)
     with refused(cmqc.MQRC_SELECTOR_NOT_FOR_TYPE):
         app.connection.inquire(handle, [cmqc.MQIA_MAX_HANDLES])

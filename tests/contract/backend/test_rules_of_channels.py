@@ -1,4 +1,4 @@
-"""What a server-connection channel limits for the applications that connect by it."""
+"""Limits of a server-connection channel for the applications that use it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_a_message_longer_than_the_channel_allows_cannot_be_put(
 
 
 @pytest.mark.smoke
-def test_a_message_longer_than_the_channel_allows_is_got_truncated_only(
+def test_a_message_longer_than_the_channel_allows_can_only_be_got_truncated(
     mq: Workplace, queue: str, app: Application, connect_by: Callable[[str], Application]
 ) -> None:
     """IBM MQ documentation, "Limiting the size of a message in a client application"."""
@@ -67,7 +67,7 @@ def test_a_channel_without_instances_rejects_all_connections(
         connect_by(mq.server_channel("MAXINST(0)"))
 
 
-def test_a_lower_limit_ends_no_instance(mq: Workplace, connect_by: Callable[[str], Application]) -> None:
+def test_lowering_the_limit_ends_no_instance(mq: Workplace, connect_by: Callable[[str], Application]) -> None:
     channel = mq.server_channel("SHARECNV(1)")
     running = connect_by(channel)
     mq.command(f"ALTER CHANNEL('{channel}') CHLTYPE(SVRCONN) MAXINST(1)")

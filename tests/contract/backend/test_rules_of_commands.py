@@ -1,4 +1,4 @@
-"""What the command server does with replies that their queue cannot take."""
+"""Replies of the command server that cannot be put to their queue."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_replies_beyond_maxdepth_go_to_the_dead_letter_queue(mq: Workplace, app:
     replies = app.connection.open(od, cmqc.MQOO_INPUT_EXCLUSIVE)
     every = MQCFST(cmqc.MQCA_Q_NAME, f"{prefix}.*".encode()), MQCFIN(cmqc.MQIA_Q_TYPE, cmqc.MQQT_LOCAL)
     ask(app, od.ObjectName, cmqcfc.MQCMD_INQUIRE_Q, *every)
-    # Commands are run in order: with this reply, all replies to the first are put.
+    # Commands run in order. After this reply, all replies to the first command have been put.
     ask(app, done, cmqcfc.MQCMD_PING_Q_MGR)
     app.take(done, cmqc.MQGMO_WAIT, WaitInterval=30_000)
     assert len(app.drain(replies)) == 4
@@ -48,7 +48,7 @@ def test_replies_beyond_maxdepth_go_to_the_dead_letter_queue(mq: Workplace, app:
 
 @pytest.mark.smoke
 def test_a_persistent_command_has_persistent_replies(mq: Workplace, app: Application) -> None:
-    """A temporary dynamic queue takes none ("Retrieving replies to your commands", "Dynamic queues")."""
+    """A temporary dynamic queue does not accept them ("Retrieving replies to your commands", "Dynamic queues")."""
     dead, done = mq.queue(), mq.queue()
     mq.alter(DEADQ=dead)
     od = MQOD(ObjectName="SYSTEM.DEFAULT.MODEL.QUEUE", DynamicQName="RULES.*")

@@ -1,4 +1,4 @@
-"""What becomes of open handles when definitions change: MQRC_OBJECT_CHANGED (2041).
+"""Open handles after changes of definitions: MQRC_OBJECT_CHANGED (2041).
 
 Source: IBM MQ documentation, "MQOPEN - Open object" (attributes that affect handles), "Some cases where the put calls fail",
 "ALTER queues" and "ALTER QMGR" (FORCE).
@@ -24,7 +24,7 @@ def put(app: Application, handle: Any) -> None:
 
 
 @pytest.mark.smoke
-def test_an_alias_that_is_open_gets_another_target_with_force_only(mq: Workplace, app: Application) -> None:
+def test_the_target_of_an_open_alias_changes_with_force_only(mq: Workplace, app: Application) -> None:
     first, second = mq.queue(), mq.queue()
     alias = mq.alias(f"TARGET('{first}')")
     handle = app.open_queue(alias, cmqc.MQOO_OUTPUT)
@@ -48,7 +48,9 @@ def test_a_handle_of_the_target_stays_valid(mq: Workplace, queue: str, app: Appl
     put(app, handle)
 
 
-def test_attributes_that_resolve_nothing_change_without_force(mq: Workplace, queue: str, app: Application) -> None:
+def test_attributes_without_effect_on_resolution_change_without_force(
+    mq: Workplace, queue: str, app: Application
+) -> None:
     alias = mq.alias(f"TARGET('{queue}')")
     handles = [app.open_queue(name, cmqc.MQOO_OUTPUT) for name in (queue, alias)]
     mq.command(f"ALTER QALIAS('{alias}') DESCR('another')")
@@ -57,7 +59,7 @@ def test_attributes_that_resolve_nothing_change_without_force(mq: Workplace, que
         put(app, handle)
 
 
-def test_a_remote_queue_that_is_open_changes_with_force_only(mq: Workplace, app: Application) -> None:
+def test_an_open_remote_queue_changes_with_force_only(mq: Workplace, app: Application) -> None:
     transmission = mq.queue("USAGE(XMITQ)")
     remote = mq.remote_queue(f"RNAME(A) RQMNAME(ELSEWHERE) XMITQ('{transmission}')")
     handle = app.open_queue(remote, cmqc.MQOO_OUTPUT)
@@ -101,7 +103,7 @@ def test_usage_of_an_open_queue_changes_with_force_only(mq: Workplace, queue: st
         put(app, handle)
 
 
-def test_puts_of_an_invalidated_handle_can_be_committed(mq: Workplace, app: Application) -> None:
+def test_puts_through_an_invalidated_handle_can_be_committed(mq: Workplace, app: Application) -> None:
     first = mq.queue()
     alias = mq.alias(f"TARGET('{first}')")
     handle = app.open_queue(alias, cmqc.MQOO_OUTPUT)

@@ -1,4 +1,4 @@
-"""Who may connect to a queue manager that is secured as IBM MQ's are by default: CONNAUTH, CHLAUTH, authorities.
+"""Connecting to a queue manager with the default security of IBM MQ: CONNAUTH, CHLAUTH, authorities.
 
 Source: IBM MQ documentation, "Resolving CHLAUTH access issues", "Connection authentication: Configuration", "2540
 (MQRC_UNKNOWN_CHANNEL_NAME)".
@@ -21,7 +21,7 @@ NO = cmqc.MQRC_NOT_AUTHORIZED
 
 
 @pytest.mark.smoke
-def test_connecting_takes_the_authority_to(secured: SecuredConnections) -> None:
+def test_connecting_requires_authority(secured: SecuredConnections) -> None:
     with refused(NO):
         secured.connect()
     secured.manager.grant("CONNECT")
@@ -29,7 +29,7 @@ def test_connecting_takes_the_authority_to(secured: SecuredConnections) -> None:
 
 
 @pytest.mark.parametrize("wrong", [{"password": "guessed"}, {"user": "stranger"}], ids=["password", "user"])
-def test_a_password_that_is_given_must_be_right(secured: SecuredConnections, wrong: Any) -> None:
+def test_a_given_password_must_be_correct(secured: SecuredConnections, wrong: Any) -> None:
     secured.manager.grant("CONNECT")
     secured.manager.grant("CONNECT", user="stranger")
     with refused(NO):
@@ -44,8 +44,8 @@ def test_a_user_without_a_password_is_not_authenticated(secured: SecuredConnecti
         secured.connect(user="", password="")
 
 
-def test_privileged_users_are_blocked_on_every_channel(secured: SecuredConnections) -> None:
-    """Unless a rule of the channel blocks them: BLOCKUSER('*MQADMIN')."""
+def test_privileged_users_are_blocked_on_all_channels(secured: SecuredConnections) -> None:
+    """Unless a record of the channel overrides this: BLOCKUSER('*MQADMIN')."""
     with refused(NO):
         secured.connect(user=ADMINISTRATOR)
     secured.manager.command(f"SET CHLAUTH('{CHANNEL}') TYPE(BLOCKUSER) USERLIST('nobody')")
@@ -72,7 +72,7 @@ def test_a_channel_that_is_not_defined(secured: SecuredConnections) -> None:
         secured.connect(channel="NOT.DEFINED")
 
 
-def test_operations_of_a_user_need_authorities(secured: SecuredConnections) -> None:
+def test_operations_require_authorities_of_the_user(secured: SecuredConnections) -> None:
     secured.manager.grant("CONNECT")
     secured.manager.command("DEFINE QLOCAL(Q)")
     connection = secured.connect()

@@ -1,4 +1,4 @@
-"""Shared subscriptions whose members several bridges serve: which bridges have members, and the queue of the subscription."""
+"""Shared subscriptions with members on several bridges: the shards with members, and the queue of the subscription."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _members_queue(mq: Workplace) -> None:
 
 
 @pytest.mark.smoke
-def test_the_last_shard_that_leaves_is_known(mq: Workplace) -> None:
+def test_the_last_shard_to_leave_is_known(mq: Workplace) -> None:
     connection = mq.connect()
     for shard in (0, 1, 10):
         with share_members(connection, shard) as members:
@@ -33,7 +33,7 @@ def test_the_last_shard_that_leaves_is_known(mq: Workplace) -> None:
     with share_members(connection, 1) as members:
         members.add(OTHER)
         assert members.remove(SHARE)
-    # The shards are those that remain, and removal is repeated after a failure.
+    # The result is the remaining shards, and a removal is repeated after a failure.
     with share_members(connection, 1) as members:
         assert members.remove(SHARE)
     with share_members(connection, 10) as members:
@@ -67,7 +67,7 @@ def test_shards_compete_for_the_messages_of_a_subscription(mq: Workplace, app: A
         app.connection.put(topic, Message(MQMD(), payload))
     taken = [shards[turn].get(queues[turn], GetOptions()).data for turn in (0, 1)]
     assert taken == [b"1", b"2"]
-    # What one shard returns, another one gets.
+    # Another shard gets the messages that one shard returns.
     shards[0].connection.put(queues[0], Message(MQMD(), taken[0]))
     assert shards[1].drain(queues[1]) == [b"3", b"1"]
     for shard, queue in zip(shards, queues, strict=True):

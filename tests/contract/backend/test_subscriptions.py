@@ -34,7 +34,7 @@ def test_a_provided_destination(queue: str, app: Application, other: Application
 
 
 @pytest.mark.smoke
-def test_an_expired_subscription_gets_no_more_publications(mq: Workplace, app: Application, root: str) -> None:
+def test_an_expired_subscription_receives_no_publications(mq: Workplace, app: Application, root: str) -> None:
     """SubExpiry (MQLONG): "No more publications will match this subscription after this interval has passed"."""
     _, queue = app.subscribe(root, SubExpiry=5)
     app.publish(root, b"in time")
@@ -49,7 +49,7 @@ def test_an_expired_subscription_gets_no_more_publications(mq: Workplace, app: A
 
 @pytest.mark.whole_mqi
 def test_a_destination_at_another_queue_manager(mq: Workplace, app: Application, root: str) -> None:
-    """How the bridge subscribes for an MQTT client (integration tables)."""
+    """The way in which the bridge subscribes for an MQTT client (integration tables)."""
     transmission = mq.queue("USAGE(XMITQ)")
     mq.alter(DEFXMITQ=transmission)
     handle = app.open_queue("SYSTEM.MQTT.PUBLICATION.QUEUE", cmqc.MQOO_OUTPUT, manager="client-7")
@@ -126,7 +126,7 @@ def test_options_of_subscribe(mq: Workplace, app: Application, root: str, option
 
 
 @pytest.mark.whole_mqi
-def test_alter_gives_another_destination_and_other_user_data(mq: Workplace, app: Application, root: str) -> None:
+def test_alter_changes_the_destination_and_the_user_data(mq: Workplace, app: Application, root: str) -> None:
     one, two, name = mq.queue(), mq.queue(), mq.name("sub")
     handles = app.open_queue(one), app.open_queue(two)
     app.close(app.subscribe(root, handle=handles[0], options=DURABLE, SubName=name, SubUserData="1")[0])
@@ -156,7 +156,7 @@ def test_topics_that_cannot_be_subscribed_to(app: Application, topic: str) -> No
         app.subscribe(topic)
 
 
-def test_administrative_subscriptions_take_part(mq: Workplace, app: Application, root: str) -> None:
+def test_administrative_subscriptions_receive_publications(mq: Workplace, app: Application, root: str) -> None:
     queue, name = mq.queue(), mq.name("sub")
     mq.command(f"DEFINE SUB('{name}') TOPICSTR('{root}/#') DEST('{queue}') USERDATA('admin')")
     app.publish(f"{root}/x", b"1")
@@ -168,7 +168,7 @@ def test_administrative_subscriptions_take_part(mq: Workplace, app: Application,
 # Administrative topic objects -----------------------------------------------------------------------------------------
 
 
-def test_topic_string_of_an_object_and_a_string(mq: Workplace, app: Application, root: str) -> None:
+def test_a_topic_string_is_combined_from_object_and_string(mq: Workplace, app: Application, root: str) -> None:
     topic_object = mq.topic_object(root)
     _, publications = app.subscribe(f"{root}/a/b")
     app.publish("a/b", b"joined", topic_object=topic_object)
@@ -196,7 +196,7 @@ def test_publishing_disabled_below_a_topic(mq: Workplace, app: Application, root
     assert app.drain(publications) == [b"1"]
 
 
-def test_disabling_takes_effect_at_once(mq: Workplace, app: Application, root: str) -> None:
+def test_disabling_takes_effect_immediately(mq: Workplace, app: Application, root: str) -> None:
     handle = app.open_topic(root)
     app.publish(root)
     topic_object = mq.topic_object(root)

@@ -25,9 +25,7 @@ def test_a_put_in_syncpoint_is_invisible_until_the_commit(
 
 
 @pytest.mark.smoke
-def test_a_put_in_syncpoint_that_is_backed_out_never_was(
-    mq: Workplace, queue: str, app: Application, other: Application
-) -> None:
+def test_a_backed_out_put_has_no_effect(mq: Workplace, queue: str, app: Application, other: Application) -> None:
     app.put(queue, b"1", options=PUT_SYNC)
     app.backout()
     app.commit()
@@ -64,7 +62,7 @@ def test_backout_counts(queue: str, app: Application, other: Application) -> Non
     assert other.take(queue).md.BackoutCount == 3
 
 
-def test_backed_out_messages_are_where_they_were(queue: str, app: Application, other: Application) -> None:
+def test_backed_out_messages_return_to_their_positions(queue: str, app: Application, other: Application) -> None:
     for data, priority in ((b"a5", 5), (b"b5", 5), (b"c5", 5), (b"d0", 0), (b"e0", 0)):
         app.put(queue, data, Priority=priority)
     for expected in (b"a5", b"b5", b"c5", b"d0"):
@@ -74,7 +72,9 @@ def test_backed_out_messages_are_where_they_were(queue: str, app: Application, o
     assert other.all(queue) == [b"a5", b"b5", b"c5", b"f5", b"d0", b"e0"]
 
 
-def test_a_message_backed_out_in_the_middle_keeps_its_place(queue: str, app: Application, other: Application) -> None:
+def test_a_message_backed_out_in_the_middle_keeps_its_position(
+    queue: str, app: Application, other: Application
+) -> None:
     middle = b"m".ljust(24, b"\0")
     for data, identifier in ((b"1", bytes(24)), (b"2", middle), (b"3", bytes(24))):
         app.put(queue, data, MsgId=identifier)
@@ -83,7 +83,7 @@ def test_a_message_backed_out_in_the_middle_keeps_its_place(queue: str, app: App
     assert other.all(queue) == [b"1", b"2", b"3"]
 
 
-def test_messages_stand_in_the_order_of_their_puts_not_of_the_commits(
+def test_messages_have_the_order_of_their_puts_not_of_their_commits(
     queue: str, app: Application, other: Application
 ) -> None:
     """ "Physical order is the order in which messages arrive on a queue" ("Logical and physical ordering")."""
@@ -120,7 +120,7 @@ def test_each_connection_has_its_own_unit_of_work(queue: str, app: Application, 
     assert app.all(queue) == [b"theirs"]
 
 
-def test_no_syncpoint_does_not_wait_for_the_commit(queue: str, app: Application, other: Application) -> None:
+def test_no_syncpoint_takes_effect_before_the_commit(queue: str, app: Application, other: Application) -> None:
     app.put(queue, b"in", options=PUT_SYNC)
     app.put(queue, b"out", options=cmqc.MQPMO_NO_SYNCPOINT)
     app.backout()
@@ -137,7 +137,7 @@ def test_syncpoint_if_persistent(queue: str, app: Application, other: Applicatio
     assert other.all(queue) == [b"persistent"]
 
 
-def test_a_refused_put_leaves_the_unit_of_work_as_it_was(mq: Workplace, app: Application, other: Application) -> None:
+def test_a_rejected_put_does_not_change_the_unit_of_work(mq: Workplace, app: Application, other: Application) -> None:
     queue = mq.queue("MAXDEPTH(1)")
     app.put(queue, b"1", options=PUT_SYNC)
     with refused(cmqc.MQRC_Q_FULL):

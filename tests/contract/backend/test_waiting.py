@@ -1,4 +1,4 @@
-"""MQGET that waits, and what ends the wait (IBM MQ documentation, "MQGET")."""
+"""MQGET with a wait interval, and events that end the wait (IBM MQ documentation, "MQGET")."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_a_wait_ends_with_its_interval(queue: str, app: Application) -> None:
 
 
 def waiting_get(application: Application, queue: str, **options: Any) -> Any:
-    """A get that waits in a thread; (thread, results)."""
+    """Start a get that waits, in a thread. Return the thread and its results."""
     results = []
     handle = application.open_queue(queue)
 
@@ -47,7 +47,9 @@ def test_a_waiting_get_is_woken_by_a_put(queue: str, app: Application, other: Ap
     assert results == [b"at last"]
 
 
-def test_a_waiting_get_is_woken_by_the_commit_not_by_the_put(queue: str, app: Application, other: Application) -> None:
+def test_a_waiting_get_is_woken_by_the_commit_and_not_by_the_put(
+    queue: str, app: Application, other: Application
+) -> None:
     thread, results = waiting_get(app, queue, WaitInterval=cmqc.MQWI_UNLIMITED)
     other.put(queue, b"uncommitted", options=cmqc.MQPMO_SYNCPOINT)
     thread.join(0.05)
@@ -66,10 +68,8 @@ def test_a_waiting_get_is_woken_by_a_backout(queue: str, app: Application, other
     assert results == [b"m"]
 
 
-def test_a_get_that_waits_for_one_message_waits_on_when_others_come(
-    queue: str, app: Application, other: Application
-) -> None:
-    """Woken in vain, it must not miss the next one."""
+def test_a_get_that_waits_for_one_message_ignores_others(queue: str, app: Application, other: Application) -> None:
+    """After a wake-up for another message, it must not miss the next one."""
     wanted = b"wanted".ljust(24, b"\0")
     thread, results = waiting_get(app, queue, WaitInterval=20_000, CorrelId=wanted)
     for number in range(5):
@@ -80,7 +80,7 @@ def test_a_get_that_waits_for_one_message_waits_on_when_others_come(
     assert other.all(queue) == [b"0", b"1", b"2", b"3", b"4"]
 
 
-def test_each_message_goes_to_one_of_several_that_wait(mq: Workplace, queue: str, other: Application) -> None:
+def test_each_message_goes_to_one_of_several_waiting_gets(mq: Workplace, queue: str, other: Application) -> None:
     waiting = [waiting_get(mq.application(), queue, WaitInterval=20_000) for _ in range(4)]
     for number in range(4):
         other.put(queue, str(number).encode())
@@ -89,7 +89,7 @@ def test_each_message_goes_to_one_of_several_that_wait(mq: Workplace, queue: str
     assert sorted(result for _, results in waiting for result in results) == [b"0", b"1", b"2", b"3"]
 
 
-def test_a_browse_waits_too(queue: str, app: Application, other: Application) -> None:
+def test_a_browse_can_wait(queue: str, app: Application, other: Application) -> None:
     results = []
     handle = app.open_queue(queue, cmqc.MQOO_BROWSE)
     thread = threading.Thread(

@@ -1,7 +1,7 @@
-"""A queue manager, and programs on the real pymqi and ibmmq that connect to it through the stand-in.
+"""A queue manager, and programs that use the real pymqi and ibmmq to connect to it through the stand-in.
 
-A program runs in a process of its own, as it would with IBM's library: it finds the library by LD_LIBRARY_PATH, the package
-by PYTHONPATH and the queue manager by MQI_STANDIN.
+A program runs in a separate process, as with IBM's library. It finds the library with LD_LIBRARY_PATH, the package with
+PYTHONPATH and the queue manager with MQI_STANDIN.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def manager(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Manager]:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Run tests on ibmmq, with `smoke` also on pymqi. `make test-slow` runs all on both."""
+    """Run tests on ibmmq, and tests marked `smoke` on pymqi, too. `make test-slow` runs all tests on both."""
     declared = any(mark.args[0] == "package" for mark in metafunc.definition.iter_markers("parametrize"))
     if "package" in metafunc.fixturenames and not declared:
         smoke = metafunc.definition.get_closest_marker("smoke")
@@ -47,7 +47,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture
 def package(request: pytest.FixtureRequest) -> str:
-    """The name of a package. Skipped where it was not built: see environments.sh."""
+    """The name of a package. The test is skipped if the package is not built (environments.sh)."""
     name: str = request.param
     if not (CLIENT_PACKAGES / name / name).is_dir():
         missing(f"{name} on the stand-in", "tests/programs.sh")

@@ -1,6 +1,6 @@
-"""Programs on the real pymqi and ibmmq at a queue manager that asks for authorities: whose they are asked for.
+"""Programs that use the real pymqi and ibmmq with a queue manager that enforces authorities: which user is checked.
 
-The programs run as the user that runs the queue manager, an administrator, who may say that it is somebody else (MQCSP).
+The programs run as the user of the queue manager, an administrator, who may claim to be another user (MQCSP).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ SET AUTHREC PROFILE(Q) OBJTYPE(QUEUE) PRINCIPAL('app') AUTHADD(PUT,GET)
 SET AUTHREC PROFILE(PLANT) OBJTYPE(TOPIC) PRINCIPAL('app') AUTHADD(SUB)
 SET AUTHREC OBJTYPE(QMGR) PRINCIPAL('nobody') AUTHADD(CONNECT)
 """
-#: Connects as a user, or as the user that runs the program.
+#: Connect as a user, or as the user that runs the program.
 AS = """
 def connected(*user):
     return mq.connect('MQB1', 'SYSTEM.DEF.SVRCONN', 'localhost(1414)', *user)
@@ -56,7 +56,7 @@ def test_the_user_of_the_queue_manager_has_all_authorities(manager: Manager, pac
 
 
 @pytest.mark.smoke
-def test_a_user_with_authorities(manager: Manager, package: str) -> None:
+def test_a_user_with_some_authorities(manager: Manager, package: str) -> None:
     found = manager.run(
         package,
         AS
@@ -79,13 +79,13 @@ def test_a_user_with_authorities(manager: Manager, package: str) -> None:
     assert found == {"put": 0, "get": 0, "inquire": NO, "unknown": NO, "publish": NO, "subscribe": 0, "elsewhere": NO}
 
 
-def test_a_user_that_may_not_connect(manager: Manager, package: str) -> None:
+def test_a_user_without_authority_to_connect(manager: Manager, package: str) -> None:
     found = manager.run(package, AS + "found['reason'] = reason(connected, 'carol', 'x')\n", connect=False)
     assert found == {"reason": NO}
 
 
 def test_users_over_tcp_are_not_verified(manager: Manager, package: str) -> None:
-    """It has no user, whatever user it claims."""
+    """The connection has no user, whichever user it claims."""
     found = manager.run(
         package,
         AS
@@ -101,7 +101,7 @@ def test_users_over_tcp_are_not_verified(manager: Manager, package: str) -> None
     assert found == {"app": NO, "mqm": NO}
 
 
-def test_only_an_administrator_may_act_as_another_user(
+def test_only_an_administrator_can_act_as_another_user(
     manager: Manager, package: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The password of an MQCSP is not checked, so a claimed name does not change the user."""

@@ -1,4 +1,4 @@
-"""What a client and its server-connection channel agree on when they connect."""
+"""Negotiation between a client and its server-connection channel when they connect."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def connected(channel=b'SYSTEM.DEF.SVRCONN', opts=0, **fields):
 
 
 @pytest.mark.smoke
-def test_the_lower_maximum_message_length_of_both_ends_counts(manager: Manager, package: str, queue: str) -> None:
+def test_the_lower_maximum_message_length_of_both_sides_applies(manager: Manager, package: str, queue: str) -> None:
     manager.command("DEFINE CHANNEL(SHORT) CHLTYPE(SVRCONN) MAXMSGL(2000) REPLACE")
     found = manager.run(
         package,
@@ -46,10 +46,10 @@ found['too long'] = reason(connected, MaxMsgLength=104857601)
 
 
 @pytest.mark.smoke
-def test_a_get_with_a_buffer_longer_than_the_channel_allows_is_refused(
+def test_a_get_with_a_buffer_longer_than_the_channel_allows_is_rejected(
     manager: Manager, package: str, queue: str
 ) -> None:
-    """Though the message is short: BufferLength is compared ("2010 (MQRC_DATA_LENGTH_ERROR)")."""
+    """BufferLength is compared, even if the message is short ("2010 (MQRC_DATA_LENGTH_ERROR)")."""
     found = manager.run(
         package,
         CONNECTED
@@ -65,8 +65,8 @@ found['short'] = queue.get(1000, mq.MD(), mq.GMO())
     assert found == {"long": 2010, "short": "short"}
 
 
-def test_handles_that_refresh_cluster_makes_invalid(manager: Manager, package: str, queue: str) -> None:
-    """2041 from each call until MQCLOSE, which succeeds; another MQOPEN is good ("2041 (MQRC_OBJECT_CHANGED)")."""
+def test_refresh_cluster_invalidates_handles(manager: Manager, package: str, queue: str) -> None:
+    """All calls fail with 2041 until MQCLOSE, which succeeds. A new MQOPEN works ("2041 (MQRC_OBJECT_CHANGED)")."""
     with manager.when_a_get_waits(queue, manager.invalidate_handles):
         found = manager.run(
             package,
@@ -95,7 +95,7 @@ def small(tmp_path: Path) -> Iterator[Manager]:
 
 
 def test_a_queue_manager_runs_maxchannels_channels(small: Manager, package: str) -> None:
-    """Another channel definition, and MQCNO_NO_CONV_SHARING, need an instance of their own. Bindings need none."""
+    """Another channel definition, and MQCNO_NO_CONV_SHARING, need a separate instance. Bindings need none."""
     found = small.run(
         package,
         CONNECTED
@@ -117,7 +117,7 @@ found['room'] = tried(opts=CMQC.MQCNO_NO_CONV_SHARING)
 def test_a_connection_breaks_after_twice_the_heartbeat_interval_without_data(
     manager: Manager, package: str, queue: str
 ) -> None:
-    """The queue manager hangs: the client gives up ("Heartbeat interval (HBINT)")."""
+    """The queue manager hangs, and the client closes the connection ("Heartbeat interval (HBINT)")."""
     manager.command("DEFINE CHANNEL(BEATS) CHLTYPE(SVRCONN) HBINT(1) REPLACE")
     with contextlib.ExitStack() as hanging:
 
@@ -143,7 +143,7 @@ found['get'] = reason(queue.get, None, mq.MD(), wait)
 def test_a_queue_manager_ends_the_channels_of_a_client_that_hangs(
     tmp_path: Path, manager: Manager, package: str, queue: str
 ) -> None:
-    """After twice the heartbeat interval, queues that the client has open are free ("Heartbeat interval (HBINT)")."""
+    """After twice the heartbeat interval, the queues that the client has open are free ("Heartbeat interval (HBINT)")."""
     manager.command("DEFINE CHANNEL(BEATS) CHLTYPE(SVRCONN) HBINT(1) REPLACE")
     file = tmp_path / "process"
     text = f"""
@@ -164,8 +164,9 @@ found['get'] = reason(queue.get)
         assert program.result() == {"get": 2009}
 
 
-def test_a_channel_that_is_stopped(manager: Manager, package: str, queue: str) -> None:
-    """2202 from calls that fail if quiescing, also from one that waits; nobody connects by it until it is started.
+def test_a_stopped_channel(manager: Manager, package: str, queue: str) -> None:
+    """Calls that fail if quiescing return 2202, including waiting ones. Nobody can connect via the channel until it is
+    started.
 
     Source: IBM MQ documentation, "Stopping MQI channels", "2202 (MQRC_CONNECTION_QUIESCING)".
     """
@@ -194,7 +195,7 @@ found['another'] = reason(connected, b'STOPS', HeartbeatInterval=9)
     assert found | again == {"waits": 2202, "puts": [2202, 0], "another": 2537, "again": 0}
 
 
-def test_a_channel_that_is_stopped_by_force_breaks_its_connections(manager: Manager, package: str, queue: str) -> None:
+def test_a_channel_stopped_with_force_breaks_its_connections(manager: Manager, package: str, queue: str) -> None:
     manager.command("DEFINE CHANNEL(STOPS) CHLTYPE(SVRCONN) REPLACE")
 
     def stop() -> None:

@@ -18,7 +18,7 @@ LATIN_1 = {"MQCCSID": "819"}
     [({"MQCCSID": "850"}, 850), ({"LC_ALL": "C.UTF-8"}, 1208), ({"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0"}, 819)],
     ids=["MQCCSID", "locale UTF-8", "locale C"],
 )
-def test_mqccsi_q_mgr_is_the_clients_on_put(
+def test_mqccsi_q_mgr_means_the_character_set_of_the_client_on_put(
     manager: Manager, package: str, queue: str, variables: dict[str, str], ccsid: int
 ) -> None:
     found = manager.run(
@@ -37,7 +37,7 @@ found['got'] = got.CodedCharSetId
 
 
 @pytest.mark.smoke
-def test_with_bindings_it_is_that_of_the_queue_manager(manager: Manager, package: str, queue: str) -> None:
+def test_in_bindings_mode_it_means_that_of_the_queue_manager(manager: Manager, package: str, queue: str) -> None:
     program = f"""
 qmgr = mq.connect('MQB1')
 md = mq.MD(CodedCharSetId=0)
@@ -48,7 +48,7 @@ found['returned'] = md.CodedCharSetId
 
 
 @pytest.mark.smoke
-def test_mqget_converts_to_the_clients(manager: Manager, package: str, queue: str) -> None:
+def test_mqget_converts_to_the_character_set_of_the_client(manager: Manager, package: str, queue: str) -> None:
     """MQGMO_CONVERT with MQCCSI_Q_MGR."""
     found = manager.run(
         package,
@@ -97,10 +97,8 @@ found['reason'] = struct.unpack('<9i', reply[:36])[7]
     assert found == {"reason": 0}
 
 
-def test_topic_strings_are_in_the_clients_character_set_unless_they_say_otherwise(
-    manager: Manager, package: str
-) -> None:
-    """VSCCSID of the MQCHARV."""
+def test_topic_strings_are_in_the_character_set_of_the_client_by_default(manager: Manager, package: str) -> None:
+    """VSCCSID of the MQCHARV overrides it."""
     found = manager.run(
         package,
         """

@@ -1,4 +1,4 @@
-"""PCF programs on the real pymqi and ibmmq, written as the packages' documentation writes them."""
+"""PCF programs that use the real pymqi and ibmmq, written like the examples in their documentation."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ found['ping'] = pcf.MQCMD_PING_Q_MGR()
 found['connected'] = qmgr.is_connected
         """,
     )
-    assert not any(found["ping"])  # pymqi hands back the empty reply, ibmmq nothing
+    assert not any(found["ping"])  # pymqi returns the empty reply, ibmmq nothing
     assert found["connected"]
 
 

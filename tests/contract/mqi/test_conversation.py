@@ -1,4 +1,4 @@
-"""What a connection of a C program does with bytes that no library sends."""
+"""The response to bytes that no library sends, on a connection of a C program."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_verb_before_mqconn(manager: Manager) -> None:
         assert struct.unpack("<Iii", connection.recv(12)) == (8, cmqc.MQCC_FAILED, cmqc.MQRC_HCONN_ERROR)
 
 
-def test_bytes_come_one_by_one(manager: Manager) -> None:
+def test_bytes_that_arrive_one_by_one(manager: Manager) -> None:
     with connect(manager, b"") as connection:
         for byte in frames.GREETING + request(Verb.MQCMIT):
             connection.sendall(bytes([byte]))
@@ -56,7 +56,7 @@ def test_bytes_come_one_by_one(manager: Manager) -> None:
 
 @pytest.mark.smoke
 def test_an_address_in_a_list_that_is_not_a_queue_manager(manager: Manager, package: str) -> None:
-    """Something else listens at the first place: the library goes on to the next."""
+    """Another program listens at the first address, so the library tries the next one."""
     with socket.create_server(("127.0.0.1", 0)) as other:
 
         def answer() -> None:

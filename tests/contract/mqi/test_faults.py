@@ -36,7 +36,7 @@ found['after'] = reason(qmgr.commit)
     ],
 )
 def test_cut(manager: Manager, package: str, queue: str, cut: str, reasons: list[int], commit: int, depth: int) -> None:
-    """Uncommitted work is backed out. Committed work stays, even if the program did not get the answer."""
+    """Uncommitted work is backed out. Committed work stays, even if the program did not get the reply."""
     found = manager.run(package, BATCH.format(queue=queue), MQI_STANDIN_CUT=cut)
     assert found == {"reasons": reasons, "commit": commit, "after": 2009}
     manager.wait_for_depth(queue, depth)
@@ -64,8 +64,8 @@ def test_asynchronous_puts(manager: Manager, package: str, queue: str, cut: str,
 
 
 @pytest.mark.smoke
-def test_asynchronous_puts_wait_for_no_answer(manager: Manager, package: str, queue: str, tmp_path: Path) -> None:
-    """They are over while the queue manager does nothing at all."""
+def test_asynchronous_puts_do_not_wait_for_replies(manager: Manager, package: str, queue: str, tmp_path: Path) -> None:
+    """They return while the queue manager is stopped."""
     opened, held, put = tmp_path / "opened", tmp_path / "held", tmp_path / "put"
     returned = []
 
@@ -148,9 +148,9 @@ def test_no_queue_manager(manager: Manager, package: str) -> None:
 
 
 def test_connecting(manager: Manager, package: str) -> None:
-    """By TCP and a list of places; the name must be right; a second connection of the thread is refused with 2002.
+    """Over TCP with a list of addresses. The name must match. A second connection of the thread is rejected with 2002.
 
-    ibmmq shares its connections among threads unless told otherwise, so it may have as many as it wants.
+    ibmmq shares its connections among threads by default, so it can have several.
     """
     found = manager.run(
         package,
@@ -179,7 +179,7 @@ def test_connecting(manager: Manager, package: str) -> None:
 
 
 def test_connections_over_tcp(package: str, tmp_path: Path) -> None:
-    """An unknown channel is MQRC 2540, a wrong password 2035, a CipherSpec without a key repository 2381."""
+    """An unknown channel causes 2540, a wrong password 2035, a CipherSpec without a key repository 2381."""
     passwords = tmp_path / "passwords"
     passwords.write_text("# MQ applications\n\napp:secret:1\nnobody:\n")
     manager = Manager(tmp_path / "qm", ListenerConfig(password_file=passwords), channels=["DEV.APP"])
@@ -256,7 +256,7 @@ def test_an_orderly_end_of_the_queue_manager(package: str, tmp_path: Path) -> No
 
 
 def test_threads(manager: Manager, package: str, queue: str) -> None:
-    """A connection belongs to its thread, unless it is shared: ibmmq shares what `connect` makes."""
+    """A connection belongs to its thread unless it is shared. ibmmq shares the connections of `connect`."""
     found = manager.run(
         package,
         f"""
@@ -276,7 +276,7 @@ def test_threads(manager: Manager, package: str, queue: str) -> None:
 @pytest.mark.parametrize(
     ("option", "interval", "put", "got"),
     [
-        ("BLOCK", "500", 0, 2033),  # the put waits until the get has given up, and so gives it no message
+        ("BLOCK", "500", 0, 2033),  # the put waits until the get has timed out, so the get receives no message
         ("NO_BLOCK", "CMQC.MQWI_UNLIMITED", 2219, 0),
     ],
 )

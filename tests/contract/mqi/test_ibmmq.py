@@ -1,4 +1,6 @@
-"""What only ibmmq has: asynchronous consume, MQSTAT, MQSUBRQ, several attributes at once, put with a reply's properties."""
+"""Functions that only ibmmq has: asynchronous consume, MQSTAT, MQSUBRQ, several attributes, put with properties of
+a reply.
+"""
 
 from __future__ import annotations
 
@@ -85,8 +87,8 @@ qmgr.disconnect()
     }
 
 
-def test_the_end_of_a_handle_is_the_end_of_its_consumer(manager: Manager, ibmmq: str, queue: str) -> None:
-    """MQCLOSE and MQDISC deregister, and tell those that asked for it (MQCBDO_DEREGISTER_CALL)."""
+def test_closing_a_handle_deregisters_its_consumer(manager: Manager, ibmmq: str, queue: str) -> None:
+    """MQCLOSE and MQDISC deregister consumers, and call those that requested it (MQCBDO_DEREGISTER_CALL)."""
     found = manager.run(
         ibmmq,
         f"queue = {queue!r}\n{CONSUMER}"
@@ -107,8 +109,8 @@ found['disconnected'] = [call[0] for call in calls]
     assert found["disconnected"] == [deregistered, deregistered]
 
 
-def test_a_suspended_consumer_takes_nothing(manager: Manager, ibmmq: str, queue: str) -> None:
-    """From the moment that MQCTL has returned, although the consumer was just waiting for a message."""
+def test_a_suspended_consumer_receives_nothing(manager: Manager, ibmmq: str, queue: str) -> None:
+    """This applies as soon as MQCTL has returned, even if the consumer was waiting for a message."""
     found = manager.run(
         ibmmq,
         f"queue = {queue!r}\n{CONSUMER}"
@@ -130,11 +132,11 @@ found['calls'] = len(calls)
 qmgr.disconnect()
 """,
     )
-    # The handle is the program's own again, and nothing is left for it.
+    # The program can use the handle again, and no callback is left.
     assert found == {str(number): [0, 2033] for number in range(1, 21)} | {"calls": 20}
 
 
-def test_consumer_hears_that_there_is_nothing(manager: Manager, ibmmq: str, queue: str) -> None:
+def test_a_consumer_is_called_if_there_is_no_message(manager: Manager, ibmmq: str, queue: str) -> None:
     found = manager.run(
         ibmmq,
         f"queue = {queue!r}\n{CONSUMER}"
@@ -178,8 +180,8 @@ qmgr.disconnect()
     assert found == {"calls": [[7, 1, 2080]], "then": [6, 0, 0, "0123456789"]}
 
 
-def test_a_consumer_outlives_get_disabled(manager: Manager, ibmmq: str, queue: str) -> None:
-    """It is called with MQRC_GET_INHIBITED, which concerns no event handler, and gets messages again once that is over."""
+def test_a_consumer_survives_get_disabled(manager: Manager, ibmmq: str, queue: str) -> None:
+    """It is called with MQRC_GET_INHIBITED, the event handler is not. It gets messages again after the queue is enabled."""
     found = manager.run(
         ibmmq,
         f"queue = {queue!r}\n{CONSUMER}"
@@ -277,7 +279,7 @@ def test_subscription_request(manager: Manager, ibmmq: str) -> None:
 
 
 def test_buffer_and_handle(manager: Manager, ibmmq: str) -> None:
-    """MQMHBUF and MQBUFMH, which no package calls: straight by ctypes, from a program that has ibmmq's structures."""
+    """MQMHBUF and MQBUFMH, which no package calls: a program with ibmmq's structures calls them with ctypes."""
     found = manager.run(
         ibmmq,
         """
@@ -321,10 +323,10 @@ def test_buffer_and_handle(manager: Manager, ibmmq: str) -> None:
 
 
 @pytest.mark.smoke
-def test_a_handle_is_not_used_again_until_mqdisc_has_returned(
+def test_a_handle_is_not_reused_before_mqdisc_has_returned(
     manager: Manager, ibmmq: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """ibmmq frees the buffers of MQGET by connection handle, after MQDISC. They must not be those of another thread."""
+    """ibmmq frees the buffers of MQGET by connection handle after MQDISC. They must not belong to another thread."""
     calls = package(ibmmq).ibmmqc
     mqdisc = calls.MQDISC
     free, returns = threading.Event(), threading.Event()

@@ -1,4 +1,4 @@
-"""The headers of the stand-in, the structures of the bridge and the packages agree on every offset and every number."""
+"""The headers of the stand-in, the structures of the bridge and the packages agree on all offsets and constants."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from tests.helpers.mqi_layout import of_headers
 from tests.ibm_standin import cmqc, structures
 
 ROOT = Path(__file__).resolve().parents[3]
-#: Behind the end of pymqi's structures the headers know newer versions, which a caller's Version keeps out of reach.
+#: The headers have newer versions of structures than pymqi. A caller's Version makes the additional fields inaccessible.
 NEWER = {"pymqi": {"MQCD": [1988, 2000], "MQSCO": [628, 672]}, "ibmmq": {}}
-#: pymqi's numbers were taken from the headers of another platform.
+#: pymqi's constants come from the headers of another platform.
 PLATFORM = {"pymqi": {"MQPL_NATIVE", "MQAT_DEFAULT"}, "ibmmq": set()}
 COMPARED = {"pymqi": 260, "ibmmq": 380}
 
@@ -47,7 +47,7 @@ def test_offsets_of_the_bridge() -> None:
     assert of_headers(BUILD / "inc", python) == python
 
 
-def test_versions_end_alike_in_library_and_bridge() -> None:
+def test_library_and_bridge_have_the_same_lengths_of_versions() -> None:
     """The headers of the library define the length of each version. The bridge rejects any other length."""
     source = (ROOT / "tests" / "ibm_standin" / "src" / "structures.c").read_text()
     for name in ("MQOD", "MQPMO", "MQGMO", "MQSTS", "MQMD"):
@@ -59,8 +59,8 @@ def test_versions_end_alike_in_library_and_bridge() -> None:
 
 
 @pytest.mark.smoke
-def test_numbers(package: str) -> None:
-    """Every number of ours that a package has too is the same there."""
+def test_constants(package: str) -> None:
+    """Each constant of the bridge that a package also has is the same there."""
     program = (
         "import json; from {} import CMQC; "
         "print(json.dumps(dict((name, value) for name, value in vars(CMQC).items() if type(value) is int)))"

@@ -1,4 +1,4 @@
-"""The forms of MsgIds: unique, in no order, with the last bytes that IBM MQ has on Linux and AIX."""
+"""The forms of MsgIds: unique, not ordered, and with the last bytes of IBM MQ on Linux and AIX."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_each_number_has_one_msg_id(form: str, number: int, embedded: int) -> No
     ("form", "endings", "ordered"), [("linux", 1, False), ("aix", 256, True), ("distinct", 300, True)]
 )
 def test_the_last_two_bytes_of_successive_messages(tmp_path: Path, form: str, endings: int, ordered: bool) -> None:
-    """As the queue manager generates them for one program."""
+    """MsgIds that the queue manager generates for one program."""
     with ServedQueueManager(tmp_path, stand_in=True, msg_ids=form) as served:
         connection = RemoteConnection(served.directory)
         queue = connection.open(MQOD(ObjectName="SYSTEM.DEAD.LETTER.QUEUE"), cmqc.MQOO_OUTPUT)

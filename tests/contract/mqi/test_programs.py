@@ -1,6 +1,4 @@
-"""Programs as they are written for IBM MQ, on the real packages: put and get, browse, units of work, request and reply,
-publish and subscribe.
-"""
+"""Programs for IBM MQ on the real packages: put and get, browse, units of work, request and reply, publish and subscribe."""
 
 from __future__ import annotations
 
@@ -32,7 +30,7 @@ def test_put_and_get(manager: Manager, package: str, queue: str) -> None:
 
 
 @pytest.mark.smoke
-def test_descriptors_go_and_come_back_whole(manager: Manager, package: str, queue: str) -> None:
+def test_descriptors_are_transferred_completely(manager: Manager, package: str, queue: str) -> None:
     found = manager.run(
         package,
         f"""
@@ -66,7 +64,7 @@ def test_descriptors_go_and_come_back_whole(manager: Manager, package: str, queu
 
 
 def test_waiting_get(manager: Manager, package: str, queue: str) -> None:
-    """A get waits in the queue manager; meanwhile other threads of the program run, with their own connections."""
+    """A get waits in the queue manager. Meanwhile, other threads of the program use their own connections."""
     program = f"""
         def waiting(interval):
             return mq.GMO(Options=CMQC.MQGMO_WAIT | CMQC.MQGMO_FAIL_IF_QUIESCING, WaitInterval=interval)
@@ -117,7 +115,7 @@ def test_truncation(manager: Manager, package: str, queue: str) -> None:
 
 
 def test_long_messages(manager: Manager, package: str, queue: str) -> None:
-    """Without a length, both packages ask again with the length that the first call told them."""
+    """Without a length, both packages repeat the call with the length that the first call returned."""
     found = manager.run(
         package,
         f"""
@@ -210,7 +208,7 @@ def test_units_of_work(manager: Manager, package: str, queue: str) -> None:
     }
 
 
-def test_end_of_a_program_backs_out(manager: Manager, package: str, queue: str) -> None:
+def test_the_end_of_a_program_backs_out_its_work(manager: Manager, package: str, queue: str) -> None:
     manager.run(
         package,
         f"""
@@ -224,7 +222,7 @@ def test_end_of_a_program_backs_out(manager: Manager, package: str, queue: str) 
 
 
 def test_request_and_reply(manager: Manager, package: str, queue: str) -> None:
-    """A requester makes a dynamic queue for the reply; the replier passes the MsgId on as CorrelId."""
+    """The requester creates a dynamic queue for the reply. The replier copies the MsgId to CorrelId."""
     found = manager.run(
         package,
         f"""
@@ -302,7 +300,7 @@ def test_publish_and_subscribe(manager: Manager, package: str) -> None:
 
 
 def test_subscription_to_a_queue_of_another_queue_manager(manager: Manager, package: str) -> None:
-    """As the bridge does it: the destination is a queue at the queue manager that is named like an MQTT client."""
+    """As the bridge does: the destination is a queue at a queue manager with the name of an MQTT client."""
     found = manager.run(
         package,
         f"""
@@ -338,7 +336,7 @@ def test_subscription_to_a_queue_of_another_queue_manager(manager: Manager, pack
 
 
 def test_commands(manager: Manager, package: str, queue: str) -> None:
-    """PCF: a queue is defined, found, changed, and deleted, as administrators' programs do it."""
+    """PCF: define, find, change and delete a queue, as programs of administrators do."""
     found = manager.run(
         package,
         f"""

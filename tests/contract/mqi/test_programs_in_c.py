@@ -1,4 +1,4 @@
-"""C programs as they are written for IBM MQ, against the headers and the library of the stand-in."""
+"""C programs for IBM MQ, with the headers and the library of the stand-in."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ int main(int argc, char **argv)
 
 
 def compiled(directory: Path, source: str) -> Path:
-    """A program, without a warning."""
+    """Compile a program without warnings."""
     (directory / "program.c").write_text(source)
     options = ["-Wall", "-Wextra", "-Werror", f"-I{BUILD / 'inc'}", f"-L{BUILD / 'lib64'}", "-o", directory / "program"]
     subprocess.run(["cc", directory / "program.c", *options, "-lmqm_r"], check=True)

@@ -68,7 +68,7 @@ found['format'] = md.Format
 
 @pytest.mark.smoke
 def test_wildcards_and_lengths(manager: Manager, package: str, queue: str) -> None:
-    """`%` asks for all, one after the other, until 2471."""
+    """`%` returns all properties, one after the other, and then 2471."""
     found = manager.run(
         package,
         program(
@@ -117,7 +117,7 @@ found['no longer'] = reason(got.get, b'string', max_value_length=2)
     ],
 )
 def test_conversion(manager: Manager, name: str, kind: str, expected: object) -> None:
-    """MQIMPO_CONVERT_TYPE by the table of "MQIMPO - Options"; a number above 2000 is the reason why not."""
+    """MQIMPO_CONVERT_TYPE by the table of "MQIMPO - Options". A number above 2000 is the expected reason code."""
     given = [*PROPERTIES, ("number", "MQTYPE_STRING", "1234"), ("word", "MQTYPE_STRING", "true")]
     found = manager.run(
         "ibmmq",
@@ -175,7 +175,7 @@ found['gone'] = reason(mq.MessageHandle._Properties(qmgr.get_handle(), handle.ms
 
 
 def test_selectors(manager: Manager, package: str, queue: str) -> None:
-    """A handle opened with a selection string sees the messages whose properties match."""
+    """A handle opened with a selection string gets the messages whose properties match."""
     found = manager.run(
         package,
         program(
@@ -201,7 +201,7 @@ found['wrong'] = reason(mq.Queue(qmgr).open, od, CMQC.MQOO_INPUT_SHARED)
 
 
 def test_properties_as_rfh2(manager: Manager, package: str, queue: str) -> None:
-    """A program that knows no message handles finds the properties in an RFH2, and puts them in one."""
+    """A program without message handles gets the properties in an RFH2, and puts them in one."""
     found = manager.run(
         package,
         program(

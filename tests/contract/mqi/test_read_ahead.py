@@ -1,4 +1,4 @@
-"""Read ahead: one round trip for many messages that are browsed ("MQGET options and read ahead")."""
+"""Read ahead: one round trip for many browsed messages ("MQGET options and read ahead")."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def program(queue: str) -> str:
 
 
 @pytest.mark.smoke
-def test_messages_that_are_read_ahead_need_no_round_trip(manager: Manager, package: str, program: str) -> None:
-    """They are browsed even if they are no longer on the queue."""
+def test_messages_in_the_buffer_need_no_round_trip(manager: Manager, package: str, program: str) -> None:
+    """They are returned even if they are no longer on the queue."""
     found = manager.run(
         package,
         program
@@ -49,7 +49,7 @@ found['rest'] = [browse(handle) for _ in range(3)]
 
 @pytest.mark.parametrize("how", ["not asked for", "SHARECNV(0)", "DEFREADA(DISABLED)", "bindings"])
 def test_no_read_ahead(manager: Manager, package: str, program: str, queue: str, how: str) -> None:
-    """A message that is gone is not browsed."""
+    """A removed message is not browsed."""
     options = "0" if how == "not asked for" else "CMQC.MQOO_READ_AHEAD"
     if how == "DEFREADA(DISABLED)":
         manager.command(f"ALTER QLOCAL({queue}) {how}")
@@ -74,7 +74,7 @@ found['second'] = browse(handle)
 
 
 @pytest.mark.smoke
-def test_defreada_of_the_queue_turns_read_ahead_on(manager: Manager, package: str, program: str, queue: str) -> None:
+def test_defreada_of_the_queue_enables_read_ahead(manager: Manager, package: str, program: str, queue: str) -> None:
     manager.command(f"ALTER QLOCAL({queue}) DEFREADA(YES)")
     found = manager.run(
         package,
@@ -113,7 +113,7 @@ found['under cursor'] = browse(handle, CMQC.MQGMO_BROWSE_MSG_UNDER_CURSOR)
 
 
 def test_options_of_mqget_with_read_ahead(manager: Manager, package: str, program: str) -> None:
-    """2457: an option has changed that must not. 2046: one is not permitted. Without either it goes on."""
+    """2457: an option was changed that must not change. 2046: an option is not allowed. After that, valid options work."""
     found = manager.run(
         package,
         program
@@ -148,9 +148,7 @@ found['gets only'] = [browse(got, CMQC.MQGMO_NO_SYNCPOINT), browse(got, NEXT | C
     }
 
 
-def test_a_message_that_is_too_long_for_the_buffer_given_stays_in_front(
-    manager: Manager, package: str, program: str
-) -> None:
+def test_a_message_too_long_for_the_given_buffer_stays_first(manager: Manager, package: str, program: str) -> None:
     found = manager.run(
         package,
         program
@@ -192,7 +190,7 @@ thread.join()
 
 
 def test_messages_are_selected_from_the_buffer(manager: Manager, package: str, program: str) -> None:
-    """Messages of another CorrelId stay in it."""
+    """Messages with another CorrelId stay in the buffer."""
     found = manager.run(
         package,
         program
@@ -212,7 +210,7 @@ found['left'] = [browse(handle), browse(handle)]
 def test_mqco_quiesce_leaves_the_queue_open_until_the_buffer_is_empty(
     manager: Manager, package: str, program: str
 ) -> None:
-    """2458, then 2518 when all of the buffer is browsed (MQRC_READ_AHEAD_MSGS, MQRC_HOBJ_QUIESCED_NO_MSGS)."""
+    """2458 until the whole buffer is browsed, then 2518 (MQRC_READ_AHEAD_MSGS, MQRC_HOBJ_QUIESCED_NO_MSGS)."""
     found = manager.run(
         package,
         program

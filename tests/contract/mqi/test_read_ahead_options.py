@@ -1,4 +1,4 @@
-"""Handles for MQGET name their read ahead: DEFREADA of a queue does not decide (IBM MQ: "MQGET options and read ahead")."""
+"""Handles for MQGET specify read ahead explicitly, so DEFREADA of a queue has no effect ("MQGET options and read ahead")."""
 
 from __future__ import annotations
 

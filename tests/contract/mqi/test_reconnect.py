@@ -1,4 +1,4 @@
-"""MQCNO_RECONNECT: a program goes on where its connection broke, and hears of what nobody knows.
+"""MQCNO_RECONNECT: a program continues after its connection broke, and learns which results are unknown.
 
 Source: IBM MQ, "Automatic client reconnection".
 """
@@ -44,7 +44,7 @@ def program(text: str, option: str = "MQCNO_RECONNECT", name: str = "MQB1") -> s
 @pytest.mark.parametrize(
     ("cut", "end", "puts", "ended", "depth"),
     [
-        ("MQPUT:1:before", "commit", [0, 0, 0], 0, 6),  # nothing was in the unit of work: it is put again
+        ("MQPUT:1:before", "commit", [0, 0, 0], 0, 6),  # the unit of work was empty: the put is repeated
         ("MQPUT:1:after", "commit", [0, 0, 0], 0, 6),
         ("MQPUT:2:before", "commit", [0, 2003, 2003], 2003, 3),
         ("MQPUT:2:after", "commit", [0, 2003, 2003], 2003, 3),
@@ -105,7 +105,7 @@ def put_to_go(manager: Manager) -> None:
 
 
 class Restarted:
-    """A queue manager that ends while a program waits for a message on queue GO, and can be restarted."""
+    """A queue manager that ends while a program waits for a message on queue GO, and that can be restarted."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -155,7 +155,7 @@ def wait_for_the_start():
 
 @pytest.mark.smoke
 def test_a_restarted_queue_manager(restarted: Restarted, package: str) -> None:
-    """Open handles are open again: exclusive input, dynamic queues, managed subscriptions. Closed ones are not."""
+    """Open handles are restored: exclusive input, dynamic queues, managed subscriptions. Closed ones are not."""
     for queue in ("CLOSED", "EXCLUSIVE"):
         restarted.manager.command(f"DEFINE QLOCAL({queue})")
     found = restarted.run(
@@ -205,7 +205,7 @@ found['end'] = reason(qmgr.disconnect)
 
 @pytest.mark.parametrize(("meanwhile", "waited"), [("DELETE QLOCAL(Q)", 2548), ("ALTER QLOCAL(Q) GET(DISABLED)", 0)])
 def test_objects_that_cannot_be_opened_again(restarted: Restarted, package: str, meanwhile: str, waited: int) -> None:
-    """The connection is given up when something that was open is gone."""
+    """The connection ends if an object that was open no longer exists."""
     restarted.manager.command("DEFINE QLOCAL(Q)")
     found = restarted.run(
         package,
@@ -224,7 +224,7 @@ found['put'] = reason(queue.put, b'x')
 
 @pytest.mark.parametrize("package", ["ibmmq"], indirect=True)  # pymqi has no MQCB
 def test_the_event_handler_and_consumers(restarted: Restarted, package: str) -> None:
-    """It hears that the connection is made again; consumers go on."""
+    """It is called for the reconnection, and consumers continue."""
     found = restarted.run(
         package,
         program("""
@@ -245,12 +245,12 @@ qmgr.ctl(CMQC.MQOP_STOP, mq.CTLO())
 found.update(events=events, data=data)
 """),
     )
-    # A call in the handler itself would never return: MQRC_CALL_IN_PROGRESS.
+    # A call in the handler would never return: MQRC_CALL_IN_PROGRESS.
     assert found == {"events": [[1, 2544, 2219], [1, 2545, 2219]], "data": ["go"]}
 
 
 @pytest.mark.smoke
-def test_a_queue_manager_that_does_not_come_back(restarted: Restarted, package: str) -> None:
+def test_a_queue_manager_that_does_not_return(restarted: Restarted, package: str) -> None:
     text = program(GO + "found['reasons'] = [reason(wait_for_the_start), reason(qmgr.commit)]")
     with ThreadPoolExecutor(1) as executor:
         ran = restarted.end_under(package, text, executor, MQI_STANDIN_RECONNECT_TIMEOUT="0")
@@ -279,7 +279,7 @@ def test_which_connections_reconnect(manager: Manager, package: str, option: str
 
 @pytest.mark.parametrize(("option", "waited"), [("MQCNO_RECONNECT", 0), ("MQCNO_RECONNECT_Q_MGR", 2546)])
 def test_another_queue_manager(restarted: Restarted, package: str, tmp_path: Path, option: str, waited: int) -> None:
-    """With MQCNO_RECONNECT any of a group will do."""
+    """With MQCNO_RECONNECT, any queue manager of a group is accepted."""
     other = Manager(tmp_path / "other", name="MQB2")
     other.command("DEFINE QLOCAL(GO)")
     put_to_go(other)
@@ -292,7 +292,7 @@ def test_another_queue_manager(restarted: Restarted, package: str, tmp_path: Pat
 
 
 @pytest.mark.parametrize(("option", "durable"), [("MQCNO_RECONNECT", 2555), ("MQCNO_RECONNECT_Q_MGR", 0)])
-def test_options_that_do_not_go_with_reconnection(
+def test_options_that_are_not_allowed_with_reconnection(
     manager: Manager, package: str, queue: str, option: str, durable: int
 ) -> None:
     """2547: the options depend on lost state. 2555: on the same queue manager ("MQRC_RECONNECT_Q_MGR_REQD")."""

@@ -1,4 +1,4 @@
-"""What the stand-in does as IBM MQ does it, and an embedded queue manager does not. See `tests.ibm_standin.rules`."""
+"""Behaviour of IBM MQ that the stand-in has and the embedded queue manager does not. See `tests.ibm_standin.rules`."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def administrator(served: ServedQueueManager) -> Iterator[StandInConnection]:
 
 
 def publish(connection: Connection, user: bytes) -> None:
-    """Publish as the bridge does, with the user of a client in the message."""
+    """Publish like the bridge, with the user of a client in the message."""
     od = MQOD(ObjectType=cmqc.MQOT_TOPIC, ObjectString=TOPIC)
     message = Message(MQMD(UserIdentifier=user), b"x")
     connection.put1(od, message, cmqc.MQPMO_SET_IDENTITY_CONTEXT)
@@ -76,7 +76,7 @@ def publish(connection: Connection, user: bytes) -> None:
     ids=["user of the connection", "alternate user", "MQSO_SET_IDENTITY_CONTEXT"],
 )
 @pytest.mark.parametrize("for_client", [False, True], ids=["application", "MQTT client"])
-def test_the_user_of_a_copy_is_that_of_its_subscription(
+def test_a_copy_has_the_user_of_its_subscription(
     connect: Callable[[], Connection], options: int, alternate: str, user: bytes | None, for_client: bool
 ) -> None:
     """IBM MQ documentation, "Subscription security", "MQSO_SET_IDENTITY_CONTEXT" in "Options (MQLONG)" of MQSD."""
@@ -99,7 +99,7 @@ def test_the_user_of_a_copy_is_that_of_its_subscription(
 
 
 @pytest.mark.parametrize("reason", sorted(REFUSALS), ids=cmqc.reason_name)
-def test_one_connection_is_refused_while_others_work(
+def test_one_connection_is_rejected_while_others_work(
     served: ServedQueueManager, connect: Callable[[], Connection], reason: int
 ) -> None:
     first = connect()
@@ -139,9 +139,9 @@ def test_a_failed_login_is_delayed_and_counted(tmp_path: Path, monkeypatch: pyte
 def test_with_defreada_a_handle_without_explicit_read_ahead_cannot_get_in_syncpoint(
     connect: Callable[[], Connection], administrator: StandInConnection, package: str
 ) -> None:
-    """IBM MQ documentation, "MQGET options and read ahead": options may not change between calls of one handle.
+    """IBM MQ documentation, "MQGET options and read ahead": options must not change between calls of one handle.
 
-    The bridge's own handles are explicit (test_read_ahead_options.py), so this one is opened by the package itself.
+    The bridge's handles are explicit (test_read_ahead_options.py), so the package opens this one itself.
     """
     assert administrator.command(f"ALTER QLOCAL({QUEUE}) DEFREADA(YES)")[0].ok
     application = connect()
@@ -160,10 +160,8 @@ def test_with_defreada_a_handle_without_explicit_read_ahead_cannot_get_in_syncpo
     application.commit()
 
 
-def test_an_mqopen_and_a_stepped_over_message_have_a_cost(
-    served: ServedQueueManager, connect: Callable[[], Connection]
-) -> None:
-    """A browse passes each marked message (IBM MQ documentation, "MQGMO_UNMARKED_BROWSE_MSG" in MQGMO - Options)."""
+def test_mqopen_and_skipped_messages_have_a_cost(served: ServedQueueManager, connect: Callable[[], Connection]) -> None:
+    """A browse skips each marked message (IBM MQ documentation, "MQGMO_UNMARKED_BROWSE_MSG" in MQGMO - Options)."""
     application = connect()
     for _ in range(3):
         application.put1(MQOD(ObjectName=QUEUE), Message(MQMD(), b"x"))
@@ -188,9 +186,10 @@ def test_an_mqopen_and_a_stepped_over_message_have_a_cost(
 def test_a_queue_manager_with_another_character_set(
     connect: Callable[[], Connection], administrator: StandInConnection, ccsid: int
 ) -> None:
-    """Commands and messages of the bridge, whose text is UTF-8 (IBM MQ documentation, "ALTER QMGR": CCSID).
+    """Commands and messages of the bridge contain text in UTF-8 (IBM MQ documentation, "ALTER QMGR": CCSID).
 
-    37 (EBCDIC) stands for all code pages of which nothing is ASCII. Replies are in the character set of the queue manager.
+    37 (EBCDIC) represents all code pages that have nothing in common with ASCII. Replies are in the character set of the
+    queue manager.
     """
     assert administrator.command(f"ALTER QMGR CCSID({ccsid})")[0].ok
     application = connect()

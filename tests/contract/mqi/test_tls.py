@@ -1,7 +1,7 @@
-"""TLS, client channel definition tables and tokens: the bridge's connections by both packages on the stand-in.
+"""TLS, client channel definition tables and tokens: connections of the bridge with both packages on the stand-in.
 
-Reasons are those of the IBM MQ documentation: see tests/ibm_standin/src/tls.c and ccdt.c. What IBM's GSKit does with a
-CMS key repository cannot be tested here.
+Reasons come from the IBM MQ documentation: see tests/ibm_standin/src/tls.c and ccdt.c. The treatment of CMS key repositories
+by IBM's GSKit cannot be tested here.
 """
 
 from __future__ import annotations
@@ -70,12 +70,12 @@ class Site:
         return ConnectionParameters(queue_manager="MQB1", tls=tls or self.tls, **given)
 
     def secured(self, **changes: Any) -> ConnectionParameters:
-        """Parameters in which TLS is changed."""
+        """Return parameters with changed TLS options."""
         return self.parameters(tls=msgspec.structs.replace(self.tls, **changes))
 
     @contextlib.contextmanager
     def channel(self, attributes: str) -> Iterator[None]:
-        """Define the channel, which is not there otherwise, and limits nothing then."""
+        """Define the channel. Without a definition, connections are not limited."""
         connection = StandInConnection(self.queue_manager.itself, "tests")
         (response,) = connection.command(f"DEFINE CHANNEL({CHANNEL}) CHLTYPE(SVRCONN) {attributes}")
         assert response.ok, response.message
@@ -100,11 +100,11 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 
 @pytest.fixture
 def connect(package: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[ConnectionParameters], IbmConnection]]:
-    """Connects by a package, wherever the parameters say."""
+    """Connect with a package, as parameters specify."""
     library = client_packages.package(package)
     for variable in ("MQI_STANDIN", "MQSERVER"):
         monkeypatch.delenv(variable, raising=False)
-    monkeypatch.setenv("MQCCDTURL", "")  # pymqi's connections set it: it is restored afterwards
+    monkeypatch.setenv("MQCCDTURL", "")  # pymqi's connections set it, so restore it afterwards
     monkeypatch.delenv("MQCCDTURL")
     connections: list[IbmConnection] = []
 
@@ -124,7 +124,7 @@ Connecting = Callable[[ConnectionParameters], IbmConnection]
 
 
 def works(connection: IbmConnection) -> bool:
-    """Whether a call succeeds on a connection."""
+    """Return whether a call succeeds on a connection."""
     connection.close(connection.open(MQOD(ObjectType=cmqc.MQOT_Q_MGR), INQUIRE))
     return True
 
@@ -152,18 +152,18 @@ def test_a_peer_name_matches_as_sslpeer_does(connect: Connecting, site: Site, pe
 
 
 @pytest.mark.parametrize("peer_name", ["CN=QM2", "CN=QM1,OU=MQ", "CN=QM", "CN=QM1,CN=QM1"])
-def test_another_peer_name_is_refused(connect: Connecting, site: Site, peer_name: str) -> None:
+def test_a_different_peer_name_is_rejected(connect: Connecting, site: Site, peer_name: str) -> None:
     error = refused(connect, site.secured(peer_name=peer_name))
     assert error.reason == cmqc.MQRC_SSL_PEER_NAME_MISMATCH
     assert f"the queue manager's certificate does not match {peer_name}" in error.detail
 
 
 @pytest.mark.parametrize("peer_name", ["QM1", "HOST=QM1", "cn=QM1", "CN =QM1", "CN=", "CN=Q*1", 'CN="QM1'])
-def test_a_malformed_peer_name_is_refused(connect: Connecting, site: Site, peer_name: str) -> None:
+def test_a_malformed_peer_name_is_rejected(connect: Connecting, site: Site, peer_name: str) -> None:
     assert refused(connect, site.secured(peer_name=peer_name)).reason == cmqc.MQRC_SSL_PEER_NAME_ERROR
 
 
-def test_a_cipher_spec_that_the_channel_does_not_have_is_refused(connect: Connecting, tmp_path: Path) -> None:
+def test_a_cipher_spec_that_differs_from_the_channel_is_rejected(connect: Connecting, tmp_path: Path) -> None:
     site = Site(tmp_path, ciphers="ANY_TLS13")
     try:
         error = refused(connect, site.secured(cipher_spec="ANY_TLS12"))
@@ -184,7 +184,7 @@ def test_a_cipher_spec_that_the_channel_does_not_have_is_refused(connect: Connec
         ("SSLCIPH(ANY_TLS13) SSLPEER('CN=other')", cmqc.MQRC_SSL_PEER_NAME_MISMATCH),
     ],
 )
-def test_the_definition_of_the_channel_decides_on_the_client(
+def test_the_definition_of_the_channel_decides_on_client_certificates(
     connect: Connecting, site: Site, attributes: str, reason: int
 ) -> None:
     with site.channel(attributes):
@@ -194,7 +194,7 @@ def test_the_definition_of_the_channel_decides_on_the_client(
             assert works(connect(site.secured(cipher_spec="ANY_TLS13")))
 
 
-def test_a_channel_that_requires_certificates_rejects_a_client_without(connect: Connecting, tmp_path: Path) -> None:
+def test_a_channel_that_requires_certificates_rejects_a_client_without_one(connect: Connecting, tmp_path: Path) -> None:
     site = Site(tmp_path, client_certificates="optional")
     nameless = site.secured(certificate_label="")
     try:
@@ -206,7 +206,7 @@ def test_a_channel_that_requires_certificates_rejects_a_client_without(connect: 
         site.queue_manager.close()
 
 
-def test_a_channel_with_a_cipher_spec_refuses_a_client_without(connect: Connecting, tmp_path: Path) -> None:
+def test_a_channel_with_a_cipher_spec_rejects_a_client_without_one(connect: Connecting, tmp_path: Path) -> None:
     with ServedQueueManager(tmp_path, tcp=True, stand_in=True) as served:
         StandInConnection(served.itself, "tests").command(
             f"DEFINE CHANNEL({CHANNEL}) CHLTYPE(SVRCONN) SSLCIPH(ANY_TLS12)"
@@ -216,36 +216,36 @@ def test_a_channel_with_a_cipher_spec_refuses_a_client_without(connect: Connecti
     assert error.reason == cmqc.MQRC_SSL_INITIALIZATION_ERROR
 
 
-def test_an_unknown_cipher_spec_is_refused(connect: Connecting, site: Site) -> None:
+def test_an_unknown_cipher_spec_is_rejected(connect: Connecting, site: Site) -> None:
     assert refused(connect, site.secured(cipher_spec="NO_SUCH")).reason == cmqc.MQRC_SSL_INITIALIZATION_ERROR
 
 
-def test_a_cipher_spec_that_is_not_fips_certified_is_refused_with_fips(connect: Connecting, site: Site) -> None:
+def test_a_cipher_spec_that_is_not_fips_certified_is_rejected_with_fips(connect: Connecting, site: Site) -> None:
     spec = "TLS_CHACHA20_POLY1305_SHA256"
     assert works(connect(site.secured(cipher_spec=spec)))
     assert refused(connect, site.secured(cipher_spec=spec, fips=True)).reason == cmqc.MQRC_SSL_INITIALIZATION_ERROR
 
 
-def test_a_channel_with_tls_refuses_a_client_without(connect: Connecting, site: Site) -> None:
+def test_a_channel_with_tls_rejects_a_client_without_tls(connect: Connecting, site: Site) -> None:
     plain = ConnectionParameters(queue_manager="MQB1", channel=CHANNEL, connections=site.place)
     error = refused(connect, plain)
     assert error.reason in (cmqc.MQRC_Q_MGR_NOT_AVAILABLE, cmqc.MQRC_CONNECTION_BROKEN)
     assert "the bridge needs the section tls" in error.detail
 
 
-def test_a_channel_without_tls_refuses_a_client_with(connect: Connecting, site: Site, tmp_path: Path) -> None:
+def test_a_channel_without_tls_rejects_a_client_with_tls(connect: Connecting, site: Site, tmp_path: Path) -> None:
     with ServedQueueManager(tmp_path, tcp=True, stand_in=True) as plain:
         error = refused(connect, site.parameters(connections=f"127.0.0.1({plain.port})"))
     assert error.reason == cmqc.MQRC_SSL_INITIALIZATION_ERROR
 
 
-def test_a_key_repository_that_does_not_exist_is_named(connect: Connecting, site: Site) -> None:
+def test_the_error_names_a_key_repository_that_does_not_exist(connect: Connecting, site: Site) -> None:
     error = refused(connect, site.secured(key_repository=str(site.directory / "none.p12")))
     assert error.reason == cmqc.MQRC_KEY_REPOSITORY_ERROR
     assert f"{site.directory / 'none.p12'} does not exist" in error.detail
 
 
-def test_a_wrong_password_of_the_key_repository_is_refused(connect: Connecting, site: Site) -> None:
+def test_a_wrong_password_of_the_key_repository_is_rejected(connect: Connecting, site: Site) -> None:
     error = refused(connect, site.secured(password="another"))
     assert error.reason == cmqc.MQRC_KEY_REPOSITORY_ERROR
     assert f"check the password of {site.repository}" in error.detail
@@ -263,7 +263,7 @@ def test_without_a_password_the_stash_file_is_needed(connect: Connecting, site: 
         stash.unlink()
 
 
-def test_a_cms_key_repository_needs_its_two_files(connect: Connecting, site: Site, tmp_path: Path) -> None:
+def test_a_cms_key_repository_needs_both_files(connect: Connecting, site: Site, tmp_path: Path) -> None:
     cms = tmp_path / "cms"
     parts = (site.directory / "client.pem", site.directory / "client.key", site.authority.file)
     cms.with_suffix(".pem").write_bytes(b"".join(part.read_bytes() for part in parts))
@@ -277,25 +277,25 @@ def test_a_cms_key_repository_needs_its_two_files(connect: Connecting, site: Sit
     assert works(connect(site.secured(key_repository=f"{cms}.kdb", password="")))
 
 
-def test_a_certificate_label_that_is_not_there_is_refused(connect: Connecting, site: Site) -> None:
+def test_a_missing_certificate_label_is_rejected(connect: Connecting, site: Site) -> None:
     assert refused(connect, site.secured(certificate_label="other")).reason == cmqc.MQRC_SSL_INITIALIZATION_ERROR
 
 
 def test_without_the_default_label_no_certificate_is_presented(connect: Connecting, site: Site) -> None:
-    """A channel with SSLCAUTH(REQUIRED) refuses that."""
+    """A channel with SSLCAUTH(REQUIRED) rejects this."""
     error = refused(connect, site.secured(certificate_label=""))
     assert error.reason == cmqc.MQRC_SSL_INITIALIZATION_ERROR
     assert "certificate_label" in error.detail
 
 
-def test_a_queue_manager_that_the_key_repository_does_not_trust_is_refused(
+def test_a_queue_manager_that_the_key_repository_does_not_trust_is_rejected(
     connect: Connecting, site: Site, tmp_path: Path
 ) -> None:
     repository = site.repository_of("wary", trusts=Authority(tmp_path))
     assert refused(connect, site.secured(key_repository=repository)).reason == cmqc.MQRC_SSL_INITIALIZATION_ERROR
 
 
-def test_an_untrusted_client_certificate_is_refused(connect: Connecting, site: Site, tmp_path: Path) -> None:
+def test_an_untrusted_client_certificate_is_rejected(connect: Connecting, site: Site, tmp_path: Path) -> None:
     other = Authority(tmp_path)
     other.client("stranger")
     repository = other.key_repository("stranger", PASSWORD, label="bridge", trusts=site.authority)
@@ -303,16 +303,16 @@ def test_an_untrusted_client_certificate_is_refused(connect: Connecting, site: S
     assert error.reason == cmqc.MQRC_SSL_INITIALIZATION_ERROR
 
 
-def test_an_expired_certificate_of_the_queue_manager_is_refused(connect: Connecting, tmp_path: Path) -> None:
+def test_an_expired_certificate_of_the_queue_manager_is_rejected(connect: Connecting, tmp_path: Path) -> None:
     site = Site(tmp_path)
     try:
-        site.authority.issue("qm1", common_name="QM1", begins=-2, ends=-1)  # looked at again by the listener
+        site.authority.issue("qm1", common_name="QM1", begins=-2, ends=-1)  # the listener checks it again
         assert refused(connect, site.parameters()).reason == cmqc.MQRC_SSL_INITIALIZATION_ERROR
     finally:
         site.queue_manager.close()
 
 
-def test_a_certificate_that_expires_ends_no_connection_and_prevents_new_ones(connect: Connecting, site: Site) -> None:
+def test_an_expiring_certificate_ends_no_connection_and_prevents_new_ones(connect: Connecting, site: Site) -> None:
     lifetime = 3 / 3600
     parameters = site.secured(key_repository=site.repository_of("brief", ends=lifetime))
     expires = time.time() + 3600 * lifetime
@@ -325,7 +325,7 @@ def test_a_certificate_that_expires_ends_no_connection_and_prevents_new_ones(con
     assert works(connection)
 
 
-def test_large_messages_travel_over_tls(connect: Connecting, site: Site) -> None:
+def test_large_messages_are_sent_over_tls(connect: Connecting, site: Site) -> None:
     connection = connect(site.parameters())
     connection.command("DEFINE QLOCAL(TLS.LARGE)")
     data = bytes(range(256)) * 12_000
@@ -364,7 +364,7 @@ def by_table(site: Site, url: str, name: str = "MQB1") -> ConnectionParameters:
 
 
 def test_a_ccdt_contains_channel_connections_and_tls(connect: Connecting, site: Site, tmp_path: Path) -> None:
-    """The second connection of the list, and the entry of the queue manager that is asked for, are used."""
+    """The second connection of the list, and the entry of the requested queue manager, are used."""
     nobody = "127.0.0.1(9)"
     secured = {"cipherSpecification": "ANY_TLS13", "certificatePeerName": "CN=QM1,O=Example"}
     url = table(tmp_path / "ccdt.json", entry("OTHER", nobody, name="A"), entry("MQB1", nobody, site.place, **secured))
@@ -404,7 +404,7 @@ def test_a_ccdt_is_read_from_a_web_server(connect: Connecting, site: Site, tmp_p
 def test_a_queue_manager_group_is_tried_in_the_order_of_channel_names(
     connect: Connecting, site: Site, tmp_path: Path
 ) -> None:
-    """Whatever the queue manager's name is; without the asterisk the name has to be the queue manager's."""
+    """The group accepts any queue manager name. Without the asterisk, the name must match."""
     secured = {"cipherSpecification": "ANY_TLS12_OR_HIGHER"}
     entries = entry("GROUP", site.place, **secured), entry("GROUP", "127.0.0.1(9)", name="A", **secured)
     url = table(tmp_path / "ccdt.json", *entries)
@@ -412,7 +412,7 @@ def test_a_queue_manager_group_is_tried_in_the_order_of_channel_names(
     assert refused(connect, by_table(site, url, "GROUP")).reason == cmqc.MQRC_Q_MGR_NAME_ERROR
 
 
-def test_a_ccdt_without_an_entry_for_the_queue_manager_is_refused(
+def test_a_ccdt_without_an_entry_for_the_queue_manager_is_rejected(
     connect: Connecting, site: Site, tmp_path: Path
 ) -> None:
     url = table(tmp_path / "ccdt.json", entry("OTHER", site.place))
@@ -428,7 +428,7 @@ def test_a_binary_ccdt_cannot_be_read_by_the_stand_in(connect: Connecting, site:
 
 
 def test_the_client_library_never_reconnects_even_if_the_ccdt_allows_it(connect: Connecting, tmp_path: Path) -> None:
-    """The bridge does, and restores its handles and units of work itself."""
+    """The bridge reconnects, and restores its handles and units of work itself."""
     with ServedQueueManager(tmp_path / "data", tcp=True, stand_in=True) as served:
         channel = entry("MQB1", f"127.0.0.1({served.port})")
         channel["connectionManagement"] = {"defaultReconnect": "yes"}
@@ -477,7 +477,7 @@ def test_a_token_is_read_again_for_each_connection(
     assert {one._user for one in token_site.tcp_connections()} == {"first", "second"}
 
 
-def test_a_token_that_has_expired_or_is_not_signed_by_the_issuer_is_refused(
+def test_a_token_that_has_expired_or_has_an_invalid_signature_is_rejected(
     package: str, connect: Connecting, token_site: ServedQueueManager, issuer: Issuer
 ) -> None:
     only(package, "ibmmq")
@@ -488,7 +488,7 @@ def test_a_token_that_has_expired_or_is_not_signed_by_the_issuer_is_refused(
         assert f"rejected the token of {issuer.file}: check that it has not expired" in error.detail
 
 
-def test_a_token_file_that_cannot_be_read_is_named(
+def test_the_error_names_a_token_file_that_cannot_be_read(
     package: str, connect: Connecting, token_site: ServedQueueManager, issuer: Issuer
 ) -> None:
     only(package, "ibmmq")
@@ -507,7 +507,7 @@ def test_pymqi_reports_that_it_cannot_send_a_token(
     assert "use ibmmq" in error.detail
 
 
-def test_a_token_needs_a_client_that_does_not_reconnect_by_itself(
+def test_a_token_requires_a_client_without_automatic_reconnection(
     package: str, connect: Connecting, token_site: ServedQueueManager, issuer: Issuer
 ) -> None:
     """IBM MQ, "Using authentication tokens in an application"."""

@@ -1,4 +1,4 @@
-"""Pipelines written as an operator does, run on the session, the queue manager and the broker of the tests."""
+"""Pipelines written like those of an operator, run with the session, the queue manager and the broker of the tests."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Bench:
         return plan(self.spark, name, configuration.pipelines[name], environment, reads=reads)
 
     def runner(self, *names: str, once: bool = True, attempts: int = 1, **options: Any) -> PipelineRunner:
-        """A Runner of the named pipelines, or of all."""
+        """Return a Runner of the named pipelines, or of all."""
         chosen = names or tuple(load(self.file).pipelines)
 
         def planned(name: str) -> Callable[[], Pipeline]:

@@ -81,7 +81,7 @@ def test_a_repeated_batch_is_put_once_whatever_has_changed(site: Site) -> None:
                 until_at_last(lambda: run.process.poll() is not None, run.cpu_time)  # noqa: B023
                 moments["error in a row"] += 1
                 continue
-            # The first row of a unit of work is put after the manifest. The end of the batch removes it.
+            # The first row of a unit of work is put after the manifest. The end of the batch deletes it.
             staged = random.choice(["manifest", "*.arrow"])
             until_at_last(lambda: run.process.poll() is not None or bool(found(site, staged)), run.cpu_time)  # noqa: B023
             time.sleep(random.uniform(0, 0.3))

@@ -1,4 +1,4 @@
-"""What a check of pipelines reports, and what stops a pipeline."""
+"""Results of a check of pipelines, and reasons that stop a pipeline."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_a_row_that_select_fails_on_stops_the_pipeline_and_loses_nothing(bench: 
     assert sorted(bench.queues.bodies(out)) == [b'{"n":1}', b'{"n":null}']
 
 
-def test_a_full_queue_is_tried_again(bench: Bench) -> None:
+def test_a_put_to_a_full_queue_is_retried(bench: Bench) -> None:
     queue, out = bench.queues.queue(), bench.queues.queue()
     bench.queues.mqsc(f"ALTER QLOCAL('{out}') PUT(DISABLED)")
     bench.write("pipelines: {p: {from: {mq: {queue: $queue}}, to: {mq: {queue: $out}}}}", queue=queue, out=out)

@@ -1,4 +1,4 @@
-"""Queues and topics that the rows of a pipeline choose: dead letters beyond what the configuration names."""
+"""Queues and topics that the rows of a pipeline choose: names that the configuration does not allow become dead letters."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ pipelines:
 @pytest.mark.parametrize("more", ["", ", body"], ids=["json", "body"])
 @pytest.mark.parametrize("archived", [False, True], ids=["queue", "archive"])
 def test_topics_at_the_bridge(bench: Bench, broker: Mosquitto, archived: bool, more: str) -> None:
-    """A broker plays the bridge, because the link `local` is the first channel."""
+    """Another broker takes the place of the bridge, because the link `local` is the first channel."""
     queue, dead = bench.queues.queue(), bench.queues.queue()
     where = f"{{archive: {bench.directory}/dead}}" if archived else f"{{queue: {dead}}}"
     own = f"chosen/{queue}"
@@ -163,7 +163,7 @@ def test_topics_at_the_bridge(bench: Bench, broker: Mosquitto, archived: bool, m
             assert header.DestQName.decode().strip(" \0") == f"SYSTEM.X/{queue}"[:48]
             assert message.data.endswith(b"}")
         assert run('"SYSTEM.X/*"', "local") == [own, f"SYSTEM.X/{queue}", own]
-        # Another broker has rules of its own.
+        # Another broker has different rules.
         assert run("", "elsewhere") == [own, f"SYSTEM.X/{queue}", own]
         assert bench.sums() == {"in": 9, "out": 8, "dead": 1}
 

@@ -1,4 +1,4 @@
-"""The columns of `input` that a SELECT reads, from Catalyst's plan. All others need not be read from the source."""
+"""The columns of `input` that a SELECT reads, from Catalyst's plan. The source need not read other columns."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ def good(out: str) -> bytes:
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_a_pipeline_pauses_and_continues_when_dead_letters_were_removed(bench: Bench, way: str) -> None:
+def test_a_pipeline_pauses_and_continues_after_dead_letters_are_removed(bench: Bench, way: str) -> None:
     queue, out, dead = write(bench, way)
     _, bad = WAYS[way]
     bench.queues.put(queue, bad, bad, good(out))  # a batch may exceed the limit
@@ -109,7 +109,7 @@ def test_pipelines_from_topics_discard_by_default(bench: Bench, broker: Mosquitt
         """,
         port=broker.port, out=out, dead=dead,
     )  # fmt: skip
-    bench.run()  # makes the session
+    bench.run()  # creates the session
     publish(broker.port, "limited/a", "no JSON", qos=1)
     publish(broker.port, "limited/a", '{"n": 1}', qos=1)
     bench.run()
@@ -139,7 +139,7 @@ def test_a_mapping_in_a_pipeline(bench: Bench) -> None:
     assert [(batch.dead_letters, batch.discarded) for batch in bench.batches] == [(0, 1)]
 
 
-def test_only_messages_of_the_bridge_and_its_pipelines_count_for_the_total(bench: Bench) -> None:
+def test_only_messages_of_the_bridge_and_its_pipelines_count_towards_the_total(bench: Bench) -> None:
     queue, out, dead = bench.queues.queue(), bench.queues.queue(), bench.queues.queue()
     text = CONFIG.replace("dead_letter_bytes: $bytes", "dead_letter_total: 1024")
     select, _ = WAYS["payload"]

@@ -1,4 +1,4 @@
-"""The examples of docs/how-to/pipelines.md on MQTT, replay and backfill, as they are there, except for places."""
+"""The examples of docs/how-to/pipelines.md about MQTT, replay and backfill, with other sources and destinations."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.spark.flow.conftest import Bench
 
 
 def example(bench: Bench, heading: str, **places: object) -> None:
-    """Write the first configuration below a heading, with other names for its places."""
+    """Write the first configuration below a heading, with other sources and destinations."""
     with open(f"{ROOT}/docs/how-to/pipelines.md", encoding="utf-8") as page:
         text = re.search(rf"^## {heading}\n.*?^```yaml\n(.*?)^```", page.read(), re.MULTILINE | re.DOTALL)
     assert text is not None
@@ -25,7 +25,7 @@ def test_mqtt_to_parquet(bench: Bench, broker: Mosquitto) -> None:
     out = bench.directory / "out"
     places = {"archive:_sensors": f"archive: {out}", "broker.example.com": f"127.0.0.1, port: {broker.port}"}
     example(bench, "From MQTT to Parquet", **places)
-    bench.run()  # makes the session
+    bench.run()  # creates the session
     for topic, value in (("sensors/1", "21.5"), ("sensors/2", "broken")):
         publish(broker.port, topic, value, qos=1)
     bench.run()
@@ -35,7 +35,7 @@ def test_mqtt_to_parquet(bench: Bench, broker: Mosquitto) -> None:
 
 
 def test_replay_and_backfill_of_an_archive(bench: Bench) -> None:
-    """Messages of three hours become files. Those of two hours are put again. All are in the table of the backfill."""
+    """Messages of three hours are written to files. Those of two hours are put again. The backfill table contains all."""
     events, again, sites = bench.directory / "events", bench.queues.queue(), bench.directory / "sites"
     rows = bench.spark.sql("""
         SELECT encode(concat('event ', id), 'UTF-8') AS body, 'MQSTR' AS format, 1208 AS ccsid,

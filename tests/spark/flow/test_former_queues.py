@@ -1,4 +1,4 @@
-"""A pipeline whose queue was changed while its spool had messages: refused, listed, put back, and counted."""
+"""A pipeline whose queue was changed while its spool had messages: they are an error, listed, put back, and counted."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ pipelines:
 
 
 def mqbridge(bench: Bench, *words: object) -> str:
-    """Run a command, and return what it prints. It must succeed."""
+    """Run a command that must succeed, and return its output."""
     place = ("--config", bench.file, "--data-dir", bench.queues.directory)
     done = CliRunner().invoke(program, [*map(str, words), *map(str, place)])
     assert done.exit_code == 0, done.output
@@ -35,7 +35,9 @@ def mqbridge(bench: Bench, *words: object) -> str:
 
 @pytest.fixture
 def former(bench: Bench) -> tuple[str, str, Path]:
-    """A queue with three messages in the spool of the pipeline, which reads another queue now; its target; its directory."""
+    """A queue with three messages in the spool of the pipeline, which now reads another queue, its target and its
+    directory.
+    """
     queue, out, directory = bench.queues.queue(), bench.queues.queue(), bench.directory / "events"
     bench.write(TEXT, queue=queue, out=out, directory=directory, fails="true")
     bench.queues.put(queue, b"0")
@@ -46,7 +48,7 @@ def former(bench: Bench) -> tuple[str, str, Path]:
     return queue, out, directory
 
 
-def test_the_pipeline_is_refused_until_the_messages_are_put_back(bench: Bench, former: tuple[str, str, Path]) -> None:
+def test_the_pipeline_is_rejected_until_the_messages_are_put_back(bench: Bench, former: tuple[str, str, Path]) -> None:
     queue, out, _ = former
     assert bench.runner("events", attempts=8).run() == ["events"]
     assert f"stopped: spool {bench.directory / 'events' / 'spool'} has 3 messages of {queue}" in bench.lines[-1]
@@ -67,7 +69,7 @@ def test_the_pipeline_is_refused_until_the_messages_are_put_back(bench: Bench, f
 def test_a_check_notes_the_messages(
     fails: str, then: str, bench: Bench, former: tuple[str, str, Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """`pipeline check` itself would stop the Spark session of the tests."""
+    """`pipeline check` would stop the Spark session of the tests."""
     queue, out, directory = former
     bench.write(TEXT, queue=bench.queues.queue(), out=out, directory=directory, fails=fails)
     environment = environment_of(load(bench.file), bench.file, bench.queues.directory)
@@ -96,7 +98,7 @@ def test_without_fail_on_data_loss_the_pipeline_runs(bench: Bench, former: tuple
 
 
 def test_a_removed_pipeline_is_listed(bench: Bench, former: tuple[str, str, Path]) -> None:
-    """Its spool is not in the configuration any more, so the directory names it."""
+    """Its spool is no longer in the configuration, so the directory names it."""
     queue, _, directory = former
     listed = mqbridge(bench, "pipeline", "spool", "list", "--spool", directory / "spool")
     assert queue in listed

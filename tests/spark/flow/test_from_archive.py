@@ -120,7 +120,7 @@ def test_dead_letters_of_an_archive_have_the_properties_of_the_publication(archi
 
 
 def test_an_archive_without_payloads_has_no_dead_letters(bench: Bench) -> None:
-    """One that another pipeline wrote with columns of its own."""
+    """An archive that another pipeline wrote with other columns."""
     queue, first, second = bench.queues.queue(), bench.directory / "first", bench.directory / "second"
     bench.write(
         """
@@ -136,8 +136,8 @@ def test_an_archive_without_payloads_has_no_dead_letters(bench: Bench) -> None:
     assert [row.n for row in bench.spark.read.parquet(str(second)).collect()] == [2]
 
 
-def test_an_archive_that_lacks_a_file_is_not_read(bench: Bench) -> None:
-    """The first one: a stream of the others would look complete."""
+def test_an_archive_with_a_missing_file_is_not_read(bench: Bench) -> None:
+    """The first file is missing: a stream of the others would look complete."""
     archive = bench.directory / "archive"
     for number in range(2):
         write(archive, Story().put(number, "t", b"").rows, moment=NOON + timedelta(minutes=number))

@@ -80,7 +80,7 @@ pipelines:
     trigger: 0
     checkpoint: $state
 """
-#: Bytes of a file at most. The staged rows have more than twice as many, the segments of the spool fewer.
+#: Maximum number of bytes of a file. The staged rows have more than twice as many, the segments of the spool fewer.
 _FILE_SIZE = 6 * 1024 * 1024
 
 
@@ -94,7 +94,7 @@ def end_of_limit(run: Run, directory: Path) -> None:
             process.rlimit(psutil.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
 
 
-@pytest.mark.slow  # a bridge, and Spark in processes of its own
+@pytest.mark.slow  # a bridge and a separate Spark
 @pytest.mark.parametrize(
     ("why", "repair"),
     [("Input/output error", end_of_syncs), ("File too large", end_of_limit)],

@@ -1,8 +1,8 @@
-"""Exactly-once delivery of each road when its processes are killed at random moments.
+"""Exactly-once delivery of each route when its processes are killed at random moments.
 
-MQBRIDGE_TEST_KILLS is the number of kills, MQBRIDGE_TEST_ROWS the number of messages per road, and MQBRIDGE_TEST_ROADS names
-some of the roads. With MQBRIDGE_TEST_CLUSTER=1 (only root) tasks run on a standalone cluster, and executors are killed, too.
-Its two workers have their own network and mount namespaces and see neither loopback addresses nor the data directory of the
+MQBRIDGE_TEST_KILLS is the number of kills, MQBRIDGE_TEST_ROWS the number of messages per route, and MQBRIDGE_TEST_ROADS names
+some of the routes. With MQBRIDGE_TEST_CLUSTER=1 (only root) tasks run on a standalone cluster, and executors are killed, too.
+Its two workers have separate network and mount namespaces and see neither loopback addresses nor the data directory of the
 bridge. pytest -s prints the numbers at the end.
 """
 
@@ -45,7 +45,7 @@ from tests.spark.cluster import executors, start_master, start_worker
 KILLS = int(os.environ.get("MQBRIDGE_TEST_KILLS", "4"))
 ROWS = int(os.environ.get("MQBRIDGE_TEST_ROWS", "2000"))
 CLUSTER = bool(os.environ.get("MQBRIDGE_TEST_CLUSTER"))
-#: Each so many messages has a payload that is not JSON, or a time that is LATENESS seconds late.
+#: Interval of messages with a payload that is not JSON, or with a time that is LATENESS seconds late.
 BAD, LATE, LATENESS = 50, 70, max(ROWS // 5, 500)
 ROADS = ("files", "queue", "topic", "broker", "outward", "windows")
 CHOSEN = os.environ.get("MQBRIDGE_TEST_ROADS", ",".join(ROADS)).split(",")
@@ -119,7 +119,7 @@ def listens(address: str, port: int) -> bool:
 
 
 def event(number: int, seconds: int = 0) -> bytes:
-    """Events in order, one a second, but some are late."""
+    """Return events in order, one per second, some of them late."""
     at = 1_767_225_600 + number + seconds - LATENESS * (number % LATE == LATE - 1)
     return json.dumps({"n": number, "ts": time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(at))}).encode()
 
@@ -158,14 +158,14 @@ class Run:
         return total
 
     def end(self) -> None:
-        """Kill whatever is left."""
+        """Kill the remaining processes."""
         for process in self.processes():
             kill(process)
         self.process.wait()
 
 
 class Site:
-    """A bridge, a broker, perhaps a cluster, and the messages of all roads."""
+    """A bridge, a broker, an optional cluster, and the messages of all routes."""
 
     def __init__(self, directory: Path, stack: ExitStack, text: str = CONFIGURATION) -> None:
         self.directory = directory
@@ -213,7 +213,7 @@ class Site:
         return RemoteConnection(self.directory / "data", application="kills")
 
     def fill(self) -> None:
-        """Put the messages of all roads."""
+        """Put the messages of all routes."""
         connection = self.connect()
         for name in QUEUES:
             assert connection.command(f"DEFINE QLOCAL('{name}') MAXDEPTH(1000000) DEFPSIST(YES)")[0].ok
@@ -221,7 +221,7 @@ class Site:
         events = [event(number) for number in range(ROWS)]
         if "broker" in CHOSEN:
             client = ["-p", str(self.mosquitto.port), "-i", SESSION, "-V", "5", "-c", "-q", "2", "-t", "kills/in"]
-            # The session of the pipeline, which keeps what is published before it starts.
+            # The session of the pipeline keeps publications that arrive before the pipeline starts.
             subprocess.run(["mosquitto_sub", *client, "-E"], check=True)
             publish(self.mosquitto.port, events)
         if "queue" in CHOSEN:
@@ -233,7 +233,7 @@ class Site:
         connection.disconnect()
 
     def kill_one(self, run: Run) -> bool:
-        """Kill a process of a random kind. Return whether the run has ended with it."""
+        """Kill a process of a random kind. Return whether this ended the run."""
         processes = run.processes()
         java = [one for one in processes if is_java(one)]
         workers = [one for one in processes[1:] if one not in java]
@@ -283,7 +283,7 @@ def publish(port: int, payloads: Sequence[bytes]) -> None:
 
 
 class Received:
-    """A subscriber of the broker: payloads that arrived, each with the identifier of its row."""
+    """A subscriber of the broker: payloads with the identifiers of their rows."""
 
     def __init__(self, port: int, stack: ExitStack) -> None:
         self.rows: set[tuple[bytes, str]] = set()
@@ -411,7 +411,7 @@ def check(site: Site, received: Received) -> dict[str, int]:
 
 
 def same(road: str, rows: Counter[Any], expected: Counter[Any]) -> None:
-    """Check the rows of a road. The error has the numbers of rows that are lost and duplicated."""
+    """Check the rows of a route. The error has the numbers of lost and duplicated rows."""
     assert rows == expected, (road, (expected - rows).total(), (rows - expected).total())
 
 

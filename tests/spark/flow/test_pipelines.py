@@ -82,7 +82,7 @@ def test_windows_count_dead_letters_and_late_rows(bench: Bench) -> None:
     put("10:00:01", "10:00:02", "10:00:59")
     bench.queues.put(queue, b"no JSON")
     put("10:01:20")  # the watermark passes 10:01
-    put("10:00:30", "10:01:01", "10:02:30")  # the first is late, the second is not, as its window is open
+    put("10:00:30", "10:01:01", "10:02:30")  # the first is late, the second is not, because its window is open
     put("10:10:00")
     made = [json.loads(body) for body in bench.queues.bodies(out)]
     assert {one["minute"][11:16]: one["n"] for one in made} == {"10:00": 3, "10:01": 2, "10:02": 1}
@@ -158,7 +158,7 @@ def test_broker_to_broker(bench: Bench, broker: Mosquitto) -> None:
         """,
         port=broker.port, archive=bench.directory / "archive",
     )  # fmt: skip
-    bench.run()  # makes the session
+    bench.run()  # creates the session
     subscriber = Subscriber(broker.port, "out/#", qos=2)
     for number in (1, 2):
         publish(broker.port, f"in/l{number}", f'{{"v": {number}}}', qos=2)
@@ -184,7 +184,7 @@ def test_mappings(bench: Bench, broker: Mosquitto) -> None:
         """,
         port=broker.port, queue=queue, out=out, letters=dead,
     )  # fmt: skip
-    bench.run("one")  # makes the session
+    bench.run("one")  # creates the session
     subscriber = Subscriber(broker.port, "leaving/#", qos=1)
     publish(broker.port, "arriving/l1", '{"v": 1}', qos=1)
     publish(broker.port, "arriving/l1", "no JSON", qos=1)

@@ -93,8 +93,8 @@ def test_records_of_several_machines_become_typed_parquet(bench: Bench, copybook
     assert any(reason in (bench.batches[0].why or "") for reason in why)
 
 
-def test_the_copybook_of_the_worked_example_becomes_typed_parquet(bench: Bench) -> None:
-    """As docs/how-to/records.md shows: the answers of a program of CICS."""
+def test_the_copybook_of_the_example_becomes_typed_parquet(bench: Bench) -> None:
+    """As docs/how-to/records.md shows, for answers of a CICS program."""
     queue = bench.queues.queue()
     copybook = Path(__file__).resolve().parents[3] / "mappings" / "stock.cpy"
     choice = {"answer_stock": AlternativeChoice("answer_kind", {"S": "answer_stock", "E": "answer_error_text"})}
@@ -157,7 +157,7 @@ def test_windows_of_records(bench: Bench, copybook: Path) -> None:
     assert dict(pipeline.frame.dtypes)["row"].startswith("struct<total:decimal(17,2),t:timestamp>")
 
 
-def test_rows_become_records_and_those_that_do_not_fit_dead_letters(bench: Bench, copybook: Path) -> None:
+def test_rows_become_records_or_dead_letters(bench: Bench, copybook: Path) -> None:
     queue, out, dead = bench.queues.queue(), bench.queues.queue(), bench.queues.queue()
     bench.queues.put(queue, b'{"a": "A1", "n": 5}', b'{"a": "A2", "n": 100000}', b'{"a": "too long", "n": 1}')
     for letters in (f"{{queue: {dead}}}", "{archive: dead}"):
@@ -225,8 +225,8 @@ def test_a_mapping_of_records_in_a_pipeline(bench: Bench, copybook: Path) -> Non
     assert described == 785
 
 
-def test_another_copybook_between_a_failure_and_its_repetition(bench: Bench, copybook: Path) -> None:
-    """A batch that has begun with other records is not finished with these."""
+def test_a_changed_copybook_between_a_failure_and_its_repetition(bench: Bench, copybook: Path) -> None:
+    """A batch that began with other records is not finished with these."""
     queue = bench.queues.queue()
     put(bench, queue, [codec(copybook).encode(stock(1))])
     text = """

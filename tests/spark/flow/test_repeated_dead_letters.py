@@ -1,4 +1,4 @@
-"""Batches that failed between their rows and their dead letters, and whose settings change before they are repeated."""
+"""Batches that failed between their rows and their dead letters, and whose settings change before the repetition."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ pipelines:
     to: $to
     dead_letters: $letters
 """
-#: Valid with each schema, with `n: int` only, and with `m: int` only.
+#: Valid with both schemas, with `n: int` only, and with `m: int` only.
 BOTH, N, M = b'{"n": 1, "m": 1}', b'{"n": 1, "m": "no number"}', b'{"n": "no number", "m": 1}'
 
-#: Text that only CCSID 819 or only 915 has.
+#: Text that only CCSID 819 or only CCSID 915 contains.
 LATIN, CYRILLIC = '{"v": "\u00e9"}', '{"v": "\u0431"}'
 
 
@@ -83,12 +83,12 @@ class Checked:
 
 
 def at_state(number: int) -> Fault:
-    """Return the loss of the connection when a state is put: the first two of a writer, and one for each unit of work."""
+    """Return the loss of the connection when a state is put: the first two of a writer, and one per unit of work."""
     return Fault(lambda verb, request: verb == "MQPUT" and is_state(request), number)
 
 
 def letters_fail(checked: Checked, states: int) -> None:
-    """Let a run end between rows and dead letters: at a state of a writer, or (0) by a lost directory."""
+    """End a run between rows and dead letters, at a state of a writer or (0) by a lost directory."""
     if states:
         checked.fail(at_state(states))
         return
@@ -106,7 +106,7 @@ def letters_fail(checked: Checked, states: int) -> None:
         ("archive", "queue", 1),
     ],
 )
-def test_dead_letters_are_those_of_the_attempt_that_wrote_the_rows(
+def test_dead_letters_belong_to_the_attempt_that_wrote_the_rows(
     to: str, letters: str, states: int, bench: Bench
 ) -> None:
     checked = Checked(bench, to, letters)
@@ -116,12 +116,12 @@ def test_dead_letters_are_those_of_the_attempt_that_wrote_the_rows(
     checked.configure("m")
     bench.run()
     assert (checked.found("rows"), checked.found("letters")) == (sorted([BOTH, N]), [M])
-    checked.put(N, M)  # in a batch that begins with the new settings
+    checked.put(N, M)  # in a batch that starts with the new settings
     bench.run()
     assert M in checked.found("rows") and N in checked.found("letters")
 
 
-def test_a_batch_of_which_nothing_was_written_has_the_new_settings(bench: Bench) -> None:
+def test_a_batch_without_written_rows_uses_the_new_settings(bench: Bench) -> None:
     checked = Checked(bench)
     checked.configure("n")
     checked.put(BOTH, N, M)
@@ -131,7 +131,7 @@ def test_a_batch_of_which_nothing_was_written_has_the_new_settings(bench: Bench)
     assert (checked.found("rows"), checked.found("letters")) == (sorted([BOTH, M]), [N])
 
 
-def test_windows_stop_until_the_batch_is_finished_with_its_settings(bench: Bench) -> None:
+def test_windows_stop_until_the_batch_is_finished_with_its_old_settings(bench: Bench) -> None:
     checked = Checked(bench, text=WINDOWS)
     checked.configure("n")
     checked.put(BOTH, N, M)
@@ -166,7 +166,7 @@ def after_commit() -> Fault:
     ids=["before the rows are put", "after the rows are put"],
 )
 def test_text_that_cannot_be_encoded(lost: Callable[[], Fault], put: str, rejected: str, bench: Bench) -> None:
-    """It is archived for the attempt whose rows are put, although another attempt rejects other text."""
+    """The dead letter belongs to the attempt whose rows are put, even if another attempt rejects other text."""
     checked = Checked(bench, letters="archive")
     checked.configure("n", ccsid=819)
     checked.put(LATIN.encode(), CYRILLIC.encode())

@@ -66,7 +66,7 @@ def test_messages_in_the_spool_survive_a_restore(tmp_path: Path) -> None:
         assert backup.returncode == 0, backup.stderr
         finish()
         assert numbers(bridge, "OUT") == [1, 2, 3, 4]
-        # The pipeline takes messages that it cannot deliver.
+        # The pipeline gets messages that it cannot deliver.
         bridge.mqsc("ALTER QLOCAL(OUT) PUT(DISABLED)")
         put(5, 6)
         process = run()
@@ -86,7 +86,7 @@ def test_messages_in_the_spool_survive_a_restore(tmp_path: Path) -> None:
             process.lines.read_text()
         )
         assert sorted(numbers(bridge, "OUT")) == [1, 2, 3, 4, 5, 6]
-        # The state is the present one again.
+        # The state is now up to date.
         put(7)
         finish()
         assert sorted(numbers(bridge, "OUT")) == [1, 2, 3, 4, 5, 6, 7]

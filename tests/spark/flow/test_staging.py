@@ -1,4 +1,4 @@
-"""A pipeline whose staged rows are lost, or cannot be written: its status, and the list of problems of a bridge."""
+"""A pipeline whose staged rows are lost or cannot be written: its status, and the problems of a bridge."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ pipelines:
 
 @pytest.fixture
 def pipeline(bench: Bench) -> tuple[str, Path]:
-    """A pipeline with a batch of several units of work: its target, and its directory."""
+    """A pipeline with a batch of several units of work, its target, and its directory."""
     queue, out, directory = bench.queues.queue(), bench.queues.queue(), bench.directory / "events"
     bench.write(TEXT, queue=queue, out=out, directory=directory)
     bench.queues.put(queue, *(b"%d" % number for number in range(ROWS)))
@@ -33,7 +33,7 @@ def pipeline(bench: Bench) -> tuple[str, Path]:
 
 
 def problems(bench: Bench) -> list[str]:
-    """The problems that a bridge with this configuration reports."""
+    """Return the problems that a bridge with this configuration reports."""
     return [problem.what for problem in _of_pipelines(load(bench.file), PipelineDiscards())]
 
 
@@ -42,7 +42,7 @@ def shown(bench: Bench) -> dict[str, Any]:
     return dict(found)
 
 
-def test_a_staged_file_that_is_missing_stops_the_pipeline(bench: Bench, pipeline: tuple[str, Path]) -> None:
+def test_a_missing_staged_file_stops_the_pipeline(bench: Bench, pipeline: tuple[str, Path]) -> None:
     out, directory = pipeline
     # The first two states, that of the manifest, and one for each unit of work.
     lost = Fault(lambda verb, request: verb == "MQPUT" and is_state(request), 5)
@@ -71,7 +71,7 @@ def test_a_staged_file_that_is_missing_stops_the_pipeline(bench: Bench, pipeline
     assert not shown(bench)["failing"] and shown(bench)["stage_bytes"] == 0
 
 
-def test_a_staging_directory_that_cannot_be_used_is_tried_again(bench: Bench, pipeline: tuple[str, Path]) -> None:
+def test_an_unusable_staging_directory_is_retried(bench: Bench, pipeline: tuple[str, Path]) -> None:
     out, directory = pipeline
     directory.mkdir()
     (directory / "stage").write_text("no directory")

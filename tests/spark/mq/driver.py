@@ -1,6 +1,7 @@
-"""A Spark driver in a process of its own that writes a batch to a queue, for tests that kill processes.
+"""A Spark driver in a separate process that writes a batch to a queue, for tests that kill processes.
 
-`python -m tests.spark.mq.driver JSON` takes the fields of `Write`. An error ends it with status 1 and the message on stderr.
+`python -m tests.spark.mq.driver JSON` takes the fields of `Write`. After an error, it exits with status 1 and prints the
+message on stderr.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from tests.helpers.spark import SETTINGS
 
 
 class Write(msgspec.Struct, frozen=True, kw_only=True):
-    """What the driver does."""
+    """The job of the driver."""
 
     rows: int
     partitions: int
@@ -32,7 +33,7 @@ class Write(msgspec.Struct, frozen=True, kw_only=True):
     checkpoint: str | None = None
     master: str = "local[2]"
     settings: dict[str, str] = {}
-    #: a directory in which tasks report that they have begun, and wait for the file `go`; None: they do not wait
+    #: a directory in which tasks report their start, and wait for the file `go`. None: they do not wait
     held: str | None = None
 
 

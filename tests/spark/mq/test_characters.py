@@ -1,4 +1,4 @@
-"""MQCHAR fields as text: every byte comes back, whatever it is."""
+"""MQCHAR fields as text: each byte is preserved."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Messages to rows and back: nothing is lost, and every column says what the message says."""
+"""Conversion of messages to rows and back: nothing is lost, and each column matches the message."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ headers = st.lists(
 
 @st.composite
 def messages(draw: st.DrawFn) -> tuple[MQMD, bytes]:
-    """A message with any headers, or with what announces a header and is none."""
+    """Generate a message with any headers, or with data that only looks like a header."""
     chain = encode_chain(draw(headers), draw(st.binary(max_size=40)))
     data = chain.data if draw(st.integers(0, 9)) else draw(st.binary(max_size=40))
     md = MQMD(
@@ -60,7 +60,7 @@ def messages(draw: st.DrawFn) -> tuple[MQMD, bytes]:
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(messages(), max_size=4))
-def test_rows_of_messages_are_the_messages(found: list[tuple[MQMD, bytes]]) -> None:
+def test_rows_contain_the_messages(found: list[tuple[MQMD, bytes]]) -> None:
     batch = record_batch("Q", found)
     batch.validate(full=True)
     assert batch.schema.equals(MQ_ARROW_SCHEMA)
@@ -82,7 +82,7 @@ def row(md: MQMD, data: bytes) -> dict[str, Any]:
     return found
 
 
-def test_what_an_mqtt_client_published() -> None:
+def test_publications_of_an_mqtt_client() -> None:
     message = PublicationMessage(MQMD(Format=cmqc.MQFMT_RF_HEADER_2), "dev-1", "plant/a", b"21.5", 1, 7)
     line = row(message.md, message.data)
     assert line["topic"] == "plant/a"
@@ -144,7 +144,7 @@ def message_of(**columns: Any) -> Message:
     return made.message
 
 
-def test_a_body_alone() -> None:
+def test_a_body_without_other_columns() -> None:
     assert message_of(body="é") == Message(MQMD(), "é".encode())
     assert message_of(body=None) == Message(MQMD(), b"")
 
@@ -179,12 +179,12 @@ def test_folders_become_an_rfh2() -> None:
     assert (chain.body, chain.Format, chain.CodedCharSetId) == (b"x", cmqc.MQFMT_STRING, 819)
 
 
-def test_a_format_that_announces_headers_which_the_row_does_not_have_is_left_out() -> None:
+def test_a_format_of_headers_that_the_row_does_not_have_is_ignored() -> None:
     assert message_of(body=b"x", md={"Format": "MQHRF2"}).md.Format == cmqc.MQFMT_NONE
     assert message_of(body=b"x", md={"Format": "MQSTR"}).md.Format == cmqc.MQFMT_STRING
 
 
-def test_headers_say_their_format_where_the_mqmd_does_not() -> None:
+def test_headers_determine_their_format_if_the_mqmd_does_not() -> None:
     chain = encode_chain([RFH2(Format=cmqc.MQFMT_STRING)], b"")
     made = message_of(headers=chain.data, body=b"x")
     assert made == Message(MQMD(Format=cmqc.MQFMT_RF_HEADER_2), chain.data + b"x")
@@ -198,7 +198,7 @@ def test_headers_say_their_format_where_the_mqmd_does_not() -> None:
         ({"Priority": 2**31}, "md.Priority: expected a signed 32-bit integer"),
     ],
 )
-def test_values_that_no_field_takes(md: dict[str, Any], named: str) -> None:
+def test_values_that_fit_no_field(md: dict[str, Any], named: str) -> None:
     with pytest.raises(ValueError, match=named):
         message_of(body=b"", md=md)
 
@@ -227,12 +227,12 @@ def test_folders_that_cannot_be_written(folders: dict[str, dict[str, str] | None
         ("body binary, rfh2 map<string, string>", r"column rfh2: expected map<string,map<string,string>>"),
     ],
 )
-def test_columns_are_refused_by_name(spark: SparkSession, ddl: str, said: str) -> None:
+def test_invalid_columns_are_named(spark: SparkSession, ddl: str, said: str) -> None:
     with pytest.raises(OptionError, match=said):
         check_columns("mq", StructType.fromDDL(ddl))
 
 
-def test_what_is_read_can_be_put() -> None:
+def test_rows_that_are_read_can_be_put() -> None:
     check_columns("mq", MQ_SCHEMA)
 
 
@@ -252,7 +252,7 @@ TEXTS: list[tuple[bytes, int, int, bytes, str | None, str | None]] = [
 
 @pytest.mark.parametrize("behind", [(), (RFH2(),)])
 def test_text(behind: tuple[RFH2, ...]) -> None:
-    """By itself, and in one record batch with others; behind a header, too."""
+    """Alone, in a record batch with others, and after a header."""
     found = []
     for format_, ccsid, encoding, body, *_ in TEXTS:
         described = {"Format": format_.ljust(8), "CodedCharSetId": ccsid, "Encoding": encoding}
@@ -265,7 +265,7 @@ def test_text(behind: tuple[RFH2, ...]) -> None:
         assert {name: batch.column(name).to_pylist()[0] for name in row} == row
 
 
-def test_a_body_that_is_a_string_is_in_the_ccsid_of_its_row() -> None:
+def test_a_string_body_is_encoded_in_the_ccsid_of_its_row() -> None:
     md = {"Format": "MQSTR", "CodedCharSetId": 500}
     for columns, expected in (
         ({"md": md}, "é".encode("cp500")),

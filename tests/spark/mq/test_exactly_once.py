@@ -1,4 +1,4 @@
-"""Batches of a streaming query that fail and run again: with other partitions, in another order, with other values."""
+"""Batches of a streaming query that fail and run again with other partitions, in another order, with other values."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from bridge.wire import cmqc
 from tests.spark.conftest import Queues
 from tests.spark.faults import Fault, fault, is_state
 
-#: Rows of a batch. Spark hands them to the writer in Arrow batches of 10,000, and a unit of work has 5,000.
+#: Rows of a batch. Spark passes them to the writer in Arrow batches of 10,000, and a unit of work has 5,000.
 ROWS = int(os.environ.get("MQBRIDGE_TEST_BATCH", "12000"))
 
 
@@ -68,7 +68,7 @@ def query(spark: SparkSession, queues: Queues, tmp_path: Path) -> Query:
 
 
 def test_a_row_that_fails_in_the_middle_of_a_partition(query: Query) -> None:
-    """The input of the writer simply ends after 10,000 rows."""
+    """The input of the writer ends after 10,000 rows."""
     with pytest.raises(StreamingQueryException, match="no row"):
         query.run(query.numbers(), "IF(text = '11000', raise_error('no row'), text)")
     assert query.queues.depth(query.target) == 0
@@ -77,7 +77,7 @@ def test_a_row_that_fails_in_the_middle_of_a_partition(query: Query) -> None:
 
 
 VALUES = "concat(text, ' ', uuid(), current_timestamp())"
-#: Partitions and body of the run that fails in the middle of the batch, and of the run that repeats the batch.
+#: Partitions and body of the run that fails in the middle of the batch, and of the run that repeats it.
 CHANGES = {
     "fewer partitions, other values": ((4, VALUES), (1, VALUES)),
     "more partitions, another SELECT": ((1, "text"), (4, f"IF(int(text) < {ROWS}, '-1', text)")),
@@ -85,7 +85,7 @@ CHANGES = {
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_a_batch_of_several_units_is_finished_as_it_began(change: str, query: Query) -> None:
+def test_a_batch_of_several_units_is_finished_as_it_started(change: str, query: Query) -> None:
     (partitions, body), (others, other_body) = CHANGES[change]
     query.fail(query.numbers(partitions), body)
     query.run(query.numbers(others), other_body)

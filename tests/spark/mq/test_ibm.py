@@ -1,4 +1,4 @@
-"""Reader and writer by way of IBM's packages (on the stand-in for IBM's client library), with asynchronous puts."""
+"""Reader and writer with IBM's packages (on the stand-in for IBM's client library), with asynchronous puts."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.spark.conftest import Queues
 
 
 class IbmOptions(QueueManagerOptions, frozen=True):
-    """A queue manager of IBM MQ, as far as reader and writer are concerned."""
+    """A queue manager of IBM MQ for reader and writer."""
 
     connects: ClassVar[Callable[[], Connection]]
 
@@ -71,7 +71,7 @@ def test_a_batch_is_put_once(
         assert state.has_begun(0) and not state.has_begun(1)
 
 
-def test_a_put_that_is_refused_without_an_answer_fails_the_batch(
+def test_a_rejected_asynchronous_put_fails_the_batch(
     queue_manager: QueueManagerOptions, queues: Queues, request: pytest.FixtureRequest
 ) -> None:
     options = MqSinkOptions(queue_manager=queue_manager, queue=queues.queue("MAXMSGL(3)"))
@@ -80,7 +80,7 @@ def test_a_put_that_is_refused_without_an_answer_fails_the_batch(
     assert queues.depth(options.queue or "") == 0
 
 
-def test_a_reader_takes_messages_into_the_spool(
+def test_a_reader_moves_messages_to_the_spool(
     queue_manager: QueueManagerOptions, queues: Queues, tmp_path: Path
 ) -> None:
     queue = queues.queue()

@@ -1,6 +1,6 @@
-"""Processes of Spark are killed while the sink `mq` writes a batch of several units of work, on one machine and a cluster.
+"""Processes of Spark are killed while the sink `mq` writes a batch of several units of work, on one machine and on a cluster.
 
-Rows are never lost. They are put once, except those of a batch write that nobody can recognize when it is repeated.
+Rows are never lost. They are put once, except those of a batch write that cannot be recognized when it is repeated.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ ROWS = 30_000
 #: Commits of a batch: of the first two states, of the manifest, and of each unit of work.
 FIRST_UNIT = 3
 
-pytestmark = pytest.mark.slow  # each starts Spark in a process of its own
+pytestmark = pytest.mark.slow  # each starts a separate Spark
 
 
 class Driver:
-    """A Spark driver as a process, whose tasks may be held (`tests.spark.mq.driver`)."""
+    """A Spark driver as a process, whose tasks can be delayed (`tests.spark.mq.driver`)."""
 
     def __init__(self, write: Write, stack: ExitStack, **variables: str) -> None:
         command = [sys.executable, "-m", "tests.spark.mq.driver", msgspec.json.encode(write).decode()]
@@ -58,7 +58,7 @@ class Driver:
         self.process.stderr.close()
 
     def wait_for_tasks(self, count: int) -> None:
-        """Wait until that many tasks have staged a part of their rows."""
+        """Wait until this number of tasks have staged a part of their rows."""
         held = self._held
         assert held is not None
         until_at_last(lambda: self.process.poll() is not None or len(list(held.glob("task-*"))) >= count, self.cpu_time)
@@ -97,7 +97,7 @@ class Driver:
         return self.process.wait()
 
     def killed_after(self, commits: int) -> None:
-        """Release the tasks, and kill the driver after a number of commits, which it does not learn about."""
+        """Release the tasks, and kill the driver after a number of commits whose results it does not get."""
         committed = Fault(
             lambda verb, request: verb == "MQCMIT", commits, action=lambda _: kill_driver(self.process.pid), after=True
         )
@@ -110,7 +110,7 @@ class Driver:
 
 @pytest.fixture
 def write(queues: Queues, tmp_path: Path) -> Write:
-    """A streaming write to a new queue, with held tasks."""
+    """A streaming write to a new queue, with delayed tasks."""
     (tmp_path / "held").mkdir()
     return Write(
         rows=ROWS,
@@ -126,7 +126,7 @@ Start = Callable[..., Driver]
 
 @pytest.fixture
 def start() -> Iterator[Start]:
-    """`start(write)`: a driver. It ends with the test."""
+    """`start(write)` starts a driver. It ends with the test."""
     with ExitStack() as stack:
         yield lambda write, **variables: Driver(write, stack, **variables)
 
@@ -140,7 +140,7 @@ def check(queues: Queues, write: Write, again: int = 0) -> None:
 
 
 def repeated(write: Write, partitions: int) -> Write:
-    """Return the same write by other tasks, which are not held."""
+    """Return the same write with other tasks, which are not delayed."""
     return msgspec.structs.replace(write, partitions=partitions, held=None)
 
 
@@ -176,7 +176,9 @@ def test_workers_and_the_driver_are_killed_in_the_same_batch(
 def test_a_batch_write_is_killed_and_repeated(
     name: str | None, start: Start, spark: SparkSession, queues: Queues, write: Write, tmp_path: Path
 ) -> None:
-    """With a `writeId`, each row is put once. Without one, the rows that were put are put again, and staged files stay."""
+    """With a `writeId`, each row is put once. Without one, the rows that were already put are put again, and staged files
+    stay.
+    """
     (tmp_path / "temporary").mkdir()
     write = msgspec.structs.replace(write, checkpoint=None, held=None)
     if name is not None:
@@ -194,7 +196,9 @@ def test_a_batch_write_is_killed_and_repeated(
 
 
 class Cluster:
-    """A master and two workers, which see neither the loopback addresses of this machine nor the directory `private`."""
+    """A master and two workers, which can access neither the loopback addresses of this machine nor the directory
+    `private`.
+    """
 
     def __init__(self, directory: Path, stack: ExitStack) -> None:
         self.private = directory / "private"

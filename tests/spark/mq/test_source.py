@@ -1,4 +1,4 @@
-"""The data source `mq` in Spark: queues and subscriptions read, batch by batch and in streams, and rows put."""
+"""The data source `mq` in Spark: batch and streaming reads of queues and subscriptions, and writes."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def start(frame: DataFrame, queues: Queues, checkpoint: Path, **options: Any) ->
 
 
 def run(frame: DataFrame, queues: Queues, checkpoint: Path, **options: Any) -> StreamingQuery:
-    """A query to its end."""
+    """Run a query to its end."""
     query = start(frame, queues, checkpoint, **options)
     assert query.awaitTermination(PATIENCE)
     return query
@@ -49,7 +49,7 @@ def run(frame: DataFrame, queues: Queues, checkpoint: Path, **options: Any) -> S
 # Batch ---------------------------------------------------------------------------------------------------------------
 
 
-def test_a_batch_read_takes_nothing_away(read: Read, queues: Queues) -> None:
+def test_a_batch_read_removes_no_message(read: Read, queues: Queues) -> None:
     queue = queues.queue()
     queues.put(queue, b"one", b"two", ReplyToQ=b"ANSWERS", Format=cmqc.MQFMT_STRING)
     frame = read(queue=queue)
@@ -73,8 +73,8 @@ def test_several_queues(read: Read, queues: Queues) -> None:
     assert Counter(map(bytes, column(frame, "body"))) == Counter([*bodies, b"x"])
 
 
-def test_columns_that_are_chosen(read: Read, spark: SparkSession, queues: Queues, tmp_path: Path) -> None:
-    """By the option, which names fields too, and by a schema."""
+def test_selected_columns(read: Read, spark: SparkSession, queues: Queues, tmp_path: Path) -> None:
+    """By the option, which may also name fields, and by a schema."""
     queue, target = queues.queue(), queues.queue()
     queues.put(queue, b"x", CorrelId=b"c" * 24, Format=cmqc.MQFMT_STRING)
     frame = read(queue=queue, columns="text, md.CorrelId,md.Priority")
@@ -133,24 +133,24 @@ def test_text_that_its_ccsid_cannot_encode(spark: SparkSession, queues: Queues) 
     assert letter.data.endswith("5 €".encode())
 
 
-def test_rows_name_their_queues(spark: SparkSession, queues: Queues) -> None:
+def test_rows_contain_their_queue(spark: SparkSession, queues: Queues) -> None:
     one, other = queues.queue(), queues.queue()
     put(spark.createDataFrame([(one, "1"), (other, "2"), (one, "3")], "queue string, body string"), queues)
     assert (Counter(queues.bodies(one)), queues.bodies(other)) == (Counter([b"1", b"3"]), [b"2"])
 
 
-def test_a_write_with_a_name_is_done_once(spark: SparkSession, queues: Queues) -> None:
+def test_a_named_write_is_executed_once(spark: SparkSession, queues: Queues) -> None:
     queue = queues.queue()
     before = queues.depth(MAPPING_STATE_QUEUE)
     for write_id in ("first", "first", None, None):
         named = {} if write_id is None else {"writeId": write_id}
         put(spark.createDataFrame([("x",)], "body string").coalesce(1), queues, queue=queue, **named)
     assert queues.bodies(queue) == [b"x"] * 3
-    # What a write without a name keeps while it runs goes when it has ended.
+    # The temporary data of a write without a name is deleted at its end.
     assert queues.depth(MAPPING_STATE_QUEUE) == before + 2
 
 
-def test_a_write_that_fails_says_where_and_leaves_nothing_behind(spark: SparkSession, queues: Queues) -> None:
+def test_a_failed_write_reports_the_place_and_leaves_nothing_behind(spark: SparkSession, queues: Queues) -> None:
     queue, before = queues.queue("MAXMSGL(3)"), queues.depth(MAPPING_STATE_QUEUE)
     rows = spark.createDataFrame([("long",), ("1",)], "body string").repartition(2)
     with pytest.raises(PySparkException, match=f"MQRC_MSG_TOO_BIG_FOR_Q .*{queue}"):
@@ -167,16 +167,14 @@ def test_a_write_that_fails_says_where_and_leaves_nothing_behind(spark: SparkSes
         ({"queue": "Q", "context": "some"}, "body string", r"option context: expected one of default, identity, all"),
     ],
 )
-def test_writes_that_are_refused(
-    spark: SparkSession, queues: Queues, options: dict[str, str], ddl: str, said: str
-) -> None:
+def test_rejected_writes(spark: SparkSession, queues: Queues, options: dict[str, str], ddl: str, said: str) -> None:
     with pytest.raises(PySparkException, match=said):
         put(spark.createDataFrame([], ddl), queues, **options)
 
 
-def test_reads_that_are_refused(read: Read, spark: SparkSession, queues: Queues, tmp_path: Path) -> None:
+def test_rejected_reads(read: Read, spark: SparkSession, queues: Queues, tmp_path: Path) -> None:
     with pytest.raises(AnalysisException, match=r"knows no option quee \(did you mean queue\?\)"):
-        read(quee="Q")  # load() says it
+        read(quee="Q")  # load() reports it
     with pytest.raises(AnalysisException, match=r"has no option (?i:startingOffsets): a queue has no offsets"):
         read(queue="Q", stream=True, startingOffsets="earliest")
     with pytest.raises(AnalysisException, match=r"column body: expected binary, found string"):
@@ -200,7 +198,7 @@ def test_an_available_now_run_leaves_the_queue_empty(read: Read, queues: Queues,
     query = run(frame, queues, tmp_path, queue=target)
     batches = [progress for progress in query.recentProgress if progress["numInputRows"]]
     assert [batch["numInputRows"] for batch in batches] == [10, 10, 5]
-    # Each tells what is in it, and what waits behind it since when.
+    # Each reports its contents, and the age of the backlog.
     backlogs = [json.loads(batch.sources[0].latestOffset)[source] for batch in batches]
     assert [(one["messages"], one["bytes"], one["waiting"]) for one in backlogs] == [
         (10, 30, 15),
@@ -208,7 +206,7 @@ def test_an_available_now_run_leaves_the_queue_empty(read: Read, queues: Queues,
         (5, 15, 0),
     ]
     assert backlogs[2]["oldest"] is None
-    for backlog in backlogs[:2]:  # it is known of messages that are in the spool
+    for backlog in backlogs[:2]:  # known for messages in the spool
         assert backlog["oldest"] is None or datetime.fromisoformat(backlog["oldest"]) <= datetime.now(UTC)
     assert (queues.bodies(target), queues.depth(source)) == (bodies, 0)
     queues.put(source, b"later")
@@ -229,14 +227,12 @@ def test_batches_by_size_and_partitions_of_several_queues(read: Read, queues: Qu
     assert (queues.depth(one), queues.depth(other)) == (0, 0)
 
 
-def test_a_durable_subscription_keeps_what_is_published_between_runs(
-    read: Read, queues: Queues, tmp_path: Path
-) -> None:
+def test_a_durable_subscription_keeps_publications_between_runs(read: Read, queues: Queues, tmp_path: Path) -> None:
     target = queues.queue()
     frame = read(topic="plant/+/t", subscription="pipeline-test", stream=True).selectExpr(
         "concat(topic, ' ', cast(body AS STRING)) AS body"
     )
-    run(frame, queues, tmp_path, queue=target)  # makes the subscription
+    run(frame, queues, tmp_path, queue=target)  # creates the subscription
     queues.publish("plant/1/t", b"20")
     queues.publish("plant/1/other", b"0")
     run(frame, queues, tmp_path, queue=target)
@@ -245,7 +241,7 @@ def test_a_durable_subscription_keeps_what_is_published_between_runs(
     assert queues.bodies(target) == [b"plant/1/t 20", b"plant/2/t 21"]
 
 
-def test_a_selector_says_which_messages_are_read(read: Read, queues: Queues, tmp_path: Path) -> None:
+def test_a_selector_determines_the_messages_that_are_read(read: Read, queues: Queues, tmp_path: Path) -> None:
     source, target = queues.queue(), queues.queue()
     for number in range(6):
         queues.put(source, b"%d" % number, Priority=number)
@@ -254,7 +250,7 @@ def test_a_selector_says_which_messages_are_read(read: Read, queues: Queues, tmp
     assert (sorted(queues.bodies(target)), queues.depth(source)) == ([b"2", b"3", b"4", b"5"], 2)
 
 
-def test_message_properties_are_read_written_and_selected_by_their_names(
+def test_message_properties_are_read_written_and_selected_by_name(
     read: Read, spark: SparkSession, queues: Queues
 ) -> None:
     queue, target = queues.queue(), queues.queue()
@@ -266,7 +262,7 @@ def test_message_properties_are_read_written_and_selected_by_their_names(
     columns = "rfh2.usr.site", "rfh2.usr.temp::int", "rfh2.usr.temp + 1", "rfh2.plant.line", "rfh2.usr.no", "rfh2.no.no"
     rows = [tuple(row) for row in read(queue=queue).selectExpr(*columns).collect()]
     assert rows == [("north", 21, 22, "7", None, None), (None,) * 6]
-    # A row that is read and put has its properties with their types; of new ones rfh2 says the text.
+    # Properties of a row that is read and put keep their types. New ones in rfh2 are text.
     put(read(queue=queue, selector="site = 'north' AND temp > 20").drop("queue"), queues, queue=target)
     made = spark.sql("SELECT map('usr', map('site', 'south'), 'mqps', map('Top', 't')) AS rfh2, 'y' AS body")
     put(made, queues, queue=target)
@@ -299,7 +295,7 @@ def test_async_progress_tracking_is_rejected(read: Read, queues: Queues, tmp_pat
 
 
 @pytest.mark.slow
-def test_a_second_stream_is_told_who_reads_the_queue(read: Read, queues: Queues, tmp_path: Path) -> None:
+def test_a_second_stream_reports_the_reader_of_the_queue(read: Read, queues: Queues, tmp_path: Path) -> None:
     source, target = queues.queue(), queues.queue()
     first = read(queue=source, stream=True).drop("queue", "topic").writeStream.format("mq").options(**queues.options)
     query = first.option("queue", target).option("checkpointLocation", str(tmp_path / "1")).start()
@@ -314,7 +310,7 @@ def test_a_second_stream_is_told_who_reads_the_queue(read: Read, queues: Queues,
 
 
 def test_a_spool_of_another_query(read: Read, queues: Queues, tmp_path: Path) -> None:
-    """It is rejected while that query runs, and afterwards if it has messages of a queue that is not read."""
+    """It is rejected while that query runs, and later if it has messages of a queue that is not read."""
     source, other, target = queues.queue(), queues.queue(), queues.queue()
     frame = read(queue=source, stream=True).drop("queue", "topic").select("body")
     writer = frame.writeStream.format("mq").options(**queues.options).option("queue", target)
@@ -336,7 +332,7 @@ def test_a_spool_of_another_query(read: Read, queues: Queues, tmp_path: Path) ->
     assert queues.bodies(target) == [b"1", b"2"]
 
 
-#: Steps of a batch at which the connection ends, and whether the query fails: its reader connects again.
+#: Steps of a batch at which the connection ends, and whether the query fails: its reader reconnects.
 STEPS: dict[str, tuple[Callable[[], Fault], bool]] = {
     "taking": (lambda: Fault(lambda verb, request: verb == "MQGET" and is_taken(request), 1), False),
     "after the state": (
@@ -350,8 +346,8 @@ STEPS: dict[str, tuple[Callable[[], Fault], bool]] = {
 }
 
 
-def test_a_stream_goes_on_after_a_fault_at_each_step(read: Read, queues: Queues, tmp_path: Path) -> None:
-    """One query, broken at each step and started again from its checkpoint: every message comes once, in order."""
+def test_a_stream_continues_after_a_fault_at_each_step(read: Read, queues: Queues, tmp_path: Path) -> None:
+    """A query, broken at each step and restarted from its checkpoint: each message arrives once, in order."""
     source, target = queues.queue(), queues.queue()
     frame = read(queue=source, stream=True)
     expected = []

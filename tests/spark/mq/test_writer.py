@@ -1,4 +1,4 @@
-"""Batches are put exactly once, whatever ends when, and however they are staged the next time: `put_batch`."""
+"""`put_batch`: batches are put exactly once, whenever a process ends, and however they are staged the next time."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ Stage = Callable[..., list[Staged]]
 
 @pytest.fixture
 def stage(options: MqSinkOptions) -> Stage:
-    """`stage(identity, [record batch, ...], ...)`: the commit messages of tasks, one for each partition."""
+    """`stage(identity, [record batch, ...], ...)` returns the commit messages of tasks, one for each partition."""
 
     def staged(identity: BatchIdentity, *partitions: list[Any]) -> list[Staged]:
         return stage_partitions(options.stage, identity, *partitions)
@@ -73,7 +73,7 @@ def files(options: MqSinkOptions) -> list[Path]:
 
 
 @pytest.mark.parametrize("rows", [1, 100], ids=["a unit for each row", "one unit"])
-def test_a_batch_that_runs_again_puts_nothing(
+def test_a_repeated_batch_puts_nothing(
     rows: int, options: MqSinkOptions, queues: Queues, stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(writer, "UNIT_ROWS", rows)
@@ -85,9 +85,7 @@ def test_a_batch_that_runs_again_puts_nothing(
     assert files(options) == []
 
 
-def test_messages_are_persistent_unless_somebody_says_otherwise(
-    options: MqSinkOptions, queues: Queues, stage: Stage
-) -> None:
+def test_messages_are_persistent_by_default(options: MqSinkOptions, queues: Queues, stage: Stage) -> None:
     said = pa.StructArray.from_arrays([pa.array([None, 0, 1, 2], pa.int32())], ["Persistence"])
     rows = pa.record_batch({"body": pa.array(ROWS, pa.binary()), "md": said})
     put(options, stage(BatchIdentity("persistence", 0), [rows], batches(ROWS[:1])))
@@ -98,7 +96,7 @@ def test_messages_are_persistent_unless_somebody_says_otherwise(
     assert [one.md.Persistence for one in queues.take(options.queue)] == [1, 0, 1, 0, 1, 0]
 
 
-def test_of_a_query_two_messages_stay(
+def test_two_messages_of_a_query_stay(
     options: MqSinkOptions, queues: Queues, stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = queues.depth(MAPPING_STATE_QUEUE)
@@ -147,7 +145,7 @@ def test_a_connection_lost_at_any_verb(
 def test_a_batch_with_a_manifest_is_finished_before_the_next_one(
     options: MqSinkOptions, queues: Queues, stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A function of foreachBatch may hide the error, so that Spark goes on."""
+    """A function of foreachBatch may hide the error, so that Spark continues."""
     begin_batch(options, stage, BatchIdentity("hidden", 0), monkeypatch)
     put(options, stage(BatchIdentity("hidden", 1), batches([b"next"])))
     assert bodies_of(options, queues) == [*ROWS, b"next"]
@@ -155,7 +153,7 @@ def test_a_batch_with_a_manifest_is_finished_before_the_next_one(
 
 
 def begin_batch(options: MqSinkOptions, stage: Stage, identity: BatchIdentity, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Put two of four rows, of which each is in a unit of work of its own."""
+    """Put two of four rows, each in a separate unit of work."""
     monkeypatch.setattr(writer, "UNIT_ROWS", 1)
     monkeypatch.setattr(staging, "MESSAGE_BYTES", 0)
     commits = Fault(lambda verb, request: verb == "MQCMIT", 5)  # those of the first states, the manifest, and two rows
@@ -168,7 +166,7 @@ def begin_batch(options: MqSinkOptions, stage: Stage, identity: BatchIdentity, m
 def test_a_staging_directory_that_was_changed_meanwhile(
     options: MqSinkOptions, queues: Queues, stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The manifest on the state queue counts, wherever its files are."""
+    """The manifest on the state queue determines the location of its files."""
     identity = BatchIdentity("elsewhere", 0)
     begin_batch(options, stage, identity, monkeypatch)
     (tmp_path / "new").mkdir()
@@ -179,7 +177,7 @@ def test_a_staging_directory_that_was_changed_meanwhile(
 
 
 @pytest.mark.parametrize("damage", ["missing", "is damaged"])
-def test_a_staged_file_that_is_lost_stops_the_query(
+def test_a_lost_staged_file_stops_the_query(
     damage: str, options: MqSinkOptions, queues: Queues, stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     identity = BatchIdentity(f"file {damage}", 7)
@@ -197,7 +195,7 @@ def test_a_staged_file_that_is_lost_stops_the_query(
     assert bodies_of(options, queues) == ROWS
 
 
-def test_a_file_that_is_damaged_before_the_batch_begins_changes_nothing(
+def test_a_file_damaged_before_the_batch_starts_has_no_effect(
     options: MqSinkOptions, queues: Queues, stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(writer, "UNIT_ROWS", 1)
@@ -212,10 +210,10 @@ def test_a_file_that_is_damaged_before_the_batch_begins_changes_nothing(
     assert bodies_of(options, queues) == ROWS
 
 
-def test_a_row_that_cannot_be_put_is_found_before_anything_is_put(
+def test_an_invalid_row_is_found_before_any_row_is_put(
     options: MqSinkOptions, queues: Queues, stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Otherwise a corrected SELECT would not help, because the manifest counts."""
+    """Otherwise a corrected SELECT would not help, because the manifest applies."""
     monkeypatch.setattr(writer, "UNIT_ROWS", 1)
     identity = BatchIdentity("row", 0)
     for held in (0, 100):
@@ -261,10 +259,10 @@ def test_a_full_staging_disk(options: MqSinkOptions, stage: Stage, monkeypatch: 
 
 
 @pytest.mark.parametrize("commits", [True, False], ids=["commits", "is backed out"])
-def test_an_attempt_waits_for_one_that_is_still_at_it(
+def test_an_attempt_waits_for_a_running_one(
     commits: bool, options: MqSinkOptions, queues: Queues, stage: Stage
 ) -> None:
-    """Spark has given up the first attempt, which goes on for a while."""
+    """Spark has given up the first attempt, which still runs for a while."""
     identity = BatchIdentity(f"zombie {commits}", 0)
     connection = options.queue_manager.connect()
     state = WriterState(connection, identity.query)
@@ -287,7 +285,7 @@ def test_an_attempt_waits_for_one_that_is_still_at_it(
     assert bodies_of(options, queues) == ROWS
 
 
-def test_two_attempts_that_begin_at_the_same_time(options: MqSinkOptions, queues: Queues, stage: Stage) -> None:
+def test_two_attempts_that_start_at_the_same_time(options: MqSinkOptions, queues: Queues, stage: Stage) -> None:
     """Each puts its first states before it sees those of the other."""
     before = queues.depth(MAPPING_STATE_QUEUE)
     identity = BatchIdentity("two", 0)
@@ -313,7 +311,7 @@ def test_two_attempts_that_begin_at_the_same_time(options: MqSinkOptions, queues
     assert queues.depth(MAPPING_STATE_QUEUE) == before + 2
 
 
-def test_no_queue_for_the_state(options: MqSinkOptions, queues: Queues, stage: Stage) -> None:
+def test_a_missing_state_queue(options: MqSinkOptions, queues: Queues, stage: Stage) -> None:
     queues.mqsc(f"DELETE QLOCAL('{MAPPING_STATE_QUEUE}') PURGE")
     try:
         with pytest.raises(MQError, match=r"no queue SYSTEM\.MQTT\.MAPPING\.STATE, .*bridge\.mqsc defines it"):
@@ -322,7 +320,9 @@ def test_no_queue_for_the_state(options: MqSinkOptions, queues: Queues, stage: S
         queues.define_state_queue()
 
 
-def test_a_destination_that_refuses_is_named(options: MqSinkOptions, queues: Queues, stage: Stage) -> None:
+def test_the_error_names_a_destination_that_rejects_messages(
+    options: MqSinkOptions, queues: Queues, stage: Stage
+) -> None:
     full = queues.queue("MAXMSGL(3)")
     with pytest.raises(MQError, match=f"MQRC_MSG_TOO_BIG_FOR_Q.*{full}"):
         to = msgspec.structs.replace(options, queue=full)
@@ -341,7 +341,7 @@ def test_topics_and_retained_publications(options: MqSinkOptions, queues: Queues
 
 
 def mapped(queue: str, kept: str) -> list[Any]:
-    """A message alone, one with properties, a request, one for another queue, and a row that was refused."""
+    """A message without headers, one with properties, a request, one for another queue, and a rejected row."""
     rows: list[dict[str, Any]] = [
         {"body": b"0"},
         {"body": b"1", "properties": [("usr.site", "Ulm"), ("mqtt.qos", "1")]},
@@ -366,7 +366,7 @@ def mapped(queue: str, kept: str) -> list[Any]:
 def test_rows_of_a_mapping_and_a_connection_lost_at_any_verb(
     rows: int, options: MqSinkOptions, queues: Queues, stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Requests and what is kept of them, and refusals, are of the same unit of work."""
+    """Requests, their stored data, and rejections are in the same unit of work."""
     monkeypatch.setattr(writer, "UNIT_ROWS", rows)
     refused, kept, queue = queues.queue(), queues.queue(), queues.queue()
     to = msgspec.structs.replace(options, queue=None, refused=refused, mapped=True)
@@ -411,7 +411,7 @@ def test_the_log_names_the_publisher_of_a_dead_letter(
     assert lines == [f"{start}client 'pump-7'{end}", f"{start}PLANT.IN{end}"]
 
 
-def test_a_refused_row_without_a_place_for_it_ends_the_write(
+def test_a_rejected_row_without_a_destination_ends_the_write(
     options: MqSinkOptions, queues: Queues, stage: Stage
 ) -> None:
     queue = queues.queue()
@@ -426,7 +426,7 @@ def test_a_refused_row_without_a_place_for_it_ends_the_write(
 
 
 @pytest.mark.parametrize("value", ["one", "2147483648"])
-def test_a_message_property_that_is_no_number(value: str, options: MqSinkOptions, stage: Stage) -> None:
+def test_an_invalid_number_in_a_message_property(value: str, options: MqSinkOptions, stage: Stage) -> None:
     batch = pa.RecordBatch.from_pylist(
         [{"body": b"", "properties": [("mqtt.qos", value)]}],
         schema=pa.schema({"body": pa.binary(), "properties": TEXT_MAP}),
@@ -454,8 +454,8 @@ def test_the_state_of_a_batch_write_expires(
         assert expiries == [cmqc.MQEI_UNLIMITED] * 2
 
 
-#: A batch, the states of partitions that 0.2.0 has left (number of the last batch, complete, units of work), and whether
-#: the batch is put. None: it is an error.
+#: A batch, the states of partitions from 0.2.0 (number of the last batch, complete, units of work), and whether the batch is
+#: put. None: it is an error.
 FORMER: dict[str, tuple[int, dict[int, tuple[int, bool, int]], bool | None]] = {
     "the batch before": (5, {0: (4, True, 0), 1: (3, True, 0)}, True),
     "all partitions of the batch": (5, {0: (5, True, 0), 1: (5, True, 0)}, False),
@@ -470,7 +470,7 @@ FORMER: dict[str, tuple[int, dict[int, tuple[int, bool, int]], bool | None]] = {
 
 
 @pytest.mark.parametrize("name", FORMER)
-def test_state_of_the_version_before(name: str, options: MqSinkOptions, queues: Queues, stage: Stage) -> None:
+def test_state_of_version_0_2_0(name: str, options: MqSinkOptions, queues: Queues, stage: Stage) -> None:
     number, states, puts = FORMER[name]
     before = queues.depth(MAPPING_STATE_QUEUE)
     query = f"former {name}"

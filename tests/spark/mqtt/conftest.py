@@ -19,20 +19,20 @@ from tests.helpers.patience import PATIENCE
 
 @pytest.fixture(scope="session")
 def mosquitto(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mosquitto]:
-    """The one broker of these tests; each test has topics of its own."""
+    """The broker of these tests. Each test uses separate topics."""
     broker = Mosquitto(tmp_path_factory.mktemp("mosquitto"), "allow_anonymous true", "max_packet_size 2000000")
     yield broker.start()
     broker.stop()
 
 
 class Client(LinkConnection):
-    """A client that publishes, and takes what it has subscribed to."""
+    """A client that publishes, and receives messages of its subscriptions."""
 
     def publish_all(self, *publications: Publication) -> None:
         assert self.publish(publications) == {}
 
     def take_all(self, number: int) -> list[Publication]:
-        """So many publications, in their order, acknowledged."""
+        """Publish this number of messages in order. All are acknowledged."""
         taken: list[Publication] = []
         while len(taken) < number:
             some = self.take(number - len(taken), 1 << 30, PATIENCE)
@@ -47,7 +47,7 @@ Clients = Callable[..., Client]
 
 @pytest.fixture
 def clients(mosquitto: Mosquitto) -> Iterator[Clients]:
-    """clients("name", topic_filter=..., qos=...): a connected client with a clean session."""
+    """`clients("name", topic_filter=..., qos=...)` returns a connected client with a clean session."""
     made: list[Client] = []
 
     def connect(name: str, version: str = "5", **options: Any) -> Client:
@@ -63,13 +63,13 @@ def clients(mosquitto: Mosquitto) -> Iterator[Clients]:
 
 
 def stream(spark: SparkSession, port: int, spool: Path, topic: str, **options: Any) -> DataFrame:
-    """A streaming read at a broker of this machine."""
+    """A streaming read from a broker of this machine."""
     reader = spark.readStream.format("mqtt").options(host="127.0.0.1", port=port, spool=str(spool), topic=topic)
     return reader.options(**{"quietPeriod": "500 ms", **options}).load()
 
 
 def run(frame: DataFrame, sink: str, checkpoint: Path, **options: Any) -> StreamingQuery:
-    """A query to the end of what is there."""
+    """Run a query until all available messages are processed."""
     writer = frame.writeStream.format(sink).options(**options).option("checkpointLocation", str(checkpoint))
     query = writer.trigger(availableNow=True).start()
     assert query.awaitTermination(PATIENCE)

@@ -1,4 +1,4 @@
-"""A Spark driver in a process of its own, which tests kill: publications to a queue, and to Parquet."""
+"""A Spark driver in a separate process, which tests kill: publications to a queue, and to Parquet."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.spark.mqtt.conftest import stream
 
 
 def drain(spark: SparkSession, port: int, directory: Path, queue: str, home: Path) -> None:
-    """Two queries to their end, with all that they keep below `home`."""
+    """Run two queries to their end, with all their data below `home`."""
     sinks = {
         "queue": ("mq", {"dataDirectory": str(directory), "queue": queue}),
         "table": ("parquet", {"path": str(home / "rows")}),

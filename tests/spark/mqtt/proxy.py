@@ -1,4 +1,4 @@
-"""Between a client and a broker: something happens when the client sends the n-th packet of a kind."""
+"""A proxy between a client and a broker that runs an action at the n-th packet of a type from the client."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PUBLISH, PUBACK, PUBREC, PUBCOMP, SUBSCRIBE = 3, 4, 5, 7, 8
 
 
 class Proxy(Relay):
-    """Hands on to a broker; `at` says when what happens, once."""
+    """Forward to a broker. `at` specifies an action, which is run once."""
 
     def __init__(self, broker: int) -> None:
         self._lock = threading.Lock()
@@ -26,7 +26,7 @@ class Proxy(Relay):
         super().__init__(broker)
 
     def at(self, packet: int, action: Callable[[], None], *, number: int = 1, after: bool = False) -> None:
-        """When the client sends a packet of a type for the `number`-th time: before, or after, the broker gets it."""
+        """Run the action at the `number`-th packet of a type from the client, before or after the broker gets it."""
         with self._lock:
             self._fault, self._left, self.happened = (packet, after, action), number, False
 

@@ -1,4 +1,4 @@
-"""A process with the spool of a topic filter, which tests kill: the part of a driver that the broker sees."""
+"""A process with the spool of a topic filter, which tests kill: the part of a driver that is connected to the broker."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from bridge.spark.mqtt.broker import Broker
 from bridge.spark.mqtt.subscriber import MqttSourceOptions, SpoolSubscriber
 from bridge.spark.spool import Spool, StreamOptions, read_segments
 
-#: Publications that the broker has unacknowledged at once.
+#: Maximum number of unacknowledged publications of the broker.
 IN_FLIGHT: Final = 20
 
 
 def subscriber_of(port: int, directory: Path, topic_filter: str, **stream: int) -> SpoolSubscriber:
-    """A subscriber that is not started."""
+    """Return a subscriber that is not started."""
     return SpoolSubscriber(
         MqttSourceOptions(
             broker=Broker(link=LinkConfig(host="127.0.0.1", port=port, in_flight=IN_FLIGHT)),
@@ -32,7 +32,7 @@ def subscriber_of(port: int, directory: Path, topic_filter: str, **stream: int) 
 
 @contextmanager
 def spooling(port: int, directory: Path, topic_filter: str) -> Iterator[Spool]:
-    """A spool that is being filled, connected."""
+    """Return a connected spool."""
     subscriber = subscriber_of(port, directory, topic_filter)
     subscriber.start()
     yield subscriber.spool
@@ -41,14 +41,14 @@ def spooling(port: int, directory: Path, topic_filter: str) -> Iterator[Spool]:
 
 
 def session_made(port: int, directory: Path, *topic_filters: str) -> None:
-    """From now on the broker keeps what is published."""
+    """Create the session, so that the broker keeps publications."""
     for topic_filter in topic_filters:
         with spooling(port, directory, topic_filter):
             pass
 
 
 def payloads(subscriber: SpoolSubscriber) -> list[bytes]:
-    """The payloads in a spool."""
+    """Return the payloads in a spool."""
     spool = subscriber.spool
     names = [one.name for one in spool.between(spool.first - 1, spool.last)]
     batches = read_segments(spool.place.path, names, subscriber._schema)

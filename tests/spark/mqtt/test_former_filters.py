@@ -25,7 +25,7 @@ def test_publications_become_messages(queues: Queues, mosquitto: Mosquitto, tmp_
         for number in range(3):
             publish(mosquitto.port, f"former/{number}", f"{number}", qos=2)
         until(lambda: sum(one.rows for one in spool.between(spool.first - 1, spool.last)) == 3)
-    # The query reads another topic now.
+    # The query now reads another topic.
     options = MqttSourceOptions(
         broker=Broker(link=LinkConfig(host="127.0.0.1")),
         topic_filters=("x",),

@@ -1,4 +1,4 @@
-"""Killed with SIGKILL at each step: what is acknowledged is there, and is there once."""
+"""Kills with SIGKILL at each step: each acknowledged publication exists once."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ DRIVER_PATIENCE = 150
 
 
 def process(module: str, *arguments: object) -> subprocess.Popen[bytes]:
-    """A module as a process, in a process group of its own."""
+    """A module as a process, in a separate process group."""
     return subprocess.Popen(
         [sys.executable, "-m", module, *map(str, arguments)],
         cwd=ROOT,
@@ -78,10 +78,10 @@ def test_a_spool_whose_process_is_killed_at_each_step(
 
 
 @pytest.mark.slow
-def test_the_driver_killed(
+def test_a_killed_driver(
     spark: SparkSession, mosquitto: Mosquitto, clients: Clients, queues: Queues, tmp_path: Path
 ) -> None:
-    """To a queue and to a table: every publication comes once. (The driver after that is the one of all tests.)"""
+    """To a queue and to a table: each publication arrives once. (The last driver is that of all tests.)"""
     queue = queues.queue()
     bodies = [b"%03d" % number for number in range(40)]
     sender = clients("drivers")
@@ -89,7 +89,7 @@ def test_the_driver_killed(
         session_made(mosquitto.port, tmp_path / topic, topic)
         sender.publish_all(*[Publication(topic=topic, payload=body, qos=2) for body in bodies])
     driver = process("tests.spark.mqtt.driver", mosquitto.port, queues.directory, queue, tmp_path)
-    # After the first batch is put, which Spark has not noted then. The first commit is that of the first states.
+    # After the first batch is put, and before Spark has recorded it. The first commit is that of the first states.
     committed = Fault(
         lambda verb, request: verb == "MQCMIT",
         2,
@@ -101,7 +101,7 @@ def test_the_driver_killed(
     assert committed.happened
     drain(spark, mosquitto.port, queues.directory, queue, tmp_path)
     assert queues.bodies(queue) == bodies
-    # Spark's list of the files that count: one that a killed batch left is none of them.
+    # Spark's list of valid files does not contain the file of a killed batch.
     listed = [
         line
         for one in (tmp_path / "rows" / "_spark_metadata").iterdir()

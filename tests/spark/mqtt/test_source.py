@@ -1,4 +1,4 @@
-"""The data source `mqtt` in Spark: topic filters read in streams, and rows published."""
+"""The data source `mqtt` in Spark: streaming reads of topic filters, and writes."""
 
 from __future__ import annotations
 
@@ -46,7 +46,9 @@ def payloads(rows: Sequence[Row]) -> list[bytes]:
 # Reading -------------------------------------------------------------------------------------------------------------
 
 
-def test_rows_have_all_that_came(spark: SparkSession, mosquitto: Mosquitto, clients: Clients, tmp_path: Path) -> None:
+def test_rows_contain_all_properties(
+    spark: SparkSession, mosquitto: Mosquitto, clients: Clients, tmp_path: Path
+) -> None:
     frame = stream(spark, mosquitto.port, tmp_path / "spool", "all/#,other/+", maxMessagesPerTrigger=3)
     assert frame.schema.names == MQTT_SCHEMA.names
     session_made(mosquitto.port, tmp_path / "spool", "all/#", "other/+")
@@ -82,7 +84,7 @@ def test_rows_have_all_that_came(spark: SparkSession, mosquitto: Mosquitto, clie
     assert rows["all/1"].client_id != rows["other/x"].client_id
 
 
-def test_the_broker_keeps_what_comes_between_runs(
+def test_the_broker_keeps_publications_between_runs(
     spark: SparkSession, mosquitto: Mosquitto, clients: Clients, tmp_path: Path
 ) -> None:
     frame = stream(spark, mosquitto.port, tmp_path / "spool", "between/#", version="3.1.1", embed="true", partitions=2)
@@ -95,7 +97,7 @@ def test_the_broker_keeps_what_comes_between_runs(
     assert payloads(parquet(spark, tmp_path / "rows")) == bodies
 
 
-def test_large_messages_come_through_the_file_of_the_spool_in_batches_by_size(
+def test_large_messages_are_read_through_the_spool_file_in_batches_by_size(
     spark: SparkSession, mosquitto: Mosquitto, clients: Clients, tmp_path: Path
 ) -> None:
     frame = stream(spark, mosquitto.port, tmp_path / "spool", "large", maxBytesPerTrigger="2500 KB", qos=1)
@@ -108,7 +110,7 @@ def test_large_messages_come_through_the_file_of_the_spool_in_batches_by_size(
     assert payloads(parquet(spark, tmp_path / "rows")) == bodies
 
 
-def test_a_broker_that_stops_and_comes_back(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_broker_that_stops_and_returns(spark: SparkSession, tmp_path: Path) -> None:
     """A running query, and a writer in the middle of its rows, wait for it."""
     rows = 20_000
     broker = Mosquitto(tmp_path).start()
@@ -136,7 +138,7 @@ def test_a_broker_that_stops_and_comes_back(spark: SparkSession, tmp_path: Path)
         numbers: dict[str, int] = {}
         while len(set(numbers.values())) < rows:
             query.processAllAvailable()
-            # What the writer has published twice, its receiver can tell.
+            # The receiver can recognize repeated publications of the writer.
             numbers = {row.properties[ROW_PROPERTY]: int(row.payload) for row in spark.table("stops").collect()}
         assert len(numbers) == rows
     finally:
@@ -165,13 +167,13 @@ def test_a_broker_that_stops_and_comes_back(spark: SparkSession, tmp_path: Path)
         ({"topic": "a", "spool": "x", "link": "L"}, r"option link: expected no value without config"),
     ],
 )
-def test_reads_that_are_refused(options: dict[str, str], said: str) -> None:
+def test_rejected_reads(options: dict[str, str], said: str) -> None:
     with pytest.raises(OptionError, match=said):
         MqttDataSource({"host": "127.0.0.1", **options}).streamReader(MQTT_SCHEMA)
 
 
-def test_refusals_come_through_spark(spark: SparkSession) -> None:
-    """At load(), before anything starts."""
+def test_errors_are_reported_by_spark(spark: SparkSession) -> None:
+    """By load(), before the query starts."""
     with pytest.raises(AnalysisException, match=r"option spool: required"):
         spark.readStream.format("mqtt").options(host="127.0.0.1", topic="a").load()
     with pytest.raises(AnalysisException, match=r"is read in streams: use spark.readStream"):
@@ -184,7 +186,7 @@ def test_refusals_come_through_spark(spark: SparkSession) -> None:
 def test_publications_go_from_topic_to_topic(
     spark: SparkSession, mosquitto: Mosquitto, clients: Clients, tmp_path: Path
 ) -> None:
-    """All that a publication carries, each QoS, and RETAIN."""
+    """All properties of a publication, each QoS, and RETAIN."""
     frame = stream(spark, mosquitto.port, tmp_path / "spool", "from/#").selectExpr(
         "*", "concat('to/', substring_index(topic, '/', -1)) AS goal"
     )
@@ -213,7 +215,7 @@ def test_publications_go_from_topic_to_topic(
     assert [one.topic for one in late.take_all(1)] == ["to/1"]
 
 
-def test_rows_say_which_they_are(spark: SparkSession, mosquitto: Mosquitto, clients: Clients) -> None:
+def test_rows_have_identifiers(spark: SparkSession, mosquitto: Mosquitto, clients: Clients) -> None:
     receiver = clients("identity", topic_filter="identity", qos=2)
     frame = spark.createDataFrame(
         [("a", 0, bytearray(b"\1\2"), None), ("b", 1, None, {"x": "1"}), ("c", 2, None, None)],
@@ -243,7 +245,7 @@ def test_topics_of_templates(spark: SparkSession, mosquitto: Mosquitto, clients:
     ]
 
 
-def test_rows_that_are_refused(spark: SparkSession, mosquitto: Mosquitto, clients: Clients, tmp_path: Path) -> None:
+def test_rejected_rows(spark: SparkSession, mosquitto: Mosquitto, clients: Clients, tmp_path: Path) -> None:
     frame = spark.sql(
         "SELECT 'refused/1' AS topic, 'a' AS payload, 1 AS qos UNION ALL SELECT 'refused/#', 'b', 1"
         " UNION ALL SELECT 'refused/2', 'c', 7 UNION ALL SELECT NULL, 'd', 1"
@@ -264,7 +266,7 @@ def test_rows_that_are_refused(spark: SparkSession, mosquitto: Mosquitto, client
 def test_publications_of_a_mapping_are_written(
     spark: SparkSession, mosquitto: Mosquitto, clients: Clients, tmp_path: Path
 ) -> None:
-    """Every column of `to_publications`, and rows that it refuses."""
+    """All columns of `to_publications`, and rows that it rejects."""
     receiver = clients("mapped", topic_filter="mapped/#", qos=2)
     frame = spark.sql("SELECT 'mapped/1' AS topic, 'a' AS body UNION ALL SELECT 'mapped/#', 'b'").coalesce(1)
     made = to_publications(frame)
@@ -294,13 +296,13 @@ def test_publications_of_a_mapping_are_written(
     ],
 )
 @pytest.mark.usefixtures("spark")  # Spark parses the schema.
-def test_writes_that_are_refused(options: dict[str, str], ddl: str, said: str) -> None:
+def test_rejected_writes(options: dict[str, str], ddl: str, said: str) -> None:
     source = MqttDataSource({"host": "127.0.0.1", **options})
     with pytest.raises(OptionError, match=said):
         source.writer(StructType.fromDDL(ddl), False)
 
 
-def test_passwords_are_read_where_the_connection_is_made(tmp_path: Path) -> None:
+def test_passwords_are_read_where_the_connection_is_established(tmp_path: Path) -> None:
     file = tmp_path / "password"
     sink = sink_options_of(
         Options("mqtt", {"host": "h", "user": "u", "passwordFile": str(file), "topic": "t"}, WRITE_OPTIONS),

@@ -1,4 +1,4 @@
-"""The streaming reader as Spark calls it, and the subscriber that fills its spools, without Spark."""
+"""The streaming reader with the calls of Spark, and the subscriber that fills its spools, without Spark."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ ALL = ReadAllAvailable()
 
 @pytest.fixture
 def readers(mosquitto: Mosquitto, tmp_path: Path) -> Iterator[Readers]:
-    """readers("filter", ...): a reader; one that is made before must have been stopped."""
+    """`readers("filter", ...)` returns a reader. An earlier one must have been stopped."""
     made = []
 
     def make(
@@ -58,7 +58,7 @@ def readers(mosquitto: Mosquitto, tmp_path: Path) -> Iterator[Readers]:
 
 
 def next_batch(reader: SpoolReader, start: Any, rows: int, limit: ReadLimit = ALL) -> Any:
-    """The offset of the next batch, once it has so many rows. Spark commits the batch before."""
+    """Return the offset of the next batch, once it has this number of rows. Spark commits the previous batch."""
     if start["spools"]:
         reader.commit(start)
     end = start
@@ -68,7 +68,7 @@ def next_batch(reader: SpoolReader, start: Any, rows: int, limit: ReadLimit = AL
 
 
 def empty(reader: SpoolReader) -> Any:
-    """The offset before the first batch, when the reader is connected."""
+    """Return the offset before the first batch, when the reader is connected."""
     start = reader.initialOffset()
     assert reader.latestOffset(start, ALL) == start
     return start
@@ -83,7 +83,7 @@ def publications(topic: str, *bodies: bytes) -> list[Publication]:
     return [Publication(topic=topic, payload=body, qos=2) for body in bodies]
 
 
-def test_a_batch_that_is_run_again_has_the_same_rows(readers: Readers, clients: Clients) -> None:
+def test_a_repeated_batch_has_the_same_rows(readers: Readers, clients: Clients) -> None:
     reader = readers("again", max_messages=2)
     start = empty(reader)
     assert reader.partitions(start, start) == []
@@ -93,14 +93,14 @@ def test_a_batch_that_is_run_again_has_the_same_rows(readers: Readers, clients: 
     first = payloads(reader, start, end)
     assert first in ([b"0"], [b"0", b"1"])
     reader.stop()
-    # Spark asks a new process for the partitions of the batch before anything else.
+    # Spark first asks a new process for the partitions of the batch.
     reader = readers("again")
     assert payloads(reader, start, end) == first
     last = next_batch(reader, end, 3 - len(first))
     assert first + payloads(reader, end, last) == [b"0", b"1", b"2"]
     reader.commit(last)
     reader.stop()
-    # A new checkpoint starts after what was committed.
+    # A new checkpoint starts after the committed rows.
     reader = readers("again")
     sender.publish_all(*publications("again", b"3"))
     assert payloads(reader, start, next_batch(reader, start, 1)) == [b"3"]
@@ -115,7 +115,7 @@ def test_limits_are_shared_by_filters(readers: Readers, clients: Clients) -> Non
     part = reader.latestOffset(start, ReadMaxRows(6))
     rows = payloads(reader, start, part)
     assert len(rows) <= 6 and set(rows) == {b"a", b"b"}
-    # The progress of the query tells what is in the batch, and what waits behind it since when.
+    # The progress of the query reports the contents of the batch, and the age of the backlog.
     backlog = reader.reportLatestOffset()
     assert backlog is not None
     assert (
@@ -128,7 +128,7 @@ def test_limits_are_shared_by_filters(readers: Readers, clients: Clients) -> Non
 
 @pytest.mark.parametrize("version", ["5", "3.1.1"])
 def test_a_shared_subscription_is_spread_over_queries(version: str, readers: Readers, clients: Clients) -> None:
-    """Each has a part, and none has what the other has."""
+    """Each query gets a part, and no message twice."""
     shared = f"$share/g{version}/spread{version}/+"
     both = [readers(shared, version=version, spool=name) for name in ("one", "other")]
     starts = [reader.initialOffset() for reader in both]
@@ -143,7 +143,7 @@ def test_a_shared_subscription_is_spread_over_queries(version: str, readers: Rea
     assert all(parts) and sorted(parts[0] + parts[1]) == bodies
 
 
-def test_a_filter_that_is_new_to_the_checkpoint(readers: Readers, clients: Clients) -> None:
+def test_a_filter_that_is_new_in_the_checkpoint(readers: Readers, clients: Clients) -> None:
     reader = readers("new/a")
     start = empty(reader)
     reader.stop()
@@ -154,13 +154,13 @@ def test_a_filter_that_is_new_to_the_checkpoint(readers: Readers, clients: Clien
     assert payloads(reader, start, end) == [b"b"]
 
 
-def test_an_available_now_run_ends_when_nothing_came_for_the_quiet_period(readers: Readers, clients: Clients) -> None:
+def test_an_available_now_run_ends_after_the_quiet_period(readers: Readers, clients: Clients) -> None:
     reader = readers("quiet")
     start = empty(reader)
     sender = clients("quiet")
     sender.publish_all(*publications("quiet", b"0", b"1"))
     reader.stop()
-    # Long enough for the broker to send what it has kept, also on a busy machine.
+    # Long enough for the broker to send its messages, also on a busy machine.
     reader = readers("quiet", quiet_period=5.0, max_messages=1)
     reader.prepareForTriggerAvailableNow()
     received, end = [], start
@@ -177,7 +177,7 @@ def test_an_available_now_run_ends_when_nothing_came_for_the_quiet_period(reader
     assert reader.latestOffset(end, ALL) == end
 
 
-def test_an_available_now_run_ends_though_messages_still_come(
+def test_an_available_now_run_ends_although_messages_still_arrive(
     readers: Readers, clients: Clients, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(subscribers, "MAX_RUN", -1.0)
@@ -206,14 +206,14 @@ def test_a_full_spool_leaves_messages_with_the_broker(readers: Readers, clients:
     assert payloads(reader, end, final) == [b"1"]
 
 
-def test_no_broker(readers: Readers, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreachable_broker(readers: Readers, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(subscribers, "CONNECT_WAIT", 0.2)
     reader = readers("nobody", port=free_port())
     with pytest.raises(NotConnected, match=r"no session at 127.0.0.1:\d+ for topic filter nobody .*: cannot connect: "):
         reader.latestOffset(reader.initialOffset(), ALL)
 
 
-def test_no_password(tmp_path: Path) -> None:
+def test_a_missing_password(tmp_path: Path) -> None:
     broker = Broker(link=LinkConfig(host="h", user="u", password_variable="NO_SUCH_VARIABLE"))
     reader = stream_reader(
         MqttSourceOptions(broker=broker, topic_filters=("t",), stream=StreamOptions(spool=str(tmp_path)))
@@ -224,7 +224,7 @@ def test_no_password(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("offset", [["0123456789ab", 0], [None, 1]], ids=["another spool", "rows that never were"])
-def test_a_spool_that_is_not_the_one_of_the_checkpoint(offset: list[Any], readers: Readers) -> None:
+def test_a_spool_that_does_not_belong_to_the_checkpoint(offset: list[Any], readers: Readers) -> None:
     reader = readers("mismatch")
     empty(reader)
     identity = reader._fillers["mismatch"].spool.id
@@ -238,7 +238,7 @@ def test_a_spool_that_is_not_the_one_of_the_checkpoint(offset: list[Any], reader
 
 
 class ScriptedLink:
-    """A link that gives what a test says, round by round."""
+    """A link that delivers the packets of a test, round by round."""
 
     name = "link"
     state = LinkState(LinkPhase.CONNECTED)
@@ -302,14 +302,15 @@ def exactly(body: bytes, packet_id: int, generation: int, owed: int = 2) -> Rece
     return Received(publication, owed, packet_id if owed else 0, False, generation)
 
 
-def test_what_is_repeated_and_what_is_new(link: ScriptedLink, subscriber: SpoolSubscriber) -> None:
-    """Rounds: Session Present of a connection before it, or None; what comes; PUBRELs; what is in the spool after it."""
+def test_repeated_and_new_publications(link: ScriptedLink, subscriber: SpoolSubscriber) -> None:
+    """Rounds: Session Present of a preceding connection or None, publications, PUBRELs, and the spool after the round."""
     rounds: list[tuple[bool | None, list[Received], list[int], list[bytes], set[int]]] = [
         (False, [exactly(b"a", 1, 1), exactly(b"b", 2, 1)], [], [b"a", b"b"], {1, 2}),
-        # The broker has the session: both come again, as does the PUBREL of one.
+        # The broker has the session: both publications are repeated, and the PUBREL of one.
         (True, [exactly(b"a", 1, 2), exactly(b"b", 2, 2)], [1], [b"a", b"b"], {2}),
         (None, [exactly(b"c", 1, 2)], [], [b"a", b"b", b"c"], {1, 2}),
-        # It has lost it: message ids begin anew. What had come again before, and waits here still, is known.
+        # The broker has lost the session, so message ids start again. A publication repeated before, and still in the spool,
+        # is recognized.
         (False, [exactly(b"b", 2, 2, owed=0), exactly(b"d", 1, 3)], [], [b"a", b"b", b"c", b"d"], {1}),
         (None, [exactly(b"c", 1, 2, owed=0), exactly(b"e", 2, 3)], [], [b"a", b"b", b"c", b"d", b"e"], {1, 2}),
         (None, [exactly(b"f", 3, 2, owed=0)], [1, 2], [b"a", b"b", b"c", b"d", b"e", b"f"], set()),
@@ -329,10 +330,10 @@ def test_what_is_repeated_and_what_is_new(link: ScriptedLink, subscriber: SpoolS
     assert (link.acknowledged, link.completed) == (acknowledged, completed)
 
 
-def test_a_session_from_before_the_spool_is_told(
+def test_a_session_older_than_the_spool_is_reported(
     link: ScriptedLink, subscriber: SpoolSubscriber, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The spool has been lost, or another query had the session: what that one had is not here."""
+    """The spool was lost, or another query had the session: publications of that query are missing here."""
     link.connect(True)
     (said,) = caplog.messages
     told = f"broker h:1883 has a session of client {subscriber._client_id} that is older than spool {tmp_path}"
@@ -346,7 +347,7 @@ def test_a_session_from_before_the_spool_is_told(
     assert caplog.messages == [said]
 
 
-def test_nothing_is_acknowledged_that_is_not_on_disk(
+def test_publications_are_acknowledged_after_they_are_on_disk(
     link: ScriptedLink, subscriber: SpoolSubscriber, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*_: Any) -> None:

@@ -33,7 +33,7 @@ def test_a_batch_is_published_by_the_driver(
     discard(sink.stage, [failed[0], None])
     for _ in range(2):
         publish_batch(sink, StagedBatch(sink.stage, stage_partitions(sink.stage, identity, *partitions)))
-    # The failed attempt has published nothing. The repeated one has the same names of rows.
+    # The failed attempt has published nothing. The repeated one has the same identifiers of rows.
     found = [(one.payload, dict(one.properties.user_property)[ROW_PROPERTY]) for one in receiver.take_all(6)]
     expected = [(b"0", "query/3/0/0"), (b"1", "query/3/0/1"), (b"2", "query/3/1/0")]
     assert found == expected * 2

@@ -93,7 +93,12 @@ def test_no_records_are_an_empty_file(tmp_path: Path) -> None:
         (("show", ORDER, "--option", "x=1"), b"", 2, "--option x: no such option"),
         (("show", ORDER, "--option", "names=[a"), b"", 2, "--option names: expected a value in YAML, found '[a'"),
         (("show", ORDER, "--option", "names=a"), b"", 2, "--option names: expected snake, camel or cobol"),
-        (("show", ORDER, "--option", "record=A"), b"", 2, "record: the copybook has no record A; it has ORDER-RECORD"),
+        (
+            ("show", ORDER, "--option", "record=A"),
+            b"",
+            2,
+            "--option record: the copybook has no record A; it has ORDER-",
+        ),
         (("decode", ORDER, "-", "--ccsid", "65000"), b"", 2, "ccsid: CCSID 65000 is not known here"),
         (("decode", ORDER, "none.dat"), b"", 1, "none.dat: No such file or directory"),
         (

@@ -1,6 +1,6 @@
 """Threads for calls to a queue manager: their number, results and end.
 
-That they keep no process alive is tested with the console of a bridge on IBM MQ.
+A test of the console of a bridge on IBM MQ checks that they do not keep the process alive.
 """
 
 from __future__ import annotations

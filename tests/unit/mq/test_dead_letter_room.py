@@ -1,4 +1,4 @@
-"""The room for dead letters, by owner and in total."""
+"""The limits for dead letters, by owner and in total."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def room(owner_bytes: int, total: int) -> DeadLetterRoom:
     return DeadLetterRoom(LimitsConfig(dead_letter_bytes=owner_bytes, dead_letter_total=total))
 
 
-def test_an_owner_and_all_of_them_reach_their_limits() -> None:
+def test_an_owner_and_the_total_reach_their_limits() -> None:
     size = OVERHEAD + 100
     letter_room = room(2 * size, 3 * size)
     full: list[Any] = []
@@ -52,7 +52,7 @@ def test_no_limit_is_exceeded_and_the_total_is_the_sum(steps: list[tuple[tuple[s
 
 
 def test_messages_that_are_added_during_a_scan_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The scan may have seen them or not, so it is repeated."""
+    """The scan may have counted them or not, so it is repeated."""
     letter_room = room(100_000, 100_000)
 
     class Connection:

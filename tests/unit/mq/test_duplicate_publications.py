@@ -1,4 +1,4 @@
-"""What came by two subscriptions of a mapping counts once, whatever is backed out."""
+"""A publication that arrives via two subscriptions of a mapping counts once, even if units of work are backed out."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_a_publication_counts_once(subtests: pytest.Subtests) -> None:
             assert duplicates.fresh(new) == [message for message in new if int(message.md.MsgId) in fresh]
 
 
-def test_what_is_backed_out_is_fresh_or_left_out_as_before() -> None:
+def test_a_backed_out_publication_is_new_or_a_duplicate_as_before() -> None:
     duplicates = DuplicatePublications()
     duplicates.note([got(1)])
     new = [got(2), got(3)]

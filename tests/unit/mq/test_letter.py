@@ -1,4 +1,4 @@
-"""A letter and the message in it: whatever was dead-lettered comes out as it went in."""
+"""A dead letter and the message in it: the message is the same as before."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ DESCRIPTORS = st.builds(
 
 
 @given(DESCRIPTORS, st.binary(max_size=500), NAMES, NAMES, st.integers(0, 9999), st.booleans())
-def test_a_message_comes_out_of_a_letter_as_it_went_in(
+def test_the_message_in_a_dead_letter_is_unchanged(
     md: Any, data: Any, queue: str, manager: Manager, reason: Any, later: Any
 ) -> None:
     """Whether the MQDLH has the context of the message, as the embedded queue manager writes it, or a mapping's."""
     origin = OriginContext(6, b"mapping", b"22000101", b"00000000") if later else OriginContext.of(md)
     letter = dead_letter(md, data, reason, queue, manager, origin)
     outer = letter.md
-    if not later:  # put by the queue manager, which says so
+    if not later:  # put by the queue manager, which is in the context
         outer = msgspec.structs.replace(outer, PutApplName=b"mqbridge", PutDate=b"22000101", PutTime=b"00000000")
     original = original_of(msgspec.structs.replace(outer, BackoutCount=3), letter.data)
     assert original.data == data
@@ -61,7 +61,7 @@ def test_a_message_comes_out_of_a_letter_as_it_went_in(
 
 
 @given(DESCRIPTORS, st.binary(max_size=300), st.integers(0, 300))
-def test_no_bytes_on_the_queue_are_too_odd_to_be_shown(md: Any, data: Any, cut: Any) -> None:
+def test_any_bytes_on_the_queue_can_be_displayed(md: Any, data: Any, cut: Any) -> None:
     for format_ in (md.Format, cmqc.MQFMT_DEAD_LETTER_HEADER):
         odd = msgspec.structs.replace(md, Format=format_)
         read_letter(odd, data[:cut], len(data))
@@ -77,12 +77,12 @@ def test_a_reason_by_number_or_name(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "x", "-1", "MQOO_INPUT_SHARED", "²"])
-def test_what_is_no_reason_is_told(text: str) -> None:
+def test_an_invalid_reason_is_reported(text: str) -> None:
     with pytest.raises(ValueError, match="MQRC_Q_FULL"):
         reason_number(text)
 
 
-def test_what_age_a_letter_has_is_counted_from_when_it_came_to_the_queue() -> None:
+def test_the_age_of_a_dead_letter_starts_at_its_arrival_on_the_queue() -> None:
     md = MQMD(PutDate=b"20260101", PutTime=b"00000000")
     letter = dead_letter(md, b"", 1, "Q", "", OriginContext(6, b"m", b"20260201", b"00000050"))
     seen = read_letter(letter.md, letter.data, len(letter.data))

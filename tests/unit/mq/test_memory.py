@@ -1,4 +1,4 @@
-"""The memory watermark: what memory a process has, and when new messages are rejected and accepted again."""
+"""The memory watermark: the memory of a process, and when new messages are rejected and accepted again."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from bridge.mq.memory import (
 
 TOTAL = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 UNLIMITED_V1 = "9223372036854771712"
-#: Lines of /proc/self/mountinfo; the root of what is mounted, and where.
+#: Lines of /proc/self/mountinfo with the root and the mount point.
 V1 = "35 31 0:32 {root} {mount} rw,relatime shared:9 - cgroup cgroup rw,memory\n"
 V1_CPU = "36 31 0:33 / {mount}-cpu rw,relatime - cgroup cgroup rw,cpu\n"
 V2 = "41 31 0:38 {root} {mount} rw - cgroup2 cgroup2 rw\n"
@@ -30,7 +30,7 @@ V2 = "41 31 0:38 {root} {mount} rw - cgroup2 cgroup2 rw\n"
 
 @pytest.fixture
 def proc(tmp_path: Path) -> Path:
-    """A /proc of a machine without cgroups."""
+    """Create /proc of a machine without cgroups."""
     directory = tmp_path / "proc"
     (directory / "self").mkdir(parents=True)
     (directory / "self/cgroup").write_text("")
@@ -62,7 +62,7 @@ def test_without_cgroups_the_memory_of_the_machine_is_available(proc: Path) -> N
         ({"other/memory.limit_in_bytes": "1000"}, TOTAL),
     ],
 )
-def test_the_lowest_limit_of_a_version_1_cgroup_and_its_ancestors_counts(
+def test_the_lowest_limit_of_a_version_1_cgroup_and_its_ancestors_applies(
     proc: Path, limits: dict[str, str], available: int
 ) -> None:
     cgroups(proc, "4:cpu,cpuacct:/x\n3:memory:/a/b\n", V1_CPU + V1, limits)
@@ -78,7 +78,7 @@ def test_the_lowest_limit_of_a_version_1_cgroup_and_its_ancestors_counts(
         ({"a/b/memory.max": "max", "a/memory.max": "max"}, TOTAL),
     ],
 )
-def test_the_lowest_limit_of_a_version_2_cgroup_and_its_ancestors_counts(
+def test_the_lowest_limit_of_a_version_2_cgroup_and_its_ancestors_applies(
     proc: Path, limits: dict[str, str], available: int
 ) -> None:
     cgroups(proc, "0::/a/b\n", V2, limits)
@@ -97,7 +97,7 @@ def test_the_lowest_limit_of_a_version_2_cgroup_and_its_ancestors_counts(
         ("0::/../sibling\n", "/", V2, "memory.max"),
     ],
 )
-def test_the_limit_of_a_container_counts(proc: Path, lines: str, root: str, mounts: str, file: str) -> None:
+def test_the_limit_of_a_container_applies(proc: Path, lines: str, root: str, mounts: str, file: str) -> None:
     cgroups(proc, lines, mounts, {file: "5000000"}, root=root)
     assert available_memory(proc) == 5_000_000
 
@@ -120,7 +120,7 @@ def test_the_children_of_all_threads_are_found(proc: Path) -> None:
 
 
 class Process:
-    """What the process uses, and what of that is given back by a trim."""
+    """Return the memory use of the process, and the part that a trim releases."""
 
     def __init__(self) -> None:
         self.used = 60 * MIB
@@ -152,7 +152,7 @@ def watermark(setting: str | int | None) -> MemoryWatermark:
 
 
 def tick(mark: MemoryWatermark, setting: str | int | None = "70%") -> None:
-    """What the timer does."""
+    """Run the timer once."""
     mark.use(setting)
 
 
@@ -171,7 +171,7 @@ def test_above_the_watermark_messages_are_rejected_until_memory_use_is_below_it_
     assert mark.problem == (
         "new messages are rejected: memory use is 281 MiB, limits.memory_watermark is 280 MiB of 400 MiB"
     )
-    process.used = 267 * MIB  # not yet: else it would go on and off all the time
+    process.used = 267 * MIB  # not yet, or rejection would start and stop all the time
     tick(mark)
     assert mark.above
     process.used = 265 * MIB
@@ -197,7 +197,7 @@ def test_much_traffic_between_two_ticks_is_noticed(process: Process) -> None:
 
 
 def test_only_the_timer_ends_a_rejection(process: Process) -> None:
-    """Traffic at the watermark would switch it on and off, and write log lines, many times a second."""
+    """With traffic at the watermark, rejection would otherwise start and stop, with log lines, many times a second."""
     mark = watermark(100 * MIB)
     process.used = 101 * MIB
     assert not mark.accepts(SAMPLE_BYTES)
@@ -207,7 +207,7 @@ def test_only_the_timer_ends_a_rejection(process: Process) -> None:
     assert mark.accepts(1)
 
 
-def test_freed_memory_is_given_back_before_messages_are_rejected(process: Process) -> None:
+def test_freed_memory_is_released_before_messages_are_rejected(process: Process) -> None:
     mark = watermark("70%")
     process.used, process.trimmed = 300 * MIB, 100 * MIB
     tick(mark)
@@ -224,7 +224,7 @@ def test_trims_are_rare(process: Process) -> None:
     assert process.trims == 1
 
 
-def test_a_limit_that_is_changed_while_the_bridge_runs_counts(process: Process) -> None:
+def test_a_changed_limit_takes_effect_while_the_bridge_runs(process: Process) -> None:
     mark = watermark("70%")
     process.used = 300 * MIB
     tick(mark)

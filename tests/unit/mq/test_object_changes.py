@@ -1,4 +1,4 @@
-"""Forms and previews of changes to objects: each preview says what the queue manager then does."""
+"""Forms and previews of changes to objects: each preview describes what the queue manager then does."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_the_effect_of_a_command(manager: Manager, command: str, effect: str, te
         assert manager.run(command).ok is (effect != "error"), "the queue manager does what the preview says"
 
 
-def test_commands_follow_each_other(manager: Manager) -> None:
+def test_a_command_can_depend_on_previous_ones(manager: Manager) -> None:
     script = (
         "DEFINE QLOCAL(A)\nALTER QLOCAL(A) DESCR('x')\nALTER QLOCAL(A) DESCR('x')\nDELETE QLOCAL(A)\nDELETE QLOCAL(A)\n"
     )
@@ -126,7 +126,7 @@ def test_forms_have_all_attributes(manager: Manager) -> None:
     assert (alias.name, alias.detail) == ("ALIAS", "FULL")
 
 
-def test_a_form_makes_the_command(manager: Manager) -> None:
+def test_a_form_generates_the_command(manager: Manager) -> None:
     current = details(manager.connection, "QLOCAL", "EMPTY")
     new = details(manager.connection, "QALIAS", "")
     names = details(manager.connection, "NAMELIST", "LIST")
@@ -145,7 +145,7 @@ def test_a_form_makes_the_command(manager: Manager) -> None:
 @settings(max_examples=40, deadline=None)
 @given(text=st.text(alphabet=st.characters(codec="utf-8", exclude_categories=["Cc", "Cs"]), max_size=64))
 def test_texts_are_quoted(tmp_path_factory: pytest.TempPathFactory, text: str) -> None:
-    """A text of a form is a value, never another command."""
+    """The text in a form is a value, never a command."""
     manager = Manager(tmp_path_factory.mktemp("quoted"))
     new = details(manager.connection, "QLOCAL", "")
     assert new is not None

@@ -1,4 +1,4 @@
-"""What a queue manager tells of its topics: from the embedded one's own trees, and by PCF as IBM MQ is asked."""
+"""Inquiries of topics: from the trees of the embedded queue manager, and with PCF from IBM MQ."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.ibm_standin.pcf.command_server import CommandServer
 
 RETAINED = ("plant/1/temp", "plant/2/temp", "plant/1", "/lead", "$SYS/x")
 SUBSCRIPTIONS = {"S1": "plant/+/temp", "S2": "plant/#", "S3": "plant/1/temp", "S4": "other"}
-#: filter -> retained publications, subscriptions that overlap
+#: filter -> retained publications, overlapping subscriptions
 FILTERS = {
     "plant/1/temp": (["plant/1/temp"], ["S1", "S2", "S3"]),
     "plant/+": (["plant/1"], ["S2"]),
@@ -82,7 +82,7 @@ def inquiry(request: pytest.FixtureRequest, site: Site) -> TopicInquiry:
 
 @pytest.mark.parametrize(("topic_filter", "expected"), FILTERS.items(), ids=list(FILTERS))
 async def test_a_filter(inquiry: TopicInquiry, topic_filter: str, expected: tuple[list[str], list[str]]) -> None:
-    """What is retained for a filter, and whose filters have a topic in common with it; `$` is named by no wildcard."""
+    """Retained publications of a filter, and overlapping filters. No wildcard matches `$` topics."""
     topic_details = await inquiry.details(topic_filter, 100, True)
     names = sorted(subscription.name for subscription in topic_details.subscriptions)
     assert (sorted(publication.topic for publication in topic_details.retained), names) == expected
@@ -90,8 +90,8 @@ async def test_a_filter(inquiry: TopicInquiry, topic_filter: str, expected: tupl
 
 
 async def test_the_levels_of_the_tree(inquiry: TopicInquiry) -> None:
-    """Levels come by name, those of filters too; a page begins behind a name; the level in front of `/` has no name."""
-    unnamed = [""] if isinstance(inquiry, EmbeddedTopicInquiry) else []  # which PCF does not tell from the root
+    """Levels are sorted by name, including those of filters. A page begins after a name. The level before `/` has no name."""
+    unnamed = [""] if isinstance(inquiry, EmbeddedTopicInquiry) else []  # which PCF cannot distinguish from the root
     assert [node.name for node in await inquiry.below(None, None, 100)] == [*unnamed, "$SYS", "other", "plant"]
     assert [node.topic for node in await inquiry.below("", None, 100)] == ["/lead"]
     nodes = {node.topic: node for node in await inquiry.below("plant", None, 100)}
@@ -103,14 +103,14 @@ async def test_the_levels_of_the_tree(inquiry: TopicInquiry) -> None:
     assert await inquiry.below("not/there", None, 100) == []
 
 
-async def test_more_than_is_shown(inquiry: TopicInquiry) -> None:
-    """Of more than so many rows the first ones are told, and that there are more."""
+async def test_more_rows_than_are_shown(inquiry: TopicInquiry) -> None:
+    """Of too many rows, the first ones are returned, and the fact that there are more."""
     topic_details = await inquiry.details("#", 2, True)
     assert (len(topic_details.retained), len(topic_details.subscriptions), topic_details.more) == (2, 2, True)
 
 
 async def test_a_retained_publication_in_full(site: Site) -> None:
-    """The embedded queue manager tells size, persistence, publisher and the beginning of the payload, if asked for."""
+    """The embedded queue manager returns size, persistence, publisher and the beginning of the payload on request."""
     site.retain("a", b"p" * (PAYLOAD_SHOWN + 1), Persistence=cmqc.MQPER_PERSISTENT)
     inquiry = EmbeddedTopicInquiry(site.itself)
     (publication,) = (await inquiry.details("a", 10, True)).retained
@@ -122,14 +122,14 @@ async def test_a_retained_publication_in_full(site: Site) -> None:
 
 @pytest.mark.parametrize(("topic_filter", "named"), [("a/bc", True), ("a/x", False), ("a/+", True), ("b/+", False)])
 async def test_character_wildcards(site: Site, topic_filter: str, named: bool) -> None:
-    """A subscription of the other scheme is told where its beginning does not exclude the filter."""
+    """A subscription of the other scheme is returned unless its beginning excludes the filter."""
     site.subscribe("CHARS", "a/b*", "WSCHEMA(CHAR)")
     topic_details = await EmbeddedTopicInquiry(site.itself).details(topic_filter, 10, True)
     assert [subscription.name for subscription in topic_details.subscriptions] == ["CHARS"] * named
 
 
-async def test_the_loop_turns_between_slices(site: Site) -> None:
-    """However many topics there are, so many are looked at in one turn of the event loop."""
+async def test_the_event_loop_runs_between_slices(site: Site) -> None:
+    """A limited number of topics is inspected in one iteration of the event loop."""
     stored = {f"t/{number:06}": site for number in range(3 * LOOKS_AT_A_TURN)}
     site.retain("t/last")
     kept = site.itself.retained["t/last"]
@@ -145,8 +145,8 @@ async def test_the_loop_turns_between_slices(site: Site) -> None:
         assert turns > 3
 
 
-async def test_a_reply_without_bounds_is_not_read(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A queue manager tells all by PCF; more than so many messages are refused in words, and the rest goes unread."""
+async def test_an_unlimited_reply_is_not_read(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A queue manager returns all topics by PCF. Too many messages are reported as an error, and the rest is not read."""
     monkeypatch.setattr(topic_inquiry, "MAX_RESPONSES", 3)
     for number in range(5):
         site.retain(f"t/{number}")
@@ -176,7 +176,7 @@ OVERLAPS = [
 
 
 def test_filters_that_overlap(subtests: pytest.Subtests) -> None:
-    """Two filters overlap where a topic string matches both, whichever is named first."""
+    """Two filters overlap if a topic string matches both, in either order."""
     for topic_filter, other, both in OVERLAPS:
         with subtests.test(one=topic_filter, other=other, both=both):
             assert overlap(topic_filter, other) is overlap(other, topic_filter) is both

@@ -1,4 +1,4 @@
-"""A worker whose queue manager goes away says so, and says when it is back."""
+"""A worker reports that its queue manager is lost, and that it is back."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.helpers.patience import PATIENCE, until
 
 
 class FakeConnection:
-    """A connection that nothing is done with."""
+    """A connection that is not used."""
 
     def __init__(self) -> None:
         self.probes = 0
@@ -38,11 +38,11 @@ class FakeConnection:
         """There is nothing to back out."""
 
     def disconnect(self) -> None:
-        """The worker is done with it."""
+        """Nothing to release."""
 
 
 class Serving(Worker[None]):
-    """Loses its connection in the first round, does not get another at once, and is told to end in the second."""
+    """Lose the connection in the first round, fail to get another one at once, and end in the second round."""
 
     def __init__(self) -> None:
         super().__init__("worker", self._connection)
@@ -70,7 +70,7 @@ class Serving(Worker[None]):
         raise AssertionError(error)
 
 
-def test_the_log_says_when_the_queue_manager_is_lost_and_when_it_is_back(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_log_reports_that_the_queue_manager_is_lost_and_back(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     worker = Serving()
     worker.start()
@@ -89,7 +89,7 @@ def test_the_log_says_when_the_queue_manager_is_lost_and_when_it_is_back(caplog:
 
 
 class Idle(Worker[None]):
-    """Has nothing to do; tells when it is connected."""
+    """Do nothing, and report the connection."""
 
     def __init__(self, **settings: float) -> None:
         super().__init__("idle", self._connection, **settings)
@@ -130,7 +130,7 @@ def idle() -> Iterator[Callable[..., Idle]]:
         assert worker.join(PATIENCE)
 
 
-def test_an_idle_worker_finds_out_by_itself_that_its_connection_is_lost(idle: Callable[..., Idle]) -> None:
+def test_an_idle_worker_notices_that_its_connection_is_lost(idle: Callable[..., Idle]) -> None:
     worker = idle(probe_interval=0.01)
     probed = threading.Event()
 
@@ -145,7 +145,7 @@ def test_an_idle_worker_finds_out_by_itself_that_its_connection_is_lost(idle: Ca
     assert probed.wait(PATIENCE)
 
 
-def test_a_worker_that_is_told_of_a_loss_looks_at_once(idle: Callable[..., Idle]) -> None:
+def test_a_worker_checks_its_connection_when_a_loss_is_reported(idle: Callable[..., Idle]) -> None:
     worker = idle(probe_interval=10_000.0)
     connection = worker.connections.get(timeout=PATIENCE)
     connection.reason = cmqc.MQRC_CONNECTION_BROKEN
@@ -153,7 +153,7 @@ def test_a_worker_that_is_told_of_a_loss_looks_at_once(idle: Callable[..., Idle]
     worker.connections.get(timeout=PATIENCE)
 
 
-def test_whatever_the_queue_manager_answers_is_life(idle: Callable[..., Idle]) -> None:
+def test_any_answer_of_the_queue_manager_shows_that_it_is_alive(idle: Callable[..., Idle]) -> None:
     worker = idle(probe_interval=0.01)
     connection = worker.connections.get(timeout=PATIENCE)
     connection.reason = cmqc.MQRC_NOT_AUTHORIZED
@@ -161,7 +161,7 @@ def test_whatever_the_queue_manager_answers_is_life(idle: Callable[..., Idle]) -
     assert worker.connections.empty()
 
 
-def test_who_waits_to_connect_hears_that_another_is_back(
+def test_a_worker_waiting_to_connect_is_notified_when_another_one_reconnects(
     idle: Callable[..., Idle], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(worker_module, "FIRST_PAUSE", 10_000.0)

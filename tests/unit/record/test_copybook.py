@@ -177,7 +177,7 @@ def test_items_that_have_no_layout(tmp_path: Path, entries: str, line: int, sent
 def test_one_of_several_records_is_selected(tmp_path: Path) -> None:
     records = declared(tmp_path, RECORD + "         02 A PIC X.\n       01 S.\n         02 B PIC XX.\n")
     assert layout_of(records, "s").maximum == 2
-    with pytest.raises(LayoutError, match="2 records; hint: record: one of R, S"):
+    with pytest.raises(LayoutError, match=r"2 records: R, S \(hint: select one with the option record\)"):
         layout_of(records)
     with pytest.raises(LayoutError, match="no record T; it has R, S"):
         layout_of(records, "T")

@@ -1,4 +1,4 @@
-"""Every PCF command gets one complete answer, and never MQRC_UNEXPECTED_ERROR."""
+"""Each PCF command gets one complete answer, and never MQRC_UNEXPECTED_ERROR."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def one(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Administrator]:
 
 
 @given(command=st.sampled_from(COMMANDS), parameters=st.lists(PARAMETER, max_size=5))
-def test_any_command_is_answered(one: Administrator, command: int, parameters: list[MQCFIN]) -> None:
+def test_every_command_is_answered(one: Administrator, command: int, parameters: list[MQCFIN]) -> None:
     one.send(encode_pcf(MQCFH(Command=command), parameters))
     for header, _ in one.replied():
         assert header.Reason != cmqc.MQRC_UNEXPECTED_ERROR

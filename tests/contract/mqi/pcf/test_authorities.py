@@ -1,4 +1,4 @@
-"""Authority records: set, deleted, inquired, and there again after a restart."""
+"""Authority records: set, delete, inquire, and persistence over a restart."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ GROUPS = {cmqcfc.MQCACF_GROUP_ENTITY_NAMES: ["apps", "others"]}
 PUT_AND_GET = {cmqcfc.MQIACF_AUTH_ADD_AUTHS: [cmqcfc.MQAUTH_OUTPUT, cmqcfc.MQAUTH_INPUT]}
 
 
-def test_records_come_change_and_go(admin: Administrator) -> None:
+def test_records_are_set_changed_and_deleted(admin: Administrator) -> None:
     admin.ask(SET, QUEUE | GROUPS | PUT_AND_GET)
     admin.ask(
         SET,
@@ -51,7 +51,7 @@ def test_records_come_change_and_go(admin: Administrator) -> None:
     admin.ask(cmqcfc.MQCMD_REFRESH_SECURITY, {cmqcfc.MQIACF_SECURITY_TYPE: cmqcfc.MQSECTYPE_AUTHSERV})
 
 
-def test_records_are_kept(tmp_path: Path) -> None:
+def test_records_survive_a_restart(tmp_path: Path) -> None:
     identity = Identity(cmqc.MQOT_TOPIC, "PRICES", cmqc.MQZAET_PRINCIPAL, "bob jones")
     for _ in range(2):
         queue_manager = QueueManager("MQB1", tmp_path)
@@ -69,7 +69,7 @@ def test_records_are_kept(tmp_path: Path) -> None:
     assert records.granted == {identity: frozenset({1, 2})}
 
 
-def test_authority_commands_that_are_refused(admin: Administrator) -> None:
+def test_rejected_authority_commands(admin: Administrator) -> None:
     for command, given, reason in (
         (SET, GROUPS | PUT_AND_GET, cmqcfc.MQRCCF_PARM_COUNT_TOO_SMALL),
         (SET, {MQIACF_OBJECT_TYPE: cmqc.MQOT_Q} | GROUPS | PUT_AND_GET, cmqcfc.MQRCCF_PROFILE_NAME_MISSING),
@@ -127,14 +127,14 @@ BY_AUTHORITY = [
 
 @pytest.fixture
 def clerk(admin: Administrator) -> Administrator:
-    """The commands of `admin`, who is no longer an administrator, at a queue manager that enforces authorities."""
+    """Send commands as `admin`, who is no longer an administrator, to a queue manager that enforces authorities."""
     admin.connection.command("SET AUTHREC PROFILE('SYSTEM.ADMIN.**') OBJTYPE(QUEUE) PRINCIPAL('admin') AUTHADD(PUT)")
     admin.connection.command("SET AUTHREC PROFILE(REPLIES) OBJTYPE(QUEUE) PRINCIPAL('admin') AUTHADD(GET)")
     admin.queue_manager.enforce_authorities()
     return admin
 
 
-def test_commands_are_for_administrators(clerk: Administrator) -> None:
+def test_commands_require_an_administrator(clerk: Administrator) -> None:
     for command, given, _, _ in BY_AUTHORITY:
         assert clerk.refused(command, given) == (cmqc.MQRC_NOT_AUTHORIZED, None)
     assert clerk.refused(SET, QUEUE | GROUPS | PUT_AND_GET) == (cmqc.MQRC_NOT_AUTHORIZED, None)
@@ -142,10 +142,10 @@ def test_commands_are_for_administrators(clerk: Administrator) -> None:
 
 
 @pytest.mark.parametrize(("command", "given", "profile", "authority"), BY_AUTHORITY)
-def test_a_command_takes_the_authority_for_its_object_and_display_for_the_queue_manager(
+def test_a_command_requires_authority_for_its_object_and_display_for_the_queue_manager(
     clerk: Administrator, command: int, given: dict[int, Any], profile: str, authority: str
 ) -> None:
-    """Inquiries of many objects are an administrator's."""
+    """Inquiries of several objects require an administrator."""
     office = StandInConnection(clerk.queue_manager, "office")
 
     def grant(what: str, words: str) -> None:
@@ -165,7 +165,7 @@ def test_a_command_takes_the_authority_for_its_object_and_display_for_the_queue_
 
 
 def test_administrators_by_user_identifier(clerk: Administrator) -> None:
-    """What counts is the MQMD.UserIdentifier of the command, that of the connection that put it."""
+    """The MQMD.UserIdentifier of the command is checked, that of the connection that put it."""
     clerk.connection = StandInConnection(clerk.queue_manager, "office", "mqm")
     clerk.replies = clerk.connection.open(MQOD(ObjectName="REPLIES"), cmqc.MQOO_INPUT_SHARED)
     clerk.ask(cmqcfc.MQCMD_INQUIRE_Q_MGR, {})

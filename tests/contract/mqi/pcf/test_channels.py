@@ -33,7 +33,7 @@ def running(admin: Administrator) -> Running:
 
 
 def test_channels(admin: Administrator, running: Running) -> None:
-    """As a monitoring program of IBM asks: by type, and for some attributes."""
+    """Inquiries of a monitoring program from IBM: by type, and for selected attributes."""
     wanted = {cmqcfc.MQIACF_CHANNEL_ATTRS: [MQCACH_DESC, MQCACH_CHANNEL_NAME]}
     assert admin.ask(MQCMD_INQUIRE_CHANNEL, {MQCACH_CHANNEL_NAME: "A*"} | MQTT | wanted) == [
         {MQCACH_CHANNEL_NAME: "A", MQIACH_CHANNEL_TYPE: cmqc.MQCHT_MQTT, MQCACH_DESC: "the plant"}
@@ -67,7 +67,7 @@ def test_other_channel_types_are_not_found(admin: Administrator, running: Runnin
 
 
 def test_status(admin: Administrator, running: Running) -> None:
-    """A message for each channel; with a client identifier, one for each client."""
+    """One message per channel. With a client identifier, one message per client."""
     everyone = {MQCACH_CHANNEL_NAME: "*"} | MQTT
     a = {
         MQCACH_CHANNEL_NAME: "A",
@@ -128,7 +128,7 @@ def test_commands_for_the_telemetry_service(admin: Administrator, running: Runni
         assert running.asked == [asked]
 
 
-def test_what_is_refused(admin: Administrator, running: Running) -> None:
+def test_rejected_commands(admin: Administrator, running: Running) -> None:
     for verb, given, reason in REFUSED:
         assert admin.refused(getattr(cmqcfc, f"MQCMD_{verb}_CHANNEL"), given | MQTT)[0] == reason
     assert not running.asked

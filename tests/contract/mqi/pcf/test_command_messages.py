@@ -57,7 +57,7 @@ def test_commands_are_read_in_both_byte_orders_and_header_types(admin: Administr
         assert value(found[0]) == "APP.IN"
 
 
-def test_no_reply_is_sent_if_none_is_wanted(admin: Administrator) -> None:
+def test_no_reply_is_sent_if_none_is_requested(admin: Administrator) -> None:
     create = encode_pcf(MQCFH(Command=cmqcfc.MQCMD_CREATE_Q), parameters({MQCA_Q_NAME: "NEW", MQIA_Q_TYPE: 1}))
     admin.send(create, MsgType=cmqc.MQMT_DATAGRAM)
     with pytest.raises(MQError):
@@ -147,12 +147,12 @@ def test_a_message_that_is_not_a_command_is_rejected(admin: Administrator, reaso
     admin.ask(cmqcfc.MQCMD_PING_Q_MGR, {})
 
 
-def test_a_message_of_another_format_is_refused(admin: Administrator) -> None:
+def test_a_message_of_another_format_is_rejected(admin: Administrator) -> None:
     admin.send(b"DISPLAY QMGR", Format=cmqc.MQFMT_STRING)
     assert admin.replied()[0][0].Reason == cmqcfc.MQRCCF_MD_FORMAT_ERROR
 
 
-def test_a_command_that_cannot_be_kept_has_no_effect(
+def test_a_command_that_cannot_be_stored_has_no_effect(
     queue_manager: QueueManager, admin: Administrator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(*_: object) -> tuple[int, int]:

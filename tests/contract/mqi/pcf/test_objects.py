@@ -34,7 +34,7 @@ def command(verb: str, word: str) -> int:
 
 
 class Kind(NamedTuple):
-    """An object named NEW, what MQSC displays of it, how it is changed, and what a copy takes in addition."""
+    """An object named NEW: its attributes in MQSC, a change of it, and additional attributes of a copy."""
 
     word: str
     given: dict[int, Any]
@@ -101,7 +101,7 @@ KINDS = {
 
 
 @pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
-def test_an_object_from_its_creation_to_its_end(admin: Administrator, kind: Kind) -> None:
+def test_an_object_from_creation_to_deletion(admin: Administrator, kind: Kind) -> None:
     new = {NAMED[kind.word]: "NEW"}
     admin.ask(command("CREATE", kind.word), new | kind.given)
     (made,) = admin.ask(command("INQUIRE", kind.word), new)
@@ -172,7 +172,7 @@ REFUSED: list[tuple[str, dict[int, Any], int, int | None]] = [
 ]  # fmt: skip
 
 
-def test_commands_that_are_refused_change_nothing(admin: Administrator) -> None:
+def test_rejected_commands_change_nothing(admin: Administrator) -> None:
     objects = admin.queue_manager.objects
     before = sorted((*objects.queues, *objects.topics.objects, *objects.namelists, *objects.topics.subscriptions))
     for name, given, reason, parameter in REFUSED:
@@ -242,7 +242,7 @@ BAD_FILTERS: list[tuple[PCFParameter, int]] = [
 ]
 
 
-def test_which_queues_are_inquired(admin: Administrator) -> None:
+def test_selection_of_inquired_queues(admin: Administrator) -> None:
     admin.put("APP.IN")
     for name, type_, filters, names in INQUIRED:
         given: dict[int, Any] = {MQCA_Q_NAME: name} | ({MQIA_Q_TYPE: type_} if type_ is not None else {})
@@ -299,7 +299,7 @@ def test_topic_status(admin: Administrator) -> None:
     assert admin.refused(inquire, {MQCA_TOPIC_STRING: "nowhere"}) == unknown
 
 
-def test_which_subscriptions_are_inquired(admin: Administrator) -> None:
+def test_selection_of_inquired_subscriptions(admin: Administrator) -> None:
     sd = MQSD(
         Options=cmqc.MQSO_CREATE | cmqc.MQSO_SET_CORREL_ID,
         SubName="api",

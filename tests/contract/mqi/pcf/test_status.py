@@ -101,7 +101,7 @@ def test_inquiries_without_results(admin: Administrator) -> None:
     assert absent == (cmqcfc.MQRCCF_CFH_COMMAND_ERROR, None)
 
 
-def test_objects_that_every_queue_manager_has(admin: Administrator) -> None:
+def test_objects_of_every_queue_manager(admin: Administrator) -> None:
     (names,) = admin.ask(cmqcfc.MQCMD_INQUIRE_NAMELIST, {cmqc.MQCA_NAMELIST_NAME: "*"})
     assert names[cmqc.MQCA_NAMELIST_NAME] == "SYSTEM.DEFAULT.NAMELIST"
     assert (names[cmqc.MQIA_NAME_COUNT], names[cmqc.MQCA_NAMES]) == (0, [])
@@ -119,7 +119,7 @@ def test_objects_that_every_queue_manager_has(admin: Administrator) -> None:
 
 
 def counted(admin: Administrator, name: str = "APP.IN") -> list[tuple[int, int, int]]:
-    """High depth, messages put and messages got, since the question before."""
+    """Return high depth, messages put and messages got since the previous command."""
     return [
         (one[cmqc.MQIA_HIGH_Q_DEPTH], one[cmqc.MQIA_MSG_ENQ_COUNT], one[cmqc.MQIA_MSG_DEQ_COUNT])
         for one in admin.ask(cmqcfc.MQCMD_RESET_Q_STATS, {MQCA_Q_NAME: name})

@@ -55,8 +55,10 @@ HEADERS = {
 
 @pytest.mark.parametrize("ccsid", [819, 500])
 @pytest.mark.parametrize("headers", HEADERS.values(), ids=HEADERS)
-def test_headers_are_converted_with_what_follows_them(connection: StandInConnection, headers: Any, ccsid: int) -> None:
-    """Each Encoding and CodedCharSetId tells of what it describes; names and text are as they were, in the form wanted."""
+def test_headers_are_converted_with_the_data_after_them(
+    connection: StandInConnection, headers: Any, ccsid: int
+) -> None:
+    """Encoding and CodedCharSetId describe the following data. Names and text keep their meaning in the requested form."""
     text = "grün".encode("latin-1" if ccsid == 819 else "cp500")
     chain = Chain(
         headers=headers,
@@ -72,7 +74,7 @@ def test_headers_are_converted_with_what_follows_them(connection: StandInConnect
     )
     encoded = encode_chain(chain)
     data = bytearray(encoded.data)
-    if ccsid == 500:  # the characters of fixed parts are EBCDIC then, too
+    if ccsid == 500:  # the characters of fixed parts are then EBCDIC, too
         at = 0
         for header in headers:
             name = {RFH2: "MQRFH2", MQDLH: "MQDLH", MQXQH: "MQXQH"}[type(header)]  # type: ignore[index]
@@ -98,7 +100,7 @@ def test_headers_are_converted_with_what_follows_them(connection: StandInConnect
 @pytest.mark.parametrize(
     ("format_", "reason", "ccsid"), [(cmqc.MQFMT_NONE, 0, 819), (b"OWN", cmqc.MQRC_FORMAT_ERROR, 819)]
 )
-def test_what_cannot_be_converted_behind_a_header_is_told_by_the_header(
+def test_a_header_describes_the_data_that_cannot_be_converted(
     connection: StandInConnection, format_: bytes, reason: int, ccsid: int
 ) -> None:
     header = RFH2(Encoding=BIG_ENDIAN, CodedCharSetId=ccsid, Format=format_)
@@ -121,7 +123,7 @@ def test_command_messages_are_converted(connection: StandInConnection, format_: 
     assert found[2].Parameters[0].String == b"tief"
 
 
-def test_a_chain_of_headers_without_end_is_left_as_it_is(connection: StandInConnection) -> None:
+def test_an_endless_chain_of_headers_is_not_converted(connection: StandInConnection) -> None:
     header = encode_rfh2(RFH2(Encoding=BIG_ENDIAN, CodedCharSetId=819, Format=cmqc.MQFMT_RF_HEADER_2), byte_order="big")
     md = MQMD(Format=cmqc.MQFMT_RF_HEADER_2, Encoding=BIG_ENDIAN, CodedCharSetId=819)
     got = converted(connection, md, header * 20_000)
@@ -129,8 +131,8 @@ def test_a_chain_of_headers_without_end_is_left_as_it_is(connection: StandInConn
     assert len(got.data) == len(header) * 20_000
 
 
-def test_data_that_is_too_long_once_converted_comes_as_it_is(connection: StandInConnection) -> None:
-    """MQRC_CONVERTED_MSG_TOO_BIG (2120), and the message is taken."""
+def test_data_that_would_be_too_long_is_not_converted(connection: StandInConnection) -> None:
+    """MQRC_CONVERTED_MSG_TOO_BIG (2120), and the message is removed."""
     put_whole(connection, MQMD(Format=cmqc.MQFMT_STRING, CodedCharSetId=819), "üüüü".encode("latin-1"))
     options = MqiGetOptions(Options=cmqc.MQGMO_CONVERT, CodedCharSetId=1208, MaxLength=4)
     got = connection.get(opened(connection), options)

@@ -1,4 +1,4 @@
-"""Segments and groups: logical order, logical messages got whole, segments that the queue manager makes."""
+"""Segments and groups: logical order, complete logical messages, and segmentation by the queue manager."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def get(connection: StandInConnection, handle: Any, options: int = 0, **fields: 
     return connection.get(handle, MqiGetOptions(Options=options, **fields))
 
 
-def test_logical_order_says_where_segments_are(connection: StandInConnection, handle: Any) -> None:
+def test_logical_order_determines_the_place_of_segments(connection: StandInConnection, handle: Any) -> None:
     flags = (GROUP | SEGMENT, GROUP | LAST, LAST_OF_GROUP | SEGMENT, LAST_OF_GROUP | LAST)
     md = [put(connection, handle, one, b"abc") for one in flags]
     assert [(one.MsgSeqNumber, one.Offset) for one in md] == [(1, 0), (1, 3), (2, 0), (2, 3)]
@@ -73,10 +73,10 @@ PERSISTENT, TRANSIENT = cmqc.MQPER_PERSISTENT, cmqc.MQPER_NOT_PERSISTENT
         ((PERSISTENT, PERSISTENT), (cmqc.MQPMO_SYNCPOINT, 0), cmqc.MQRC_INCONSISTENT_UOW),
     ],
 )
-def test_messages_of_a_group_are_put_alike(
+def test_messages_of_a_group_are_put_with_the_same_options(
     connection: StandInConnection, handle: Any, persistence: Any, options: Any, reason: int
 ) -> None:
-    """2185 and 2245; what is refused changes nothing."""
+    """2185 and 2245. Rejected puts change nothing."""
     first, second = (
         (Message(MQMD(Version=2, MsgFlags=GROUP, Persistence=one), b""), cmqc.MQPMO_LOGICAL_ORDER | option)
         for one, option in zip(persistence, options, strict=True)
@@ -87,7 +87,7 @@ def test_messages_of_a_group_are_put_alike(
     assert (again.GroupId, again.MsgSeqNumber) == (begun.GroupId, 2)
 
 
-def test_messages_of_a_group_are_got_alike(connection: StandInConnection, handle: Any) -> None:
+def test_messages_of_a_group_are_got_with_the_same_options(connection: StandInConnection, handle: Any) -> None:
     for flags in (GROUP, GROUP, LAST_OF_GROUP):
         put(connection, handle, flags, b"")
     get(connection, handle, ORDER | cmqc.MQGMO_SYNCPOINT)
@@ -98,7 +98,7 @@ def test_messages_of_a_group_are_got_alike(connection: StandInConnection, handle
 @pytest.mark.parametrize(
     ("flags", "reason"), [(GROUP, cmqc.MQRC_INCOMPLETE_GROUP), (GROUP | SEGMENT, cmqc.MQRC_INCOMPLETE_MSG)]
 )
-def test_who_leaves_the_logical_order_early_is_warned_once(
+def test_leaving_the_logical_order_early_causes_one_warning(
     connection: StandInConnection, handle: Any, flags: Any, reason: int
 ) -> None:
     put(connection, handle, flags, b"abc")
@@ -119,7 +119,7 @@ def test_who_leaves_the_logical_order_early_is_warned_once(
         (GROUP | SEGMENT, GROUP, cmqc.MQRC_INCOMPLETE_MSG),
     ],
 )
-def test_what_was_begun_is_to_be_finished(
+def test_an_unfinished_group_must_be_completed(
     connection: StandInConnection, handle: Any, begun: Any, then: Any, reason: int
 ) -> None:
     put(connection, handle, begun, b"1")
@@ -127,14 +127,14 @@ def test_what_was_begun_is_to_be_finished(
     put(connection, handle, begun | LAST if begun & SEGMENT else LAST_OF_GROUP, b"3")
 
 
-def test_a_put_that_fails_leaves_the_place(connection: StandInConnection) -> None:
+def test_a_failed_put_does_not_change_the_place(connection: StandInConnection) -> None:
     handle = connection.open(MQOD(ObjectName="SMALL"), cmqc.MQOO_OUTPUT)
     put(connection, handle, GROUP, b"1")
     assert reason_of(put, connection, handle, GROUP, b"x" * 101) == cmqc.MQRC_MSG_TOO_BIG_FOR_Q
     assert put(connection, handle, GROUP, b"2").MsgSeqNumber == 2
 
 
-def test_a_logical_message_is_got_whole_or_not_at_all(connection: StandInConnection, handle: Any) -> None:
+def test_a_logical_message_is_got_completely_or_not_at_all(connection: StandInConnection, handle: Any) -> None:
     put(connection, handle, SEGMENT, b"one, ")
     put(connection, handle, SEGMENT, b"two, ")
     assert reason_of(get, connection, handle, WHOLE) == cmqc.MQRC_NO_MSG_AVAILABLE
@@ -150,7 +150,7 @@ def test_a_logical_message_is_got_whole_or_not_at_all(connection: StandInConnect
     assert connection.inquire(handle, [cmqc.MQIA_CURRENT_Q_DEPTH]) == ([0], [])
 
 
-def test_a_group_counts_when_all_segments_of_it_are_there(connection: StandInConnection, handle: Any) -> None:
+def test_a_group_is_complete_when_all_its_segments_have_arrived(connection: StandInConnection, handle: Any) -> None:
     options = ORDER | WHOLE | cmqc.MQGMO_ALL_MSGS_AVAILABLE
     put(connection, handle, GROUP, b"first")
     put(connection, handle, LAST_OF_GROUP | SEGMENT, b"se")
@@ -161,7 +161,7 @@ def test_a_group_counts_when_all_segments_of_it_are_there(connection: StandInCon
     assert get(connection, handle, options).data == b"alone"
 
 
-def test_properties_stand_before_the_first_segment(connection: StandInConnection, handle: Any) -> None:
+def test_properties_are_before_the_first_segment(connection: StandInConnection, handle: Any) -> None:
     first = Message(MQMD(Version=2, MsgFlags=SEGMENT), b"one")
     connection.put(handle, first, cmqc.MQPMO_LOGICAL_ORDER, [Property(name="p", value="v")])
     put(connection, handle, LAST, b"two")
@@ -169,7 +169,7 @@ def test_properties_stand_before_the_first_segment(connection: StandInConnection
     assert got.data == b"onetwo"
 
 
-def test_the_queue_manager_makes_segments(connection: StandInConnection) -> None:
+def test_the_queue_manager_creates_segments(connection: StandInConnection) -> None:
     handle = connection.open(MQOD(ObjectName="SMALL"), cmqc.MQOO_OUTPUT | cmqc.MQOO_INPUT_SHARED)
     data = bytes(range(250))
     assert reason_of(put, connection, handle, 0, data, 0) == cmqc.MQRC_MSG_TOO_BIG_FOR_Q
@@ -185,7 +185,7 @@ def test_the_queue_manager_makes_segments(connection: StandInConnection) -> None
 
 
 @given(st.binary(min_size=1, max_size=400), st.integers(1, 120))
-def test_segments_are_the_message(data: Any, limit: Any) -> None:
+def test_segments_together_are_the_message(data: Any, limit: Any) -> None:
     parts = segmented(Message(MQMD(Version=2), data), limit, lambda: b"g" * 24)
     assert b"".join(one.data for one in parts) == data and all(0 < len(one.data) <= limit for one in parts)
     assert [one.md.Offset for one in parts] == [sum(len(one.data) for one in parts[:at]) for at in range(len(parts))]

@@ -1,4 +1,4 @@
-"""MQGET: options, what is matched, browsing with locks and marks, groups, selectors, conversion."""
+"""MQGET: options, match options, browsing with locks and marks, groups, selectors, conversion."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def everything(connection: StandInConnection, handle: int, options: int = 0, **f
         (cmqc.MQGMO_MSG_UNDER_CURSOR, cmqc.MQRC_NO_MSG_UNDER_CURSOR),
     ],
 )
-def test_options_that_do_not_go_together(connection: StandInConnection, options: Any, reason: int) -> None:
+def test_incompatible_options(connection: StandInConnection, options: Any, reason: int) -> None:
     put(connection)
     handle = opened(connection)
     assert reason_of(get, connection, handle, options) == reason
@@ -93,7 +93,7 @@ def test_options_that_do_not_go_together(connection: StandInConnection, options:
         ({"Options": cmqc.MQGMO_WAIT, "WaitInterval": -2}, cmqc.MQRC_WAIT_INTERVAL_ERROR),
     ],
 )
-def test_fields_that_no_get_has(connection: StandInConnection, fields: Any, reason: int) -> None:
+def test_invalid_fields(connection: StandInConnection, fields: Any, reason: int) -> None:
     assert reason_of(connection.get, opened(connection), MqiGetOptions(**fields)) == reason
 
 
@@ -161,7 +161,7 @@ def test_selectors(connection: StandInConnection, selector: str, expected: Any) 
 # Browsing ------------------------------------------------------------------------------------------------------------
 
 
-def test_a_locked_message_is_seen_by_its_handle_only(manager: StandInManager, connection: StandInConnection) -> None:
+def test_only_its_handle_sees_a_locked_message(manager: StandInManager, connection: StandInConnection) -> None:
     for data in (b"1", b"2"):
         put(connection, data)
     other = StandInConnection(manager.itself)
@@ -227,7 +227,7 @@ def test_logical_order(connection: StandInConnection) -> None:
     assert everything(connection, handle, cmqc.MQGMO_LOGICAL_ORDER) == order
 
 
-def test_only_groups_that_are_complete(connection: StandInConnection) -> None:
+def test_only_complete_groups(connection: StandInConnection) -> None:
     put_group(connection, b"a", 1, 2, last=3)
     put_group(connection, b"b", 1, 2, last=2)
     handle = opened(connection)
@@ -246,7 +246,7 @@ def test_only_groups_that_are_complete(connection: StandInConnection) -> None:
 # The rest ------------------------------------------------------------------------------------------------------------
 
 
-def test_what_does_not_fit_comes_with_the_warning(connection: StandInConnection) -> None:
+def test_data_that_does_not_fit_is_returned_with_a_warning(connection: StandInConnection) -> None:
     put(connection, b"0123456789", CorrelId=b"c" * 24)
     handle = opened(connection)
     with pytest.raises(TruncatedMessage) as error:

@@ -61,7 +61,7 @@ def test_a_temporary_dynamic_queue(manager: StandInManager) -> None:
     assert manager.connection.inquire(handle, selectors)[0] == [cmqc.MQQDT_TEMPORARY_DYNAMIC, 1]
 
 
-def test_an_alias_and_a_remote_queue_are_asked_themselves(manager: StandInManager) -> None:
+def test_attributes_of_an_alias_and_a_remote_queue_themselves(manager: StandInManager) -> None:
     manager.ok("DEFINE QALIAS(A) TARGET(NOWHERE) DESCR('alias')")
     manager.ok("DEFINE QREMOTE(R) RNAME('there') RQMNAME('dev')")
     assert inquire(
@@ -95,7 +95,7 @@ def test_a_namelist(manager: StandInManager) -> None:
     assert manager.attribute("NAMELIST(MINE)", "NAMES") == "APP.IN,lower"
 
 
-def test_what_the_queue_manager_can_do_and_has_not(manager: StandInManager) -> None:
+def test_capabilities_of_the_queue_manager(manager: StandInManager) -> None:
     selectors = (cmqc.MQIA_XR_CAPABILITY, cmqc.MQIA_ACTIVITY_TRACE, cmqc.MQCA_SSL_KEY_REPOSITORY, cmqc.MQCA_CONN_AUTH)
     found = inquire(manager, MQOD(ObjectType=cmqc.MQOT_Q_MGR), *selectors)
     assert found == [cmqc.MQCAP_SUPPORTED, cmqc.MQMON_OFF, "", "SYSTEM.DEFAULT.AUTHINFO.IDPWOS"]
@@ -134,7 +134,9 @@ def test_the_queue_manager(manager: StandInManager) -> None:
         ("Q", cmqc.MQOO_OUTPUT, (cmqc.MQIA_Q_TYPE,), cmqc.MQRC_NOT_OPEN_FOR_INQUIRE),
     ],
 )
-def test_what_cannot_be_inquired(manager: StandInManager, name: str, options: Any, selectors: Any, reason: int) -> None:
+def test_attributes_that_cannot_be_inquired(
+    manager: StandInManager, name: str, options: Any, selectors: Any, reason: int
+) -> None:
     manager.ok("DEFINE QLOCAL(Q)")
     manager.ok("DEFINE QALIAS(A) TARGET(Q)")
     with pytest.raises(MQError) as error:
@@ -165,7 +167,9 @@ def test_set(manager: StandInManager) -> None:
         (SET, (cmqc.MQIA_INHIBIT_PUT,), [], cmqc.MQRC_INT_ATTR_COUNT_ERROR),
     ],
 )
-def test_what_cannot_be_set(manager: StandInManager, options: Any, selectors: Any, ints: Any, reason: int) -> None:
+def test_attributes_that_cannot_be_set(
+    manager: StandInManager, options: Any, selectors: Any, ints: Any, reason: int
+) -> None:
     manager.ok("DEFINE QLOCAL(Q)")
     handle = manager.connection.open(MQOD(ObjectName="Q"), options)
     with pytest.raises(MQError) as error:

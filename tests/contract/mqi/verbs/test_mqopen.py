@@ -1,4 +1,4 @@
-"""MQOPEN and MQCLOSE: objects, options that do not go together, and dynamic queues."""
+"""MQOPEN and MQCLOSE: objects, incompatible options, and dynamic queues."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def reason_of(call: Callable[..., object], *arguments: Any, **keywords: Any) -> 
         OUTPUT | 0x40000000,
     ],
 )
-def test_options_that_do_not_go_together(manager: StandInManager, options: Any) -> None:
+def test_incompatible_options(manager: StandInManager, options: Any) -> None:
     manager.ok("DEFINE QLOCAL(Q)")
     assert reason_of(manager.connection.open, MQOD(ObjectName="Q"), options) == cmqc.MQRC_OPTIONS_ERROR
 
@@ -64,7 +64,9 @@ def test_options_that_do_not_go_together(manager: StandInManager, options: Any) 
         (MQOD(ObjectName="Q", SelectionString="a ="), SHARED, cmqc.MQRC_SELECTOR_SYNTAX_ERROR),
     ],
 )
-def test_objects_that_cannot_be_opened_so(manager: StandInManager, od: Any, options: Any, reason: int) -> None:
+def test_objects_that_cannot_be_opened_with_an_option(
+    manager: StandInManager, od: Any, options: Any, reason: int
+) -> None:
     for command in (
         "DEFINE QLOCAL(XMIT) USAGE(XMITQ)",
         "ALTER QMGR DEFXMITQ(XMIT)",
@@ -84,7 +86,7 @@ def put(manager: StandInManager, name: str, **md: Any) -> None:
     manager.connection.put1(MQOD(ObjectName=name), Message(MQMD(**md), b"x"))
 
 
-def test_a_model_queue_makes_a_dynamic_queue(manager: StandInManager) -> None:
+def test_opening_a_model_queue_creates_a_dynamic_queue(manager: StandInManager) -> None:
     od = MQOD(ObjectName=MODEL, DynamicQName="REPLY.*")
     handle = manager.connection.open(od, SHARED)
     assert re.fullmatch(r"REPLY\.[0-9A-F]{14}", od.ObjectName)
@@ -118,7 +120,7 @@ def test_a_temporary_dynamic_queue_ends_with_its_connection(manager: StandInMana
     assert reason_of(put, manager, od.ObjectName) == cmqc.MQRC_UNKNOWN_OBJECT_NAME
 
 
-def test_no_persistent_message_on_a_temporary_dynamic_queue(manager: StandInManager) -> None:
+def test_a_temporary_dynamic_queue_rejects_persistent_messages(manager: StandInManager) -> None:
     manager.ok("DEFINE QMODEL(M) DEFPSIST(YES)")
     od = MQOD(ObjectName="M")
     manager.connection.open(od, SHARED)
@@ -158,7 +160,7 @@ def test_a_permanent_dynamic_queue_stays_until_it_is_deleted(manager: StandInMan
         ("TAKEN", cmqc.MQRC_OBJECT_ALREADY_EXISTS),
     ],
 )
-def test_names_that_no_dynamic_queue_has(manager: StandInManager, name: str, reason: int) -> None:
+def test_invalid_names_of_dynamic_queues(manager: StandInManager, name: str, reason: int) -> None:
     manager.ok("DEFINE QLOCAL(TAKEN)")
     assert reason_of(manager.connection.open, MQOD(ObjectName=MODEL, DynamicQName=name), SHARED) == reason
 
@@ -185,7 +187,7 @@ def test_model_queues_by_mqsc(manager: StandInManager) -> None:
         (0x1000, cmqc.MQRC_OPTIONS_ERROR),
     ],
 )
-def test_close_options_of_a_queue_that_was_defined(manager: StandInManager, options: int, reason: int) -> None:
+def test_close_options_of_a_predefined_queue(manager: StandInManager, options: int, reason: int) -> None:
     manager.ok("DEFINE QLOCAL(Q)")
     handle = manager.connection.open(MQOD(ObjectName="Q"), SHARED)
     assert reason_of(manager.connection.close, handle, options) == reason

@@ -58,7 +58,7 @@ def reason_of(call: Callable[..., object], *arguments: Any, **keywords: Any) -> 
 def test_a_reply_to_queue_may_be_an_alias(
     manager: StandInManager, connection: StandInConnection, given: Any, expected: Any
 ) -> None:
-    """ "Reply-to queue alias": the definition of a remote queue of that name says where replies go."""
+    """ "Reply-to queue alias": a remote queue definition with that name specifies the destination of replies."""
     manager.ok("DEFINE QREMOTE(ALIAS) RNAME('there') RQMNAME('dev')")
     manager.ok("DEFINE QREMOTE(MANAGER) RNAME('') RQMNAME('dev')")
     put = put1(connection, **given)
@@ -77,7 +77,7 @@ def test_a_reply_to_queue_may_be_an_alias(
         0x40000000,
     ],
 )
-def test_options_that_do_not_go_together(connection: StandInConnection, options: int) -> None:
+def test_incompatible_options(connection: StandInConnection, options: int) -> None:
     assert reason_of(put1, connection, pmo=options) == cmqc.MQRC_OPTIONS_ERROR
 
 
@@ -101,7 +101,7 @@ def test_options_that_do_not_go_together(connection: StandInConnection, options:
         ({"Version": 2, "MsgFlags": 0x20}, cmqc.MQRC_MSG_FLAGS_ERROR),
     ],
 )
-def test_fields_that_no_message_has(connection: StandInConnection, md: Any, reason: int) -> None:
+def test_invalid_fields(connection: StandInConnection, md: Any, reason: int) -> None:
     assert reason_of(put1, connection, **md) == reason
 
 
@@ -110,7 +110,7 @@ def test_application_message_types_and_feedback(connection: StandInConnection) -
     assert (md.MsgType, md.Feedback) == (cmqc.MQMT_APPL_FIRST, cmqc.MQFB_APPL_FIRST)
 
 
-def test_a_priority_above_the_highest_is_a_warning(connection: StandInConnection) -> None:
+def test_a_priority_above_the_maximum_is_a_warning(connection: StandInConnection) -> None:
     pmo = MQPMO()
     put1(connection, pmo=pmo, Priority=11, data=b"first")
     assert pmo.Reason == cmqc.MQRC_PRIORITY_EXCEEDS_MAXIMUM
@@ -120,7 +120,7 @@ def test_a_priority_above_the_highest_is_a_warning(connection: StandInConnection
     assert (got.data, got.md.Priority) == (b"first", 11)
 
 
-def test_a_publication_has_the_highest_priority_at_most(connection: StandInConnection) -> None:
+def test_a_publication_has_the_maximum_priority_at_most(connection: StandInConnection) -> None:
     sd = MQSD(Options=cmqc.MQSO_CREATE | cmqc.MQSO_MANAGED, ObjectString="news")
     _, queue = connection.subscribe(sd)
     od = MQOD(ObjectType=cmqc.MQOT_TOPIC, ObjectString="news")
@@ -128,7 +128,7 @@ def test_a_publication_has_the_highest_priority_at_most(connection: StandInConne
     assert connection.get(queue, MqiGetOptions()).md.Priority == 9
 
 
-def test_short_identifiers_are_filled_up_with_nuls(connection: StandInConnection) -> None:
+def test_short_identifiers_are_padded_with_nuls(connection: StandInConnection) -> None:
     put = put1(connection, MsgId=b"message", CorrelId=b"request")
     assert (put.MsgId, put.CorrelId) == (b"message".ljust(24, b"\0"), b"request".ljust(24, b"\0"))
     assert get(connection).md == put
@@ -272,7 +272,7 @@ def test_expiration_is_reported(connection: StandInConnection) -> None:
     assert (report.md.Feedback, report.md.CorrelId, report.data) == (cmqc.MQFB_EXPIRATION, put.MsgId, b"late")
 
 
-def test_a_report_for_nowhere_is_dead_lettered(manager: StandInManager, connection: StandInConnection) -> None:
+def test_a_report_without_destination_is_dead_lettered(manager: StandInManager, connection: StandInConnection) -> None:
     manager.ok("DEFINE QLOCAL(DLQ)")
     manager.ok("ALTER QMGR DEADQ(DLQ)")
     put1(connection, Report=cmqc.MQRO_COA, ReplyToQ=b"NOWHERE")
@@ -282,7 +282,7 @@ def test_a_report_for_nowhere_is_dead_lettered(manager: StandInManager, connecti
     assert b"NOWHERE" in got.data
 
 
-def test_put1_takes_no_model_queue(connection: StandInConnection) -> None:
+def test_put1_rejects_a_model_queue(connection: StandInConnection) -> None:
     od = MQOD(ObjectName="SYSTEM.DEFAULT.MODEL.QUEUE")
     assert reason_of(connection.put1, od, Message(MQMD(), b"")) == cmqc.MQRC_Q_TYPE_ERROR
 
@@ -306,7 +306,7 @@ def test_logical_order_numbers_a_group(connection: StandInConnection) -> None:
     assert reason_of(connection.put, handle, alone, cmqc.MQPMO_LOGICAL_ORDER) == cmqc.MQRC_INCOMPLETE_GROUP
 
 
-def test_a_message_without_flags_is_in_no_group(connection: StandInConnection) -> None:
+def test_a_message_without_flags_belongs_to_no_group(connection: StandInConnection) -> None:
     md = put1(connection, Version=2, GroupId=b"g" * 24, MsgSeqNumber=5, Offset=7)
     assert (md.GroupId, md.MsgSeqNumber, md.Offset) == (cmqc.MQGI_NONE, 1, 0)
 

@@ -1,4 +1,4 @@
-"""MQSUB and MQSUBRQ: options, what a subscription keeps, levels, selectors, groups, and whose it is."""
+"""MQSUB and MQSUBRQ: options, stored attributes, levels, selectors, groups, and ownership of subscriptions."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def connection(manager: StandInManager) -> StandInConnection:
         ),
     ],
 )
-def test_what_is_no_subscription(connection: StandInConnection, sd: Any, reason: int) -> None:
+def test_invalid_subscriptions(connection: StandInConnection, sd: Any, reason: int) -> None:
     assert reason_of(connection.subscribe, sd) == reason
 
 
@@ -121,7 +121,7 @@ def test_a_subscription_is_in_use_while_it_is_open(manager: StandInManager, conn
 
 
 @pytest.mark.parametrize(("option", "reason"), [(0, cmqc.MQRC_IDENTITY_MISMATCH), (cmqc.MQSO_ANY_USERID, 0)])
-def test_whose_a_subscription_is(manager: StandInManager, option: int, reason: int) -> None:
+def test_ownership_of_a_subscription(manager: StandInManager, option: int, reason: int) -> None:
     alice, bob = (StandInConnection(manager.itself, "a", user) for user in ("alice", "bob"))
     alice.close(subscribe(alice, "a", DURABLE | option, SubName="s")[0])
     if reason:
@@ -132,7 +132,7 @@ def test_whose_a_subscription_is(manager: StandInManager, option: int, reason: i
         subscribe(bob, "a", DURABLE | RESUME, SubName="s")
 
 
-def test_what_resuming_tells(connection: StandInConnection) -> None:
+def test_attributes_that_resuming_returns(connection: StandInConnection) -> None:
     given = {
         "SubName": "s",
         "SubUserData": "note",
@@ -150,7 +150,7 @@ def test_what_resuming_tells(connection: StandInConnection) -> None:
     assert 590 <= again.SubExpiry <= 600
 
 
-def test_a_durable_subscription_keeps_everything_over_a_restart(manager: StandInManager) -> None:
+def test_a_durable_subscription_keeps_all_attributes_over_a_restart(manager: StandInManager) -> None:
     identity = {"PubAccountingToken": b"t" * 32, "PubApplIdentityData": "identity"}
     options = DURABLE | cmqc.MQSO_SET_IDENTITY_CONTEXT
     handle, _ = subscribe(
@@ -183,7 +183,7 @@ def test_selectors(connection: StandInConnection, selector: str, expected: Any) 
     assert bodies(connection, queue) == expected
 
 
-def test_a_selector_holds_for_retained_publications_too(connection: StandInConnection) -> None:
+def test_a_selector_applies_to_retained_publications(connection: StandInConnection) -> None:
     for colour in ("red", "blue"):
         properties = [Property(name="colour", value=colour)]
         publish(connection, f"a/{colour}", colour.encode(), pmo=cmqc.MQPMO_RETAIN, properties=properties)
@@ -191,7 +191,7 @@ def test_a_selector_holds_for_retained_publications_too(connection: StandInConne
     assert bodies(connection, queue) == [b"blue"]
 
 
-def test_a_full_destination_is_dealt_with_as_without_a_selector(
+def test_a_full_destination_is_treated_as_without_a_selector(
     manager: StandInManager, connection: StandInConnection
 ) -> None:
     manager.ok("DEFINE QLOCAL(Q) MAXDEPTH(1)")
@@ -249,7 +249,7 @@ def test_a_group_gets_one_copy(manager: StandInManager, connection: StandInConne
         (cmqc.MQCO_KEEP_SUB | cmqc.MQCO_REMOVE_SUB, cmqc.MQRC_OPTIONS_ERROR),
     ],
 )
-def test_how_a_subscription_that_is_not_durable_cannot_be_closed(
+def test_options_that_cannot_close_a_non_durable_subscription(
     connection: StandInConnection, options: int, reason: int
 ) -> None:
     handle, _ = subscribe(connection, "a")
@@ -257,7 +257,7 @@ def test_how_a_subscription_that_is_not_durable_cannot_be_closed(
     connection.close(handle)
 
 
-def test_nobody_subscribes(connection: StandInConnection) -> None:
+def test_subscriptions_of_user_nobody(connection: StandInConnection) -> None:
     pmo = MQPMO(Options=cmqc.MQPMO_WARN_IF_NO_SUBS_MATCHED)
     publish(connection, "a", pmo=pmo)
     assert pmo.Reason == cmqc.MQRC_NO_SUBS_MATCHED
@@ -266,7 +266,9 @@ def test_nobody_subscribes(connection: StandInConnection) -> None:
     assert pmo.Reason == cmqc.MQRC_NONE
 
 
-def test_alter_sub_by_mqsc_keeps_what_mqsub_gave(manager: StandInManager, connection: StandInConnection) -> None:
+def test_alter_sub_by_mqsc_keeps_the_attributes_of_mqsub(
+    manager: StandInManager, connection: StandInConnection
+) -> None:
     _, queue = subscribe(connection, "a", SubName="s", SelectionString="size = 1", PubPriority=6)
     manager.ok("ALTER SUB('s') USERDATA('new')")
     for value in (1, 2):
@@ -275,7 +277,7 @@ def test_alter_sub_by_mqsc_keeps_what_mqsub_gave(manager: StandInManager, connec
     assert [(got.data, got.md.Priority) for got in received(connection, queue)] == [(b"1", 6)]
 
 
-def test_who_resumes_is_told_what_the_subscription_is(connection: StandInConnection) -> None:
+def test_resuming_returns_the_attributes_of_the_subscription(connection: StandInConnection) -> None:
     options = DURABLE | MANAGED | cmqc.MQSO_ANY_USERID | cmqc.MQSO_WILDCARD_CHAR
     handle, queue = subscribe(connection, "a/*", options, SubName="s")
     connection.close(handle)

@@ -1,4 +1,4 @@
-"""Message properties: their way into an RFH2 and out again, and how PROPCTL and MQGMO let them be seen."""
+"""Message properties: conversion to and from an RFH2, and the effect of PROPCTL and MQGMO on them."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ VALUES = st.one_of(
     st.tuples(st.just(cmqc.MQTYPE_STRING), TEXTS),
     st.tuples(st.just(cmqc.MQTYPE_NULL), st.none()),
 )
-#: Of equal depth within a folder, so that none is a group of another.
+#: Of the same depth within a folder, so that no property is a group of another one.
 NAMES = st.sampled_from(
     ["colour", "größe", "x1", "jms.Dst", "mcd.Msd", "mqext.Arm", "own.part", "own.a$b", "a.b.c", "a.b.d"]
 )
@@ -61,7 +61,7 @@ def _by_folder(properties: list[Property]) -> list[Property]:
 
 
 @given(PROPERTIES, PROPERTIES)
-def test_properties_of_the_same_name_give_way(first: Any, second: Any) -> None:
+def test_a_property_replaces_others_of_the_same_name(first: Any, second: Any) -> None:
     both = split(*merge(*merge(MQMD(), b"body", first), second))[2]
     assert {one.name: one for one in both} == {one.name: one for one in (*first, *second)}
 
@@ -76,7 +76,7 @@ def test_nan_and_infinity() -> None:
     assert infinity.value == -math.inf
 
 
-def test_a_float_of_32_bits_is_what_32_bits_hold() -> None:
+def test_a_32_bit_float_is_rounded_to_32_bits() -> None:
     (one,) = split(*merge(MQMD(), b"", [Property(name="f", type=cmqc.MQTYPE_FLOAT32, value=0.1)]))[2]
     assert one.value == struct.unpack("<f", struct.pack("<f", 0.1))[0] != 0.1
 
@@ -92,14 +92,14 @@ def test_the_descriptor_of_a_property_is_kept() -> None:
     assert split(*merge(MQMD(), b"", [one]))[2] == [one]
 
 
-def test_usr_is_the_folder_of_names_without_one() -> None:
+def test_usr_is_the_folder_of_names_without_folder() -> None:
     md, data = merge(MQMD(), b"", [Property(name="usr.colour", value="red"), Property(name="size", value="L")])
     (folder,) = decode_rfh2(data).folders
     assert folder.NameValueData.rstrip() == b"<usr><colour>red</colour><size>L</size></usr>"
     assert [one.name for one in split(md, data)[2]] == ["colour", "size"]
 
 
-def test_folders_that_hold_no_properties_stay_in_their_rfh2() -> None:
+def test_folders_without_properties_stay_in_their_rfh2() -> None:
     own = RFH2(Format=b"MQSTR", folders=(Folder.build("psc", {"Command": "RegSub"}), Folder.build("usr", {"a": "1"})))
     md, data = merge(MQMD(Format=b"MQHRF2"), encode_rfh2(own) + b"body", [Property(name="b", value="2")])
     md, data, properties = split(md, data)
@@ -109,7 +109,7 @@ def test_folders_that_hold_no_properties_stay_in_their_rfh2() -> None:
     assert [(one.name, one.value) for one in properties] == [("a", "1"), ("b", "2")]
 
 
-def test_what_is_no_property(subtests: pytest.Subtests) -> None:
+def test_invalid_properties(subtests: pytest.Subtests) -> None:
     for one, reason in [
         (Property(name="", value=""), cmqc.MQRC_PROPERTY_NAME_ERROR),
         (Property(name="a b", value=""), cmqc.MQRC_PROPERTY_NAME_ERROR),
@@ -135,7 +135,7 @@ def test_what_is_no_property(subtests: pytest.Subtests) -> None:
 
 
 @pytest.mark.parametrize("names", [("a.b", "a.b.c"), ("a.b.c", "a.b")])
-def test_a_property_is_no_group(names: Any) -> None:
+def test_a_property_is_not_a_group(names: Any) -> None:
     with pytest.raises(MQError) as error:
         merge(MQMD(), b"", [Property(name=name, value="x") for name in names])
     assert error.value.reason == cmqc.MQRC_PROPERTY_NAME_ERROR
@@ -150,7 +150,7 @@ HANDLE, COMPAT = cmqc.MQGMO_PROPERTIES_IN_HANDLE, cmqc.MQGMO_PROPERTIES_COMPATIB
 
 
 def seen(got: MqiGot) -> str:
-    """Where the properties of a message are: `rfh2`, `handle`, or nowhere."""
+    """Return where the properties of a message are: `rfh2`, `handle`, or nowhere."""
     assert got.data.endswith(b"body")
     if got.md.Format == b"MQHRF2":
         assert got.properties == []
@@ -194,7 +194,7 @@ def test_propctl_and_get_options(
             assert split(got.md, got.data)[2] == properties
 
 
-def test_an_alias_has_a_propctl_of_its_own(manager: StandInManager) -> None:
+def test_an_alias_has_its_own_propctl(manager: StandInManager) -> None:
     manager.ok("DEFINE QLOCAL(Q) PROPCTL(NONE)")
     manager.ok("DEFINE QALIAS(A) TARGET(Q) PROPCTL(ALL)")
     connection = manager.connection
@@ -204,7 +204,7 @@ def test_an_alias_has_a_propctl_of_its_own(manager: StandInManager) -> None:
         assert seen(connection.get(queue, MqiGetOptions(Options=cmqc.MQGMO_BROWSE_FIRST))) == expected
 
 
-def test_an_rfh2_that_the_putter_wrote_is_data_to_compat_and_properties_to_a_handle(manager: StandInManager) -> None:
+def test_an_rfh2_of_the_putter_is_data_with_compat_and_properties_with_a_handle(manager: StandInManager) -> None:
     manager.ok("DEFINE QLOCAL(Q)")
     own = RFH2(Format=b"MQSTR", CodedCharSetId=1208, folders=(Folder.build("mqps", {"Top": "t"}),))
     data = encode_rfh2(own) + b"body"
@@ -261,7 +261,7 @@ def test_the_properties_of_an_mqtt_publication(manager: StandInManager) -> None:
 
 
 def test_properties_of_mqtt_5_in_a_message_handle(manager: StandInManager) -> None:
-    """The body is text in UTF-8 for its application, without a header before it."""
+    """The body is UTF-8 text for the application, without a header before it."""
     manager.ok("DEFINE QLOCAL(Q)")
     manager.ok("DEFINE SUB(S) TOPICSTR('a/b') DEST(Q)")
     said = PublishProperties(

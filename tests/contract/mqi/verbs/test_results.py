@@ -1,4 +1,4 @@
-"""Results of verbs other than the message: descriptors, attributes, status, retained publications on request."""
+"""Results of verbs other than messages: descriptors, attributes, status, retained publications on request."""
 
 from __future__ import annotations
 
@@ -109,10 +109,10 @@ def test_retained_publications_on_request(mq: Workplace, app: StandInApplication
 
 
 @pytest.mark.parametrize("options", [0, cmqc.MQSO_DURABLE], ids=["not durable", "durable"])
-def test_a_subscription_made_without_publications_on_request_makes_no_requests(
+def test_a_subscription_without_publications_on_request_rejects_requests(
     mq: Workplace, app: StandInApplication, options: int
 ) -> None:
-    """IBM MQ documentation, "MQSUBRQ - Subscription request"; it names no reason for this."""
+    """IBM MQ documentation, "MQSUBRQ - Subscription request". It specifies no reason for this."""
     topic, name = mq.name("topic"), mq.name("S") if options else ""
     app.publish(topic, b"kept", options=cmqc.MQPMO_RETAIN)
     subscription, publications = app.subscribe(topic, options=options, SubName=name)
@@ -131,7 +131,7 @@ def test_requests_for_missing_resources(mq: Workplace, app: StandInApplication) 
         app.connection.subscription_request(publications)
 
 
-def test_only_the_highest_sublevel_is_served(mq: Workplace, app: StandInApplication, root: str) -> None:
+def test_only_the_highest_sublevel_receives_publications(mq: Workplace, app: StandInApplication, root: str) -> None:
     """ "Intercepting publications": the subscribers with the highest SubLevel that PubLevel reaches."""
     low, high, highest = (app.subscribe(root, SubLevel=level)[1] for level in (1, 5, 9))
     app.publish(root, b"9")

@@ -1,4 +1,4 @@
-"""A queue manager under MQSC commands, for the tests of the embedded queue manager."""
+"""A queue manager controlled with MQSC commands, for the tests of the embedded queue manager."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def manager(tmp_path: Path) -> Iterator[Manager]:
 
 @pytest.fixture
 def started(tmp_path: Path) -> Started:
-    """Starts a service on a queue manager; each call is a start on the same data."""
+    """Start a service on a queue manager. Each call is a start on the same data."""
 
     @asynccontextmanager
     async def once(*, script: str = "") -> AsyncIterator[Service]:
@@ -39,7 +39,7 @@ def started(tmp_path: Path) -> Started:
             await service.flush()
             await service.stop()
         finally:
-            # The loop does not wait for the recovery log any more: what it still has to say is said on its own thread.
+            # The loop no longer waits for the recovery log, so its remaining reports are made on its own thread.
             queue_manager.recovery_log.dispatch = lambda call: call()
             queue_manager.close()
 

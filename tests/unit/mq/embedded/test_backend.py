@@ -1,4 +1,4 @@
-"""The backend of the embedded queue manager: whole units of work for the telemetry service, on the event loop."""
+"""The backend of the embedded queue manager: units of work for the telemetry service, on the event loop."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.helpers.embedded_service import TRANSMISSION_QUEUE, Started, publicat
 DEAD_LETTER_QUEUE = "SYSTEM.DEAD.LETTER.QUEUE"
 
 
-async def test_units_end_in_the_order_given_with_and_without_the_disk(started: Started) -> None:
+async def test_units_complete_in_order_with_and_without_disk_writes(started: Started) -> None:
     async with started() as service:
         await service.subscribe("c1", ("#", 2), durable=True)
         units = [unit(publication(f"t/{number}", qos=number % 3)) for number in range(30)]
@@ -31,7 +31,7 @@ async def test_units_end_in_the_order_given_with_and_without_the_disk(started: S
         assert [transmission.topic for transmission in service.transmissions] == [f"t/{number}" for number in range(30)]
 
 
-async def test_a_message_is_handed_on_only_when_its_unit_is_on_disk(started: Started) -> None:
+async def test_a_message_is_handed_over_after_its_unit_is_on_disk(started: Started) -> None:
     async with started() as service:
         await service.subscribe("c1", ("#", 1), durable=True)
         with service.failing_disk():
@@ -57,7 +57,7 @@ async def test_a_failed_removal_leaves_the_message_on_the_queue(started: Started
         assert service.queue_manager.objects.queues[TRANSMISSION_QUEUE].depth == 0
 
 
-async def test_a_failed_unit_gives_back_its_own_retained_publication_not_a_transmission(started: Started) -> None:
+async def test_a_failed_unit_restores_its_own_retained_publication_not_a_transmission(started: Started) -> None:
     """Both have the topic string of the publication in the same unit of work."""
     async with started() as service:
         await service.subscribe("c1", ("t", 1), durable=True)
@@ -77,7 +77,7 @@ async def test_a_failed_unit_gives_back_its_own_retained_publication_not_a_trans
     ("queue", "reason"),
     [("NO.SUCH.QUEUE", cmqc.MQRC_UNKNOWN_OBJECT_NAME), (DEAD_LETTER_QUEUE, cmqc.MQRC_XMIT_Q_USAGE_ERROR)],
 )
-async def test_a_wrong_transmission_queue(tmp_path: Path, queue: Any, reason: int) -> None:
+async def test_an_invalid_transmission_queue(tmp_path: Path, queue: Any, reason: int) -> None:
     queue_manager = QueueManager("MQB1", tmp_path)
     prepare(queue_manager)
     backend = EmbeddedBackend(queue_manager, queue, asyncio.get_running_loop())
@@ -88,10 +88,10 @@ async def test_a_wrong_transmission_queue(tmp_path: Path, queue: Any, reason: in
     queue_manager.close()
 
 
-async def test_a_message_for_nobody_stays_where_the_transmission_queue_is_the_dead_letter_queue(
+async def test_a_message_without_recipient_stays_if_the_transmission_queue_is_the_dead_letter_queue(
     started: Started, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Else it would come again and again, each time behind one more MQDLH."""
+    """Otherwise it would return again and again, each time with another MQDLH."""
     async with started(script=f"ALTER QMGR DEADQ({TRANSMISSION_QUEUE})") as service:
         await service.subscribe("gone", ("t", 1), durable=True)
         await service.execute(unit(publication("t")))
@@ -122,11 +122,11 @@ OLD = {"MsgId": b"m" * 24, "Version": 2}
 async def test_a_message_of_an_older_release_with_too_long_fields_is_dead_lettered(
     started: Started, caplog: pytest.LogCaptureFixture, topic: str | None, fields: Any, kept: Any
 ) -> None:
-    """It does not stay on the transmission queue for ever, before and after a restart."""
+    """It leaves the transmission queue, before and after a restart."""
     async with started() as service:
         manager = service.queue_manager
         manager.objects.attributes["DEFXMITQ"] = TRANSMISSION_QUEUE
-        # As an older release stored it: no verb checks these fields.
+        # As stored by an older release: no verb checks these fields.
         work = Unit()
         message = Message(MQMD(Persistence=1, **OLD | fields), b"body")
         manager.put(work, manager.objects.resolve("command", "gone"), message, application=None).topic = topic
@@ -149,7 +149,7 @@ async def test_a_message_of_an_older_release_with_too_long_fields_is_dead_letter
     assert "Traceback" not in caplog.text
 
 
-async def test_a_record_stays_when_its_successors_cannot_be_written(started: Started) -> None:
+async def test_a_record_stays_if_its_successors_cannot_be_written(started: Started) -> None:
     async with started() as service:
         await service.execute(unit(records=[ReceivedRecord("a", [9])]))
         with service.failing_disk():

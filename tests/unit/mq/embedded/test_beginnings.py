@@ -1,4 +1,4 @@
-"""The backend of the embedded queue manager: subscriptions, and the retained publications that they begin with."""
+"""The backend of the embedded queue manager: subscriptions, and their initial retained publications."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ async def test_an_empty_retained_publication_clears_and_is_delivered(started: St
         assert len(service.transmissions) == 2
 
 
-async def test_retained_publications_come_after_the_subscription_is_answered(started: Started) -> None:
+async def test_retained_publications_arrive_after_the_answer_to_subscribe(started: Started) -> None:
     async with started() as service:
         await service.execute(unit(publication("a"), publication("b"), retain=True))
         for durable in (False, True):
@@ -34,10 +34,10 @@ async def test_retained_publications_come_after_the_subscription_is_answered(sta
             assert service.events == [("subscribed", "c1"), ("transmission", "a"), ("transmission", "b")]
 
 
-async def test_looks_for_retained_publications_end_with_a_turn_of_the_loop(
+async def test_searches_for_retained_publications_are_divided_over_loop_iterations(
     started: Started, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Wildcards that lead everywhere and name nothing are worked on for many turns, and what is named comes all the same."""
+    """Wildcards that match many levels but no publication are searched over many iterations, and all matches are found."""
     monkeypatch.setattr("bridge.mq.embedded.backend.LOOKS_AT_A_TURN", 100)
     monkeypatch.setattr("bridge.mq.embedded.backend.LOOKS_OF_A_CLIENT", 50)
     async with started() as service:
@@ -55,7 +55,7 @@ async def test_looks_for_retained_publications_end_with_a_turn_of_the_loop(
 
         turn()
         await service.subscribe("many", *(("+/" * n + "nothing", 0) for n in range(2, 7)), ("#", 0))
-        # Another one's subscription does not wait for them.
+        # Another client's subscription does not wait for them.
         await service.subscribe("one", ("r/999/x", 0))
         while not service.transmissions:
             await service.turn()
@@ -65,7 +65,7 @@ async def test_looks_for_retained_publications_end_with_a_turn_of_the_loop(
         assert turns > 20
 
 
-async def test_only_retained_publications_that_persist_survive(started: Started) -> None:
+async def test_only_persistent_retained_publications_survive(started: Started) -> None:
     async with started() as service:
         await service.execute(unit(publication("hard", qos=1), publication("soft", qos=0), retain=True))
     async with started() as service:
@@ -73,7 +73,7 @@ async def test_only_retained_publications_that_persist_survive(started: Started)
         assert [transmission.topic for transmission in service.transmissions] == ["hard"]
 
 
-async def test_subscriptions_are_refused_one_by_one(started: Started) -> None:
+async def test_subscriptions_are_rejected_individually(started: Started) -> None:
     script = "DEFINE TOPIC(CLOSED) TOPICSTR('closed') SUB(DISABLED)\nDEFINE TOPIC(BRIEF) TOPICSTR('brief') DURSUB(NO)"
     async with started(script=script) as service:
         reasons = await service.subscribe("c1", ("a", 1), ("closed/x", 1), ("brief", 1), durable=True)
@@ -106,7 +106,7 @@ async def test_a_subscription_that_becomes_non_durable_does_not_survive(started:
         assert service.recovered.subscriptions == []
 
 
-async def test_what_exists_for_clean_sessions_only_needs_no_disk(started: Started) -> None:
+async def test_objects_of_clean_sessions_need_no_disk_writes(started: Started) -> None:
     async with started() as service:
         await service.subscribe("c1", ("#", 2))
         with service.failing_disk():

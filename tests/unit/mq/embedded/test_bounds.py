@@ -1,6 +1,6 @@
-"""What an application or client may send at most, and that the rest costs nobody else anything (findings of strangers).
+"""Limits for applications and clients, and the isolation of others from excessive requests.
 
-Work is counted, not timed: a matcher that tried everything would not end before the test is old.
+Work is counted, not timed. A matcher with exponential complexity would not finish within the test.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def manager(tmp_path: Path) -> Iterator[QueueManager]:
     ids=["deepest", "deeper", "slashes", "longest", "longer", "no UTF-8", "U+0000"],
 )
 def test_topic_strings(manager: QueueManager, topic: str, is_taken: bool) -> None:
-    """One that is too long, too deep, no UTF-8 or has U+0000 is MQRC_TOPIC_STRING_ERROR (2425), put to or subscribed to."""
+    """A string that is too long, too deep, not UTF-8 or contains U+0000 is rejected with MQRC_TOPIC_STRING_ERROR (2425)."""
     assert (topic_filter_error(topic) is None) is is_taken
     connection = EmbeddedConnection(manager)
     put = (MQOD(ObjectType=cmqc.MQOT_TOPIC, ObjectString=topic), Message(MQMD(), b""))
@@ -80,7 +80,7 @@ def test_topic_strings(manager: QueueManager, topic: str, is_taken: bool) -> Non
     connection.disconnect()
 
 
-def test_the_deepest_topic_reaches_the_deepest_filter(manager: QueueManager) -> None:
+def test_the_deepest_topic_matches_the_deepest_filter(manager: QueueManager) -> None:
     for topic_filter in (DEEPEST, "/".join("+" * TOPIC_LEVELS), "#", DEEPEST[:-1] + "#"):
         connection = EmbeddedConnection(manager)
         sd = MQSD(Options=cmqc.MQSO_CREATE | cmqc.MQSO_MANAGED | cmqc.MQSO_NON_DURABLE, ObjectString=topic_filter)
@@ -88,8 +88,8 @@ def test_the_deepest_topic_reaches_the_deepest_filter(manager: QueueManager) -> 
     assert len(manager.objects.topics.route(DEEPEST).subscriptions) == 4
 
 
-async def test_what_is_raised_for_one_publication_is_its_alone(tmp_path: Path) -> None:
-    """Depths, retained publications and the units beside it are as if it had never been."""
+async def test_an_error_of_one_publication_affects_that_one_only(tmp_path: Path) -> None:
+    """Depths, retained publications and other units are the same as without it."""
     manager = QueueManager("MQB1", tmp_path)
     prepare(manager)
     try:
@@ -98,7 +98,7 @@ async def test_what_is_raised_for_one_publication_is_its_alone(tmp_path: Path) -
         came: list[StoredMessage] = []
         backend.start(came.extend)
         await backend.subscribe("c", requests(("n", 1), ("#", 1)), durable=False, user="")
-        await asyncio.sleep(0)  # messages are handed over after those who await the answer have run
+        await asyncio.sleep(0)  # messages are handed over after the callbacks of the answer
         route = manager.objects.topics.route("n")
         route.subscriptions = (*route.subscriptions, None)
         ended: list[Completion] = []
@@ -131,7 +131,7 @@ async def test_a_client_with_very_many_matching_subscriptions_gets_one_copy(tmp_
         filters += [("+/" * depth + "#", 1) for depth in range(1, count - 9)]
         await backend.subscribe("many", requests(*filters), durable=False, user="")
         await backend.subscribe("few", requests(("a/#", 1), ("#", 0)), durable=False, user="")
-        await asyncio.sleep(0)  # messages are handed over after those who await the answer have run
+        await asyncio.sleep(0)  # messages are handed over after the callbacks of the answer
         backend.submit(UnitOfWork([(_publication(levels + "a/a"), False)]))
         copies = [message.user_data for message in came if message.client_id == "many"]
         assert copies == ["1"] if count > MAX_COPIES else len(copies) == count
@@ -142,7 +142,7 @@ async def test_a_client_with_very_many_matching_subscriptions_gets_one_copy(tmp_
 
 
 async def test_messages_of_other_threads_are_handed_over_on_the_event_loop(tmp_path: Path) -> None:
-    """A mapping publishes in its own thread; a non-persistent publication needs no write to disk, which would come back."""
+    """A mapping publishes in its own thread. A non-persistent publication does not wait for a write to disk."""
     manager = QueueManager("MQB1", tmp_path)
     prepare(manager)
     try:
@@ -151,7 +151,7 @@ async def test_messages_of_other_threads_are_handed_over_on_the_event_loop(tmp_p
         threads: asyncio.Queue[int] = asyncio.Queue()
         backend.start(lambda _batch: threads.put_nowait(threading.get_ident()))
         await backend.subscribe("c", requests(("t", 0)), durable=False, user="")
-        await asyncio.sleep(0)  # messages are handed over after those who await the answer have run
+        await asyncio.sleep(0)  # messages are handed over after the callbacks of the answer
 
         def publish() -> None:
             connection = EmbeddedConnection(manager)
@@ -164,7 +164,7 @@ async def test_messages_of_other_threads_are_handed_over_on_the_event_loop(tmp_p
         manager.close()
 
 
-async def test_the_retained_publications_of_a_client_are_bounded(tmp_path: Path) -> None:
+async def test_retained_publications_of_a_client_are_limited(tmp_path: Path) -> None:
     manager = QueueManager("MQB1", tmp_path)
     prepare(manager)
     try:
@@ -174,7 +174,10 @@ async def test_the_retained_publications_of_a_client_are_bounded(tmp_path: Path)
         refusals = backend.submit(unit)
         assert len(manager.retained) == 6
         assert set(refusals.values()) == {cmqc.MQRC_Q_SPACE_NOT_AVAILABLE}
-        for payload in (b"new", b""):  # what takes no more is taken, and room that is made is there
+        for payload in (
+            b"new",
+            b"",
+        ):  # a publication that needs no additional space is accepted, and released space can be used
             again = UnitOfWork()
             again.publications = [(_publication("t/0", payload), True)]
             assert not backend.submit(again)
@@ -243,7 +246,7 @@ REPLACEMENTS = {
 
 
 @pytest.mark.parametrize("case", REPLACEMENTS)
-async def test_a_retained_publication_that_takes_no_more_than_the_one_before_is_accepted(
+async def test_a_retained_publication_no_larger_than_its_predecessor_is_accepted(
     manager: QueueManager, case: str
 ) -> None:
     user, length, property_length, accepted = REPLACEMENTS[case]
@@ -270,8 +273,8 @@ async def test_retained_publications_can_be_replaced_after_a_limit_was_lowered(
         setattr(backend, lowered, 500)
 
 
-async def test_a_user_over_the_limit_cannot_replace_what_another_user_retains(manager: QueueManager) -> None:
-    """It would be one more of that user, though no more in total."""
+async def test_a_user_over_the_limit_cannot_replace_a_publication_of_another_user(manager: QueueManager) -> None:
+    """This would increase the total of that user, though not the total of all."""
     backend = EmbeddedBackend(manager, XMITQ, asyncio.get_running_loop(), retained_bytes=3_000)
     for topic, user, reasons in (("a", b"u", {}), ("b", b"v", {}), ("b", b"u", {0: cmqc.MQRC_Q_SPACE_NOT_AVAILABLE})):
         unit = UnitOfWork()
@@ -292,13 +295,13 @@ def _publication(
     return to_mq(publish, ClientIdentity(client_id, user))
 
 
-def test_what_routes_take_is_bounded_in_bytes(manager: QueueManager) -> None:
+def test_the_cache_of_routes_is_limited_in_bytes(manager: QueueManager) -> None:
     for number in range(5_000):
         manager.objects.topics.route(f"{number}/" + "x" * 10_000)
     assert sum(2 * len(topic) for topic in manager.objects.topics._routes) <= ROUTE_BYTES
 
 
-def test_long_arguments_are_not_remembered() -> None:
+def test_long_arguments_are_not_cached() -> None:
     calls: list[str] = []
 
     @remembered(16)
@@ -325,7 +328,7 @@ def test_wildcards_and_like_do_not_backtrack() -> None:
 @given(
     st.lists(st.sampled_from(["a", "b", Wildcard.ANY, Wildcard.ONE]), max_size=8), st.text(alphabet="ab", max_size=8)
 )
-def test_a_glob_matches_as_its_definition_says(tokens: list[str | Wildcard], text: str) -> None:
+def test_a_glob_matches_by_its_definition(tokens: list[str | Wildcard], text: str) -> None:
     assert Glob(tokens).matches(text) is _defined(tokens, text)
 
 
@@ -358,7 +361,9 @@ class _Stored:
 
 
 @given(st.sets(TOPICS), st.sets(TOPICS), FILTERS)
-def test_retained_publications_are_found_as_topics_match(kept: set[str], gone: set[str], topic_filter: str) -> None:
+def test_retained_publications_are_found_like_matching_topics(
+    kept: set[str], gone: set[str], topic_filter: str
+) -> None:
     retained = RetainedPublications()
     for topic in kept | gone:
         retained[topic] = _Stored()  # type: ignore[assignment]

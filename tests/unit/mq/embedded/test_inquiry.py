@@ -1,4 +1,4 @@
-"""A look at the embedded queue manager names no more queues than it may, and none whose name is made up."""
+"""Inspection of the embedded queue manager: the number of queues is limited, and dynamic queues are excluded."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def queue_manager(tmp_path: Path) -> Iterator[Any]:
     manager.close()
 
 
-def test_more_queues_than_are_told_of(queue_manager: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those asked for come first; how many are left out is told."""
+def test_more_queues_than_the_limit(queue_manager: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Requested queues come first. The number of omitted queues is reported."""
     for number in range(20):
         name = f"Q{number:02}"
         queue_manager.objects.queues[name] = Queue(name, defaults("QLOCAL"))
@@ -37,8 +37,8 @@ def test_more_queues_than_are_told_of(queue_manager: Any, monkeypatch: pytest.Mo
     assert status.left_out == len(queue_manager.objects.queues) - 5
 
 
-def test_dynamic_queues_are_not_told_of(queue_manager: Any) -> None:
-    """Each of them has a name that no other had before."""
+def test_dynamic_queues_are_excluded(queue_manager: Any) -> None:
+    """Each has a new name."""
     before = EmbeddedInquiry(queue_manager).look([])
     connection = StandInConnection(queue_manager)
     od = MQOD(ObjectName="SYSTEM.DEFAULT.MODEL.QUEUE", DynamicQName="REPLIES.*")

@@ -1,4 +1,4 @@
-"""Commands on local queues with messages on them, or open: what is refused, and what becomes of the messages."""
+"""Commands for local queues that have messages or are open: rejections, and effects on the messages."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_alter_takes_effect_on_the_queue(manager: Manager) -> None:
         manager.put("A")
 
 
-def test_a_queue_with_messages_goes_only_with_purge(manager: Manager) -> None:
+def test_deleting_a_queue_with_messages_requires_purge(manager: Manager) -> None:
     manager.ok("DEFINE QLOCAL(A)")
     manager.put("A")
     manager.refused("DELETE QLOCAL(A)", "AMQ8143E")
@@ -46,7 +46,7 @@ def test_an_open_queue_is_in_use(manager: Manager, command: str, options: int) -
     manager.ok(command)
 
 
-def test_clear_removes_messages_for_good(manager: Manager) -> None:
+def test_clear_deletes_messages_permanently(manager: Manager) -> None:
     manager.ok("DEFINE QLOCAL(A)")
     manager.put("A", persistent=True)
     manager.put("A", persistent=False)
@@ -56,7 +56,7 @@ def test_clear_removes_messages_for_good(manager: Manager) -> None:
     assert manager.attribute("QLOCAL(A)", "CURDEPTH") == 0
 
 
-def test_uncommitted_messages_keep_a_queue_from_being_cleared(manager: Manager) -> None:
+def test_a_queue_with_uncommitted_messages_cannot_be_cleared(manager: Manager) -> None:
     manager.ok("DEFINE QLOCAL(A)")
     od = MQOD(ObjectName="A")
     manager.connection.put1(od, Message(MQMD(Persistence=0), b"1"), cmqc.MQPMO_SYNCPOINT)
@@ -66,7 +66,7 @@ def test_uncommitted_messages_keep_a_queue_from_being_cleared(manager: Manager) 
     assert manager.get_all("A") == [b"1"]
 
 
-def test_a_refused_purge_leaves_every_message(manager: Manager) -> None:
+def test_a_rejected_purge_deletes_no_message(manager: Manager) -> None:
     manager.ok("DEFINE QLOCAL(A)")
     manager.put("A", b"committed")
     manager.connection.put1(MQOD(ObjectName="A"), Message(MQMD(Persistence=0), b"not"), cmqc.MQPMO_SYNCPOINT)
@@ -89,8 +89,8 @@ def test_msgdlvsq_changes_with_messages_on_the_queue(manager: Manager) -> None:
     assert manager.get_all("A") == [b"1", b"9", b"5"]
 
 
-def test_force_makes_every_open_handle_invalid(manager: Manager) -> None:
-    """More than IBM MQ does: there, it depends on the attribute."""
+def test_force_invalidates_all_open_handles(manager: Manager) -> None:
+    """IBM MQ does so only for some attributes."""
     manager.ok("DEFINE QLOCAL(A)")
     handle = manager.connection.open(MQOD(ObjectName="A"), cmqc.MQOO_INPUT_SHARED)
     manager.ok("ALTER QLOCAL(A) FORCE")
@@ -102,7 +102,7 @@ def test_force_makes_every_open_handle_invalid(manager: Manager) -> None:
     manager.connection.close(handle)
 
 
-def test_usage_changes_on_an_empty_queue_only(manager: Manager) -> None:
+def test_usage_can_be_changed_on_an_empty_queue_only(manager: Manager) -> None:
     manager.ok("DEFINE QLOCAL(A)")
     manager.put("A")
     manager.refused("ALTER QLOCAL(A) USAGE(XMITQ)", "AMQ8143E")
@@ -112,7 +112,7 @@ def test_usage_changes_on_an_empty_queue_only(manager: Manager) -> None:
 
 
 @pytest.mark.parametrize("name", ["SYSTEM.RETAINED.PUB.QUEUE", "SYSTEM.MQTT.PERSISTENT.STATE"])
-def test_the_queue_managers_own_queues_are_in_use(manager: Manager, name: str) -> None:
+def test_the_queues_of_the_queue_manager_are_in_use(manager: Manager, name: str) -> None:
     prepare(manager.itself)
     manager.refused(f"CLEAR QLOCAL({name})", "AMQ8148E")
     manager.refused(f"DELETE QLOCAL({name}) PURGE", "AMQ8148E")

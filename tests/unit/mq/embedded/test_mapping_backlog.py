@@ -1,4 +1,4 @@
-"""The limits of the backlogs of mappings that read topics: who is rejected, and what is counted."""
+"""The limits for backlogs of mappings that read topics: rejected publishers, and counted messages."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from bridge.mq.mqi import MQError
 from bridge.wire import cmqc
 from tests.helpers.embedded_manager import Manager
 
-#: The length of the messages, and what each counts for.
+#: The length of the messages, and the bytes that each counts.
 LENGTH: Final = 88
 SIZE: Final = LENGTH + MESSAGE_OVERHEAD
 LIMIT: Final = 100 * SIZE
@@ -57,13 +57,13 @@ def test_a_fast_publisher_does_not_stop_slow_ones() -> None:
         consume(backlog, 1)
 
 
-def test_equal_publishers_together_are_bounded() -> None:
+def test_several_equal_publishers_are_limited_together() -> None:
     backlog = MappingBacklog("m", limits())
     accepted = sum(publish(backlog, f"p{number % 7}") for number in range(10_000))
     assert 100 <= accepted <= 126
 
 
-def test_publishers_of_the_past_do_not_count() -> None:
+def test_former_publishers_do_not_count() -> None:
     backlog = MappingBacklog("m", limits())
     publish(backlog, "former", 1_000)
     consume(backlog, 100)
@@ -72,7 +72,7 @@ def test_publishers_of_the_past_do_not_count() -> None:
     assert publish(backlog, "b") == 1
 
 
-def test_the_number_of_publishers_that_are_counted_is_bounded() -> None:
+def test_the_number_of_counted_publishers_is_limited() -> None:
     backlog = MappingBacklog("m", limits())
     for number in range(20_000):
         publish(backlog, f"p{number}")
@@ -113,7 +113,7 @@ def consumer(manager: Manager, topic_filter: str = "t/#") -> MessageConsumer:
 
 
 def put(manager: Manager, number: int, *, persistent: bool = True) -> int:
-    """Publish messages of an application in units of work of their own. Return how many were accepted."""
+    """Publish messages of an application in separate units of work. Return how many were accepted."""
     accepted = 0
     for _ in range(number):
         try:
@@ -142,8 +142,10 @@ def test_publications_beyond_the_limit(manager: Manager, persistent: bool) -> No
     assert len(manager.get_all("OTHER")) == (10 if persistent else 15)
 
 
-def test_what_counts(manager: Manager) -> None:
-    """Messages on the queue count: not those that were got or backed out, and after a restart those that it recovers."""
+def test_counted_messages(manager: Manager) -> None:
+    """Messages on the queue count, except those that were got or backed out. After a restart, the recovered
+    messages count.
+    """
     mapping = consumer(manager)
     limit(manager, 10)
     assert put(manager, 15) == 10
@@ -178,7 +180,7 @@ def test_a_removed_mapping_does_not_count(manager: Manager) -> None:
     assert put(manager, 15) == 15
 
 
-def test_a_subscription_that_is_not_that_of_a_mapping_has_no_such_limit(manager: Manager) -> None:
+def test_subscriptions_of_others_have_no_such_limit(manager: Manager) -> None:
     manager.ok("DEFINE SUB(other) TOPICSTR('t/#') DESTCLAS(MANAGED)")
     limit(manager, 10)
     assert put(manager, 15) == 15

@@ -25,7 +25,7 @@ MANAGED = cmqc.MQSO_CREATE | cmqc.MQSO_MANAGED
 
 
 def received(got: Any) -> list[tuple[bytes, bool]]:
-    """Bodies, and whether they are marked as retained."""
+    """Return bodies, and whether they are marked as retained."""
     publications = []
     for message in got:
         header = decode_rfh2(message.data)
@@ -46,7 +46,7 @@ def managed_queues(manager: Manager) -> list[str]:
     return [name for name in manager.itself.objects.queues if name.startswith("SYSTEM.MANAGED.")]
 
 
-def test_subscription_queue_and_messages_outlive_a_restart_and_go_together(manager: Manager) -> None:
+def test_subscription_queue_and_messages_survive_a_restart_and_are_deleted_together(manager: Manager) -> None:
     consumer_of(manager.connection)
     (queue,) = managed_queues(manager)
     manager.publish("t/1", b"1", retain=True)
@@ -67,7 +67,7 @@ def test_subscription_queue_and_messages_outlive_a_restart_and_go_together(manag
     assert not manager.itself.objects.topics.subscriptions
 
 
-def test_a_live_publication_is_marked_as_it_was_published_for_mappings_only(manager: Manager) -> None:
+def test_live_publications_have_the_retained_mark_for_mappings_only(manager: Manager) -> None:
     _, plain = manager.connection.subscribe(MQSD(Options=MANAGED, ObjectString="t/#"))
     _, selective = manager.connection.subscribe(
         MQSD(Options=MANAGED, ObjectString="t/#", SubExpiry=36_000, RetainAsPublished=True)
@@ -81,7 +81,7 @@ def test_a_live_publication_is_marked_as_it_was_published_for_mappings_only(mana
         assert received(got) == [(b"1", marks[0]), (b"2", marks[1])]
 
 
-def test_the_subscription_stays_so_when_it_is_altered(manager: Manager) -> None:
+def test_the_subscription_keeps_the_mark_when_it_is_altered(manager: Manager) -> None:
     consumer_of(manager.connection)
     manager.ok("ALTER SUB('mqbridge mapping m') USERDATA('x')")
     manager.restart()
@@ -89,7 +89,7 @@ def test_the_subscription_stays_so_when_it_is_altered(manager: Manager) -> None:
     assert take(consumer_of(manager.connection)) == [(b"1", True)]
 
 
-async def test_a_client_that_clears_a_retained_publication_is_heard_of(manager: Manager) -> None:
+async def test_mappings_receive_the_clearing_of_a_retained_publication(manager: Manager) -> None:
     """MQTT-3.3.1-10: an empty payload with RETAIN is published, and not retained."""
     consumer = consumer_of(manager.connection)
     backend = EmbeddedBackend(manager.itself, "NONE", asyncio.get_running_loop())
@@ -122,7 +122,7 @@ def mapped(body: bytes, *, retain: bool = False, clear: bool = False) -> MappedM
         ([], [mapped(b"", clear=True)], None),
     ],
 )
-def test_a_retained_publication_is_cleared_once_that_is_committed(
+def test_a_retained_publication_is_cleared_by_the_commit(
     manager: Manager, first: Any, second: Any, retained: bytes | None
 ) -> None:
     connection = EmbeddedConnection(manager.itself)
@@ -140,7 +140,7 @@ def test_a_retained_publication_is_cleared_once_that_is_committed(
     )
 
 
-def test_what_is_backed_out_clears_nothing(manager: Manager) -> None:
+def test_a_backed_out_publication_clears_nothing(manager: Manager) -> None:
     manager.publish("t/1", b"1", retain=True)
     connection = EmbeddedConnection(manager.itself)
     producer = MessageProducer(connection)
@@ -153,7 +153,7 @@ def test_what_is_backed_out_clears_nothing(manager: Manager) -> None:
     assert manager.itself.retained["t/1"].message.data == b"1"
 
 
-def test_mappings_that_are_no_more_are_known_by_their_subscriptions(manager: Manager) -> None:
+def test_removed_mappings_are_recognized_by_their_subscriptions(manager: Manager) -> None:
     connection = EmbeddedConnection(manager.itself)
     for mapping, topic_filter in (("a", "t/a"), ("a.b", "t/b"), ("a.b", "t/c")):
         consumer = consumer_of(connection, mapping, topic_filter)
@@ -171,15 +171,15 @@ def test_mappings_that_are_no_more_are_known_by_their_subscriptions(manager: Man
 
 
 @pytest.mark.parametrize(("before", "after"), [("t/+", "t/#"), ("t/#", "t/1"), ("t/1", "+/1")])
-def test_nothing_is_lost_or_comes_twice_when_the_filter_changes_under_load(
+def test_no_message_is_lost_or_duplicated_when_the_filter_changes_under_load(
     manager: Manager, before: str, after: str
 ) -> None:
-    """Every publication here matches both filters, so each comes exactly once, in order."""
+    """All publications match both filters, so each arrives exactly once, in order."""
     consumer_of(manager.connection, topic_filter=before).close()
     connection = EmbeddedConnection(manager.itself)
     consumer = consumer_of(connection, topic_filter=after)
     ended = threading.Event()
-    room = threading.Semaphore(20)  # no more than that wait, or nothing would ever be found empty
+    room = threading.Semaphore(20)  # limits the backlog, so that the queue is sometimes empty
     published = 0
 
     def publish() -> None:
@@ -196,7 +196,7 @@ def test_nothing_is_lost_or_comes_twice_when_the_filter_changes_under_load(
     taken: list[int] = []
 
     def move() -> int:
-        """A unit of work; every third is backed out first."""
+        """Run a unit of work. Every third one is backed out first."""
         got = take(consumer)
         if len(taken) % 3 == 0:
             connection.backout()

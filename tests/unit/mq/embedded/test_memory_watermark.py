@@ -1,4 +1,4 @@
-"""The embedded queue manager above the memory watermark: what it rejects, and what goes on."""
+"""The embedded queue manager above the memory watermark: rejected and accepted operations."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def rise(queue_manager: QueueManager, above: bool = True) -> None:
 
 @pytest.fixture
 def above(manager: Manager) -> Manager:
-    """A queue manager with two messages on Q and a retained publication; then memory use is above the watermark."""
+    """A queue manager with two messages on Q and a retained publication. Its memory use is above the watermark."""
     manager.ok("DEFINE QLOCAL(Q)")
     manager.ok("DEFINE SUB(S) TOPICSTR('t/#') DEST(Q)")
     manager.put("Q", b"1")
@@ -59,7 +59,7 @@ def test_puts_of_applications_are_rejected(above: Manager, put: Callable[[Manage
     assert above.itself.retained["state"].message.length == 2
 
 
-def test_messages_are_got_and_then_puts_are_accepted(above: Manager) -> None:
+def test_messages_can_be_got_and_then_puts_are_accepted(above: Manager) -> None:
     assert above.get_all("Q") == [b"1", b"2"]
     rise(above.itself, False)
     above.put("Q", b"3")
@@ -67,12 +67,12 @@ def test_messages_are_got_and_then_puts_are_accepted(above: Manager) -> None:
 
 
 def test_commands_are_accepted(above: Manager) -> None:
-    """They are how an administrator makes room."""
+    """An administrator frees memory with commands."""
     above.ok("ALTER QLOCAL(Q) DESCR('still there')")
     above.ok("CLEAR QLOCAL(Q)")
 
 
-async def test_publications_of_clients_are_rejected_and_removals_and_records_go_on(started: Started) -> None:
+async def test_publications_of_clients_are_rejected_and_removals_and_records_continue(started: Started) -> None:
     async with started() as service:
         await service.subscribe("c1", ("#", 2), durable=True)
         await service.execute(unit(publication("t", b"before", qos=2)))
@@ -97,7 +97,7 @@ async def test_publications_of_clients_are_rejected_and_removals_and_records_go_
 
 
 async def test_rejected_publications_do_not_become_dead_letters(started: Started) -> None:
-    """Not even those that the channel has dead-lettered for another reason: they need memory, too."""
+    """Not even those that the channel dead-letters for another reason, because they need memory, too."""
     async with started() as service:
         service.backend._queue_manager.enforce_authorities()
         rise(service.queue_manager)
@@ -131,7 +131,7 @@ async def test_an_undeliverable_message_still_moves_to_the_dead_letter_queue(sta
 
 
 def test_a_get_still_produces_its_report(manager: Manager) -> None:
-    """A confirmation of delivery takes the place of the message that it confirms."""
+    """A confirmation of delivery replaces the message that it confirms."""
     for queue in ("Q", "REPORTS"):
         manager.ok(f"DEFINE QLOCAL({queue})")
     md = MQMD(Report=cmqc.MQRO_COD, ReplyToQ=b"REPORTS")
@@ -143,7 +143,7 @@ def test_a_get_still_produces_its_report(manager: Manager) -> None:
 
 
 def test_restored_messages_share_equal_parts(manager: Manager) -> None:
-    """So that a backlog needs no more memory after a restart than before."""
+    """A backlog needs no more memory after a restart than before."""
     manager.ok("DEFINE QLOCAL(Q)")
     manager.ok("DEFINE SUB(S) TOPICSTR('plant/#') DEST(Q)")
     for payload in (b"1", b"2"):

@@ -1,4 +1,4 @@
-"""Queues against a plain model: several connections put, get, browse, commit and back out; the process dies and returns."""
+"""Queues against a simple model: several connections put, get, browse, commit and back out, and the process is restarted."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ applications = st.sampled_from(APPLICATIONS)
 
 
 class Held:
-    """A message as the model knows it."""
+    """A message of the model."""
 
     def __init__(self, number: int, queue: str, priority: int, persistent: bool) -> None:
         self.number = number
@@ -54,7 +54,7 @@ class QueueMachine(RuleBasedStateMachine):
         self.runs = itertools.count()
         self.numbers = itertools.count()
         self.held: list[Held] = []
-        #: (application, queue) -> place of the browse cursor and the message that it is on
+        #: (application, queue) -> position of the browse cursor and its message
         self.cursors: dict[tuple[int, str], Held] = {}
         self.directory = self.home / "first"
         self.start()
@@ -154,7 +154,7 @@ class QueueMachine(RuleBasedStateMachine):
 
     @rule(queue=queues, data=st.lists(st.tuples(applications, st.sampled_from([3, 7]), st.booleans()), max_size=8))
     def crowd(self, queue: str, data: list[tuple[int, int, bool]]) -> None:
-        """Applications put one after the other; what is in syncpoint is committed later, in another order."""
+        """Applications put one after the other. Puts in syncpoint are committed later, in another order."""
         for application, priority, syncpoint in data:
             self.put_one(application, queue, priority, True, syncpoint)
 
@@ -178,7 +178,7 @@ class QueueMachine(RuleBasedStateMachine):
         end=st.sampled_from(["commit", "back out", "go on"]),
     )
     def unit_of_work(self, application: int, verbs: list[tuple[str, str, bool]], end: str) -> None:
-        """Several verbs in syncpoint, so that there is something to undo."""
+        """Call several verbs in syncpoint, which can be backed out."""
         for verb, queue, persistent in verbs:
             if verb == "put":
                 self.put_one(application, queue, 3, persistent, True)
@@ -221,7 +221,7 @@ class QueueMachine(RuleBasedStateMachine):
 
     @rule()
     def kill_and_restart(self) -> None:
-        """What a process finds that starts on the files as they are now."""
+        """Return what a process finds that starts on the files now."""
         before = self.directory
         self.directory = self.home / str(next(self.runs))
         self.directory.mkdir()

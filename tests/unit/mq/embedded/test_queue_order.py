@@ -1,4 +1,4 @@
-"""The messages of a queue stay in the order of their puts, in whatever order they are committed, taken and backed out."""
+"""The messages of a queue keep the order of their puts, in whatever order they are committed, got and backed out."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NUMBERS = 40
 
 
 @given(st.permutations(range(NUMBERS)), st.lists(st.integers(0, NUMBERS - 1)))
-def test_messages_come_in_the_order_of_their_numbers(committed: list[int], touched: list[int]) -> None:
+def test_messages_have_the_order_of_their_numbers(committed: list[int], touched: list[int]) -> None:
     queue = Queue("Q", defaults("QLOCAL"))
     messages = [
         StoredMessage(
@@ -24,7 +24,7 @@ def test_messages_come_in_the_order_of_their_numbers(committed: list[int], touch
     ]
     steps = iter(touched)
     expected: set[int] = set()
-    # Units of work of four messages, each in the order of its puts; between them a message is taken, or restored.
+    # Units of work of four messages, each in the order of its puts. Between them, a message is got or restored.
     for start in range(0, NUMBERS, 4):
         for position in sorted(committed[start : start + 4]):
             queue.append(messages[position])

@@ -1,4 +1,4 @@
-"""What lies on SYSTEM.MQTT.PERSISTENT.STATE of the embedded queue manager beside the records, when the bridge starts."""
+"""Other messages than records on SYSTEM.MQTT.PERSISTENT.STATE of the embedded queue manager when the bridge starts."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def lying(service: Service, queue: str) -> list[StoredMessage]:
 
 
 def letters(service: Service) -> list[bytes]:
-    """What is on the dead-letter queue, without the headers, which all say the same."""
+    """Return the messages on the dead-letter queue, without the headers, which are all equal."""
     bodies = []
     for stored in lying(service, DEAD_LETTER_QUEUE):
         header = decode_mqdlh(stored.message.data)
@@ -44,14 +44,16 @@ def letters(service: Service) -> list[bytes]:
 
 
 async def begin_again(service: Service) -> None:
-    """Stop and start on the queue manager that is there, with what it has in memory only."""
+    """Stop and start on the same queue manager, which keeps its memory."""
     await service.stop()
     await service.start()
     await service.flush()
 
 
-async def test_it_is_moved_once_whatever_the_disk_does(started: Started, caplog: pytest.LogCaptureFixture) -> None:
-    """The write fails, and the message stays; the next write does not, and all other starts find nothing to do."""
+async def test_a_message_is_moved_once_whatever_the_disk_does(
+    started: Started, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A write fails, and the message stays. The next write succeeds, and later starts find nothing."""
     async with started() as service:
         await service.execute(unit(records=[ReceivedRecord("a", [1])]))
         await put(service, b"stray")
@@ -76,7 +78,7 @@ async def test_it_is_moved_once_whatever_the_disk_does(started: Started, caplog:
     ],
     ids=["no DEADQ", "put disabled", "DEADQ is the queue itself"],
 )
-async def test_what_cannot_be_dead_lettered_stays(
+async def test_messages_that_cannot_be_dead_lettered_stay(
     started: Started, caplog: pytest.LogCaptureFixture, script: Any
 ) -> None:
     async with started(script=script) as service:
@@ -99,7 +101,7 @@ async def test_what_cannot_be_dead_lettered_stays(
 
 
 async def test_messages_of_every_kind(started: Started) -> None:
-    """Not persistent, with properties, published to a subscription whose destination the queue is."""
+    """Non-persistent ones, with properties, and publications for a subscription whose destination is the queue."""
     script = f"DEFINE SUB(ASTRAY) TOPICSTR('astray') DEST({STATE_QUEUE})"
     async with started(script=script) as service:
         await put(service, b"gone with the queue manager", persistent=False)
@@ -126,8 +128,8 @@ async def test_messages_of_every_kind(started: Started) -> None:
         assert len(letters(service)) == 2
 
 
-async def test_what_is_in_a_unit_of_work_or_another_bridges_is_left_alone(started: Started) -> None:
-    """What comes back to the queue or onto it later, the next start finds."""
+async def test_messages_of_an_open_unit_of_work_or_another_bridge_are_not_moved(started: Started) -> None:
+    """The next start finds messages that return or arrive later."""
     async with started() as service:
         await put(service, b"got")
         connection = EmbeddedConnection(service.queue_manager)
@@ -155,10 +157,10 @@ def _replace_database(directory: Path) -> None:
         file.rename(directory / file.name)
 
 
-async def test_a_replaced_record_that_a_salvaged_database_brings_back(
+async def test_a_replaced_record_returns_in_a_salvaged_database(
     started: Started, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The row that removed it is lost; the record in force is the later one."""
+    """The row that removed it is lost. The later record applies."""
     async with started() as service:
         for number in range(3):
             await service.execute(unit(records=[SentRecord("a", sent=[number])]))

@@ -1,4 +1,4 @@
-"""A queue manager for the backend of threads, which does not wait long."""
+"""A queue manager for the backend of threads, with short waits."""
 
 from __future__ import annotations
 

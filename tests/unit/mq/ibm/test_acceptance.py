@@ -54,11 +54,11 @@ def failed(outcomes: dict[str, AcceptanceResult]) -> list[str]:
     return [name for name, outcome in outcomes.items() if outcome.result == "fail"]
 
 
-def test_all_pass_on_a_queue_manager_that_was_prepared(queue_manager: QueueManager) -> None:
+def test_all_tests_pass_on_a_prepared_queue_manager(queue_manager: QueueManager) -> None:
     assert failed(results(queue_manager)) == []
 
 
-def test_a_message_that_is_too_long_for_the_channel_is_a_failure_with_a_remedy(queue_manager: QueueManager) -> None:
+def test_a_message_too_long_for_the_channel_is_a_failure_with_a_remedy(queue_manager: QueueManager) -> None:
     outcomes = results(queue_manager, _Limited)
     assert failed(outcomes) == ["long message"]
     assert "MQRC_DATA_LENGTH_ERROR (2010)" in outcomes["long message"].detail
@@ -75,7 +75,7 @@ def test_no_messages_are_sent_if_they_would_go_to_another_queue(queue_manager: Q
     assert outcomes["publication to a client"].result == "skip"
 
 
-def test_with_queue_manager_aliases_only_a_client_that_has_one_is_sent_messages(queue_manager: QueueManager) -> None:
+def test_with_queue_manager_aliases_only_a_client_with_an_alias_is_sent_messages(queue_manager: QueueManager) -> None:
     script = f"DEFINE QREMOTE('mqbridge.check') RQMNAME('mqbridge.check') XMITQ('{XMITQ}')"
     run_script(queue_manager, f"DEFINE QLOCAL(HUB) USAGE(XMITQ)\nALTER QMGR DEFXMITQ(HUB)\n{script}", "test")
     outcomes = results(queue_manager)
@@ -87,8 +87,8 @@ def test_with_queue_manager_aliases_only_a_client_that_has_one_is_sent_messages(
     assert queue_manager.objects.queues["HUB"].depth == queue_manager.objects.queues[XMITQ].depth == 0
 
 
-def test_what_a_failed_test_leaves_is_removed(queue_manager: QueueManager) -> None:
-    """Messages for clients are taken by another program, so that each test of them fails halfway."""
+def test_the_objects_of_a_failed_test_are_removed(queue_manager: QueueManager) -> None:
+    """Another program gets the messages for clients, so that each test of them fails halfway."""
     outcomes = results(queue_manager, _Robbed)
     assert failed(outcomes) == [
         "publication to a client",
@@ -165,7 +165,7 @@ def test_a_message_without_an_mqxqh_at_its_beginning_is_reported(queue_manager: 
     assert outcomes["publication to a client"].remedy.startswith("report this to the developers")
 
 
-def test_each_result_explains_what_it_means_for_the_bridge(queue_manager: QueueManager) -> None:
+def test_each_result_explains_its_meaning_for_the_bridge(queue_manager: QueueManager) -> None:
     outcomes = results(queue_manager)
     assert [name for name, outcome in outcomes.items() if not outcome.meaning] == []
     identifiers = outcomes["form of message identifiers"]
@@ -212,7 +212,7 @@ class _Lossy(StandInConnection):
         return super().put(handle, message, *arguments, **more)
 
 
-def test_the_tests_go_on_after_a_lost_connection(queue_manager: QueueManager) -> None:
+def test_the_tests_continue_after_a_lost_connection(queue_manager: QueueManager) -> None:
     outcomes = results(queue_manager, _Lossy)
     assert failed(outcomes) == ["retained publication"]
     assert outcomes["durable subscription"].result == outcomes["clean-up"].result == "pass"
@@ -265,8 +265,8 @@ def test_messages_for_clients_are_traffic(queue_manager: QueueManager) -> None:
     connection.disconnect()
 
 
-def test_connections_and_refusals(queue_manager: QueueManager) -> None:
-    """The bridge's number of connections is opened. Connections that must be refused are reported with their codes."""
+def test_connections_and_rejections(queue_manager: QueueManager) -> None:
+    """The bridge's number of connections is opened. Connections that must be rejected are reported with their codes."""
     connections: list[Connection] = []
 
     def limited() -> Connection:

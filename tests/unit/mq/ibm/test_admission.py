@@ -1,4 +1,4 @@
-"""Whom the queue manager lets in, let subscribe and let publish: it is asked for each client, as an alternate user."""
+"""Authority to connect, subscribe and publish: the queue manager checks it for each client, as an alternate user."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ def enforced(queue_manager: QueueManager) -> QueueManager:
 
 
 @pytest.mark.parametrize("asynchronous", [False, True])
-async def test_authority_is_asked_for_the_client(
+async def test_the_authority_of_the_client_is_checked(
     enforced: QueueManager, caplog: pytest.LogCaptureFixture, asynchronous: bool
 ) -> None:
-    """As an alternate user: whether it is admitted, may subscribe, may publish. A blank user is the bridge itself."""
+    """As an alternate user, for connecting, subscribing and publishing. A blank user is the bridge itself."""
     refused = cmqc.MQRC_NOT_AUTHORIZED
     backend = await opened(enforced, NONE, asynchronous=asynchronous)
     reasons_of_users = {}
@@ -64,7 +64,7 @@ async def test_authority_is_asked_for_the_client(
 
 @pytest.mark.parametrize("after", [False, True])
 @pytest.mark.parametrize("number", range(1, 4))
-async def test_a_client_waits_to_be_admitted_while_the_queue_manager_is_away(
+async def test_a_client_waits_while_the_queue_manager_is_unreachable(
     enforced: QueueManager, number: int, after: bool
 ) -> None:
     backend = await opened(enforced, Fault("subscriptions", number, after=after))
@@ -77,7 +77,7 @@ async def test_a_client_waits_to_be_admitted_while_the_queue_manager_is_away(
     assert answers == [("alice", 0), ("carol", cmqc.MQRC_NOT_AUTHORIZED), ("bob", 0)], "in the order asked"
 
 
-async def test_a_crowd_of_one_user_is_asked_for_once(enforced: QueueManager) -> None:
+async def test_many_clients_of_one_user_cause_one_check(enforced: QueueManager) -> None:
     fault = Fault("subscriptions", 0, after=False)
     backend = await opened(enforced, fault)
     before = fault.calls

@@ -1,4 +1,4 @@
-"""A queue manager that neither answers nor breaks the connection is told, and no longer taken for one that is well."""
+"""A queue manager that neither answers nor breaks the connection is reported, and counts as unreachable."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Waiting:
         self.looks += 1
 
 
-async def test_a_worker_that_waits_in_vain(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_worker_that_waits_without_an_answer(caplog: pytest.LogCaptureFixture) -> None:
     """The list of problems reports it, once for all workers. The watch logs nothing."""
     caplog.set_level(logging.INFO)
     first, second = Waiting("first"), Waiting("second")
@@ -54,7 +54,7 @@ async def test_a_worker_that_waits_in_vain(caplog: pytest.LogCaptureFixture) -> 
     watch.stop()
 
 
-async def test_the_queue_manager_is_unreachable_when_no_vital_worker_has_an_answer(
+async def test_the_queue_manager_is_unreachable_if_no_essential_worker_has_an_answer(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     browser, remover = Waiting("browser"), Waiting("remover")
@@ -75,7 +75,7 @@ async def test_the_queue_manager_is_unreachable_when_no_vital_worker_has_an_answ
     now = time.monotonic()
     browser.busy_since = now - 60  # one worker with a long message
     assert not look() and remover.looks == 1
-    remover.busy_since = now - 3  # it has had an answer in the meantime
+    remover.busy_since = now - 3  # it has received an answer meanwhile
     assert not look()
     remover.busy_since = now - 6
     assert look() and outages == [True]

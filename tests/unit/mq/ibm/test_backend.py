@@ -1,7 +1,7 @@
 """The backend of threads, on a queue manager whose connections break before or after any verb.
 
-Whatever breaks when: after the reconnect every publication that was reported done is there, each once and in its client's
-order; what a client acknowledged is gone from the transmission queue; records are the last ones written.
+In all cases, after the reconnection, each publication reported as done exists once and in its client's order, messages that a
+client acknowledged are removed from the transmission queue, and the records are the last ones written.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from tests.ibm_standin.mqi.connection import StandInConnection
 
 
 async def publish_all(manager: QueueManager, fault: Fault) -> list[StateRecord]:
-    """Three clients publish in units of work given without waiting; returns the records after a restart."""
+    """Three clients publish in units of work that are submitted without waiting. Return the records after a restart."""
     backend = await opened(manager, fault)
     backend.start(lambda _batch: None)
     units = []
@@ -69,9 +69,7 @@ async def calls_without_fault(manager: QueueManager, purpose: str, run: Callable
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
-async def test_publications_are_there_once_wherever_the_connection_breaks(
-    queue_manager: QueueManager, after: bool
-) -> None:
+async def test_publications_exist_once_wherever_the_connection_breaks(queue_manager: QueueManager, after: bool) -> None:
     total = await calls_without_fault(queue_manager, "publisher", publish_all)
     drain(queue_manager, "OUT")
     assert total > 20
@@ -123,7 +121,7 @@ def removers(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
 
 
 async def acknowledge_all(manager: QueueManager, fault: Fault, removers: int) -> None:
-    """Messages for a client are browsed, delivered and removed with a record; a second life finds none of them."""
+    """Messages for a client are browsed, delivered and removed with a record. After a restart, none of them is found."""
     sender = StandInConnection(manager)
     for number in range(6):
         md = MQMD(Persistence=cmqc.MQPER_PERSISTENT)
@@ -199,11 +197,11 @@ async def test_a_message_that_the_record_of_its_session_names_is_not_delivered_a
         unit.removals = transmissions[:2]
         keep(unit, SentRecord("dev", released=[1, 2]))
 
-    # The removal fails, and the end of the process follows before the record is written again.
+    # The removal fails, and the process ends before the record is written again.
     assert application.command(f"ALTER QLOCAL({TRANSMIT}) GET(DISABLED)")[0].ok
     assert (await ended(backend, acknowledge)).failure == cmqc.MQRC_GET_INHIBITED
     if removed:
-        # The session takes its messages back, and so the next record does not name them.
+        # The session takes its messages back, so the next record does not contain them.
         assert (await ended(backend, partial(keep, record=SentRecord("dev")))).failure == cmqc.MQRC_NONE
     await stop(backend)
     assert application.command(f"ALTER QLOCAL({TRANSMIT}) GET(ENABLED)")[0].ok
@@ -221,7 +219,7 @@ async def test_a_message_that_the_record_of_its_session_names_is_not_delivered_a
 
 
 @pytest.mark.parametrize("recorded", [True, False], ids=["durable session", "clean session"])
-async def test_units_of_work_of_one_session_end_in_their_order(
+async def test_units_of_work_of_one_session_complete_in_order(
     queue_manager: QueueManager, monkeypatch: pytest.MonkeyPatch, recorded: bool
 ) -> None:
     """PUBREL follows the end of its unit of work, and is sent in the order of PUBREC (MQTT 3.1.1, section 4.6)."""
@@ -258,7 +256,7 @@ async def test_units_of_work_of_one_session_end_in_their_order(
     tasks = [asyncio.create_task(acknowledge(number)) for number in range(3)]
     first = await asyncio.wait_for(slow, PATIENCE)
     await happens(lambda: queue_manager.objects.queues[TRANSMIT].depth == 1)
-    # Both removals are reported to the event loop before this call is.
+    # Both removals are reported to the event loop before this call.
     await backend.caught_up()
     assert order == []
     remove(*first)
@@ -268,7 +266,7 @@ async def test_units_of_work_of_one_session_end_in_their_order(
 
 
 @pytest.mark.parametrize("asynchronous", [False, True], ids=["answered", "unanswered"])
-async def test_a_refused_publication_costs_only_itself(queue_manager: QueueManager, asynchronous: bool) -> None:
+async def test_a_rejected_publication_does_not_affect_others(queue_manager: QueueManager, asynchronous: bool) -> None:
     connection = StandInConnection(queue_manager)
     assert connection.command("DEFINE TOPIC(SHUT) TOPICSTR('t/shut') PUB(DISABLED)")[0].ok
     connection.disconnect()
@@ -286,10 +284,10 @@ async def test_a_refused_publication_costs_only_itself(queue_manager: QueueManag
 
 
 @pytest.mark.parametrize("hot", [False, True], ids=["MQPUT1", "handle"])
-async def test_a_topic_that_is_refused_again_and_again_costs_one_repeated_unit_of_work(
+async def test_a_repeatedly_rejected_topic_costs_one_repeated_unit_of_work(
     queue_manager: QueueManager, monkeypatch: pytest.MonkeyPatch, hot: bool
 ) -> None:
-    """MQSTAT does not report which publication was refused. Afterwards, those of the topic wait for their answer."""
+    """MQSTAT does not report which publication was rejected. After that, publications to the topic are put synchronously."""
     monkeypatch.setattr(topics, "MIN_USES", 1 if hot else 1_000)
     connection = StandInConnection(queue_manager)
     assert connection.command("DEFINE TOPIC(SHUT) TOPICSTR('t/shut') PUB(DISABLED)")[0].ok
@@ -326,7 +324,7 @@ class Counted:
         setattr(connection, verb, counted)
 
 
-async def test_what_cannot_heal_ends_the_start(queue_manager: QueueManager) -> None:
+async def test_permanent_errors_prevent_the_start(queue_manager: QueueManager) -> None:
     connection = StandInConnection(queue_manager)
     connection.command("ALTER QMGR DEFXMITQ(' ')")
     assert connection.command(f"DELETE QLOCAL('{TRANSMIT}')")[0].ok
@@ -343,17 +341,17 @@ async def test_what_cannot_heal_ends_the_start(queue_manager: QueueManager) -> N
 
 
 class LostCommit(Fault):
-    """Breaks the connection of a purpose at its n-th commit, which is not done."""
+    """Break the connection of a purpose at its n-th commit, which does not happen."""
 
     def strikes(self, purpose: str, verb: str) -> bool:
         return verb == "commit" and super().strikes(purpose, verb)
 
 
 @pytest.mark.parametrize("purpose", ["publisher", "poller"])
-async def test_a_receipt_that_somebody_took_away(
+async def test_a_receipt_that_another_program_removed(
     queue_manager: QueueManager, monkeypatch: pytest.MonkeyPatch, purpose: str
 ) -> None:
-    """It is missed by nobody; a unit of work in doubt that left no receipt was backed out, and is put again."""
+    """Nothing depends on it. A unit of work in doubt without a receipt was backed out, and is put again."""
     monkeypatch.setattr(persistent_state, "DOUBT_TIMEOUT", 0.05)
     fault = LostCommit(purpose, 4, after=False)
     backend = await opened(queue_manager, fault)
@@ -372,8 +370,10 @@ async def test_a_receipt_that_somebody_took_away(
     assert payloads(queue_manager) == {"a": [0, 1, 2, 3]}
 
 
-async def test_a_publication_that_is_refused_and_then_taken_is_told_as_taken(queue_manager: QueueManager) -> None:
-    """The connection breaks between the refusal and the commit; at the second attempt the topic is open."""
+async def test_a_publication_that_is_first_rejected_and_then_accepted_is_reported_as_accepted(
+    queue_manager: QueueManager,
+) -> None:
+    """The connection breaks between the rejection and the commit. At the second attempt, the topic is enabled."""
     connection = StandInConnection(queue_manager)
     assert connection.command("DEFINE TOPIC(SHUT) TOPICSTR('t/a') PUB(DISABLED)")[0].ok
 

@@ -1,4 +1,4 @@
-"""The browser of the transmission queue beside the remover, which has a connection of its own."""
+"""The browser of the transmission queue, concurrent with the remover, which has a separate connection."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.ibm_standin.mqi.structures import MqiGot
 
 
 class Handler(BackendEvents):
-    """Keeps what the browser hands over and what it rejects."""
+    """Keep the messages that the browser hands over or rejects."""
 
     def __init__(self) -> None:
         self.handed_over: list[bytes] = []
@@ -69,7 +69,7 @@ def serve(browser: Browser, connection: StandInConnection) -> StandInConnection:
 class ReadingAhead(StandInConnection):
     """A connection that fills a read-ahead buffer at the first browse, whose answer is slow.
 
-    By then all messages are removed from the queue, and the browser is told so.
+    By then, all messages are removed from the queue, and the browser has been notified.
     """
 
     def __init__(self, manager: QueueManager, browser: Browser) -> None:
@@ -161,7 +161,7 @@ def test_while_idle_one_mqget_waits_and_publishers_commit(
     browser.opened(connection)
     while not browser._has_caught_up:
         browser.serve(connection)
-    browser.serve(connection)  # the sentinel passes over the backlog
+    browser.serve(connection)  # the sentinel is put after the backlog
     for _ in range(3):
         before = connection.gets.total()
         browser.serve(connection)
@@ -179,7 +179,7 @@ def test_while_idle_one_mqget_waits_and_publishers_commit(
 
 
 @pytest.mark.parametrize(("interval", "passed_over"), [(1.0, 0), (0.0, 20)], ids=["between passes", "in each pass"])
-def test_the_cost_of_waiting_does_not_grow_with_the_messages_of_absent_clients(
+def test_the_cost_of_waiting_does_not_depend_on_messages_of_absent_clients(
     queue_manager: QueueManager,
     browser: Browser,
     handler: Handler,
@@ -188,7 +188,7 @@ def test_the_cost_of_waiting_does_not_grow_with_the_messages_of_absent_clients(
     interval: float,
     passed_over: int,
 ) -> None:
-    """An MQGET from the front steps over all of them. The rarer passes find what is in front of the cursor."""
+    """An MQGET from the front skips all of them. Less frequent passes find messages before the cursor."""
     monkeypatch.setattr(browser_module, "IDLE_AFTER", 0.0)
     monkeypatch.setattr(browser_module, "IDLE_WAIT", 0)
     monkeypatch.setattr(browser_module, "PASS_INTERVAL", interval)
@@ -227,7 +227,7 @@ class ShortChannel(StandInConnection):
             raise MQError(cmqc.MQRC_DATA_LENGTH_ERROR, "get") from None
 
 
-def test_a_message_longer_than_the_channel_allows_does_not_block_the_messages_after_it(
+def test_a_message_longer_than_the_channel_allows_does_not_block_later_messages(
     queue_manager: QueueManager, browser: Browser, handler: Handler, caplog: pytest.LogCaptureFixture
 ) -> None:
     put(queue_manager, b"1", bytes(70_000), b"2")
@@ -257,7 +257,7 @@ def test_a_message_that_the_bridge_fails_to_map_is_rejected_alone(
     assert handler.rejected == [(b"bad", cmqc.MQRC_UNEXPECTED_ERROR)]
 
 
-def test_read_ahead_keeps_the_order_of_messages_that_are_committed_behind_the_cursor(
+def test_read_ahead_keeps_the_order_of_messages_committed_before_the_cursor(
     queue_manager: QueueManager, browser: Browser, handler: Handler, passes: BrowsePasses
 ) -> None:
     """A publisher commits between the passes of the browser."""
@@ -274,7 +274,7 @@ def test_read_ahead_keeps_the_order_of_messages_that_are_committed_behind_the_cu
     publisher.put1(od, Message(MQMD(), b"first"), cmqc.MQPMO_SYNCPOINT)
     put(queue_manager, b"other")
     browser.serve(connection)
-    assert handler.handed_over == [b"other"]  # the cursor is behind the first message of the unit of work
+    assert handler.handed_over == [b"other"]  # the cursor is after the first message of the unit of work
     with ThreadPoolExecutor(1) as executor:
         published = executor.submit(lambda: (publish(b"second"), publish(b"third")))
         while not published.done():

@@ -1,4 +1,4 @@
-"""How to connect to IBM MQ, from the configuration; and that passwords are told to nobody."""
+"""Connection parameters for IBM MQ, from the configuration. Passwords are never disclosed."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ NAMED = TlsConfig(key_repository=Path("/key.kdb"), cipher_spec="ANY", certificat
         ),
     ],
 )
-def test_what_the_configuration_says(options: dict[str, Any], fields: dict[str, Any]) -> None:
+def test_parameters_of_the_configuration(options: dict[str, Any], fields: dict[str, Any]) -> None:
     assert parameters(IbmQueueManagerConfig(**options), {}) == ConnectionParameters(queue_manager="QM1", **fields)
 
 
@@ -51,10 +51,10 @@ def test_what_the_configuration_says(options: dict[str, Any], fields: dict[str, 
         ({"user": "u"}, b"hunter2\nmore", {"MQBRIDGE_PASSWORD": "x"}, "hunter2"),
         ({"user": "u"}, b" hunter 2 \r\n", {}, " hunter 2 "),
         ({"user": "u"}, "pässwörd".encode(), {}, "pässwörd"),
-        ({}, b"hunter2", {"MQBRIDGE_PASSWORD": "x"}, ""),  # without a user there is nobody whose password it could be
+        ({}, b"hunter2", {"MQBRIDGE_PASSWORD": "x"}, ""),  # without a user, there is no password
     ],
 )
-def test_where_the_password_comes_from(
+def test_sources_of_the_password(
     options: dict[str, Any], file: bytes | None, environment: dict[str, str], password: str, tmp_path: Path
 ) -> None:
     if file is not None:
@@ -73,9 +73,7 @@ def test_where_the_password_comes_from(
         (b"hunter2\xff", {}, "password_file {file} is not UTF-8"),
     ],
 )
-def test_a_password_that_is_nowhere(
-    file: bytes | None, environment: dict[str, str], message: str, tmp_path: Path
-) -> None:
+def test_a_missing_password(file: bytes | None, environment: dict[str, str], message: str, tmp_path: Path) -> None:
     options = CLIENT | {"user": "ours"}
     if file is not None:
         (tmp_path / "secret").write_bytes(file)
@@ -99,9 +97,7 @@ def test_the_password_of_the_key_repository_comes_from_its_file_or_variable(tmp_
         assert "hunter2" not in repr(of_connection.tls)
 
 
-def test_a_key_repository_that_the_bridge_may_not_read_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_error_names_an_unreadable_key_repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "key.kdb").touch()
     monkeypatch.setattr(os, "access", lambda *_: False)  # which tests that run as root would not see
     tls = TlsConfig(key_repository=tmp_path / "key", cipher_spec="ANY")
@@ -110,7 +106,7 @@ def test_a_key_repository_that_the_bridge_may_not_read_is_named(
     assert hint == f"{tmp_path / 'key.kdb'} cannot be read by the user that runs the bridge"
 
 
-def test_text_is_utf_8_unless_the_environment_says_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_text_is_utf_8_unless_the_environment_specifies_another_character_set(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ibmmq", object())
     monkeypatch.delenv("MQCCSID", raising=False)
     load_library("ibmmq")
@@ -120,7 +116,7 @@ def test_text_is_utf_8_unless_the_environment_says_otherwise(monkeypatch: pytest
     assert os.environ["MQCCSID"] == "819"
 
 
-def test_a_password_file_that_is_not_there(tmp_path: Path) -> None:
+def test_a_missing_password_file(tmp_path: Path) -> None:
     config = IbmQueueManagerConfig(**CLIENT, user="u", password_file=tmp_path / "secret")
     with pytest.raises(NoPassword, match="secret: No such file"):
         parameters(config, {"MQBRIDGE_PASSWORD": "x"})
@@ -134,7 +130,7 @@ def test_a_password_file_that_is_not_there(tmp_path: Path) -> None:
         ({"name": "QM1", "ccdt_url": "https://u:hunter2@mq/ccdt.json"}, "queue manager QM1 via https://mq/ccdt.json"),
     ],
 )
-def test_the_place_in_words_has_no_secret(options: dict[str, Any], place: str) -> None:
+def test_the_description_of_the_address_has_no_secret(options: dict[str, Any], place: str) -> None:
     of_connection = parameters(IbmQueueManagerConfig(**options, user="ours"), {"MQBRIDGE_PASSWORD": "hunter2"})
     assert of_connection.password == "hunter2"
     assert of_connection.place == place
@@ -145,7 +141,7 @@ def test_the_place_in_words_has_no_secret(options: dict[str, Any], place: str) -
 @pytest.mark.parametrize(
     ("choice", "tried"), [("auto", ["ibmmq", "pymqi"]), ("ibmmq", ["ibmmq"]), ("pymqi", ["pymqi"])]
 )
-def test_a_package_that_is_missing(choice: Any, tried: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_package(choice: Any, tried: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("ibmmq", "pymqi"):
         monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(LibraryMissing) as raised:
@@ -170,7 +166,7 @@ def test_a_package_without_the_library(monkeypatch: pytest.MonkeyPatch, tmp_path
     ("choice", "there", "taken"),
     [("auto", ["ibmmq", "pymqi"], "ibmmq"), ("auto", ["pymqi"], "pymqi"), ("pymqi", ["ibmmq", "pymqi"], "pymqi")],
 )
-def test_the_package_that_is_taken(choice: Any, there: list[str], taken: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_package_that_is_used(choice: Any, there: list[str], taken: str, monkeypatch: pytest.MonkeyPatch) -> None:
     modules = {name: object() if name in there else None for name in ("ibmmq", "pymqi")}
     for name, module in modules.items():
         monkeypatch.setitem(sys.modules, name, module)

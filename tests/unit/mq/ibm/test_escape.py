@@ -1,4 +1,4 @@
-"""MQSC commands through a command server: answered as runmqsc answers them, also where they are refused."""
+"""MQSC commands through a command server: responses as in runmqsc, also for rejected commands."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_each_command_has_its_answer(connection: StandInConnection) -> None:
     ("command", "number"),
     [("DEFINE CHEESE(A)", "AMQ8405I"), ("DELETE QLOCAL(NONE)", "AMQ8147E"), ("DISPLAY QLOCAL(NONE)", "AMQ8147E")],
 )
-def test_what_is_refused_says_why(connection: StandInConnection, command: str, number: str) -> None:
+def test_rejected_commands_have_a_reason(connection: StandInConnection, command: str, number: str) -> None:
     (response,) = run_mqsc(connection, command)
     assert isinstance(response, CommandResponse)
     assert (response.ok, response.message[:8], response.objects) == (False, number, [])

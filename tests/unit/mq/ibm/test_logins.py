@@ -1,4 +1,4 @@
-"""Failed logins: how often the bridge tries, and with which credentials."""
+"""Failed logins: the number of attempts, and their credentials."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_a_file_that_is_written_after_the_first_failure_is_read(tmp_path: Path) 
 
 
 def test_a_token_that_replaces_another_during_its_attempt_is_tried(tmp_path: Path) -> None:
-    """It is not taken for the one that was rejected, which would make it wait for a minute."""
+    """It must not count as the rejected one, for which the bridge would wait for a minute."""
     token = tmp_path / "token"
     token.write_text("a.b.c")
     scene = Scene(token_file=str(token))
@@ -88,7 +88,7 @@ def test_a_token_that_replaces_another_during_its_attempt_is_tried(tmp_path: Pat
     assert scene.all_reconnect() == CONNECTIONS
 
 
-def test_a_token_that_cannot_be_read_is_a_problem_and_no_rejected_login(tmp_path: Path) -> None:
+def test_an_unreadable_token_is_a_problem_and_not_a_rejected_login(tmp_path: Path) -> None:
     scene = Scene(token_file=str(tmp_path / "token"))
     assert scene.all_reconnect(rounds=3) == 0
     assert scene.logins.problem.startswith(f"gets no token from the bridge: token_file {tmp_path}/token cannot be read")
@@ -98,7 +98,7 @@ def test_a_token_that_cannot_be_read_is_a_problem_and_no_rejected_login(tmp_path
     assert not scene.logins.problem
 
 
-def test_a_queue_manager_that_goes_away_after_a_rejection_is_not_reported_as_a_rejection() -> None:
+def test_a_queue_manager_that_is_lost_after_a_rejection_is_not_reported_as_a_rejection() -> None:
     scene = Scene()
     scene.expected = "new"
     scene.all_reconnect()
@@ -110,7 +110,7 @@ def test_a_queue_manager_that_goes_away_after_a_rejection_is_not_reported_as_a_r
     assert scene.logins.rejections == 1
 
 
-def test_a_password_that_is_changed_before_a_loss_causes_no_failed_login() -> None:
+def test_a_password_changed_before_a_loss_causes_no_failed_login() -> None:
     scene = Scene()
     scene.all_reconnect()
     scene.expected = scene.written = "new"
@@ -120,7 +120,7 @@ def test_a_password_that_is_changed_before_a_loss_causes_no_failed_login() -> No
     assert set(scene.attempts) == {"new"}
 
 
-def test_a_reload_tries_rejected_credentials_at_once() -> None:
+def test_a_reload_tries_rejected_credentials_immediately() -> None:
     """The account was unlocked, or the user has the authority to connect now."""
     scene = Scene()
     scene.expected = "other"
@@ -132,7 +132,7 @@ def test_a_reload_tries_rejected_credentials_at_once() -> None:
 
 
 @pytest.mark.parametrize("reason", [cmqc.MQRC_Q_MGR_NOT_AVAILABLE, cmqc.MQRC_HOST_NOT_AVAILABLE])
-def test_one_thread_tries_while_the_queue_manager_is_away(reason: int) -> None:
+def test_one_thread_tries_while_the_queue_manager_is_unreachable(reason: int) -> None:
     scene = Scene()
     scene.all_reconnect()
     scene.reason, scene.expected = reason, "nothing"

@@ -8,8 +8,8 @@ from bridge.telemetry.record import ReceivedRecord
 from tests.ibm_standin.mqi.connection import StandInConnection
 
 
-def test_the_newest_record_of_a_session_counts_wherever_it_is_on_the_queue(queue_manager: QueueManager) -> None:
-    """An older one can return behind it, when the queue manager backs out the unit of work of a lost connection."""
+def test_the_newest_record_of_a_session_applies_wherever_it_is_on_the_queue(queue_manager: QueueManager) -> None:
+    """An older one can return after it, if the queue manager backs out the unit of work of a lost connection."""
     connection = StandInConnection(queue_manager)
     state = PersistentState(connection, Identifiers())
     for order in ((1, 2), (2, 1)):

@@ -1,4 +1,4 @@
-"""What the log reports if the queue manager rejects the password of an MQTT client's user."""
+"""Log messages if the queue manager rejects the password of an MQTT client's user."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class _Answering:
         ("a\nEND", "the password is wrong, the user lacks CONNECT authority, or a CHLAUTH record rejects it"),
     ],
 )
-def test_the_authority_to_connect_decides_what_the_log_reports(user: str, reason: str, tmp_path: Path) -> None:
+def test_the_authority_to_connect_decides_about_the_log_message(user: str, reason: str, tmp_path: Path) -> None:
     manager = QueueManager("MQB1", tmp_path)
     prepare(manager)
     for name, words in (("alice", "CONNECT,INQ"), ("bob", "INQ"), ("o''neil", "CONNECT")):
@@ -64,7 +64,7 @@ def test_answers_without_a_record(message: str, reason: str) -> None:
     assert RefusedLogins(lambda: connection).explain("carol").startswith(reason)
 
 
-def test_repeated_failures_of_a_user_cost_one_inquiry_and_a_lost_queue_manager_is_no_error() -> None:
+def test_repeated_failures_of_a_user_cost_one_inquiry_and_a_lost_queue_manager_is_not_an_error() -> None:
     inquiries = []
 
     def connect() -> Connection:

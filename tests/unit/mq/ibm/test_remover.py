@@ -32,7 +32,7 @@ from tests.ibm_standin.mqi.connection import StandInConnection
 from tests.ibm_standin.mqi.structures import MqiGot
 
 
-def test_a_message_that_cannot_be_dead_lettered_does_not_keep_others_from_being_removed(
+def test_a_message_that_cannot_be_dead_lettered_does_not_block_other_removals(
     queue_manager: QueueManager,
 ) -> None:
     connection = StandInConnection(queue_manager)
@@ -68,7 +68,7 @@ def test_a_message_that_cannot_be_dead_lettered_does_not_keep_others_from_being_
 
 
 class Removed(BackendEvents):
-    """Records the messages whose removal was reported."""
+    """Record the messages whose removal was reported."""
 
     def __init__(self) -> None:
         self.msg_ids: list[bytes] = []
@@ -78,7 +78,7 @@ class Removed(BackendEvents):
 
 
 class HalfOpen(StandInConnection):
-    """Breaks after the MQGET of a message. The queue manager does not notice."""
+    """Break after the MQGET of a message. The queue manager does not notice."""
 
     msg_id = cmqc.MQMI_NONE
 
@@ -92,7 +92,7 @@ class HalfOpen(StandInConnection):
 def test_a_message_in_the_unit_of_work_of_a_lost_connection_does_not_count_as_removed(
     queue_manager: QueueManager,
 ) -> None:
-    """It is invisible until the queue manager notices the loss. Then it is there again, and is removed."""
+    """It is invisible until the queue manager notices the loss. Then it is visible again, and is removed."""
     identifiers, events = Identifiers(), Removed()
     options: dict[str, Any] = {
         "queues": BridgeQueues(),
@@ -173,7 +173,7 @@ def test_the_round_trip_determines_the_number_of_active_removers(round_trip: flo
 
 
 def test_a_long_lag_of_removals_activates_more_removers() -> None:
-    """The queue manager is busy: it gives one connection less of its time than deliveries get."""
+    """The queue manager is busy, and gives one connection less time than deliveries need."""
     removals, removers = dispatch(0.0, number=8)
     late, prompt = (Removal([], {}, lambda _reason: None, remover=removers[0]) for _ in range(2))
     active = []
@@ -186,7 +186,7 @@ def test_a_long_lag_of_removals_activates_more_removers() -> None:
     assert active[5:] == [max(most - number, 1) for number in range(1, 9)]
 
 
-def test_a_remover_without_a_connection_gets_work_only_if_all_others_have_none_either() -> None:
+def test_a_remover_without_a_connection_gets_work_only_if_no_other_has_a_connection() -> None:
     removals, removers = dispatch(0.005, number=3)
     removers[1].lost_since = 1.0
     removals.remove([bytes(24)] * CHUNK * 10, lambda _reason: None)

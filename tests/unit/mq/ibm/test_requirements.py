@@ -1,4 +1,4 @@
-"""What the bridge of a configuration needs of its queue manager, and the MQSC script that provides it."""
+"""Requirements of a configuration for its queue manager, and the MQSC script that fulfils them."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def configuration(**queue_manager: Any) -> Configuration:
     )
 
 
-def test_what_a_configuration_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_requirements_of_a_configuration(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LOGNAME", "somebody")
     channels = [
         ChannelConfig(name="A", port=1),
@@ -77,7 +77,7 @@ def test_what_a_configuration_needs(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
-def test_queues_that_mappings_name() -> None:
+def test_queues_of_mappings() -> None:
     needs = requirements_of(configuration())
     assert needs.mapping_queues == (
         MappingQueue("to-queue", "OUT", ("PUT", "SETID")),
@@ -189,7 +189,7 @@ def queue_manager(tmp_path: Path) -> Iterator[QueueManager]:
 
 
 def lacking(queue_manager: QueueManager) -> list[tuple[str, str]]:
-    """What is missing in the examination of the bridge's user, with the MQSC that adds it."""
+    """Return the requirements that are missing for the bridge's user, with the MQSC that adds them."""
     connection = StandInConnection(queue_manager, user=OURS)
     try:
         return [
@@ -201,7 +201,7 @@ def lacking(queue_manager: QueueManager) -> list[tuple[str, str]]:
 
 
 def granted() -> list[Authority]:
-    """The authorities that the script grants, but for CONNECT, without which there is no connection."""
+    """Return the authorities that the script grants, except CONNECT, without which there is no connection."""
     return [authority for authority in requirements_of(configuration()).authorities("") if authority.word != "CONNECT"]
 
 
@@ -209,7 +209,7 @@ def granted() -> list[Authority]:
 def test_each_authority_of_the_script_is_reported_if_it_is_missing(
     queue_manager: QueueManager, authority: Authority
 ) -> None:
-    """So the script grants no authority that is not needed, and the check misses none that is."""
+    """So the script grants only necessary authorities, and the check finds all missing ones."""
     user = authority.user or OURS
     profile = f"PROFILE('{authority.name}') " if authority.name else ""
     record = f"SET AUTHREC {profile}OBJTYPE({authority.kind}) PRINCIPAL('{user}')"
@@ -273,7 +273,7 @@ def test_a_script_with_aliases_does_not_change_the_default_transmission_queue(tm
     assert QueueManagerAttributes.of(administrator) == msgspec.structs.replace(existing, uncommitted=10_000)
     lacks = [what for what, _ in lacking(manager)]
     assert [line for line in lacks if "DEFXMITQ" in line or XMITQ in line] == []
-    # Without the authority to look at the alias, the bridge does not know of it.
+    # Without the authority to inquire the alias, the bridge does not know it.
     run_script(
         manager, f"SET AUTHREC PROFILE('mqbridge.check') OBJTYPE(QUEUE) PRINCIPAL('{OURS}') AUTHRMV(DSP)", "test"
     )
@@ -293,7 +293,7 @@ def test_a_script_shows_the_former_default_transmission_queue_before_it_sets_ano
     assert not [line for line in kept if "MAXUMSGS" in line]
 
 
-def test_a_script_names_what_users_need_who_log_in_by_the_queue_manager() -> None:
+def test_a_script_names_requirements_of_users_who_log_in_at_the_queue_manager() -> None:
     settings = configuration().model_dump(exclude_unset=True, by_alias=True)
     settings["channels"][0]["authentication"] = [{"method": "queue-manager"}]
     script = mqsc_script(Configuration.model_validate(settings))

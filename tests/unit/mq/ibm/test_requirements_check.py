@@ -1,4 +1,6 @@
-"""What `check --connect` reports: objects and attributes, and how it meets errors. test_requirements.py has authorities."""
+"""Findings of `check --connect` about objects and attributes, and its reaction to errors. test_requirements.py has
+authorities.
+"""
 
 from __future__ import annotations
 
@@ -156,7 +158,7 @@ def test_passwords_that_are_not_checked(connection: GuardedConnection) -> None:
 @pytest.mark.parametrize(
     ("name", "reason", "sentence"),
     [
-        # The embedded queue manager does not let it go.
+        # The embedded queue manager does not allow this.
         (STATE, cmqc.MQRC_UNKNOWN_OBJECT_NAME, f"state queue {STATE} is not defined: {DEFINE_STATE}"),
         (
             COMMAND_QUEUE,
@@ -171,7 +173,7 @@ def test_queues_that_cannot_be_opened(connection: GuardedConnection, name: str, 
     assert told(connection) == [sentence]
 
 
-def test_what_the_sentences_say_mends_it(connection: GuardedConnection) -> None:
+def test_the_printed_remedies_work(connection: GuardedConnection) -> None:
     run(
         connection,
         "ALTER QMGR DEFXMITQ(' ') DEADQ(' ') MAXHANDS(100) MAXUMSGS(10)",
@@ -185,12 +187,12 @@ def test_what_the_sentences_say_mends_it(connection: GuardedConnection) -> None:
     assert missing(connection, Requirements(dead_letter_queue=DLQ)) == []
 
 
-def test_the_bridges_own_dead_letter_queue_is_looked_at_too(connection: GuardedConnection) -> None:
+def test_the_dead_letter_queue_of_the_bridge_is_checked_too(connection: GuardedConnection) -> None:
     (sentence,) = told(connection, dead_letter_queue="OURS")
     assert sentence == f"dead-letter queue OURS is not defined: {DEFINE_DLQ.replace(DLQ, 'OURS')}"
 
 
-def test_a_bridge_at_work_is_no_shortcoming(connection: GuardedConnection) -> None:
+def test_a_running_bridge_is_not_a_finding(connection: GuardedConnection) -> None:
     other = StandInConnection(connection._queue_manager)
     other.open(MQOD(ObjectName=XMITQ), cmqc.MQOO_INPUT_EXCLUSIVE)
     assert told(connection) == []
@@ -263,7 +265,7 @@ def test_a_queue_elsewhere_is_reached_through_its_transmission_queue(
     assert told(connection, mapping_queues=(queue,)) == []
 
 
-def test_lengths_of_messages_are_notes(connection: GuardedConnection) -> None:
+def test_message_lengths_are_notes(connection: GuardedConnection) -> None:
     run(connection, "ALTER QMGR MAXMSGL(4194304)", "DEFINE QLOCAL(Q)", f"ALTER QLOCAL('{XMITQ}') MAXMSGL(4194304)")
     needs = Requirements(message_length=5_000_000, mapping_queues=(MappingQueue("m", "Q", ("PUT",)),))
     notes = missing(connection, needs)
@@ -276,7 +278,7 @@ def test_lengths_of_messages_are_notes(connection: GuardedConnection) -> None:
     assert missing(connection, needs) == []
 
 
-def test_the_length_that_the_channel_transfers_is_found_by_a_put_that_is_backed_out(
+def test_the_length_limit_of_the_channel_is_found_by_a_backed_out_put(
     connection: GuardedConnection,
 ) -> None:
     run(connection, "ALTER QMGR MAXMSGL(104857600)")
@@ -305,7 +307,7 @@ def test_a_dry_run_that_fails_halfway_leaves_no_subscription(
 
 
 @pytest.mark.parametrize("where", ["QMGR", XMITQ, STATE, DLQ, COMMAND_QUEUE, MODEL_QUEUE])
-def test_a_lost_connection_is_no_finding(connection: GuardedConnection, where: str) -> None:
+def test_a_lost_connection_is_not_a_finding(connection: GuardedConnection, where: str) -> None:
     connection.reasons = {where: cmqc.MQRC_CONNECTION_BROKEN}
     with pytest.raises(MQError, match="MQRC_CONNECTION_BROKEN"):
         missing(connection, Requirements())
@@ -319,7 +321,7 @@ def test_the_control_command_of_a_missing_authority_is_printed_for_ibm_mq() -> N
     )
 
 
-def test_a_connection_that_is_refused() -> None:
+def test_a_rejected_connection() -> None:
     refused = refused_connection(MQError(cmqc.MQRC_NOT_AUTHORIZED, "connect to it"), "QM1", "ours")
     assert str(refused) == (
         "no connection to queue manager QM1: MQRC_NOT_AUTHORIZED (2035): connect to it: SET AUTHREC OBJTYPE(QMGR)"

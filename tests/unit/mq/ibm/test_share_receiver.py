@@ -1,7 +1,7 @@
 """Shared subscriptions of two shards, on a queue manager whose connections break before or after any verb.
 
-Whatever breaks when: each message reaches one of the shards, or both if it was returned, and nothing is left when the last
-shard has left.
+In all cases, each message reaches one of the shards, or both if it was returned, and nothing is left after the last shard has
+left.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ def numbers(messages: Sequence[Transmission]) -> set[int]:
 
 
 async def exchange(manager: QueueManager, fault: Fault) -> None:
-    """Two shards join, take turns, and leave. One of them has the fault."""
+    """Two shards join, get messages in turn, and leave. One of them has the fault."""
     first, second = ShardBackend(manager, 0, fault), ShardBackend(manager, 1)
     for shard in (first, second):
         await shard.start()
@@ -187,7 +187,7 @@ async def test_few_queues_are_open_at_a_time(queue_manager: QueueManager, monkey
     await stop(shard.backend)
 
 
-async def test_each_of_many_subscriptions_has_its_turn(
+async def test_many_subscriptions_are_served_in_turn(
     queue_manager: QueueManager, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(share_receiver, "_AT_ONCE", 2)
@@ -227,7 +227,7 @@ async def test_failures_of_a_subscription_use_one_handle(
     await stop(shard.backend)
 
 
-async def test_a_shard_that_hangs_while_it_changes_the_members_delays_no_other_requests(
+async def test_a_shard_that_hangs_while_it_changes_the_members_does_not_delay_other_requests(
     queue_manager: QueueManager,
 ) -> None:
     define(queue_manager)

@@ -48,7 +48,7 @@ def run(subscriber: Subscriber, connection: StandInConnection, client_id: str, t
     return reason
 
 
-def test_at_the_connection_limit_only_more_subscriptions_of_clean_sessions_are_rejected(
+def test_at_the_connection_limit_only_additional_subscriptions_of_clean_sessions_are_rejected(
     queue_manager: QueueManager, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
@@ -85,7 +85,7 @@ def test_at_the_connection_limit_only_more_subscriptions_of_clean_sessions_are_r
         pytest.param(cmqc.MQRC_CHANNEL_CONFIG_ERROR, id="2539"),
     ],
 )
-def test_a_refused_extra_connection_is_no_loss_while_the_first_one_answers(
+def test_a_rejected_extra_connection_is_not_a_loss_while_the_first_one_answers(
     queue_manager: QueueManager, monkeypatch: pytest.MonkeyPatch, reason: int
 ) -> None:
     monkeypatch.setattr(subscriber_module, "OTHER_HANDLES", 256 - 1)
@@ -98,7 +98,7 @@ def test_a_refused_extra_connection_is_no_loss_while_the_first_one_answers(
     subscriber = Subscriber(refuse, SubscriptionBarrier(), BackendEvents())
     subscriber.opened(connection)
     assert [run(subscriber, connection, f"c{number}", "a") for number in range(3)] == [0, reason, reason]
-    # After a reconnect, the second connection is refused for a while. Its subscription is not given up.
+    # After a reconnection, the second connection is rejected for a while. Its subscription is kept.
     connections = iter([StandInConnection(queue_manager)])
     monkeypatch.setattr(subscriber, "_open_connection", lambda: next(connections))
     assert run(subscriber, connection, "c1", "a") == 0

@@ -1,4 +1,4 @@
-"""Handles of hot topics, and publications that wait for the queue manager's answer."""
+"""Handles of frequently used topics, and publications that wait for the queue manager's answer."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from bridge.mq.mqi import MQOD, Connection
 
 
 class Opened:
-    """Counts MQOPEN and MQCLOSE."""
+    """Count MQOPEN and MQCLOSE."""
 
     def __init__(self) -> None:
         self.open_handles: set[int] = set()
@@ -43,14 +43,14 @@ def publish(topics: TopicHandles, connection: Opened, names: Iterable[Any], user
         pytest.param(240, 40_000, TOPIC_HANDLES, id="more hot topics than handles"),
     ],
 )
-def test_hot_topics_get_handles(number: int, publications: int, opened: int) -> None:
+def test_frequently_used_topics_get_handles(number: int, publications: int, opened: int) -> None:
     connection = Opened()
     handles = publish(TopicHandles(), connection, (turn % number for turn in range(publications)))
     assert connection.calls == Counter(open=opened) - Counter()
     assert handles.count(None) >= number * min(opened, MIN_USES - 1) or not opened
 
 
-def test_a_handle_that_is_not_used_any_more_makes_room_for_a_hot_topic() -> None:
+def test_an_unused_handle_is_replaced_by_that_of_a_frequently_used_topic() -> None:
     connection, topics = Opened(), TopicHandles()
     publish(topics, connection, [turn % TOPIC_HANDLES for turn in range(COUNTED)])
     assert publish(topics, connection, ["new"] * MIN_USES)[-1] is None, "the others are in use"
@@ -58,7 +58,7 @@ def test_a_handle_that_is_not_used_any_more_makes_room_for_a_hot_topic() -> None
     assert connection.calls["close"] == 1
 
 
-def test_users_have_handles_of_their_own() -> None:
+def test_each_user_has_separate_handles() -> None:
     connection, topics = Opened(), TopicHandles()
     first = publish(topics, connection, ["t"] * MIN_USES, user="a")
     second = publish(topics, connection, ["t"] * MIN_USES, user="b")
@@ -66,7 +66,7 @@ def test_users_have_handles_of_their_own() -> None:
     assert first[0] is second[0] is None
 
 
-def test_publications_wait_for_their_answer_after_a_refusal() -> None:
+def test_publications_wait_for_their_answer_after_a_rejection() -> None:
     suspects = Suspects()
     suspects.refused("dev", "t/wrong", "user")
     assert suspects.includes("dev", "t/other", "user"), "the client"

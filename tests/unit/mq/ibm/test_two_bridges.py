@@ -1,4 +1,4 @@
-"""Two bridges on one queue manager: who has the transmission queue, and what becomes of the other."""
+"""Two bridges on one queue manager: which one has the transmission queue, and the state of the other one."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ async def fence(backend: IbmBackend) -> BreakableConnection:
     return connection
 
 
-async def test_a_second_bridge_stands_by_until_the_first_has_gone(queue_manager: QueueManager) -> None:
+async def test_a_second_bridge_stands_by_until_the_first_has_ended(queue_manager: QueueManager) -> None:
     first, second = await opened(queue_manager, NONE), backend_of(queue_manager, NONE)
     waiting = asyncio.ensure_future(second.open())
     done, _ = await asyncio.wait((waiting,), timeout=0.3)
@@ -47,8 +47,10 @@ async def test_a_second_bridge_stands_by_until_the_first_has_gone(queue_manager:
     await stop(second)
 
 
-async def test_who_takes_over_ends_the_writing_of_the_one_before(queue_manager: QueueManager) -> None:
-    """The first bridge loses its fence and does not know: it commits nothing any more, answers nobody, and hears of it."""
+async def test_a_takeover_ends_the_writes_of_the_previous_bridge(queue_manager: QueueManager) -> None:
+    """The first bridge loses its lock without notice: it commits nothing, completes no requests, and then notices
+    the loss.
+    """
     first = await opened(queue_manager, NONE, probe_interval=10_000)
     fenced: list[str] = []
     first.events = replace(first.events, fenced=fenced.append)
@@ -67,10 +69,10 @@ async def test_who_takes_over_ends_the_writing_of_the_one_before(queue_manager: 
     assert payloads(queue_manager) == {"a": [1, 3]}
 
 
-async def test_a_bridge_goes_on_where_the_queue_manager_holds_its_own_lost_connection(
+async def test_a_bridge_continues_although_the_queue_manager_still_has_its_lost_connection(
     queue_manager: QueueManager,
 ) -> None:
-    """MQRC_OBJECT_IN_USE, and no other bridge: its own connection is not missed yet."""
+    """MQRC_OBJECT_IN_USE without another bridge: the queue manager has not noticed the loss of its own connection."""
     backend = await opened(queue_manager, NONE, probe_interval=0.02)
     fenced: list[str] = []
     backend.events = replace(backend.events, fenced=fenced.append)
@@ -85,8 +87,8 @@ async def test_a_bridge_goes_on_where_the_queue_manager_holds_its_own_lost_conne
     assert payloads(queue_manager) == {"a": [1]}
 
 
-async def test_who_takes_over_waits_for_a_unit_of_work_under_way(queue_manager: QueueManager) -> None:
-    """It is committed: the record that belongs to it is among what the next bridge reads."""
+async def test_a_takeover_waits_for_a_unit_of_work_in_progress(queue_manager: QueueManager) -> None:
+    """It is committed, and the next bridge reads the record that belongs to it."""
     connections: list[tuple[str, BreakableConnection]] = []
     first = await opened(queue_manager, NONE, connections=connections, probe_interval=10_000)
     (publisher,) = (connection for kind, connection in connections if kind == "publisher")
@@ -97,7 +99,7 @@ async def test_who_takes_over_waits_for_a_unit_of_work_under_way(queue_manager: 
         keep(unit, ReceivedRecord("a", [1]))
 
     committing = asyncio.ensure_future(ended(first, fill))
-    # The receipt before is taken, the new one is not committed yet.
+    # The old receipt is removed, the new one is not committed yet.
     await happens(lambda: not first._publishers[0]._jobs and first._publishers[0].busy_since > 0)
     state_queue = queue_manager.objects.queues[persistent_state.STATE_QUEUE]  # type: ignore[attr-defined]
     await happens(lambda: sum(1 for _ in state_queue.messages()) < 3)

@@ -1,4 +1,4 @@
-"""What is lost while nothing happens is made again, and nothing is published before subscriptions stand again."""
+"""Connections lost while idle are restored, and publications wait for the subscriptions."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from tests.ibm_standin.mqi.connection import StandInConnection
 
 
 @pytest.mark.parametrize("purpose", ["publisher", "poller", "subscriptions"])
-async def test_a_connection_that_is_lost_while_idle_is_made_again_without_traffic(
+async def test_a_connection_lost_while_idle_is_restored_without_traffic(
     queue_manager: QueueManager, purpose: str
 ) -> None:
-    """And a clean session's subscriber gets what is published then (findings, A)."""
+    """A subscriber with a clean session then receives publications."""
     connections: list[tuple[str, BreakableConnection]] = []
     backend = await opened(queue_manager, NONE, connections=connections, probe_interval=0.02)
     came: list[Any] = []
@@ -35,8 +35,8 @@ async def test_a_connection_that_is_lost_while_idle_is_made_again_without_traffi
     await stop(backend)
 
 
-async def test_nothing_is_published_before_the_subscriptions_stand_again(queue_manager: QueueManager) -> None:
-    """All connections are lost; the publisher is back first. What it puts then, clean sessions would never get."""
+async def test_publications_wait_until_subscriptions_are_restored(queue_manager: QueueManager) -> None:
+    """All connections are lost, and the publisher reconnects first. Clean sessions would miss its publications."""
     connections: list[tuple[str, BreakableConnection]] = []
     gate = threading.Event()
     backend = await opened(queue_manager, NONE, connections=connections)
@@ -62,10 +62,10 @@ async def test_nothing_is_published_before_the_subscriptions_stand_again(queue_m
     await stop(backend)
 
 
-async def test_a_subscription_that_the_queue_manager_still_holds_is_made_when_it_lets_go(
+async def test_a_subscription_that_the_queue_manager_still_has_is_made_when_it_is_released(
     queue_manager: QueueManager,
 ) -> None:
-    """MQRC_SUB_ALREADY_EXISTS (2432) is what a half-open connection leaves behind."""
+    """A half-open connection causes MQRC_SUB_ALREADY_EXISTS (2432)."""
     connections: list[tuple[str, BreakableConnection]] = []
     backend = await opened(queue_manager, NONE, connections=connections, probe_interval=0.02)
     await subscribed(backend, "dev", "t/#")
@@ -78,7 +78,7 @@ async def test_a_subscription_that_the_queue_manager_still_holds_is_made_when_it
     await stop(backend)
 
 
-async def test_a_subscription_that_is_refused_for_good_costs_its_client_the_connection(
+async def test_a_client_whose_subscription_is_finally_rejected_is_disconnected(
     queue_manager: QueueManager,
 ) -> None:
     connections: list[tuple[str, BreakableConnection]] = []

@@ -1,4 +1,6 @@
-"""The authorization service: who is asked for what, whose records count, and what the backend does with the answer."""
+"""The authorization service: the authority required for each call, the records that apply, and the reaction of the
+backend.
+"""
 
 from __future__ import annotations
 
@@ -68,8 +70,8 @@ def test_users_with_all_authorities(enforcing: Manager) -> None:
 
 
 @pytest.mark.parametrize("user", ["mqm          x", "mqm "])
-def test_what_is_left_of_a_longer_name_makes_nobody_an_administrator(enforcing: Manager, user: str) -> None:
-    """By the 12 bytes of MQMD.UserIdentifier the command server knows who has put a command."""
+def test_a_truncated_user_name_makes_nobody_an_administrator(enforcing: Manager, user: str) -> None:
+    """The command server knows the user of a command from the 12 bytes of MQMD.UserIdentifier."""
     enforcing.ok("SET AUTHREC OBJTYPE(QMGR) GROUP('nobody') AUTHADD(CONNECT)")
     with pytest.raises(MQError, match="MQRC_NOT_AUTHORIZED"):
         StandInConnection(enforcing.itself, "test", user)
@@ -84,7 +86,7 @@ def test_members_of_mqm_may_do_everything(enforcing: Manager, monkeypatch: pytes
     assert may(enforcing, "eve", "Q") and not may(enforcing, "alice", "Q")
 
 
-def test_principals_and_groups_count_together(enforcing: Manager, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_authorities_of_principal_and_groups_are_combined(enforcing: Manager, monkeypatch: pytest.MonkeyPatch) -> None:
     members = {"alice": {"apps", "others"}, "bob": {"apps"}}
     monkeypatch.setattr(
         "bridge.mq.embedded.authority.groups_of", lambda user: frozenset(members.get(user, ())) | {"nobody"}
@@ -109,7 +111,7 @@ def test_groups_are_those_of_the_operating_system(enforcing: Manager) -> None:
 
 
 def test_refresh_security(enforcing: Manager, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who is in which group is remembered until then."""
+    """The members of groups are remembered until then."""
     grant(enforcing, "GROUP('apps')")
     assert not may(enforcing, "alice", "Q")
     monkeypatch.setattr("bridge.mq.embedded.authority.groups_of", lambda _user: frozenset({"apps"}))
@@ -136,14 +138,14 @@ def test_the_most_specific_profile_of_each_entity_decides(enforcing: Manager) ->
 
 
 def test_order_of_profiles() -> None:
-    """IBM MQ, "Using OAM generic profiles": from the left, a letter before ?, before *, before **."""
+    """IBM MQ, "Using OAM generic profiles": from the left, a character precedes ?, which precedes * and then **."""
     ordered = ["AB.C", "AB.?", "AB.*", "AB.**", "A?.C", "A?.**", "A*.C", "A*", "A**", "?B.C", "*.C", "**"]
     shuffled = ordered.copy()
     random.Random(7).shuffle(shuffled)
     assert sorted(shuffled, key=specificity) == ordered
 
 
-def test_changes_take_effect_at_once(enforcing: Manager) -> None:
+def test_changes_take_effect_immediately(enforcing: Manager) -> None:
     assert not service(enforcing).may_publish(b"alice", "plant/a")
     grant(enforcing, "PRINCIPAL('alice')", "PLANT", "PUB", "TOPIC")
     assert not service(enforcing).may_publish(b"alice", "plant/a"), "there is no such topic object yet"
@@ -155,7 +157,7 @@ def test_changes_take_effect_at_once(enforcing: Manager) -> None:
     assert not service(enforcing).may_publish(b"alice", "plant/a")
 
 
-def test_a_refusal_is_in_the_log(enforcing: Manager, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_rejection_is_logged(enforcing: Manager, caplog: pytest.LogCaptureFixture) -> None:
     enforcing.ok("DEFINE TOPIC(PLANT) TOPICSTR('plant')")
     with caplog.at_level(logging.WARNING, "bridge.mq.embedded.authority"):
         may(enforcing, "alice", "Q", "GET")
@@ -172,7 +174,7 @@ def test_a_refusal_is_in_the_log(enforcing: Manager, caplog: pytest.LogCaptureFi
 
 
 def refusal(manager: Manager, user: str, od: MQOD, options: int) -> str:
-    """What is missing for an MQOPEN; blank when it may."""
+    """Return the authority that is missing for an MQOPEN, or blank if it is allowed."""
     connection = StandInConnection(manager.itself, "app", user)
     try:
         connection.close(connection.open(od, options))
@@ -210,10 +212,10 @@ OUTPUT, ALTERNATE = cmqc.MQOO_OUTPUT, cmqc.MQOO_ALTERNATE_USER_AUTHORITY
         ("", MQOD(ObjectName="Q"), OUTPUT | cmqc.MQOO_BROWSE, "queue Q (BROWSE)"),
         ("", MQOD(ObjectName="Q"), OUTPUT | cmqc.MQOO_PASS_ALL_CONTEXT, "queue Q (PASSALL)"),
         ("QUEUE PASSID", MQOD(ObjectName="Q"), OUTPUT | cmqc.MQOO_PASS_IDENTITY_CONTEXT, ""),
-        # Setting the context takes the authority for the queue manager as well.
+        # Setting the context requires the authority for the queue manager as well.
         ("QUEUE SETID", MQOD(ObjectName="Q"), OUTPUT | cmqc.MQOO_SET_IDENTITY_CONTEXT, "queue manager MQB1 (SETID)"),
         ("QMGR SETID", MQOD(ObjectName="Q"), OUTPUT | cmqc.MQOO_SET_IDENTITY_CONTEXT, "queue Q (SETID)"),
-        # An alternate user takes ALTUSR, and then counts itself, but for the context.
+        # An alternate user requires ALTUSR. Its own authorities are then checked, except for the context.
         ("", MQOD(ObjectName="Q", AlternateUserId="bob"), OUTPUT | ALTERNATE, "queue manager MQB1 (ALTUSR)"),
         ("QMGR ALTUSR", MQOD(ObjectName="Q", AlternateUserId="mqm"), cmqc.MQOO_BROWSE | ALTERNATE, ""),
         (
@@ -230,7 +232,7 @@ OUTPUT, ALTERNATE = cmqc.MQOO_OUTPUT, cmqc.MQOO_ALTERNATE_USER_AUTHORITY
             OUTPUT,
             "topic 'a', topic object SYSTEM.BASE.TOPIC (PUB)",
         ),
-        # A topic behind an alias is asked for as well.
+        # Authority is checked for a topic behind an alias, too.
         ("", MQOD(ObjectName="NEWS"), OUTPUT, "queue NEWS (PUT)"),
         ("NEWS PUT", MQOD(ObjectName="NEWS"), OUTPUT, "topic 'news', topic object NEWS or SYSTEM.BASE.TOPIC (PUB)"),
     ],
@@ -245,8 +247,8 @@ def test_opening(app: Manager, grants: str, od: MQOD, options: int, missing: str
     assert refusal(app, "app", od, options) == missing
 
 
-def test_what_is_open_stays_open(app: Manager) -> None:
-    """Authority is asked for when an object is opened."""
+def test_open_handles_stay_valid(app: Manager) -> None:
+    """Authority is checked when an object is opened."""
     connection = StandInConnection(app.itself, "app", "app")
     handle = connection.open(MQOD(ObjectName="Q"), OUTPUT)
     app.ok("DELETE AUTHREC PROFILE(Q) OBJTYPE(QUEUE) PRINCIPAL('app')")
@@ -255,7 +257,7 @@ def test_what_is_open_stays_open(app: Manager) -> None:
 
 
 def test_permanent_dynamic_queues(app: Manager) -> None:
-    """Their makers may do everything with them, after a restart as well, until they are deleted."""
+    """Their creators have all authorities for them, also after a restart, until they are deleted."""
     app.ok("DEFINE QMODEL(PERM) DEFTYPE(PERMDYN)")
     grant(app, "PRINCIPAL('app')", "PERM", "PUT,DSP")
     connection = StandInConnection(app.itself, "app", "app")
@@ -274,7 +276,7 @@ def test_permanent_dynamic_queues(app: Manager) -> None:
     assert not [record for record in app.itself.objects.authority_records.granted if record.profile == "MINE"]
 
 
-def test_setting_context_on_an_own_dynamic_queue_takes_the_authority_for_the_queue_manager(app: Manager) -> None:
+def test_setting_context_on_an_own_dynamic_queue_requires_authority_for_the_queue_manager(app: Manager) -> None:
     """Its creator has all authorities for the queue, but none for the queue manager ("Authorizations for MQI calls")."""
     app.ok("DEFINE QMODEL(TEMP) DEFTYPE(TEMPDYN)")
     grant(app, "PRINCIPAL('app')", "TEMP", "GET,DSP")
@@ -288,8 +290,8 @@ def test_setting_context_on_an_own_dynamic_queue_takes_the_authority_for_the_que
     connection.disconnect()
 
 
-def test_who_removes_a_subscription(app: Manager) -> None:
-    """Its creator, and others who may subscribe to the topic: RESUME alone lets nobody remove it."""
+def test_removal_of_a_subscription(app: Manager) -> None:
+    """Its creator, and others who may subscribe to the topic, can remove it. RESUME alone is not enough."""
     app.ok("DEFINE TOPIC(PLANT) TOPICSTR('plant')")
     app.ok("SET AUTHREC OBJTYPE(QMGR) PRINCIPAL('bob') AUTHADD(CONNECT)")
     grant(app, "PRINCIPAL('app')", "PLANT", "SUB", "TOPIC")
@@ -345,7 +347,7 @@ def publication(topic: str, user: str, qos: int = 1) -> UnitOfWork:
 
 @pytest.mark.parametrize("enforced", [False, True], ids=["ignored", "enforced"])
 async def test_the_backend(manager: Manager, enforced: bool) -> None:
-    """Who is not admitted, whose subscription and whose publication is refused."""
+    """Rejection of clients, of subscriptions and of publications."""
     prepare(manager.itself)
     manager.ok("DEFINE TOPIC(PLANT) TOPICSTR('plant')")
     grant(manager, "PRINCIPAL('alice')", "PLANT", "PUB,SUB", "TOPIC")
@@ -367,5 +369,5 @@ async def test_the_backend(manager: Manager, enforced: bool) -> None:
     assert published == {"alice": 0, "bob": no, "carol": no, "": no}
 
 
-def test_the_user_that_runs_this_is_known() -> None:
+def test_the_user_that_runs_the_queue_manager_is_known() -> None:
     assert user_of_this_process() == pwd.getpwuid(os.geteuid()).pw_name

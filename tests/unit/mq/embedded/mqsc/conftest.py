@@ -1,4 +1,4 @@
-"""MQSC of the embedded queue manager, also in a process in which the stand-in for IBM MQ has added to it."""
+"""MQSC of the embedded queue manager, also in a process in which the stand-in for IBM MQ has extended it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from bridge.mq.embedded.mqsc import display
 
 @pytest.fixture(autouse=True)
 def no_stand_in(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Remove the attributes that only the stand-in has."""
+    """Remove the attributes of the stand-in."""
     nouns = {noun: display._NOUNS[noun].keywords for noun in (*IGNORED, "QUEUE", "TPSTATUS") if noun != "SUB"}
     removed = {}
     for noun, keywords in nouns.items():

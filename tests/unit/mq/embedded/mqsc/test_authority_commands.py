@@ -1,4 +1,4 @@
-"""SET, DELETE and DISPLAY AUTHREC: the MQSC commands on authority records."""
+"""The MQSC commands for authority records: SET, DELETE and DISPLAY AUTHREC."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ QUEUE = "PROFILE('APP.**') OBJTYPE(QUEUE)"
 
 
 def held(manager: Manager) -> dict[tuple[str, int, str], str]:
-    """(profile, entity type, entity) -> authorities, as the records have them."""
+    """Return (profile, entity type, entity) -> authorities of the records."""
     return {
         (record.profile, record.entity_type, record.entity): ",".join(sorted(NUMBERS[number] for number in granted))
         for record, granted in manager.itself.objects.authority_records.granted.items()
     }
 
 
-def test_records_come_change_and_go(manager: Manager) -> None:
+def test_records_are_set_changed_and_deleted(manager: Manager) -> None:
     manager.ok(f"SET AUTHREC {QUEUE} PRINCIPAL('alice', 'bob') GROUP('apps') AUTHADD(PUT, GET)")
     manager.ok(f"SET AUTHREC {QUEUE} PRINCIPAL('alice') AUTHADD(BROWSE) AUTHRMV(GET)")
     expected = {
@@ -40,7 +40,7 @@ def test_records_come_change_and_go(manager: Manager) -> None:
 
 
 def test_words(manager: Manager) -> None:
-    """ALL and the like stand for many; each word is one that DISPLAY shows again."""
+    """ALL and similar words mean several authorities. DISPLAY shows the individual ones."""
     for word, authorities in {"ALL": ALL, "ALLMQI": MQI.values(), "ALLADM": ADMIN.values(), "NONE": ()}.items():
         manager.ok(f"SET AUTHREC {QUEUE} GROUP('apps') AUTHRMV(ALL) AUTHADD({word})")
         assert list(held(manager).values()) == [",".join(sorted(NUMBERS[authority] for authority in authorities))]
@@ -58,7 +58,7 @@ def test_the_queue_manager_is_its_own_profile(manager: Manager) -> None:
     assert held(manager) == {("MQB1", cmqc.MQZAET_PRINCIPAL, "alice"): "CONNECT,INQ"}
 
 
-def test_it_says_whether_somebody_is_asked_for_authority(manager: Manager) -> None:
+def test_the_response_reports_whether_authorities_are_enforced(manager: Manager) -> None:
     command = f"SET AUTHREC {QUEUE} PRINCIPAL('alice') AUTHADD(PUT)"
     assert "authorities: ignored" in manager.ok(command).message
     manager.itself.enforce_authorities()
@@ -88,7 +88,7 @@ SET AUTHREC OBJTYPE(QMGR) PRINCIPAL('bob') AUTHADD(CONNECT)
         ("PRINCIPAL('alice') MATCH(MEMBERSHIP)", ["PRICES", "APP.**"]),
     ],
 )
-def test_which_records_are_displayed(manager: Manager, selection: str, profiles: list[str]) -> None:
+def test_selection_of_displayed_records(manager: Manager, selection: str, profiles: list[str]) -> None:
     for command in RECORDS.strip().splitlines():
         manager.ok(command)
     response = manager.ok(f"DISPLAY AUTHREC {selection}")
@@ -97,7 +97,7 @@ def test_which_records_are_displayed(manager: Manager, selection: str, profiles:
 
 
 def test_membership(manager: Manager) -> None:
-    """MATCH(MEMBERSHIP) shows the records of a user's groups as well."""
+    """MATCH(MEMBERSHIP) includes the records of a user's groups."""
     user = pwd.getpwuid(os.geteuid())
     group = grp.getgrgid(user.pw_gid).gr_name
     manager.ok(f"SET AUTHREC {QUEUE} GROUP('{group}') AUTHADD(PUT)")
@@ -107,7 +107,7 @@ def test_membership(manager: Manager) -> None:
     assert {row["ENTITY"] for row in rows} == {group, "nobody"}
 
 
-def test_what_a_record_shows(manager: Manager) -> None:
+def test_displayed_attributes_of_a_record(manager: Manager) -> None:
     manager.ok("SET AUTHREC PROFILE(PRICES) OBJTYPE(TOPIC) GROUP('apps') AUTHADD(SUB,PUB)")
     whole = {"PROFILE": "PRICES", "ENTITY": "apps", "ENTTYPE": "GROUP", "OBJTYPE": "TOPIC", "AUTHLIST": "PUB,SUB"}
     assert manager.ok("DISPLAY AUTHREC").objects == [whole]
@@ -136,7 +136,7 @@ def test_what_a_record_shows(manager: Manager) -> None:
         ("DISPLAY AUTHREC PRINCIPAL('a') GROUP('b')", "AMQ8405I"),
     ],
 )
-def test_commands_that_are_refused(manager: Manager, command: str, number: str) -> None:
+def test_rejected_commands(manager: Manager, command: str, number: str) -> None:
     manager.refused(command, number)
     assert not manager.itself.objects.authority_records.granted
 
@@ -151,8 +151,10 @@ def test_commands_that_are_refused(manager: Manager, command: str, number: str) 
         ("NAMELIST(THING)", "NAMELIST"),
     ],
 )
-def test_records_go_with_their_object(manager: Manager, definition: str, kind: str, manner: str, left: int) -> None:
-    """Those of that very name, for a generic profile is about others as well."""
+def test_records_are_deleted_with_their_object(
+    manager: Manager, definition: str, kind: str, manner: str, left: int
+) -> None:
+    """Records of that name only. A generic profile applies to other objects, too."""
     manager.ok(f"DEFINE {definition}")
     for profile in ("THING", "THIN?"):
         manager.ok(f"SET AUTHREC PROFILE('{profile}') OBJTYPE({kind}) GROUP('apps') AUTHADD(ALL)")

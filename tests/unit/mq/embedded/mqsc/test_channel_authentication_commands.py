@@ -1,4 +1,4 @@
-"""SET and DISPLAY CHLAUTH: what is kept, what is shown, which record would decide, and what is the file's."""
+"""SET and DISPLAY CHLAUTH: stored and displayed records, the record that applies, and records of the configuration file."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def shown(manager: Manager, command: str) -> list[dict[str, str | int]]:
     return manager.ok(command).objects
 
 
-def test_what_a_queue_manager_ships_with(manager: Manager) -> None:
+def test_records_of_a_new_queue_manager(manager: Manager) -> None:
     assert shown(manager, "DISPLAY CHLAUTH(*) ALL") == [DEFAULT]
 
 
@@ -72,7 +72,7 @@ def test_actions(manager: Manager) -> None:
 
 
 def test_runcheck(manager: Manager) -> None:
-    """Which record would apply to a client."""
+    """DISPLAY shows the record that applies to a client."""
     manager.ok("SET CHLAUTH('*') TYPE(ADDRESSMAP) ADDRESS('*') USERSRC(NOACCESS)")
     manager.ok("SET CHLAUTH('PLAIN.*') TYPE(USERMAP) CLNTUSER('carol') USERSRC(CHANNEL)")
     manager.ok("SET CHLAUTH('PLAIN.*') TYPE(SSLPEERMAP) SSLPEER('O=Example') MCAUSER('device')")
@@ -91,8 +91,8 @@ def test_runcheck(manager: Manager) -> None:
     manager.refused("DISPLAY CHLAUTH('PLAIN.*') MATCH(RUNCHECK) ADDRESS('10.1.2.3')", "AMQ8405I")
 
 
-def test_runcheck_of_who_is_privileged(manager: Manager) -> None:
-    """As MQ compares users; also where no record refuses it, and by the channel's own rules."""
+def test_runcheck_of_privileged_users(manager: Manager) -> None:
+    """Users are compared as in MQ, also if no record blocks them, and with the records of the channel."""
     manager.itself.objects.channel_authentication.use_file(
         [], [ChannelConfig(name="BY.MCAUSER", mcauser="mqm"), ChannelConfig(name="BY.CLIENT", use_client_id=True)]
     )
@@ -111,7 +111,7 @@ def test_runcheck_of_who_is_privileged(manager: Manager) -> None:
 
 @pytest.mark.parametrize("rest", ["USERLIST('*MQADMIN') ACTION(REMOVE)", "ACTION(REMOVEALL)"])
 def test_the_default_record_can_be_removed(manager: Manager, rest: str) -> None:
-    """It stays removed after a restart; privileged users are refused all the same; and it can be set again."""
+    """It stays removed after a restart. Privileged users are still rejected. The record can be set again."""
     answer = manager.ok(f"SET CHLAUTH(*) TYPE(BLOCKUSER) {rest}")
     assert "Privileged users are refused all the same" in answer.message
     for _ in range(2):
@@ -127,7 +127,7 @@ def test_the_default_record_can_be_removed(manager: Manager, rest: str) -> None:
     assert [row["DESCR"] for row in shown(manager, "DISPLAY CHLAUTH(*)")] == ["again"]
 
 
-def test_the_records_of_the_file_are_the_files(manager: Manager) -> None:
+def test_records_of_the_file_cannot_be_changed(manager: Manager) -> None:
     record = {"type": "USERMAP", "client_user": "carol", "mcauser": "file"}
     manager.itself.objects.channel_authentication.use_file([ChannelAuthenticationConfig.model_validate(record)])
     assert [row["MCAUSER"] for row in shown(manager, "DISPLAY CHLAUTH(*) TYPE(USERMAP)")] == ["file"]
@@ -159,19 +159,19 @@ def test_the_records_of_the_file_are_the_files(manager: Manager) -> None:
         "TYPE(BLOCKUSER)",
     ],
 )
-def test_what_is_no_record(manager: Manager, rest: str) -> None:
+def test_invalid_records(manager: Manager, rest: str) -> None:
     before = shown(manager, "DISPLAY CHLAUTH(*)")
     manager.refused(f"SET CHLAUTH{rest}", "AMQ8405I")
     assert shown(manager, "DISPLAY CHLAUTH(*)") == before
 
 
-def test_a_record_for_queue_managers_is_answered(manager: Manager) -> None:
-    """A script that is shared with IBM MQ goes on."""
+def test_a_record_for_queue_managers_is_accepted_with_a_message(manager: Manager) -> None:
+    """A script that is shared with IBM MQ continues."""
     answer = manager.ok("SET CHLAUTH('TO.MQB1') TYPE(QMGRMAP) QMNAME('QM2') USERSRC(MAP) MCAUSER('qm2')")
     assert "no effect" in answer.message
 
 
-def test_records_outlive_a_restart(tmp_path: Path, manager: Manager) -> None:
+def test_records_survive_a_restart(tmp_path: Path, manager: Manager) -> None:
     manager.ok("SET CHLAUTH('A') TYPE(BLOCKUSER) USERLIST('x','y') WARN(YES)")
     manager.ok("SET CHLAUTH('B') TYPE(USERMAP) CLNTUSER('a') MCAUSER('b')")
     manager.ok("SET CHLAUTH('B') TYPE(USERMAP) CLNTUSER('a') ACTION(REMOVE)")

@@ -32,7 +32,7 @@ BY_DEFAULT = {
 }
 PEM = "/etc/mqbridge/server.pem"
 
-#: Words of DEFINE CHANNEL, what of them DISPLAY shows, and what the channel of the bridge is by them.
+#: Words of DEFINE CHANNEL, the part that DISPLAY shows, and the channel of the bridge that results.
 DEFINED: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ("", {}, {}),
     ("PORT(0) BACKLOG(7)", {"PORT": 0, "BACKLOG": 7}, {"port": 0, "backlog": 7}),
@@ -70,7 +70,7 @@ DEFINED: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ),
 ]
 
-#: Commands that are refused, the AMQ message, and what it says.
+#: Rejected commands, the AMQ message, and its text.
 REFUSED = [
     ("DEFINE CHANNEL(C)", "AMQ8405I", "CHLTYPE(MQTT)"),
     ("DEFINE CHANNEL(C) CHLTYPE(SDR)", "AMQ8405I", "CHLTYPE(SVRCONN)"),
@@ -134,7 +134,7 @@ def configured(manager: Manager, name: str = "C") -> ChannelConfig:
 
 @pytest.mark.parametrize(("words", "attributes", "config"), DEFINED, ids=[case[0] for case in DEFINED])
 def test_a_definition(manager: Manager, words: str, attributes: dict[str, Any], config: dict[str, Any]) -> None:
-    """It is shown, makes a channel of the bridge, and outlives a restart."""
+    """It is displayed, creates a channel of the bridge, and survives a restart."""
     answer = manager.ok(f"DEFINE CHANNEL(C) CHLTYPE(MQTT) {words}").message
     assert answer.startswith("AMQ8014I: Channel C created. It is stopped")
     expected = ChannelConfig.model_validate({"name": "C", **config})
@@ -145,7 +145,7 @@ def test_a_definition(manager: Manager, words: str, attributes: dict[str, Any], 
 
 
 @pytest.mark.parametrize(("command", "number", "words"), REFUSED, ids=[case[0] for case in REFUSED])
-def test_what_is_refused_changes_nothing(manager: Manager, command: str, number: str, words: str) -> None:
+def test_rejected_commands_change_nothing(manager: Manager, command: str, number: str, words: str) -> None:
     manager.ok("DEFINE CHANNEL(OLD) CHLTYPE(MQTT)")
     manager.itself.objects.telemetry_channels.use_file([ChannelConfig(name="FILE")])
     before = shown(manager, "DISPLAY CHANNEL(*) ALL")
@@ -182,7 +182,7 @@ def test_synonyms_and_filters(manager: Manager) -> None:
     ]
 
 
-def test_the_files_channel_holds_where_both_have_one(manager: Manager, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_channel_of_the_file_overrides_a_definition(manager: Manager, caplog: pytest.LogCaptureFixture) -> None:
     manager.ok("DEFINE CHANNEL(C) CHLTYPE(MQTT) PORT(1)")
     register = manager.itself.objects.telemetry_channels
     register.use_file([ChannelConfig(name="C", port=2, use_client_id=True), ChannelConfig(name="F", websocket={})])
@@ -195,7 +195,7 @@ def test_the_files_channel_holds_where_both_have_one(manager: Manager, caplog: p
         (2, "MQTTV5,MQTTV311,MQTTV3"),
         (1883, "HTTP"),
     ]
-    # What the command has defined can be done away with, and is back where the file has no channel of that name.
+    # A definition by a command can be deleted, and applies again if the file has no channel of that name.
     register.use_file([])
     assert [(channel.name, channel.port) for channel in register.channels] == [("C", 1)]
     register.use_file([ChannelConfig(name="C", port=2)])
@@ -204,8 +204,8 @@ def test_the_files_channel_holds_where_both_have_one(manager: Manager, caplog: p
     assert register.channels == []
 
 
-def test_a_definition_that_does_not_hold_any_more_is_told(manager: Manager, caplog: pytest.LogCaptureFixture) -> None:
-    """Another version of the bridge may have let it in; the queue manager starts nonetheless."""
+def test_a_definition_that_is_no_longer_valid_is_reported(manager: Manager, caplog: pytest.LogCaptureFixture) -> None:
+    """Another version of the bridge may have accepted it. The queue manager starts nevertheless."""
     restore_channel(manager.itself.objects.telemetry_channels, "C", {"LOCLADDR": "0.0.0.0"})
     assert "restoring channel C failed: expected a loopback address" in caplog.text
     assert manager.itself.objects.telemetry_channels.defined == {}
@@ -223,7 +223,7 @@ def test_a_script_that_starts_a_channel_runs_before_there_is_a_service(manager: 
 
 @pytest.fixture
 def running(manager: Manager) -> Running:
-    """Channels A, which runs, and B, which is stopped."""
+    """Channel A, which runs, and channel B, which is stopped."""
     manager.ok("DEFINE CHANNEL(A) CHLTYPE(MQTT)")
     manager.ok("DEFINE CHANNEL(B) CHLTYPE(MQTT)")
     manager.itself.objects.telemetry_channels.running = running_channels = Running()
@@ -279,8 +279,8 @@ def test_commands_for_the_telemetry_service(
     assert running.asked == calls
 
 
-def test_stopped_and_started_again_in_one_go(manager: Manager, running: Running) -> None:
-    """A channel that is stopping may be started, and one that is starting may be stopped."""
+def test_a_channel_that_is_stopped_and_started_at_once(manager: Manager, running: Running) -> None:
+    """A stopping channel can be started, and a starting one can be stopped."""
     running.states = {"A": "stopping", "B": "starting"}
     manager.ok("START CHANNEL(A) CHLTYPE(MQTT)")
     manager.ok("STOP CHANNEL(B) CHLTYPE(MQTT)")
@@ -326,7 +326,7 @@ def test_status_of_clients(manager: Manager, running: Running) -> None:
     manager.refused("DISPLAY CHSTATUS(B) CHLTYPE(MQTT) CLIENTID(*)", "AMQ8420I")
 
 
-def test_when_a_client_came(manager: Manager, running: Running) -> None:
+def test_connection_times_of_clients(manager: Manager, running: Running) -> None:
     there = running.all["pump-1"]
     there.status, there.last_message_at = msgspec.structs.replace(there.status, since=1_700_000_000.0), 1_700_000_001.0
     (row,) = shown(manager, "DISPLAY CHSTATUS(A) CHLTYPE(MQTT) CLIENTID('pump-1') ALL")
@@ -334,8 +334,8 @@ def test_when_a_client_came(manager: Manager, running: Running) -> None:
     assert str(row["LMSGTIME"]) > str(row["CHLSTIME"]) or str(row["CHLSTIME"]).endswith("59")
 
 
-def test_rows_are_bounded(manager: Manager, running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By MAXDEPTH of the queue that IBM MQ has replies on, and by how many clients one command looks at."""
+def test_rows_are_limited(manager: Manager, running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Limits are MAXDEPTH of the reply queue of IBM MQ, and the number of clients that a command inspects."""
     running.all = {f"c{number}": client(f"c{number}", "A") for number in range(10)}
     manager.ok("ALTER QMODEL(SYSTEM.MQSC.REPLY.QUEUE) MAXDEPTH(4)")
     response = manager.ok("DISPLAY CHSTATUS(*) CHLTYPE(MQTT) CLIENTID(*)")
@@ -349,8 +349,8 @@ def test_rows_are_bounded(manager: Manager, running: Running, monkeypatch: pytes
     assert "looks at 3," in response.message
 
 
-def test_definitions_are_kept_as_rows(tmp_path: Path, manager: Manager) -> None:
-    """Not only what differs from the defaults: these may be others in a later version."""
+def test_definitions_are_stored_with_all_attributes(tmp_path: Path, manager: Manager) -> None:
+    """Not only with those that differ from the defaults, because a later version may have other defaults."""
     manager.ok("DEFINE CHANNEL(C) CHLTYPE(MQTT)")
     rows = [row for row in manager.itself.recovery_log._store.objects() if row[0] == "CHANNEL"]
     assert [(kind, name, attributes["PORT"]) for kind, name, attributes in rows] == [("CHANNEL", "C", 1883)]

@@ -1,4 +1,4 @@
-"""Commands as such: when they take effect, those of the queue manager itself, those that it does not have."""
+"""Commands in general: when they take effect, commands for the queue manager, and unsupported commands."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ from tests.helpers.patience import PATIENCE
         "ALTER SUB(S) USERDATA('new')",
     ],
 )
-def test_definitions_take_effect_when_their_unit_of_work_ends(manager: Manager, command: str) -> None:
-    """So a unit that cannot be written changes nothing."""
+def test_definitions_take_effect_with_their_unit_of_work(manager: Manager, command: str) -> None:
+    """A unit of work that cannot be written changes nothing."""
     manager.connection.command(
         "DEFINE QLOCAL(A)\nDEFINE QLOCAL(B)\nDEFINE QALIAS(ALIAS) TARGET(A)\nDEFINE TOPIC(T) TOPICSTR('t')\n"
         "DEFINE SUB(S) TOPICSTR('s') DEST(A)"
@@ -66,7 +66,7 @@ def test_clear_topicstr_removes_retained_publications(manager: Manager) -> None:
     manager.refused("CLEAR TOPICSTR('a') CLRTYPE(ALL)", "AMQ8405I")
 
 
-def test_alter_qmgr_outlives_a_restart_and_keeps_the_configured_rest(manager: Manager) -> None:
+def test_alter_qmgr_survives_a_restart_and_keeps_configured_attributes(manager: Manager) -> None:
     assert manager.ok("ALTER QMGR DEADQ('dlq') MAXHANDS(7)").message.startswith("AMQ8005I")
     manager.restart()
     manager.ok("ALTER QMGR DESCR('later')")
@@ -84,7 +84,7 @@ def test_alter_qmgr_outlives_a_restart_and_keeps_the_configured_rest(manager: Ma
 
 
 @pytest.mark.parametrize("setting", ["MAXMSGL(1)", "MAXHANDS(x)", "BANANA(1)", "DEADQ"])
-def test_alter_qmgr_refuses_what_cannot_be(manager: Manager, setting: str) -> None:
+def test_alter_qmgr_rejects_invalid_values(manager: Manager, setting: str) -> None:
     before = dict(manager.itself.objects.attributes)
     manager.refused(f"ALTER QMGR DESCR('x') {setting}", "AMQ8405I")
     assert manager.itself.objects.attributes == before

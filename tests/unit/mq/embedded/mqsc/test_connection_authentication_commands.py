@@ -1,4 +1,4 @@
-"""ALTER and DISPLAY AUTHINFO, CONNAUTH of the queue manager: who has to show who it is."""
+"""ALTER and DISPLAY AUTHINFO, and CONNAUTH of the queue manager: which users must authenticate."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ NAME = "SYSTEM.DEFAULT.AUTHINFO.IDPWOS"
 
 
 def test_alter_and_display(manager: Manager) -> None:
-    """It outlives a restart; without a listener that asks nobody is asked, and the commands say so."""
+    """The setting survives a restart. Without a listener with authentication it has no effect, and the responses say so."""
     assert manager.attribute("QMGR", "CONNAUTH") == NAME
     assert manager.attribute(f"AUTHINFO({NAME})", "CHCKCLNT") == "NONE"
     assert "It has no effect" in manager.ok(f"ALTER AUTHINFO({NAME}) AUTHTYPE(IDPWOS) CHCKCLNT(REQDADM)").message
@@ -43,7 +43,7 @@ def test_alter_and_display(manager: Manager) -> None:
         (f"DISPLAY AUTHINFO({NAME}) BANANA", "AMQ8405I"),
     ],
 )
-def test_what_is_refused(manager: Manager, command: str, number: str) -> None:
-    """It changes nothing."""
+def test_rejected_commands(manager: Manager, command: str, number: str) -> None:
+    """They change nothing."""
     manager.refused(command, number)
     assert manager.itself.objects.connection_authentication.check_clients == "REQUIRED"

@@ -1,4 +1,4 @@
-"""DEFINE, ALTER and DELETE: objects come, change, go and survive a restart; names and attributes are checked."""
+"""DEFINE, ALTER and DELETE: life cycle of objects, restart, and validation of names and attributes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.helpers.embedded_manager import Manager
         ("TOPIC(A) TOPICSTR('a')", "TOPIC(A)", "AMQ8690I", "TOPIC(A) DESCR('new')", "AMQ8691I", "TOPIC(A)", "AMQ8692I"),
     ],
 )  # fmt: skip
-def test_objects_come_change_and_go_and_outlive_a_restart(
+def test_objects_are_created_changed_deleted_and_survive_a_restart(
     manager: Manager, define: str, object_: str, created: str, alter: str, changed: str, delete: str, deleted: str
 ) -> None:
     assert manager.ok(f"DEFINE {define} DESCR('old')").message.startswith(created)
@@ -37,7 +37,7 @@ def test_objects_come_change_and_go_and_outlive_a_restart(
 
 @pytest.mark.parametrize("verb", ["ALTER", "DELETE"])
 @pytest.mark.parametrize("object_", ["QLOCAL(NONE)", "QALIAS(NONE)", "QREMOTE(NONE)", "TOPIC(NONE)", "SUB(NONE)"])
-def test_what_is_not_there_is_not_found(manager: Manager, verb: str, object_: str) -> None:
+def test_missing_objects_are_not_found(manager: Manager, verb: str, object_: str) -> None:
     assert "NONE" in manager.refused(f"{verb} {object_}", "AMQ8147E")
 
 
@@ -61,7 +61,7 @@ def test_queues_of_all_types_share_their_names(manager: Manager) -> None:
     manager.refused("DELETE QALIAS(A)", "AMQ8147E")
 
 
-def test_like_takes_the_attributes_of_another(manager: Manager) -> None:
+def test_like_copies_the_attributes_of_another_object(manager: Manager) -> None:
     manager.ok("DEFINE QLOCAL(MODEL) MAXDEPTH(11) DESCR('model') NOSHARE")
     manager.ok("DEFINE QLOCAL(COPY) LIKE(MODEL) DESCR('copy')")
     assert manager.attribute("QLOCAL(COPY)", "MAXDEPTH") == 11
@@ -73,7 +73,7 @@ def test_like_takes_the_attributes_of_another(manager: Manager) -> None:
     manager.refused("DEFINE QLOCAL(OTHER) LIKE", "AMQ8405I")
 
 
-def test_like_of_a_topic_leaves_its_topic_string_behind(manager: Manager) -> None:
+def test_like_does_not_copy_the_topic_string(manager: Manager) -> None:
     manager.ok("DEFINE TOPIC(MODEL) TOPICSTR('a') PUB(DISABLED)")
     assert "needs a TOPICSTR" in manager.refused("DEFINE TOPIC(COPY) LIKE(MODEL)", "AMQ8101E")
     manager.ok("DEFINE TOPIC(COPY) LIKE(MODEL) TOPICSTR('b')")
@@ -101,7 +101,7 @@ def test_like_of_a_topic_leaves_its_topic_string_behind(manager: Manager) -> Non
         ("TOPIC(A)", "TOPICSTR('a') WILDCARD(BLOCK)", "WILDCARD", "BLOCK"),
     ],
 )
-def test_attributes_are_read(manager: Manager, kind: str, setting: str, keyword: str, value: str | int) -> None:
+def test_attributes_are_parsed(manager: Manager, kind: str, setting: str, keyword: str, value: str | int) -> None:
     manager.ok(f"DEFINE {kind} {setting}")
     assert manager.attribute(kind, keyword) == value
 
@@ -127,7 +127,7 @@ def test_attributes_are_read(manager: Manager, kind: str, setting: str, keyword:
         ("TOPIC(A)", "TOPICSTR('a') DEFPRTY(10)", "ASPARENT"),
     ],
 )
-def test_attributes_that_cannot_be_are_refused_with_their_place(
+def test_invalid_attributes_are_rejected_with_their_position(
     manager: Manager, kind: str, setting: str, says: str
 ) -> None:
     text = manager.refused(f"DEFINE {kind} +\n{setting}", "AMQ8405I")
@@ -142,13 +142,13 @@ def test_names_follow_the_rules_for_naming_objects(manager: Manager, kind: str, 
     manager.refused(f"DEFINE {kind}({name})", "AMQ8424E")
 
 
-def test_one_bad_command_does_not_stop_the_others(manager: Manager) -> None:
+def test_an_invalid_command_does_not_stop_the_others(manager: Manager) -> None:
     responses = manager.connection.command("DEFINE QLOCAL(A) MAXDEPTH(x)\nDEFINE QLOCAL(B\n\nDEFINE QLOCAL(C)")
     assert [(response.line, response.ok) for response in responses] == [(1, False), (2, False), (4, True)]
     assert [response.message[:8] for response in responses] == ["AMQ8405I", "AMQ8405I", "AMQ8006I"]
 
 
-def test_topic_objects_govern_publications_at_once(manager: Manager) -> None:
+def test_topic_objects_affect_publications_immediately(manager: Manager) -> None:
     manager.publish("a/b")
     manager.ok("DEFINE TOPIC(T) TOPICSTR('a') PUB(DISABLED)")
     with pytest.raises(Exception, match="MQRC_PUT_INHIBITED"):
@@ -162,7 +162,7 @@ def test_topic_objects_govern_publications_at_once(manager: Manager) -> None:
     manager.publish("a/b")
 
 
-def test_a_topic_string_belongs_to_one_topic_object_and_stays(manager: Manager) -> None:
+def test_a_topic_string_belongs_to_one_topic_object_and_cannot_change(manager: Manager) -> None:
     manager.ok("DEFINE TOPIC(T) TOPICSTR('a')")
     manager.refused("DEFINE TOPIC(U) TOPICSTR('a')", "AMQ8101E")
     manager.refused("DEFINE TOPIC(U)", "AMQ8101E")
@@ -171,7 +171,7 @@ def test_a_topic_string_belongs_to_one_topic_object_and_stays(manager: Manager) 
     manager.ok("DEFINE TOPIC(T) TOPICSTR('a') PUB(DISABLED) REPLACE")
 
 
-def test_the_base_topic_has_no_parent_and_stays(manager: Manager) -> None:
+def test_the_base_topic_has_no_parent_and_cannot_be_deleted(manager: Manager) -> None:
     manager.refused("DELETE TOPIC(SYSTEM.BASE.TOPIC)", "AMQ8148E")
     manager.refused("ALTER TOPIC(SYSTEM.BASE.TOPIC) PUB(ASPARENT)", "AMQ8101E")
     manager.ok("ALTER TOPIC(SYSTEM.BASE.TOPIC) DEFPSIST(YES)")

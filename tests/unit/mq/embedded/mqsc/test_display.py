@@ -1,4 +1,4 @@
-"""DISPLAY: which objects, which attributes, in which order; and how runmqsc prints them."""
+"""DISPLAY: selection of objects and attributes, their order, and the output format of runmqsc."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def refusal(connection: EmbeddedConnection, command: str) -> str:
         ("DISPLAY QSTATUS(APP*) TYPE(QUEUE)", ["APP.IN", "APP.OUT"]),
     ],
 )
-def test_which_queues_are_shown(connection: EmbeddedConnection, command: str, names: list[str]) -> None:
+def test_selection_of_queues(connection: EmbeddedConnection, command: str, names: list[str]) -> None:
     if names:
         assert [row["QUEUE"] for row in shown(connection, command)] == names
     else:
@@ -107,7 +107,7 @@ def test_which_queues_are_shown(connection: EmbeddedConnection, command: str, na
         ("DISPLAY SBSTATUS('c2*')", ["c2:x"]),
     ],
 )
-def test_which_subscriptions_are_shown(connection: EmbeddedConnection, command: str, names: list[str]) -> None:
+def test_selection_of_subscriptions(connection: EmbeddedConnection, command: str, names: list[str]) -> None:
     if names:
         assert [row["SUB"] for row in shown(connection, command)] == names
     else:
@@ -128,7 +128,7 @@ def test_which_subscriptions_are_shown(connection: EmbeddedConnection, command: 
         ("DISPLAY QUEUE(APP.IN) TARGET", {}),
     ],
 )
-def test_which_attributes_are_shown(connection: EmbeddedConnection, command: str, pairs: dict[str, str | int]) -> None:
+def test_selection_of_attributes(connection: EmbeddedConnection, command: str, pairs: dict[str, str | int]) -> None:
     (row,) = shown(connection, command)
     assert list(row.items()) == [("QUEUE", "APP.IN"), ("TYPE", "QLOCAL"), *pairs.items()]
 
@@ -164,7 +164,7 @@ def test_which_attributes_are_shown(connection: EmbeddedConnection, command: str
         ),
     ],
 )  # fmt: skip
-def test_whole_objects_begin_with_their_name_and_follow_the_alphabet(
+def test_attributes_of_whole_objects_are_sorted_after_the_name(
     connection: EmbeddedConnection, command: str, first: list[tuple[str, str]], some: dict[str, str | int]
 ) -> None:
     (row,) = shown(connection, command)
@@ -200,13 +200,13 @@ def test_subscription_status_shows_status_only(connection: EmbeddedConnection) -
         ("DISPLAY LISTENER(*)", "DISPLAY LISTENER"),
     ],
 )
-def test_a_display_that_cannot_be(connection: EmbeddedConnection, command: str, says: str) -> None:
+def test_invalid_display_commands(connection: EmbeddedConnection, command: str, says: str) -> None:
     message = refusal(connection, command)
     assert message.startswith("AMQ8405I")
     assert says in message
 
 
-def test_queue_status_follows_the_queue(connection: EmbeddedConnection, queue_manager: QueueManager) -> None:
+def test_queue_status_reflects_the_queue(connection: EmbeddedConnection, queue_manager: QueueManager) -> None:
     od = MQOD(ObjectName="APP.IN")
     reading = connection.open(od, cmqc.MQOO_INPUT_SHARED)
     writing = [connection.open(od, cmqc.MQOO_OUTPUT) for _ in range(2)]
@@ -231,7 +231,7 @@ def test_queue_status_follows_the_queue(connection: EmbeddedConnection, queue_ma
 
 
 def test_queue_status_lists_the_handles_that_have_a_queue_open(connection: EmbeddedConnection) -> None:
-    """IBM MQ, "DISPLAY QSTATUS": TYPE(HANDLE) shows who has a queue open, and how."""
+    """IBM MQ, "DISPLAY QSTATUS": TYPE(HANDLE) lists the open handles of a queue with their options."""
     assert refusal(connection, "DISPLAY QSTATUS(APP.IN) TYPE(HANDLE)").startswith("AMQ8147E")
     connection.open(MQOD(ObjectName="APP.IN"), cmqc.MQOO_INPUT_EXCLUSIVE | cmqc.MQOO_INQUIRE)
     connection.open(MQOD(ObjectName="APP.OUT"), cmqc.MQOO_OUTPUT)
@@ -247,7 +247,7 @@ def test_queue_status_lists_the_handles_that_have_a_queue_open(connection: Embed
 
 
 def test_connections_and_their_handles(connection: EmbeddedConnection) -> None:
-    """IBM MQ, "DISPLAY CONN": applications, and with TYPE(HANDLE) what they have open."""
+    """IBM MQ, "DISPLAY CONN": applications, and with TYPE(HANDLE) their open objects."""
     connection.open(MQOD(ObjectName="APP.IN"), cmqc.MQOO_INPUT_SHARED)
     connection.open(MQOD(ObjectType=cmqc.MQOT_TOPIC, ObjectString="prices"), cmqc.MQOO_OUTPUT)
     (row,) = shown(connection, "DISPLAY CONN(*) ALL")
@@ -271,7 +271,7 @@ def retain(connection: EmbeddedConnection, topic: str) -> None:
     connection.put1(od, Message(MQMD(), b"x"), cmqc.MQPMO_RETAIN)
 
 
-def test_topic_status_inherits_from_the_nearest_object_that_says_something(connection: EmbeddedConnection) -> None:
+def test_topic_status_inherits_from_the_nearest_object_with_a_value(connection: EmbeddedConnection) -> None:
     (row,) = shown(connection, "DISPLAY TPSTATUS('prices/fruit')")
     assert list(row.items()) == [
         ("TPSTATUS", "prices/fruit"),
@@ -296,7 +296,7 @@ def test_topic_status_inherits_from_the_nearest_object_that_says_something(conne
     assert row["DEFPRTY"] == 2
 
 
-def test_topic_status_knows_retained_publications_and_subscriptions(connection: EmbeddedConnection) -> None:
+def test_topic_status_counts_retained_publications_and_subscriptions(connection: EmbeddedConnection) -> None:
     retain(connection, "x")
     connection.command("DEFINE SUB('c3:x') TOPICSTR('x') DEST(APP.OUT)")
     (row,) = shown(connection, "DISPLAY TPSTATUS('x') RETAINED SUBCOUNT")
@@ -317,7 +317,7 @@ def test_topic_status_knows_retained_publications_and_subscriptions(connection: 
         ("prices/#", ["prices", "prices/#", "prices/fruit"]),
     ],
 )
-def test_topic_status_takes_wildcards(connection: EmbeddedConnection, topic_pattern: str, strings: list[str]) -> None:
+def test_topic_status_accepts_wildcards(connection: EmbeddedConnection, topic_pattern: str, strings: list[str]) -> None:
     retain(connection, "a/b/c")
     retain(connection, "$SYS/broker")
     assert [row["TPSTATUS"] for row in shown(connection, f"DISPLAY TPSTATUS('{topic_pattern}')")] == strings
@@ -358,7 +358,7 @@ def test_topic_status_of_an_unknown_topic_string(connection: EmbeddedConnection)
 @pytest.mark.parametrize(
     ("operator", "names"), [("GT", ["PRICES"]), ("LE", []), ("EQ", []), ("NE", ["PRICES", "PRICES.FRUIT"])]
 )
-def test_asparent_is_neither_more_nor_less_than_a_number(
+def test_asparent_cannot_be_compared_with_numbers(
     connection: EmbeddedConnection, operator: str, names: list[str]
 ) -> None:
     command = f"DISPLAY TOPIC(PRICES*) WHERE(DEFPRTY {operator} 3)"
@@ -368,7 +368,7 @@ def test_asparent_is_neither_more_nor_less_than_a_number(
         assert refusal(connection, command).startswith("AMQ8147E")
 
 
-# As runmqsc prints it
+# Output format of runmqsc
 
 
 def test_rendered_in_two_columns() -> None:
@@ -392,7 +392,7 @@ def test_rendered_in_two_columns() -> None:
     ]
 
 
-def test_what_cannot_be_printed_is_a_dot() -> None:
+def test_unprintable_characters_become_dots() -> None:
     response = CommandResponse(command="", message="AMQ8096I: x", ok=True, objects=[{"SUB": "a\n\x1b[2Jé"}])
     assert render(response) == "AMQ8096I: x\n   SUB(a..[2Jé)"
     response = CommandResponse(command="", message="AMQ8147E: a\nb", ok=False)

@@ -1,4 +1,4 @@
-"""Attributes of IBM MQ that have no effect: scripts that set them run, and the answers name them."""
+"""Attributes of IBM MQ without effect: scripts that set them run, and responses name them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.helpers.embedded_manager import Manager
         ("DISPLAY QMGR DEADQ STATQ", "STATQ"),
     ],
 )
-def test_they_are_ignored_by_name(manager: Manager, command: str, ignored: str) -> None:
+def test_the_response_names_ignored_attributes(manager: Manager, command: str, ignored: str) -> None:
     response = manager.ok(command)
     assert response.message.endswith(f" Ignored, because it has no effect here: {ignored}.")
     assert response.ignored == ignored.split(", ")
@@ -38,7 +38,7 @@ def test_a_keyword_that_ibm_mq_does_not_have_is_an_error(manager: Manager) -> No
     assert "MAXDEPHT" in manager.refused("DEFINE QLOCAL(Q) MAXDEPHT(7)", "AMQ8405I")
 
 
-def test_those_that_an_older_release_stored_are_gone(manager: Manager) -> None:
+def test_ignored_attributes_that_an_older_release_stored_are_removed(manager: Manager) -> None:
     manager.ok("DEFINE QLOCAL(Q) MAXDEPTH(7)")
     stored = manager.itself.objects.queues["Q"].attributes | {"TRIGGER": "YES", "PROCESS": "P"}
     assert not manager.itself.recovery_log.commit(Unit().define("QLOCAL", "Q", stored))

@@ -1,4 +1,4 @@
-"""MQSC as a language: what IBM's "Building command scripts" and "MQSC commands reference" say of scripts."""
+"""The syntax of MQSC, as described in IBM's "Building command scripts" and "MQSC commands reference"."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_words_are_folded_to_capitals_and_quoted_strings_are_kept(subtests: pyte
             assert values(only(f"ALTER QLOCAL(Q) DESCR({written})")) == {"DESCR": (value,)}
 
 
-def test_parameters_have_one_value_several_or_none() -> None:
+def test_parameters_have_no_value_one_value_or_several() -> None:
     command = only("SET AUTHREC PROFILE(A) AUTHADD(PUT,GET, INQ) REPLACE CONNAME(host(1414)) DESCR()")
     assert values(command) == {
         "PROFILE": ("A",),
@@ -102,7 +102,7 @@ def test_comments_blank_lines_and_several_commands() -> None:
     assert [(command.name, command.line) for command in read(script)] == [("A", 3), ("B", 5), ("C", 5)]
 
 
-def test_the_line_is_the_one_a_command_begins_on() -> None:
+def test_the_line_of_a_command_is_its_first_line() -> None:
     commands = read("\n* x\nDEFINE QLOCAL(A) +\n  DESCR('x') +\n\n  MAXDEPTH(1)\nPING QMGR")
     assert [(command.verb, command.line) for command in commands] == [("DEFINE", 3), ("PING", 7)]
     assert [parameter.where for parameter in commands[0].parameters] == [Position(4, 3), Position(6, 3)]
@@ -116,7 +116,7 @@ def test_end_ends_a_script() -> None:
     assert [command.name for command in read("DEF QL(A)\nend\nDEF QL(B)")] == ["A"]
 
 
-def test_a_syntax_error_has_its_place_and_says_what_was_expected(subtests: pytest.Subtests) -> None:
+def test_a_syntax_error_has_its_position_and_the_expected_token(subtests: pytest.Subtests) -> None:
     for script, line, column, says in [
         ("DEFINE QLOCAL(A", 1, 15, "parenthesis is not closed"),
         ("DEFINE QLOCAL(A))", 1, 17, "keyword"),
@@ -143,7 +143,7 @@ def test_a_syntax_error_has_its_place_and_says_what_was_expected(subtests: pytes
 @given(
     st.lists(st.sampled_from(["DEFINE", "QLOCAL", "(", ")", "'", ";", "+", "-", "*", "\n", " ", ",", "a"]), max_size=30)
 )
-def test_any_text_can_be_read(pieces: list[str]) -> None:
+def test_any_text_can_be_parsed(pieces: list[str]) -> None:
     script = "".join(pieces)
     lines = script.split("\n")
     for command in read(script):

@@ -8,7 +8,7 @@ from bridge.mq.embedded.mqsc.commands import ScriptFailed, bridge_script, prepar
 from tests.helpers.embedded_manager import Manager
 
 
-def test_the_bridges_script_defines_what_it_needs(manager: Manager) -> None:
+def test_the_script_of_the_bridge_defines_its_objects(manager: Manager) -> None:
     prepare(manager.itself)
     assert manager.attribute("QLOCAL(SYSTEM.MQTT.TRANSMIT.QUEUE)", "USAGE") == "XMITQ"
     assert manager.attribute("QLOCAL(SYSTEM.MQTT.PERSISTENT.STATE)", "DEFPSIST") == "YES"
@@ -18,7 +18,7 @@ def test_the_bridges_script_defines_what_it_needs(manager: Manager) -> None:
     assert "SYSTEM.DEAD.LETTER.QUEUE" in manager.itself.objects.queues
 
 
-def test_preparing_again_leaves_what_an_administrator_altered(manager: Manager) -> None:
+def test_running_the_script_again_keeps_changes_of_an_administrator(manager: Manager) -> None:
     prepare(manager.itself)
     manager.ok("DEFINE QLOCAL(MY.DLQ)")
     manager.ok("ALTER QMGR DEADQ(MY.DLQ)")
@@ -29,8 +29,8 @@ def test_preparing_again_leaves_what_an_administrator_altered(manager: Manager) 
     assert manager.attribute("QLOCAL(SYSTEM.MQTT.TRANSMIT.QUEUE)", "MAXDEPTH") == 5
 
 
-def test_the_bridges_script_is_fit_for_runmqsc() -> None:
-    """What IBM asks of portable scripts, and what this reader allows beyond runmqsc."""
+def test_the_script_of_the_bridge_is_valid_for_runmqsc() -> None:
+    """The test checks IBM's rules for portable scripts, and extensions of this parser to runmqsc."""
     for line in bridge_script().split("\n"):
         assert len(line) <= 72 and line.isascii() and line == line.rstrip()
         assert line.startswith("*") or not line.lstrip().startswith("*")
@@ -38,7 +38,7 @@ def test_the_bridges_script_is_fit_for_runmqsc() -> None:
         assert not line.endswith("+") or line.endswith(" +")
 
 
-def test_a_script_stops_at_the_line_that_fails(manager: Manager) -> None:
+def test_a_script_stops_at_the_failing_line(manager: Manager) -> None:
     with pytest.raises(ScriptFailed, match=r"own\.mqsc, line 3: AMQ8405I"):
         run_script(
             manager.itself, "DEFINE QLOCAL(A)\nDEFINE QLOCAL(A)\nDEFINE QLOCAL(B) X\nDEFINE QLOCAL(C)", "own.mqsc"

@@ -12,7 +12,7 @@ from tests.helpers.embedded_manager import Manager
 from tests.ibm_standin.mqi.connection import StandInConnection
 
 
-def test_an_administrative_subscription_delivers_and_outlives_a_restart(manager: Manager) -> None:
+def test_an_administrative_subscription_delivers_and_survives_a_restart(manager: Manager) -> None:
     manager.ok("DEFINE QLOCAL(A)")
     created = manager.ok("DEFINE SUB('dev 1:a/#') TOPICSTR('a/#') DEST(A) USERDATA('1') SUBUSER(fred)")
     assert created.message.startswith("AMQ8094I")
@@ -39,7 +39,7 @@ def test_a_new_subscription_gets_the_retained_publication(manager: Manager) -> N
     assert manager.attribute("QLOCAL(A)", "CURDEPTH") == 1, "once is enough"
 
 
-def test_a_topic_object_gives_the_beginning_of_the_topic_string(manager: Manager) -> None:
+def test_a_topic_object_provides_the_beginning_of_the_topic_string(manager: Manager) -> None:
     manager.ok("DEFINE QLOCAL(A)")
     manager.ok("DEFINE TOPIC(T) TOPICSTR('a/b')")
     manager.ok("DEFINE SUB(S) TOPICOBJ(T) TOPICSTR('c') DEST(A)")
@@ -69,7 +69,7 @@ def test_a_topic_object_gives_the_beginning_of_the_topic_string(manager: Manager
         ("TOPICSTR('fleeting') DEST(A)", "AMQ8101E"),
     ],
 )
-def test_subscriptions_that_cannot_be(manager: Manager, parameters: str, number: str) -> None:
+def test_invalid_subscriptions(manager: Manager, parameters: str, number: str) -> None:
     manager.ok("DEFINE QLOCAL(A)")
     manager.ok("DEFINE TOPIC(CLOSED) TOPICSTR('closed') SUB(DISABLED)")
     manager.ok("DEFINE TOPIC(FLEETING) TOPICSTR('fleeting') DURSUB(NO)")
@@ -101,7 +101,7 @@ def test_a_subscription_is_replaced_altered_and_copied(manager: Manager) -> None
     assert [data[-1:] for data in manager.get_all("A")] == [b"3"]
 
 
-def test_expiry_counts_from_the_definition_and_is_kept_by_alter(manager: Manager) -> None:
+def test_expiry_starts_at_the_definition_and_is_kept_by_alter(manager: Manager) -> None:
     manager.ok("DEFINE QLOCAL(A)")
     manager.ok("DEFINE SUB(S) TOPICSTR('a') DEST(A) EXPIRY(36000)")
     manager.restart()
@@ -112,7 +112,7 @@ def test_expiry_counts_from_the_definition_and_is_kept_by_alter(manager: Manager
     assert manager.attribute("SUB(S)", "EXPIRY") == "UNLIMITED"
 
 
-def test_a_managed_subscription_has_a_queue_of_its_own(manager: Manager) -> None:
+def test_a_managed_subscription_has_its_own_queue(manager: Manager) -> None:
     manager.ok("DEFINE SUB(S) TOPICSTR('a') DESTCLAS(MANAGED)")
     manager.publish("a", b"1")
     manager.restart()
@@ -137,7 +137,7 @@ def test_a_managed_subscription_has_a_queue_of_its_own(manager: Manager) -> None
     manager.refused(f"DISPLAY QLOCAL({name})", "AMQ8147E")
 
 
-def test_a_queue_that_a_subscription_puts_to_is_in_use(manager: Manager) -> None:
+def test_the_destination_queue_of_a_subscription_is_in_use(manager: Manager) -> None:
     manager.ok("DEFINE QLOCAL(A)")
     manager.ok("DEFINE QALIAS(ALIAS) TARGET(A)")
     manager.ok("DEFINE SUB(S) TOPICSTR('a') DEST(ALIAS)")
@@ -148,7 +148,7 @@ def test_a_queue_that_a_subscription_puts_to_is_in_use(manager: Manager) -> None
     manager.ok("DELETE QLOCAL(A)")
 
 
-def test_subscriptions_follow_an_alias_that_changes(manager: Manager) -> None:
+def test_subscriptions_follow_a_changed_alias(manager: Manager) -> None:
     for name in ("A", "B"):
         manager.ok(f"DEFINE QLOCAL({name})")
     manager.ok("DEFINE QALIAS(ALIAS) TARGET(A)")
@@ -160,7 +160,7 @@ def test_subscriptions_follow_an_alias_that_changes(manager: Manager) -> None:
     assert [data[-1:] for data in manager.get_all("B")] == [b"2"]
 
 
-def test_the_subscription_of_a_client_goes_through_defxmitq(manager: Manager) -> None:
+def test_the_subscription_of_a_client_uses_defxmitq(manager: Manager) -> None:
     prepare(manager.itself)
     manager.ok("DEFINE SUB('c1:a') TOPICSTR('a') DEST(SYSTEM.MQTT.PUBLICATION.QUEUE) DESTQMGR('c1')")
     manager.publish("a")
@@ -191,7 +191,7 @@ def test_the_subscription_of_an_application_can_be_altered_and_deleted(manager: 
     manager.refused("DISPLAY SUB('app')", "AMQ8147E")
 
 
-def test_a_subscription_outlives_its_queue(manager: Manager) -> None:
+def test_a_subscription_survives_the_deletion_of_its_queue(manager: Manager) -> None:
     manager.ok("DEFINE QLOCAL(A)")
     manager.ok("DEFINE SUB(S) TOPICSTR('a') DEST(A)")
     manager.ok("DELETE QLOCAL(A)")

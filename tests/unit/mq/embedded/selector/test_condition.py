@@ -1,4 +1,4 @@
-"""Message selectors: what they select, what they refuse, and their logic of three values against a second reading."""
+"""Message selectors: results, errors, and three-valued logic compared with a second implementation."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def evaluate(text: str) -> bool | None:
     return selector(text)(VALUES.get)
 
 
-def test_what_a_selector_says(subtests: pytest.Subtests) -> None:
+def test_results_of_selectors(subtests: pytest.Subtests) -> None:
     for text, expected in [
         ("colour = 'red'", True),
         ("colour <> 'red'", False),
@@ -89,7 +89,7 @@ def test_what_a_selector_says(subtests: pytest.Subtests) -> None:
         ("Root.MQMD.Priority > 3", True),
         ("a.b = 'nested'", True),
         ("(colour = 'red')", True),
-        # Unlike types: neither equal nor unequal.
+        # Values of different types are neither equal nor unequal.
         ("colour = weight", False),
         ("colour <> weight", False),
         ("urgent = weight", False),
@@ -114,7 +114,7 @@ def test_what_a_selector_says(subtests: pytest.Subtests) -> None:
             assert evaluate(text) is expected
 
 
-def test_what_is_no_selector(subtests: pytest.Subtests) -> None:
+def test_invalid_selectors(subtests: pytest.Subtests) -> None:
     for text in [
         "",
         "   ",
@@ -170,7 +170,7 @@ def test_what_is_no_selector(subtests: pytest.Subtests) -> None:
             assert error.value.reason == cmqc.MQRC_SELECTOR_SYNTAX_ERROR
 
 
-def test_depth_and_length_have_limits_that_can_be_reached() -> None:
+def test_depth_and_length_have_reachable_limits() -> None:
     assert evaluate("(" * MAX_DEPTH + "urgent" + ")" * MAX_DEPTH) is True
     assert evaluate("urgent" + " " * (MAX_LENGTH - 6)) is True
     with pytest.raises(MQError) as error:
@@ -298,7 +298,7 @@ def test_three_valued_logic(tree: Any, values: Any) -> None:
 
 
 @given(st.text(st.sampled_from("ab '\"%_(),<>=+-*/.0123xE\n\0ä"), max_size=30) | st.text(max_size=30))
-def test_any_text_is_read_or_refused(text: Any) -> None:
+def test_any_text_is_parsed_or_rejected(text: Any) -> None:
     try:
         read = selector(text)
     except MQError as error:

@@ -1,4 +1,4 @@
-"""Who is let in over TCP: passwords in plain text and as hashes, the authenticators of channels, TLS, and how many."""
+"""Authentication over TCP: plain-text and hashed passwords, authenticators of channels, TLS, and limits of connections."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from tests.helpers.certificate_authority import Authority
 from tests.helpers.patience import PATIENCE
 from tests.helpers.served_queue_manager import ServedQueueManager
 
-#: Quick to compute.
+#: Hash parameters that are fast to compute.
 HASHER = PasswordHasher(time_cost=1, memory_cost=8, parallelism=1)
 
 
@@ -53,7 +53,7 @@ def served(directory: Path, **options: Any) -> Iterator[ServedQueueManager]:
 
 
 def admitted(admission: Admission, user: str, password: str) -> int:
-    """Return MQRC_NONE, or the reason why a user is not let in."""
+    """Return MQRC_NONE, or the reason for which a user is rejected."""
     try:
         login = asyncio.run(admission.admit(user, password.encode()))
     except MQError as error:
@@ -79,7 +79,7 @@ def admitted(admission: Admission, user: str, password: str) -> int:
 )
 def test_passwords(user: str, password: str, reason: int, file: Path) -> None:
     admission = Admission(ListenerConfig(password_file=file))
-    for _ in range(2):  # the second time it is known
+    for _ in range(2):  # cached at the second attempt
         assert admitted(admission, user, password) == reason
 
 
@@ -107,7 +107,7 @@ def test_passwords(user: str, password: str, reason: int, file: Path) -> None:
     ],
 )
 def test_check_clients(check: str, user: str, password: str, expected: str | None, file: Path) -> None:
-    """CHCKCLNT: who gives a password has to give the right one; who may give none, and does, is nobody in particular."""
+    """CHCKCLNT: a given password must be correct. A user that is allowed to give none, and gives none, is user nobody."""
     connection_authentication = ConnectionAuthentication(lambda user: user.rstrip() == "mqm")
     connection_authentication.asks, connection_authentication.check_clients = True, check
     admission = Admission(ListenerConfig(password_file=file), connection_authentication)
@@ -118,8 +118,8 @@ def test_check_clients(check: str, user: str, password: str, expected: str | Non
         assert asyncio.run(admission.admit(user, password.encode())).user_name == expected
 
 
-def test_a_command_says_who_has_to_give_a_password(file: Path, tmp_path: Path) -> None:
-    """From the next connection on."""
+def test_a_command_determines_which_users_need_a_password(file: Path, tmp_path: Path) -> None:
+    """It applies to later connections."""
     alter = "ALTER AUTHINFO(SYSTEM.DEFAULT.AUTHINFO.IDPWOS) CHCKCLNT"
     with served(tmp_path, password_file=file) as manager:
         local, where = RemoteConnection(manager.directory), ("127.0.0.1", manager.port)
@@ -132,20 +132,20 @@ def test_a_command_says_who_has_to_give_a_password(file: Path, tmp_path: Path) -
                     RemoteConnection(where)
 
 
-def test_a_hash_is_no_password(file: Path) -> None:
+def test_a_hash_is_not_a_password(file: Path) -> None:
     hashed = next(line.partition(":")[2] for line in file.read_text().splitlines() if line.startswith("hashed:"))
     assert admitted(Admission(ListenerConfig(password_file=file)), "hashed", hashed) == cmqc.MQRC_NOT_AUTHORIZED
 
 
-def test_a_password_that_is_no_longer_there_counts_no_more(file: Path) -> None:
+def test_a_removed_password_is_rejected(file: Path) -> None:
     admission = Admission(ListenerConfig(password_file=file))
     assert admitted(admission, "hashed", "two") == cmqc.MQRC_NONE
     file.write_text(f"hashed:{HASHER.hash('three')}\n")
     assert admitted(admission, "hashed", "two") == cmqc.MQRC_NOT_AUTHORIZED
 
 
-def test_a_file_that_cannot_be_read(file: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """It is the bridge's fault, so it is another reason than that of a wrong password, and the log says which file."""
+def test_an_unreadable_password_file(file: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """This is the bridge's fault, so the reason differs from that of a wrong password, and the log names the file."""
     admission = Admission(ListenerConfig(password_file=file))
     file.write_text("no colon\n")
     assert admitted(admission, "plain", "one") == cmqc.MQRC_SECURITY_ERROR
@@ -168,8 +168,8 @@ def test_repeated_failures_delay_authentication(file: Path, monkeypatch: pytest.
     assert slept == [0, 0, 1, 2, 4]
 
 
-def test_a_password_of_a_client_is_checked_with_those_of_the_listener(file: Path) -> None:
-    """Method queue-manager of a channel: nobody is let in for whom nothing vouches (CONNAUTH)."""
+def test_passwords_of_clients_are_checked_like_those_of_the_listener(file: Path) -> None:
+    """Method queue-manager of a channel: users that cannot be authenticated are rejected (CONNAUTH)."""
     admission = Admission(ListenerConfig(password_file=file))
     _check(admission, "plain", b"one")
     with pytest.raises(MQError, match="MQRC_NOT_AUTHORIZED"):
@@ -193,7 +193,7 @@ def test_over_tcp(file: Path, tmp_path: Path) -> None:
             RemoteConnection(("127.0.0.1", manager.port), user="hashed", password="one")
 
 
-def test_no_more_than_there_is_room_for(tmp_path: Path) -> None:
+def test_the_number_of_connections_is_limited(tmp_path: Path) -> None:
     with served(tmp_path, max_connections=3, max_connections_per_address=2) as manager:
         where = ("127.0.0.1", manager.port)
         first, second = RemoteConnection(where), RemoteConnection(where)
@@ -205,7 +205,7 @@ def test_no_more_than_there_is_room_for(tmp_path: Path) -> None:
 
 
 def _until_connected(where: tuple[str, int]) -> RemoteConnection:
-    """Connect as soon as there is room: the other end hears of an end a little later."""
+    """Connect when the limit allows it. The server notices the end of a connection a little later."""
     deadline = time.monotonic() + PATIENCE
     while True:
         try:
@@ -248,7 +248,7 @@ def tls(tmp_path: Path) -> Tls:
 
 
 def test_tls(tls: Tls, file: Path, tmp_path: Path) -> None:
-    """Verbs, batches and payloads larger than a record of TLS."""
+    """Verbs, batches and payloads larger than a TLS record."""
     with served(tmp_path, password_file=file, tls=tls.listener()) as manager:
         where = ("localhost", manager.port)
         connection = RemoteConnection(where, user="plain", password="one", tls=tls.client())
@@ -258,8 +258,8 @@ def test_tls(tls: Tls, file: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("what", ["plain", "other authority", "other name", "no certificate", "certificate of another"])
-def test_no_tls(what: str, tls: Tls, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Each is refused in words at its own end or in the log, and does not keep others out."""
+def test_invalid_tls_clients(what: str, tls: Tls, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Each is rejected with an error of the client or in the log, and does not affect others."""
     required = {"client_certificates": "required", "ca_file": tls.authority.file}
     (tmp_path / "other").mkdir()
     other = Tls(tmp_path / "other")
@@ -283,11 +283,11 @@ def test_no_tls(what: str, tls: Tls, tmp_path: Path, caplog: pytest.LogCaptureFi
             RemoteConnection(place, tls=contexts[what])
         assert refused.value.reason in (cmqc.MQRC_SSL_INITIALIZATION_ERROR, cmqc.MQRC_CONNECTION_BROKEN)
         RemoteConnection(where, tls=tls.client("app")).disconnect()
-    if what != "other name":  # of which the listener hears at the end of the handshake only
+    if what != "other name":  # of which the listener learns only at the end of the handshake
         assert "rejected an MQ application at 127.0.0.1: TLS: " in caplog.text
 
 
-def test_a_certificate_says_who_an_application_is(tls: Tls, tmp_path: Path) -> None:
+def test_a_certificate_identifies_an_application(tls: Tls, tmp_path: Path) -> None:
     options = {
         "tls": tls.listener(client_certificates="optional", ca_file=tls.authority.file),
         "authentication": [{"method": "certificate"}],
@@ -301,7 +301,7 @@ def test_a_certificate_says_who_an_application_is(tls: Tls, tmp_path: Path) -> N
         connection.disconnect()
 
 
-def test_a_token_ends_and_the_connection_with_it(tls: Tls, tmp_path: Path) -> None:
+def test_a_connection_ends_when_its_token_expires(tls: Tls, tmp_path: Path) -> None:
     key = ec.generate_private_key(ec.SECP256R1())
     (public := tmp_path / "public.pem").write_bytes(
         key.public_key().public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
@@ -316,8 +316,8 @@ def test_a_token_ends_and_the_connection_with_it(tls: Tls, tmp_path: Path) -> No
         assert ended.value.reason == cmqc.MQRC_CONNECTION_BROKEN
 
 
-def test_a_new_certificate_counts_for_new_connections(tls: Tls, tmp_path: Path) -> None:
-    """Who is connected stays."""
+def test_a_new_certificate_applies_to_new_connections(tls: Tls, tmp_path: Path) -> None:
+    """Existing connections stay."""
     with served(tmp_path, tls=tls.listener()) as manager:
         where = ("localhost", manager.port)
         before = RemoteConnection(where, tls=tls.client())
@@ -332,7 +332,7 @@ def test_a_new_certificate_counts_for_new_connections(tls: Tls, tmp_path: Path) 
         before.disconnect()
 
 
-def test_who_says_nothing_holds_nobody_up(tls: Tls, tmp_path: Path) -> None:
+def test_silent_clients_do_not_block_others(tls: Tls, tmp_path: Path) -> None:
     """Half a handshake, and half a request before MQCONN."""
     with served(tmp_path, tls=tls.listener()) as manager:
         where = ("localhost", manager.port)

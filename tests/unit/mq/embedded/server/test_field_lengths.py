@@ -1,4 +1,4 @@
-"""Values that no field of an MQ structure holds are rejected, in whichever way an application passes them."""
+"""Values that do not fit into a field of an MQ structure are rejected in all calls."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""As whom an application over TCP puts messages and runs commands: who it has shown to be, whoever it says that it is."""
+"""The user of messages and commands from applications over TCP: the authenticated user, not the claimed one."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ADMINISTRATOR = user_of_this_process()
 
 
 class Site:
-    """A queue manager, and how to connect as the certificate of `alice`."""
+    """A queue manager, and a way to connect with the certificate of `alice`."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -85,7 +85,7 @@ ANONYMOUS = [{"method": "anonymous"}]
     ],
 )
 def test_identity(site: Site, authentication: Any, authorities: bool, identity: str | None, user: str) -> None:
-    """MQMD.UserIdentifier is who it has shown to be; who it says it is, where neither that nor authorities are asked for."""
+    """MQMD.UserIdentifier is the authenticated user. Without authentication and authorities, it is the claimed user."""
     with site.served(authentication, authorities=authorities) as served:
         if identity is None and user in ("mqm", ADMINISTRATOR):  # CHLAUTH(*) TYPE(BLOCKUSER) USERLIST(*MQADMIN)
             with pytest.raises(MQError, match="MQRC_NOT_AUTHORIZED"):
@@ -102,10 +102,10 @@ def test_identity(site: Site, authentication: Any, authorities: bool, identity: 
     "authentication", [CERTIFICATE, ANONYMOUS, []], ids=["certificate", "anonymous", "nobody asked"]
 )
 @pytest.mark.parametrize("user", ["mqm", ADMINISTRATOR])
-def test_no_application_becomes_an_administrator_by_saying_so(
+def test_no_application_becomes_an_administrator_by_claiming_it(
     site: Site, authentication: Any, user: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Commands are rejected, and the audit log has the user that was authenticated."""
+    """Commands are rejected, and the audit log contains the authenticated user."""
     with site.served(authentication, authorities=True) as served:
         connection = site.connected(served, user)
         for command in (lambda: connection.command("DELETE QLOCAL(Q)"), lambda: connection.clear_retained("t")):
@@ -143,18 +143,20 @@ def test_no_application_becomes_an_administrator_by_saying_so(
 def test_channel_authentication_records(
     site: Site, authorities: bool, records: list[str], authentication: Any, user: str, identity: str | int
 ) -> None:
-    """They hold for applications over TCP as for MQTT clients; here for one without a channel, by those of all channels."""
+    """They apply to applications over TCP as to MQTT clients. Here, records for all channels apply to one without a
+    channel.
+    """
     with site.served(authentication, authorities=authorities) as served:
         local = RemoteConnection(site.directory / "data")
         everybody = "SET AUTHREC OBJTYPE(QMGR) GROUP('nobody') AUTHADD(CONNECT)"
         answers = "SET AUTHREC PROFILE(ANSWERS) OBJTYPE(QUEUE) GROUP('nobody') AUTHADD(PUT,GET)"
         assert all(response.ok for response in local.command("\n".join([everybody, answers, *records])))
         if authorities and not authentication and user == "mqm" and not isinstance(identity, str):
-            identity = "nobody"  # whom nobody has asked is not believed
+            identity = "nobody"  # a claimed name is not trusted without authentication
         if isinstance(identity, int):
             with pytest.raises(MQError) as refused:
                 site.connected(served, user)
-            # Who is closed at once finds out while it connects, in TLS's handshake, or behind that.
+            # A client that is closed at once notices it while it connects, in the TLS handshake, or after it.
             closed = {cmqc.MQRC_Q_MGR_NOT_AVAILABLE, cmqc.MQRC_SSL_INITIALIZATION_ERROR, cmqc.MQRC_CONNECTION_BROKEN}
             assert refused.value.reason in (closed if identity in closed else {identity})
             return
@@ -164,10 +166,10 @@ def test_channel_authentication_records(
         assert connection.get(handle, GetOptions()).md.UserIdentifier.rstrip(b" \0").decode() == identity
 
 
-def test_an_application_whose_user_name_is_too_long_for_mq_is_rejected_unless_it_is_mapped(
+def test_a_user_name_too_long_for_mq_is_rejected_unless_it_is_mapped(
     site: Site, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Two names that begin alike are not the same user (IBM MQ, "User IDs": at most 12 characters)."""
+    """Two names with the same beginning are different users (IBM MQ, "User IDs": at most 12 characters)."""
     name = "administrator-2"
     site.authority.issue(name, usage=ExtendedKeyUsageOID.CLIENT_AUTH)
     with site.served(CERTIFICATE, authorities=False) as served:
@@ -197,8 +199,8 @@ def test_the_status_of_a_queue_has_user_and_address_of_an_application_over_tcp(s
     ],
     ids=["identity", "all", "alternate user"],
 )
-def test_to_be_somebody_else_takes_authority(site: Site, options: int) -> None:
-    """Nobody sets the context of a message, or acts as an alternate user, without authority for that."""
+def test_acting_as_another_user_requires_authority(site: Site, options: int) -> None:
+    """The authority is required to set the context of a message, and to act as an alternate user."""
     with site.served(CERTIFICATE, authorities=True) as served:
         connection = site.connected(served, "")
         od = MQOD(ObjectName="ANSWERS", AlternateUserId="mqm")

@@ -1,4 +1,4 @@
-"""Connections that end while something of theirs is under way leave nothing behind."""
+"""Connections that end during a call leave nothing behind."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ COMMIT = protocol.frame(protocol.CommitCall())
     [CONNECT + SUBSCRIBE, CONNECT + COMMIT + SUBSCRIBE * 3, (CONNECT + SUBSCRIBE) * 3],
     ids=["one", "three", "again"],
 )
-def test_what_a_connection_has_begun_ends_with_it(begin: bytes, tmp_path: Path) -> None:
-    """A subscription whose unit of work had not ended; requests that had not been looked at."""
+def test_unfinished_calls_end_with_their_connection(begin: bytes, tmp_path: Path) -> None:
+    """A subscription whose unit of work has not ended, and requests that were not processed."""
     ends = threading.Event()
     with ServedQueueManager(tmp_path) as served, ThreadPoolExecutor(1) as executor:
         manager = served.itself
@@ -55,7 +55,7 @@ def test_what_a_connection_has_begun_ends_with_it(begin: bytes, tmp_path: Path) 
 
 
 def keep_the_disk_busy(directory: Path, ends: threading.Event) -> None:
-    """Put persistent messages, so that the units of work of others wait."""
+    """Put persistent messages, so that other units of work wait."""
     connection = RemoteConnection(directory)
     handle = connection.open(MQOD(ObjectName="BUSY"), cmqc.MQOO_OUTPUT)
     while not ends.is_set():
@@ -64,8 +64,10 @@ def keep_the_disk_busy(directory: Path, ends: threading.Event) -> None:
 
 
 @pytest.mark.parametrize("by_tcp", [False, True], ids=["Unix socket", "TCP"])
-def test_a_bridge_that_hangs_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by_tcp: bool) -> None:
-    """It takes connections (the system does), and answers no MQCONN."""
+def test_a_hanging_bridge_does_not_block_a_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by_tcp: bool
+) -> None:
+    """The system accepts connections to it, but it does not answer MQCONN."""
     monkeypatch.setattr(client, "CONNECT_TIMEOUT", 0.1)
     listening = socket.socket(socket.AF_INET if by_tcp else socket.AF_UNIX)
     with listening:

@@ -1,4 +1,4 @@
-"""Programs of another release are rejected when they connect, because they encode requests in another way."""
+"""Programs of another release are rejected when they connect, because they encode requests differently."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_changed_structures_have_a_new_version() -> None:
 
 
 def _describe(kind: Any, structures: dict[str, list[str]]) -> str:
-    """Return a description of a type. Add the fields of structures in it."""
+    """Return a description of a type, including the fields of its structures."""
     if not isinstance(kind, StructType):
         inner = (getattr(kind, name, ()) for name in ("item_type", "item_types", "key_type", "value_type", "types"))
         parts = [part for types in inner for part in (types if isinstance(types, tuple) else (types,))]

@@ -1,4 +1,4 @@
-"""Both ends of an MQ connection over TCP ask whether the other machine is there; nobody needs to over a Unix socket."""
+"""Both sides of an MQ connection over TCP use keep-alive. Unix sockets do not need it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def asks(connection: socket.socket) -> bool:
 
 
 @pytest.mark.parametrize("tcp", [False, True])
-def test_both_ends_ask(tcp: bool, tmp_path: Path) -> None:
+def test_both_sides_use_keepalive(tcp: bool, tmp_path: Path) -> None:
     with ServedQueueManager(tmp_path, tcp=tcp) as served:
         connection = RemoteConnection(("127.0.0.1", served.port) if tcp else tmp_path)
         (conversation,) = served._server.connections

@@ -1,4 +1,4 @@
-"""Connections over TCP that end in bad ways, or take more than they are owed: what they had is there for others."""
+"""TCP connections that end irregularly, or use too many resources: their resources are released."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ ROOM = 4
     ids=["nothing", "a byte", "half", "MQCONN", "MQCMIT", "a byte of another protocol", "another protocol", "TLS"],
 )
 @pytest.mark.parametrize("tls", [False, True], ids=["plain", "tls"])
-def test_a_reset_gives_its_place_back(begin: bytes, tls: bool, tmp_path: Path) -> None:
-    """A connection that is reset is counted no more, whenever that happens."""
+def test_a_reset_connection_is_not_counted(begin: bytes, tls: bool, tmp_path: Path) -> None:
+    """This applies whenever the reset happens."""
     options: dict[str, object] = {"max_connections": ROOM}
     if tls:
         Authority(tmp_path).issue("listener")
@@ -60,8 +60,8 @@ def test_a_reset_gives_its_place_back(begin: bytes, tls: bool, tmp_path: Path) -
             RemoteConnection(("127.0.0.1", served.port)).disconnect()
 
 
-def test_a_place_is_given_back_once() -> None:
-    """However many find that a connection has ended, one place is free again."""
+def test_a_connection_is_subtracted_once() -> None:
+    """Even if its end is noticed several times."""
     admission = Admission(ListenerConfig(max_connections=2))
     first, second = admission.take("192.0.2.1"), admission.take("192.0.2.1")
     assert first is not None and second is not None and admission.take("192.0.2.2") is None
@@ -80,7 +80,7 @@ def test_a_place_is_given_back_once() -> None:
     ],
 )
 def test_connections_of_an_address(addresses: list[str], taken: int) -> None:
-    """Of IPv6 the 64 bits that somebody has whole count as one address."""
+    """An IPv6 /64 counts as one address."""
     admission = Admission(ListenerConfig(max_connections_per_address=2))
     assert len([address for address in addresses if admission.take(address) is not None]) == taken
 
@@ -124,10 +124,12 @@ def served(tmp_path: Path) -> Iterator[ServedQueueManager]:
     [(WRONG, 65_536), (KNOWN + OPEN + WAIT, READ_AHEAD)],
     ids=["before it is let in", "while it waits"],
 )
-def test_who_talks_on_without_an_answer_is_cut_off(begin: bytes, most: int, served: ServedQueueManager) -> None:
-    """What waits behind an MQCONN that is not answered, or a get that waits, is bounded."""
+def test_a_client_that_sends_without_reading_answers_is_disconnected(
+    begin: bytes, most: int, served: ServedQueueManager
+) -> None:
+    """Requests that wait for an unanswered MQCONN, or for a waiting get, are limited."""
     late = socket.create_connection(("127.0.0.1", served.port))
-    late.sendall(WRONG)  # the second that fails is answered late
+    late.sendall(WRONG)  # the second failure is answered late
     protocol_reply(late)
     with late, socket.create_connection(("127.0.0.1", served.port), timeout=PATIENCE) as connection:
         connection.sendall(begin)
@@ -135,12 +137,12 @@ def test_who_talks_on_without_an_answer_is_cut_off(begin: bytes, most: int, serv
         with pytest.raises(OSError):
             for _ in count():
                 sent += connection.send(COMMIT * 1000)
-    assert sent < most + 16_777_216  # what the kernel has in its buffers
+    assert sent < most + 16_777_216  # the kernel's buffers
     eventually(lambda: served.admission.connections, 0)
 
 
-def test_nobody_works_for_who_does_not_read(served: ServedQueueManager) -> None:
-    """Requests wait until the replies before them have been read, and then are all answered."""
+def test_requests_of_a_client_that_does_not_read_wait(served: ServedQueueManager) -> None:
+    """They wait until the previous replies have been read. Then all are answered."""
     size, requests = 100_000, 400
     writer = RemoteConnection(served.directory)
     writer.put1(MQOD(ObjectName="Q"), Message(MQMD(), bytes(size)))

@@ -1,4 +1,4 @@
-"""A backup of a queue manager: of one moment, whole, and refused where it is not; and what a restore makes of it."""
+"""Backups of a queue manager: consistent, complete, or rejected. Restores of backups."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def file(written: Path, tmp_path: Path) -> Path:
-    """A backup of it."""
+    """A backup of the data directory."""
     backup_file = tmp_path / "backup.db"
     backup(written, backup_file)
     return backup_file
@@ -53,7 +53,7 @@ def mqbridge(*words: object) -> Result:
     return CliRunner().invoke(program, [str(word) for word in words])
 
 
-def test_a_stopped_queue_manager_comes_back_as_it_was(written: Path, file: Path, tmp_path: Path) -> None:
+def test_a_stopped_queue_manager_is_restored_unchanged(written: Path, file: Path, tmp_path: Path) -> None:
     contents, kept = restore(file, tmp_path / "new" / "place")
     assert (contents.messages, contents.version, kept) == (len(BODIES), SCHEMA_VERSION, None)
     manager = started(tmp_path / "new" / "place")
@@ -63,8 +63,8 @@ def test_a_stopped_queue_manager_comes_back_as_it_was(written: Path, file: Path,
     assert [path.name for path in file.parent.iterdir() if path.name.startswith(".")] == []
 
 
-def test_a_backup_is_of_one_moment_while_messages_are_put(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of what one application puts in order, a backup has all up to a message, and that is later than its beginning."""
+def test_a_backup_is_consistent_while_messages_are_put(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It contains the messages of an application up to some point that is later than the start of the backup."""
     monkeypatch.setattr(module, "_PAGES", 1)
     manager = started(tmp_path / "data")
     acknowledged = 0
@@ -100,7 +100,7 @@ def test_a_backup_is_of_one_moment_while_messages_are_put(tmp_path: Path, monkey
     assert not verify(tmp_path / "data").damage
 
 
-def test_what_is_in_the_write_ahead_log_is_in_the_backup(tmp_path: Path) -> None:
+def test_a_backup_contains_the_write_ahead_log(tmp_path: Path) -> None:
     manager = started(tmp_path / "data")
     put(manager, *BODIES[:3])
     assert (tmp_path / "data" / "queuemanager.db-wal").stat().st_size
@@ -108,8 +108,8 @@ def test_what_is_in_the_write_ahead_log_is_in_the_backup(tmp_path: Path) -> None
     manager.close()
 
 
-def test_identifiers_of_messages_are_given_once(written: Path, file: Path, tmp_path: Path) -> None:
-    """A queue manager that was restored gives no MsgId that the lost one gave since the backup."""
+def test_message_identifiers_are_not_reused_after_a_restore(written: Path, file: Path, tmp_path: Path) -> None:
+    """A restored queue manager generates no MsgId that the lost one generated after the backup."""
     for _ in range(3):
         lost = started(written)
         numbers = {lost.next_number() for _ in range(10)}
@@ -120,12 +120,12 @@ def test_identifiers_of_messages_are_given_once(written: Path, file: Path, tmp_p
     manager.close()
 
 
-def test_a_queue_manager_that_is_there_is_refused_or_kept_aside(written: Path, file: Path, tmp_path: Path) -> None:
+def test_an_existing_queue_manager_is_not_overwritten_or_is_kept(written: Path, file: Path, tmp_path: Path) -> None:
     place = tmp_path / "place"
     manager = started(place)
     put(manager, b"of the old one")
     with pytest.raises(DataDirectoryInUse):
-        held = hold(place)  # as a bridge has it
+        held = hold(place)  # as for a bridge
         try:
             restore(file, place, force=True)
         finally:
@@ -141,7 +141,7 @@ def test_a_queue_manager_that_is_there_is_refused_or_kept_aside(written: Path, f
         manager.close()
 
 
-def test_the_log_of_a_killed_queue_manager_is_not_taken_for_the_restored_ones(file: Path, tmp_path: Path) -> None:
+def test_the_log_of_a_killed_queue_manager_is_not_applied_to_the_restored_one(file: Path, tmp_path: Path) -> None:
     place, killed = tmp_path / "place", tmp_path / "killed"
     manager = started(place)
     put(manager, b"in the write-ahead log")
@@ -157,7 +157,7 @@ def test_the_log_of_a_killed_queue_manager_is_not_taken_for_the_restored_ones(fi
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_a_damaged_backup_is_refused_or_the_damage_is_harmless(file: Path, tmp_path: Path, seed: int) -> None:
+def test_a_damaged_backup_is_rejected_or_the_damage_is_harmless(file: Path, tmp_path: Path, seed: int) -> None:
     data = bytearray(file.read_bytes())
     at = random.Random(seed).randrange(len(data))
     data[at] ^= 1 << seed % 8
@@ -173,7 +173,7 @@ def test_a_damaged_backup_is_refused_or_the_damage_is_harmless(file: Path, tmp_p
 
 
 @pytest.mark.parametrize("content", [b"", b"no database", bytes(100_000)])
-def test_what_is_no_backup_is_refused(tmp_path: Path, content: bytes) -> None:
+def test_files_that_are_not_backups_are_rejected(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "file").write_bytes(content)
     with pytest.raises(StoreError):
         restore(tmp_path / "file", tmp_path / "new")
@@ -181,7 +181,7 @@ def test_what_is_no_backup_is_refused(tmp_path: Path, content: bytes) -> None:
 
 
 @pytest.mark.parametrize("schema", ["CREATE TABLE fact (name TEXT, value INTEGER)", "CREATE TABLE x (y INTEGER)"])
-def test_a_database_of_something_else_is_refused(tmp_path: Path, schema: str) -> None:
+def test_a_database_of_another_program_is_rejected(tmp_path: Path, schema: str) -> None:
     database = sqlite3.connect(tmp_path / "file")
     database.execute(schema)
     database.close()
@@ -190,7 +190,7 @@ def test_a_database_of_something_else_is_refused(tmp_path: Path, schema: str) ->
 
 
 @pytest.mark.parametrize(("script", "named"), FOREIGN_SCHEMA.values(), ids=FOREIGN_SCHEMA)
-def test_a_backup_with_another_schema_is_refused(file: Path, tmp_path: Path, script: str, named: str) -> None:
+def test_a_backup_with_another_schema_is_rejected(file: Path, tmp_path: Path, script: str, named: str) -> None:
     tamper(file, script)
     done = subprocess.run(
         [MQBRIDGE, "data", "restore", file, "--data-dir", tmp_path / "new"],
@@ -210,7 +210,7 @@ def test_a_tampered_queue_manager_is_not_backed_up(written: Path, tmp_path: Path
     assert not (tmp_path / "b.db").exists()
 
 
-def test_a_backup_of_a_newer_bridge_is_refused(file: Path, tmp_path: Path) -> None:
+def test_a_backup_of_a_newer_bridge_is_rejected(file: Path, tmp_path: Path) -> None:
     with sqlite3.connect(file) as database:
         database.execute("UPDATE fact SET value = ? WHERE name = 'schema'", (SCHEMA_VERSION + 1,))
     database.close()
@@ -218,7 +218,7 @@ def test_a_backup_of_a_newer_bridge_is_refused(file: Path, tmp_path: Path) -> No
         restore(file, tmp_path / "new")
 
 
-def test_a_damaged_queue_manager_replaces_no_backup(written: Path, file: Path, tmp_path: Path) -> None:
+def test_a_damaged_queue_manager_does_not_replace_a_backup(written: Path, file: Path, tmp_path: Path) -> None:
     good = file.read_bytes()
     shutil.copytree(written, tmp_path / "damaged")
     with sqlite3.connect(tmp_path / "damaged" / "queuemanager.db") as database:
@@ -230,8 +230,10 @@ def test_a_damaged_queue_manager_replaces_no_backup(written: Path, file: Path, t
     assert sorted(path.name for path in tmp_path.iterdir()) == ["backup.db", "damaged"]
 
 
-def test_a_full_disk_leaves_nothing_of_a_backup(written: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The disk is filled while it is written: the words say so, and a backup that was there before is as it was."""
+def test_a_full_disk_leaves_no_incomplete_backup(
+    written: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The disk fills up during the backup. The error reports it, and an earlier backup is unchanged."""
     (tmp_path / "b.db").write_bytes(b"the one before")
     copy = module._copy
 
@@ -262,8 +264,8 @@ def test_a_backup_does_not_fill_the_disk_of_the_queue_manager(
 
 
 @pytest.mark.parametrize("name", ["queuemanager.db", "queuemanager.db-wal", "lock", "new.db", "link.db"])
-def test_nothing_in_a_data_directory_is_replaced(written: Path, tmp_path: Path, name: str) -> None:
-    """A queue manager would go on with a file that has no name any more, and all that comes then would be lost."""
+def test_a_restore_replaces_no_file_in_a_data_directory(written: Path, tmp_path: Path, name: str) -> None:
+    """Otherwise a queue manager would continue with a deleted file, and all later messages would be lost."""
     (tmp_path / "link").symlink_to(written, target_is_directory=True)
     before = {path.name: path.stat().st_ino for path in written.iterdir()}
     for file in (written / name, tmp_path / "link" / name):
@@ -273,7 +275,7 @@ def test_nothing_in_a_data_directory_is_replaced(written: Path, tmp_path: Path, 
     assert {path.name: path.stat().st_ino for path in written.iterdir()} == before
 
 
-def test_what_is_no_file_is_not_replaced(written: Path, tmp_path: Path) -> None:
+def test_a_backup_replaces_only_regular_files(written: Path, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     done = mqbridge("data", "backup", tmp_path / "pipe", "--force", "--data-dir", written)
     assert done.exit_code == 1
@@ -281,7 +283,7 @@ def test_what_is_no_file_is_not_replaced(written: Path, tmp_path: Path) -> None:
     assert stat.S_ISFIFO((tmp_path / "pipe").stat().st_mode)
 
 
-def test_a_disk_that_is_full_is_told_at_a_restore(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_restore_reports_a_full_disk(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -291,7 +293,7 @@ def test_a_disk_that_is_full_is_told_at_a_restore(file: Path, tmp_path: Path, mo
     assert not (tmp_path / "new" / "queuemanager.db").exists()
 
 
-def test_the_commands_say_what_is_in_it(written: Path, tmp_path: Path) -> None:
+def test_the_commands_describe_the_contents(written: Path, tmp_path: Path) -> None:
     file, new = tmp_path / "b.db", tmp_path / "new"
     assert mqbridge("data", "backup", file, "--data-dir", written).exit_code == 0
     assert mqbridge("data", "backup", file, "--data-dir", written).exit_code == 1
@@ -314,7 +316,7 @@ def _queues(directory: Path) -> list[Any]:
     return queues
 
 
-def test_a_backup_of_an_older_layout_is_brought_up_at_the_next_start(tmp_path: Path) -> None:
+def test_a_backup_of_an_older_layout_is_upgraded_at_the_next_start(tmp_path: Path) -> None:
     file = shutil.copy(OLD / "layout-1.db", tmp_path)
     contents, _ = restore(Path(file), tmp_path / "new")
     assert contents.version == 1 and contents.messages
@@ -353,7 +355,7 @@ def owned(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.fixture
 def victim(tmp_path: Path) -> Path:
-    """A file that only root may change."""
+    """A file that only root can change."""
     file = tmp_path / "victim"
     file.write_text("of root")
     file.chmod(0o600)
@@ -373,7 +375,9 @@ def run_as_service(*words: object) -> subprocess.CompletedProcess[str]:
 
 @as_root
 @pytest.mark.parametrize("below", ["", "new"])
-def test_all_that_root_restores_belongs_to_the_owner_of_the_directory(file: Path, owned: Path, below: str) -> None:
+def test_everything_that_root_restores_belongs_to_the_owner_of_the_directory(
+    file: Path, owned: Path, below: str
+) -> None:
     place = owned / below
     restore(file, place)
     restore(file, place, force=True)
@@ -387,7 +391,7 @@ def test_all_that_root_restores_belongs_to_the_owner_of_the_directory(file: Path
 
 @as_root
 @pytest.mark.parametrize("force", [False, True])
-def test_root_restores_through_no_link_in_place_of_the_lock(file: Path, owned: Path, victim: Path, force: bool) -> None:
+def test_root_does_not_follow_a_link_in_place_of_the_lock(file: Path, owned: Path, victim: Path, force: bool) -> None:
     (owned / "lock").symlink_to(victim)
     with pytest.raises(OSError, match="is a symbolic link"):
         restore(file, owned, force=force)
@@ -396,10 +400,10 @@ def test_root_restores_through_no_link_in_place_of_the_lock(file: Path, owned: P
 
 
 @as_root
-def test_root_writes_to_no_file_that_the_owner_exchanges_meanwhile(
+def test_root_does_not_write_to_a_file_that_the_owner_replaces_meanwhile(
     file: Path, owned: Path, victim: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The owner puts a link in place of the copy while root writes it."""
+    """The owner replaces the copy by a link while root writes it."""
     copyfileobj = shutil.copyfileobj
 
     def exchange(*arguments: Any) -> None:
@@ -415,7 +419,7 @@ def test_root_writes_to_no_file_that_the_owner_exchanges_meanwhile(
 
 
 @as_root
-def test_root_restores_through_no_link_of_another_user_in_place_of_the_directory(file: Path, owned: Path) -> None:
+def test_root_does_not_follow_a_link_of_another_user_in_place_of_the_directory(file: Path, owned: Path) -> None:
     elsewhere = owned.parent / "of root"
     elsewhere.mkdir()
     (owned / "data").symlink_to(elsewhere)
@@ -426,7 +430,7 @@ def test_root_restores_through_no_link_of_another_user_in_place_of_the_directory
 
 
 @as_root
-def test_root_backs_up_through_no_link_that_the_owner_of_the_directory_makes(
+def test_root_does_not_follow_a_link_of_the_owner_during_a_backup(
     written: Path, owned: Path, victim: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     copy = module._copy
@@ -457,7 +461,9 @@ def test_a_database_that_the_user_cannot_read_is_reported(owned: Path, written: 
 
 
 @as_root
-def test_what_root_salvages_belongs_to_the_owner_of_the_directory(written: Path, owned: Path, victim: Path) -> None:
+def test_everything_that_root_salvages_belongs_to_the_owner_of_the_directory(
+    written: Path, owned: Path, victim: Path
+) -> None:
     shutil.copytree(written, owned / "data")
     for path in (owned / "data", *(owned / "data").iterdir()):
         os.chown(path, SERVICE, SERVICE)
@@ -473,7 +479,7 @@ def test_what_root_salvages_belongs_to_the_owner_of_the_directory(written: Path,
 
 
 @as_root
-def test_root_without_the_capability_to_act_as_the_owner_says_so(
+def test_root_reports_a_missing_capability_to_act_as_the_owner(
     file: Path, owned: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As in a container whose capabilities were dropped."""

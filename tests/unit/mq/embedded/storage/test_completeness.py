@@ -1,4 +1,4 @@
-"""The witness: a database that lacks acknowledged commits does not start, whatever became of its files."""
+"""The witness file: a database without all acknowledged commits does not start, whatever happened to its files."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def work(n):
 every_thread(work, 3)
 """
 EXAMPLES = int(os.environ.get("MQBRIDGE_TEST_EXAMPLES") or 40)
-#: Files without content of their own: they may be lost, changed and truncated.
+#: Files without important content: they may be lost, changed and truncated.
 WITHOUT_CONTENT = ("queuemanager.db-shm", "lock")
 
 
@@ -63,7 +63,7 @@ WITHOUT_CONTENT = ("queuemanager.db-shm", "lock")
 def killed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The data directory of a queue manager that was killed under load, but not between a commit and its record.
 
-    Such a commit was not acknowledged, so its loss is no error.
+    Such a commit was not acknowledged, so its loss is not an error.
     """
     while True:
         directory = tmp_path_factory.mktemp("killed") / "data"
@@ -79,7 +79,7 @@ def killed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def contents(manager: QueueManager) -> Any:
-    """Everything that deliveries depend on."""
+    """Return everything that deliveries depend on."""
     return (
         {
             name: [(stored.msg_number, stored.message.data) for stored in queue.messages()]
@@ -103,7 +103,7 @@ def expected(killed: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 @pytest.mark.parametrize("damage", DAMAGE)
 @pytest.mark.parametrize("name", ["queuemanager.db", "queuemanager.db-wal", "queuemanager.witness", *WITHOUT_CONTENT])
-def test_nothing_acknowledged_is_lost_in_silence(
+def test_no_acknowledged_message_is_lost_silently(
     killed: Path, expected: Any, tmp_path: Path, name: str, damage: str
 ) -> None:
     """Identical contents, or an error at the start and by `data verify`."""
@@ -214,7 +214,7 @@ def lose_the_end(directory: Path) -> int:
     return position.number
 
 
-def test_the_start_says_which_commits_are_missing_and_what_to_do(directory: Path) -> None:
+def test_the_start_reports_the_missing_commits_and_the_remedy(directory: Path) -> None:
     last = lose_the_end(directory)
     files = {file: file.read_bytes() for file in directory.iterdir() if not file.name.endswith(("-shm", "lock"))}
     with pytest.raises(StoreError, match=rf"commits \d+ to {last} are missing: commit \d+ of 20.* UTC") as error:
@@ -225,7 +225,7 @@ def test_the_start_says_which_commits_are_missing_and_what_to_do(directory: Path
     assert {file: file.read_bytes() for file in files} == files, "something was changed"
 
 
-def test_salvage_accepts_the_loss_only_if_told_to(directory: Path, tmp_path: Path) -> None:
+def test_salvage_accepts_the_loss_only_with_an_option(directory: Path, tmp_path: Path) -> None:
     last = lose_the_end(directory)
     result = mqbridge("data", "salvage", directory, tmp_path / "new")
     assert result.exit_code == 1 and f"to {last} are missing" in result.output and not (tmp_path / "new").exists()
@@ -238,14 +238,14 @@ def test_salvage_accepts_the_loss_only_if_told_to(directory: Path, tmp_path: Pat
     assert bodies_left == BODIES[: len(bodies_left)] and 0 < len(bodies_left) < 100
 
 
-def test_a_database_that_is_deleted_is_not_created_again(directory: Path) -> None:
+def test_a_deleted_database_is_not_created_again(directory: Path) -> None:
     (directory / "queuemanager.db").unlink()
     with pytest.raises(StoreError, match="is missing"):
         QueueManager("MQB1", directory)
     assert not (directory / "queuemanager.db").exists()
 
 
-def test_the_witness_of_another_database_is_refused(directory: Path, tmp_path: Path) -> None:
+def test_the_witness_of_another_database_is_rejected(directory: Path, tmp_path: Path) -> None:
     started(tmp_path / "other").close()
     shutil.copy(tmp_path / "other" / "queuemanager.witness", directory)
     with pytest.raises(StoreError, match="belongs to another database"):
@@ -262,14 +262,14 @@ def test_a_copy_of_the_database_alone_is_neither_started_nor_restored(directory:
         restore(alone / "queuemanager.db", tmp_path / "new")
 
 
-def test_a_backup_without_the_end_is_refused(directory: Path, tmp_path: Path) -> None:
+def test_a_truncated_backup_is_rejected(directory: Path, tmp_path: Path) -> None:
     lose_the_end(directory)
     with pytest.raises(StoreError, match="are missing"):
         backup(directory, tmp_path / "backup.db")
     assert not (tmp_path / "backup.db").exists()
 
 
-def test_a_restored_database_that_is_replaced_by_an_older_one_is_noticed(tmp_path: Path) -> None:
+def test_an_older_database_in_place_of_a_restored_one_is_noticed(tmp_path: Path) -> None:
     manager = started(tmp_path / "data")
     put(manager, *BODIES[:3])
     backup(tmp_path / "data", tmp_path / "backup.db")
@@ -300,7 +300,7 @@ def test_a_restore_begins_a_new_epoch(tmp_path: Path) -> None:
 
 
 def test_definitions_count_as_commits(tmp_path: Path) -> None:
-    """A subscription that was acknowledged is not lost in silence, although no message was put after it."""
+    """An acknowledged subscription is not lost silently, even if no message was put after it."""
     manager = started(tmp_path / "running")
     for number in range(20):
         define(EmbeddedConnection(manager), f"DEFINE SUB(S{number}) TOPICSTR('t') DEST(KEPT)")
@@ -311,8 +311,8 @@ def test_definitions_count_as_commits(tmp_path: Path) -> None:
         QueueManager("MQB1", tmp_path / "data")
 
 
-def test_a_definition_that_is_missing_is_noticed(directory: Path) -> None:
-    """As from a database file and a log of two moments."""
+def test_a_missing_definition_is_noticed(directory: Path) -> None:
+    """As with a database file and a log from different times."""
     started(directory).close()
     with sqlite3.connect(directory / "queuemanager.db") as database:
         database.execute("DELETE FROM object WHERE name = 'KEPT'")
@@ -322,7 +322,7 @@ def test_a_definition_that_is_missing_is_noticed(directory: Path) -> None:
         QueueManager("MQB1", directory)
 
 
-def test_an_older_witness_is_no_error(directory: Path) -> None:
+def test_an_older_witness_is_not_an_error(directory: Path) -> None:
     """After a power failure: the log was synced, the witness was not."""
     manager = started(directory)
     older = (directory / "queuemanager.witness").read_bytes()
@@ -367,7 +367,7 @@ def test_a_witness_that_cannot_be_written_is_reported(
     manager.close()
 
 
-def test_a_directory_of_release_0_2_0_gets_a_witness_and_can_go_back(tmp_path: Path) -> None:
+def test_a_directory_of_release_0_2_0_gets_a_witness_and_can_be_downgraded(tmp_path: Path) -> None:
     """Written at commit cd5efb97: 20 messages put, 5 taken, a subscription, a retained publication."""
     database = tmp_path / "queuemanager.db"
     shutil.copy(Path(__file__).parent / "data" / "release-0.2.0.db", database)
@@ -379,7 +379,7 @@ def test_a_directory_of_release_0_2_0_gets_a_witness_and_can_go_back(tmp_path: P
         b"new",
     ]
     manager.close()
-    # The older release ignores the witness and what the rows have in addition.
+    # The older release ignores the witness and the additional columns.
     with sqlite3.connect(database) as connection:
         (row_id, body) = connection.execute("SELECT id, body FROM batch ORDER BY id DESC LIMIT 1").fetchone()
         _, _, lanes, rows, digest, *_ = msgspec.msgpack.decode(body)

@@ -1,4 +1,4 @@
-"""A database that is not as it was written, and a disk that fails for a moment: nothing is lost or doubled in silence."""
+"""Damaged databases and temporary disk failures: no message is lost or duplicated silently."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def copy(written: Path, tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_a_flipped_byte_is_found_or_harmless(copy: Path, seed: int) -> None:
+def test_a_flipped_byte_is_detected_or_harmless(copy: Path, seed: int) -> None:
     database = copy / "queuemanager.db"
     data = bytearray(database.read_bytes())
     at = random.Random(seed).randrange(len(data))
@@ -68,7 +68,7 @@ def test_a_flipped_byte_is_found_or_harmless(copy: Path, seed: int) -> None:
         manager.close()
 
 
-def test_a_batch_that_is_missing_is_noticed(copy: Path) -> None:
+def test_a_missing_batch_is_noticed(copy: Path) -> None:
     with sqlite3.connect(copy / "queuemanager.db") as database:
         database.execute("DELETE FROM batch WHERE id = (SELECT id FROM batch ORDER BY id LIMIT 1 OFFSET 17)")
     database.close()
@@ -77,8 +77,8 @@ def test_a_batch_that_is_missing_is_noticed(copy: Path) -> None:
 
 
 @pytest.mark.parametrize(("script", "named"), FOREIGN_SCHEMA.values(), ids=FOREIGN_SCHEMA)
-def test_a_database_with_another_schema_is_refused(copy: Path, script: str, named: str) -> None:
-    """Neither the start nor verify changes it, and both end."""
+def test_a_database_with_another_schema_is_rejected(copy: Path, script: str, named: str) -> None:
+    """Neither the start nor verify changes it, and both report an error."""
     tamper(copy / "queuemanager.db", script)
     before = sqlite3.connect(copy / "queuemanager.db")
     dump = list(before.iterdump())
@@ -112,8 +112,8 @@ def test_salvage_does_not_read_views(copy: Path, tmp_path: Path) -> None:
     assert {name for _, name, _ in findings.objects} >= {QUEUE}
 
 
-def test_verify_ends_although_the_highest_batch_number_is_enormous(copy: Path) -> None:
-    """A row that cannot be read has the following ones searched: by their numbers, whatever the gaps between them."""
+def test_verify_ends_even_with_an_enormous_batch_number(copy: Path) -> None:
+    """After an unreadable row, verify searches the following rows by number, across gaps."""
     database = sqlite3.connect(copy / "queuemanager.db")
     ids = [row_id for (row_id,) in database.execute("SELECT id FROM batch ORDER BY id")]
     database.execute("INSERT INTO batch VALUES (?, ?, 0)", (1 << 62, bytes(300_000)))
@@ -132,14 +132,14 @@ def test_verify_ends_although_the_highest_batch_number_is_enormous(copy: Path) -
     assert findings.batches == len(ids)
 
 
-def test_an_empty_file_is_no_new_queue_manager(copy: Path) -> None:
+def test_an_empty_file_is_not_treated_as_a_new_queue_manager(copy: Path) -> None:
     (copy / "queuemanager.db").write_bytes(b"")
     with pytest.raises(StoreError, match="the file is empty"):
         QueueManager("MQB1", copy)
     assert (copy / "queuemanager.db").stat().st_size == 0
 
 
-def test_a_newer_layout_is_refused(copy: Path) -> None:
+def test_a_newer_layout_is_rejected(copy: Path) -> None:
     with sqlite3.connect(copy / "queuemanager.db") as database:
         database.execute("UPDATE fact SET value = ? WHERE name = 'schema'", (SCHEMA_VERSION + 1,))
     database.close()
@@ -147,7 +147,7 @@ def test_a_newer_layout_is_refused(copy: Path) -> None:
         QueueManager("MQB1", copy)
 
 
-def test_a_directory_of_layout_1_is_brought_up(tmp_path: Path) -> None:
+def test_a_directory_of_layout_1_is_upgraded(tmp_path: Path) -> None:
     """Written by the bridge at commit a300485: 20 messages put, 5 taken, a subscription, a retained publication."""
     kept = Path(__file__).parent / "data" / "layout-1.db"
     shutil.copy(kept, tmp_path / "queuemanager.db")
@@ -168,7 +168,7 @@ def test_a_directory_of_layout_1_is_brought_up(tmp_path: Path) -> None:
 
 
 def test_a_row_in_two_places_is_kept_once(copy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As a file has it whose pages are of two moments."""
+    """This happens in a file whose pages are from different times."""
     rows = salvage._rows
 
     def twice(*arguments: Any, **options: Any) -> Iterator[tuple[int, bytes, int | None]]:
@@ -184,7 +184,7 @@ def test_a_row_in_two_places_is_kept_once(copy: Path, tmp_path: Path, monkeypatc
     manager.close()
 
 
-def test_verify_and_salvage_keep_what_is_whole(copy: Path, tmp_path: Path) -> None:
+def test_verify_and_salvage_keep_intact_messages(copy: Path, tmp_path: Path) -> None:
     runner = CliRunner()
     assert runner.invoke(program, ["data", "verify", str(copy)]).exit_code == 0
     with sqlite3.connect(copy / "queuemanager.db") as database:
@@ -206,8 +206,8 @@ def test_verify_and_salvage_keep_what_is_whole(copy: Path, tmp_path: Path) -> No
         manager.close()
 
 
-def test_one_damaged_definition_costs_no_other(copy: Path, tmp_path: Path) -> None:
-    """Also where it is no text any more."""
+def test_one_damaged_definition_does_not_affect_others(copy: Path, tmp_path: Path) -> None:
+    """Even if it is not valid text."""
     manager = started(copy)
     defines = "DEFINE QLOCAL(AAA) DESCR('marker')\nDEFINE QLOCAL(ZZZ)\nDEFINE SUB(KEEP) TOPICSTR('t') DEST(ZZZ)"
     run_script(manager, defines, "test")
@@ -261,14 +261,14 @@ def faulty_disk(tmp_path_factory: pytest.TempPathFactory) -> Path:
     [
         ("fsync once", str(cmqc.MQRC_RESOURCE_PROBLEM)),
         ("full", str(cmqc.MQRC_RESOURCE_PROBLEM)),
-        ("full once", "committed"),  # it is written again when the log has been emptied
+        ("full once", "committed"),  # written again after the log is emptied
     ],
 )
 @pytest.mark.parametrize("goes_on", [False, True])
-def test_what_was_said_of_a_commit_that_failed_is_so_after_a_crash(
+def test_a_commit_reported_as_failed_does_not_return_after_a_crash(
     faulty_disk: Path, tmp_path: Path, word: str, outcome: str, goes_on: bool
 ) -> None:
-    """After an fsync that fails, the frames of the transaction stand in the log: a crash must not bring them back."""
+    """After a failed fsync, the frames of the transaction are in the log. A crash must not restore them."""
     fault = tmp_path / "fault"
     process = subprocess.Popen(
         [sys.executable, "-c", _PROGRAM, str(tmp_path / "data"), str(fault), word],
@@ -298,7 +298,7 @@ def test_what_was_said_of_a_commit_that_failed_is_so_after_a_crash(
 
 
 @pytest.mark.parametrize("word", ["full", "fsync"])
-def test_a_start_on_a_disk_that_fails_says_so_and_not_that_the_data_are_damaged(
+def test_a_start_on_a_failing_disk_does_not_report_damaged_data(
     faulty_disk: Path, copy: Path, tmp_path: Path, word: str
 ) -> None:
     done = subprocess.run(
@@ -318,8 +318,10 @@ def test_a_start_on_a_disk_that_fails_says_so_and_not_that_the_data_are_damaged(
         manager.close()
 
 
-def test_units_behind_a_failed_one_fail_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was submitted before the failure was known may rely on it: a record of message ids received has those too."""
+def test_units_after_a_failed_unit_fail_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A unit submitted before the failure was known may depend on it: its record of received message ids includes those of
+    the failed unit.
+    """
     manager = started(tmp_path)
     try:
         store = manager.recovery_log._store
@@ -377,7 +379,7 @@ class Ended:
 
 
 def test_one_unit_that_cannot_be_written_is_backed_out_alone(tmp_path: Path) -> None:
-    """A definition that is no UTF-8 came into a group by whatever way: the others of the group are committed."""
+    """A definition that is not UTF-8 is part of a group commit. The other units of the group are committed."""
     from bridge.mq.embedded.unit import Unit
 
     manager = started(tmp_path)
@@ -395,7 +397,7 @@ def test_one_unit_that_cannot_be_written_is_backed_out_alone(tmp_path: Path) -> 
         put(manager, b"later")
         assert sorted(reasons) == [cmqc.MQRC_NONE, cmqc.MQRC_UNEXPECTED_ERROR]
         assert bodies(manager) == [b"good", b"later"]
-        for _ in range(70):  # rows that are gone are deleted in between
+        for _ in range(70):  # the deleted rows are between them
             connection = EmbeddedConnection(manager)
             handle = connection.open(MQOD(ObjectName=QUEUE), cmqc.MQOO_INPUT_SHARED)
             put(manager, b"x")
@@ -405,7 +407,7 @@ def test_one_unit_that_cannot_be_written_is_backed_out_alone(tmp_path: Path) -> 
         manager.close()
 
 
-def test_the_data_directory_is_not_open_to_all(tmp_path: Path) -> None:
+def test_only_the_owner_can_read_the_data_directory(tmp_path: Path) -> None:
     before = os.umask(0)
     try:
         started(tmp_path / "data").close()
@@ -414,7 +416,7 @@ def test_the_data_directory_is_not_open_to_all(tmp_path: Path) -> None:
     assert (tmp_path / "data").stat().st_mode & 0o007 == 0
 
 
-def test_a_refused_definition_leaves_no_row(tmp_path: Path) -> None:
+def test_a_rejected_definition_leaves_no_row(tmp_path: Path) -> None:
     manager = started(tmp_path)
     try:
         connection = EmbeddedConnection(manager)

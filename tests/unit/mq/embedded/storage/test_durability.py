@@ -1,7 +1,7 @@
-"""Durability with real processes: kill -9 at any moment, two processes on one directory.
+"""Durability with real processes: kill -9 at any moment, and two processes on one directory.
 
-A child process works on the queue manager and prints what it knows to be committed; the test kills it and opens the
-directory itself. What was printed is there; what was not committed is not; nothing is there twice.
+A child process works on the queue manager and prints what it knows to be committed. The test kills it and opens the
+directory. Everything printed must exist once, and everything uncommitted must be missing.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ every_thread(work, 6)
 """
 
 
-def test_what_was_committed_is_there_once_after_each_of_several_kills(tmp_path: Path) -> None:
+def test_committed_messages_exist_once_after_each_of_several_kills(tmp_path: Path) -> None:
     with opened(tmp_path) as queue_manager:
         define(EmbeddedConnection(queue_manager), "DEFINE QLOCAL(TAKEN) MAXDEPTH(99999999)")
         define(EmbeddedConnection(queue_manager), "DEFINE QLOCAL(OTHER) MAXDEPTH(99999999)")
@@ -65,7 +65,7 @@ def test_what_was_committed_is_there_once_after_each_of_several_kills(tmp_path: 
             assert promised <= set(taken)
             assert not [pair for pair in taken if pair.endswith(("open", "soft"))]
             assert not [pair for pair in taken if int(pair.split(".")[2]) % 7 == 3], "backed out"
-            # What nobody was told of was on its way when the process was killed: one unit of each thread.
+            # Commits in progress when the process was killed: at most one unit per thread.
             assert len(set(taken) - promised) <= 6 * (run + 1)
             for thread in range(6):
                 numbers = [int(pair.split(".")[2]) for pair in taken if pair.startswith(f"{run}.{thread}.")]
@@ -97,8 +97,8 @@ every_thread(work, 4)
 """
 
 
-def test_messages_removed_do_not_come_back_while_rows_are_deleted_and_moved(tmp_path: Path) -> None:
-    """Each message is removed in the unit of work that retains it: it is on the queue or it was the state, never both."""
+def test_removed_messages_do_not_return_while_rows_are_deleted_and_moved(tmp_path: Path) -> None:
+    """Each message is removed in a unit of work that retains it, so it is on the queue or it was the state, never both."""
     with opened(tmp_path) as queue_manager:
         define(EmbeddedConnection(queue_manager), "DEFINE QLOCAL(IN) MAXDEPTH(99999999)")
     put_names: set[str] = set()
@@ -117,7 +117,8 @@ def test_messages_removed_do_not_come_back_while_rows_are_deleted_and_moved(tmp_
             assert len(names) == len(set(names))
             assert not taken & set(names), "came back"
             assert put_names - perhaps <= set(names), "lost"
-            # Each commit makes a row. A slow machine kills late, and has the fewer to a row: what counts is how many went.
+            # Each commit creates a row. On a slow machine, rows contain fewer messages, so the number of removed messages
+            # counts.
             assert rows < len(put_names) // 2 + 100, "rows are deleted as their messages go"
             for stored in queue_manager.retained.values():
                 assert stored.message.data.decode() not in names
@@ -166,19 +167,19 @@ def test_definitions_durable_subscriptions_and_retained_publications_survive(tmp
             (row,) = connection.command(f"DISPLAY TOPIC(T{number}) ALL")[0].objects
             assert (row["TOPICSTR"], row["DEFPSIST"]) == (f"t/{number}", "YES")
             assert f"soft/{number}" not in queue_manager.retained
-            # A durable subscription of an application: its publication waited, and it can be resumed.
+            # The publication for a durable subscription of an application waits, and the subscription can be resumed.
             resume = MQSD(Options=cmqc.MQSO_RESUME | cmqc.MQSO_DURABLE | cmqc.MQSO_MANAGED, SubName=f"mine{number}")
             _, handle = connection.subscribe(resume)
             assert connection.get(handle, GetOptions()).data == f"p{number}".encode()
             if number in gone:
                 assert f"S{number}" not in queue_manager.objects.topics.subscriptions
                 assert f"s/{number}" not in queue_manager.retained
-            elif number != max(numbers):  # the last one may have been on its way
+            elif number != max(numbers):  # the last one may have been in progress
                 assert queue_manager.objects.topics.subscriptions[f"S{number}"].user_data == f"u{number}"
                 assert queue_manager.retained[f"s/{number}"].message.data == f"p{number}".encode()
             publish(connection, f"s/{number}", b"after")
             assert connection.get(handle, GetOptions()).data == b"after"
-            if number in gone or number != max(numbers):  # the DELETE of the last one may be committed, but not told
+            if number in gone or number != max(numbers):  # the DELETE of the last one may be committed but not reported
                 assert drained(connection, f"A{number}")[-1] == ("after" if number not in gone else f"p{number}")
 
 
@@ -221,7 +222,7 @@ threading.Event().wait()
 """
 
 
-def test_a_second_process_on_the_same_directory_is_refused(tmp_path: Path) -> None:
+def test_a_second_process_on_the_same_directory_is_rejected(tmp_path: Path) -> None:
     child = Child(HOLDING, tmp_path)
     try:
         child.read(1)
@@ -233,8 +234,8 @@ def test_a_second_process_on_the_same_directory_is_refused(tmp_path: Path) -> No
         pass
 
 
-def test_an_application_that_dies_is_backed_out(tmp_path: Path) -> None:
-    """Its unit of work, its handles and its subscriptions end with it; what waits for its message gets it."""
+def test_a_killed_application_is_backed_out(tmp_path: Path) -> None:
+    """Its unit of work, handles and subscriptions end, and a waiting application gets its message."""
     server = Child(SERVING, tmp_path)
     try:
         server.read(1)
@@ -262,7 +263,7 @@ def test_an_application_that_dies_is_backed_out(tmp_path: Path) -> None:
         server.kill()
 
 
-def test_applications_learn_that_the_queue_manager_died(tmp_path: Path) -> None:
+def test_applications_notice_the_death_of_the_queue_manager(tmp_path: Path) -> None:
     server = Child(SERVING, tmp_path)
     server.read(1)
     connection = RemoteConnection(tmp_path)
@@ -273,5 +274,5 @@ def test_applications_learn_that_the_queue_manager_died(tmp_path: Path) -> None:
     with pytest.raises(MQError) as error:
         RemoteConnection(tmp_path)
     assert error.value.reason == cmqc.MQRC_Q_MGR_NOT_AVAILABLE
-    with opened(tmp_path):  # the socket that was left is no hindrance
+    with opened(tmp_path):  # the old socket is not an obstacle
         pass

@@ -1,4 +1,4 @@
-"""A disk that fails, and rows of the log: what could not be written never was."""
+"""Failing disks, and rows of the log: work that could not be written has no effect."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Disk:
 
     @contextmanager
     def failing(self, error: Exception | None = None) -> Iterator[None]:
-        """Every write in this block fails, before anything is written."""
+        """Make all writes in this block fail before anything is written."""
         store = self.manager.recovery_log._store
         real = store.write
 
@@ -73,7 +73,7 @@ def disk(tmp_path: Path) -> Iterator[Disk]:
     disk.manager.close()
 
 
-def test_a_put_that_cannot_be_written_never_was(disk: Disk) -> None:
+def test_a_put_that_cannot_be_written_has_no_effect(disk: Disk) -> None:
     with disk.refused():
         put(disk.connection, "Q", b"lost")
     assert (drained(disk.connection, "Q"), disk.depth("Q")) == ([], 0)
@@ -82,7 +82,7 @@ def test_a_put_that_cannot_be_written_never_was(disk: Disk) -> None:
     assert drained(disk.connection, "Q") == ["kept"]
 
 
-def test_a_unit_of_work_that_cannot_be_written_is_backed_out_whole(disk: Disk) -> None:
+def test_a_unit_of_work_that_cannot_be_written_is_backed_out_completely(disk: Disk) -> None:
     put(disk.connection, "Q", b"first")
     put(disk.connection, "Q", b"second")
     handle = disk.connection.open(MQOD(ObjectName="Q"), cmqc.MQOO_INPUT_SHARED)
@@ -109,16 +109,14 @@ def test_a_get_that_cannot_be_written_leaves_the_message(disk: Disk) -> None:
     assert got.data == b"m"
 
 
-def test_what_needs_no_disk_goes_on(disk: Disk) -> None:
+def test_operations_without_disk_writes_continue(disk: Disk) -> None:
     with disk.failing():
         put(disk.connection, "Q", b"soft", md=MQMD(Persistence=0))
     assert drained(disk.connection, "Q") == ["soft"]
 
 
 @pytest.mark.parametrize("replacement", [b"new", None])
-def test_a_retained_publication_stays_when_its_successor_cannot_be_written(
-    disk: Disk, replacement: bytes | None
-) -> None:
+def test_a_retained_publication_stays_if_its_successor_cannot_be_written(disk: Disk, replacement: bytes | None) -> None:
     publish(disk.connection, "t", b"old", cmqc.MQPMO_RETAIN)
     with disk.refused():
         if replacement is None:
@@ -133,7 +131,7 @@ def test_a_retained_publication_stays_when_its_successor_cannot_be_written(
     assert disk.manager.retained["t"].message.data == b"newer"
 
 
-def test_a_definition_that_cannot_be_written_never_was(disk: Disk) -> None:
+def test_a_definition_that_cannot_be_written_has_no_effect(disk: Disk) -> None:
     with disk.refused():
         disk.connection.command("DEFINE QLOCAL(NEW)")
     with disk.refused():
@@ -143,7 +141,7 @@ def test_a_definition_that_cannot_be_written_never_was(disk: Disk) -> None:
     define(disk.connection, "DEFINE QLOCAL(NEW)")
 
 
-def test_a_subscription_that_cannot_be_written_never_was(disk: Disk) -> None:
+def test_a_subscription_that_cannot_be_written_has_no_effect(disk: Disk) -> None:
     durable = MQSD(Options=cmqc.MQSO_CREATE | cmqc.MQSO_DURABLE | cmqc.MQSO_MANAGED, ObjectString="t", SubName="S")
     queues = set(disk.manager.objects.queues)
     with disk.refused():
@@ -161,14 +159,14 @@ def test_a_subscription_that_cannot_be_written_never_was(disk: Disk) -> None:
     assert drained(disk.connection, queue) == ["1", "2"]
 
 
-def test_an_error_nobody_foresaw_does_not_end_the_recovery_log(disk: Disk) -> None:
+def test_an_unexpected_error_does_not_end_the_recovery_log(disk: Disk) -> None:
     with disk.refused(cmqc.MQRC_UNEXPECTED_ERROR, RuntimeError("surprise")):
         put(disk.connection, "Q", b"lost")
     put(disk.connection, "Q", b"kept")
     assert drained(disk.connection, "Q") == ["kept"]
 
 
-def test_commits_after_the_end_are_refused(tmp_path: Path) -> None:
+def test_commits_after_the_end_are_rejected(tmp_path: Path) -> None:
     with opened(tmp_path) as queue_manager:
         connection = EmbeddedConnection(queue_manager)
         define(connection, "DEFINE QLOCAL(Q)")
@@ -178,7 +176,7 @@ def test_commits_after_the_end_are_refused(tmp_path: Path) -> None:
 
 
 def test_a_full_disk(disk: Disk, tmp_path: Path) -> None:
-    """SQLite's own error, in the middle of a commit: the database may not grow."""
+    """SQLite's own error in the middle of a commit: the database must not grow."""
     store = disk.manager.recovery_log._store
     pages = store._database.execute("PRAGMA page_count").fetchone()[0]
     store._database.execute(f"PRAGMA max_page_count = {pages + 20}")
@@ -241,10 +239,11 @@ def test_a_replaced_write_ahead_log_is_not_truncated(disk: Disk, tmp_path: Path)
 # Rows of the log ------------------------------------------------------------------------------------------------------
 
 
-def test_a_message_logged_again_does_not_come_back(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first row of a message may outlive the row that it was moved to and the one that removed it.
+def test_a_message_logged_twice_does_not_return(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first row of a message may be deleted later than the row to which the message was moved and the row that removed
+    it.
 
-    A message of OLD keeps the second row: it records a removal from the first, which a message of KEPT keeps.
+    A message of OLD keeps the second row, which records a removal from the first row. A message of KEPT keeps the first row.
     """
     monkeypatch.setattr(recovery_log_module, "DEAD_ROWS", 1)
     connection = disk.connection
@@ -259,12 +258,12 @@ def test_a_message_logged_again_does_not_come_back(disk: Disk, monkeypatch: pyte
         connection.commit()
         connection.close(handle)
 
-    # Row 1: two that stay, one to be removed. It is never sparse enough to be written again.
+    # Row 1: two messages that stay, one to be removed. It is never sparse enough to be rewritten.
     put(connection, "KEPT", b"k1", SYNC)
     put(connection, "KEPT", b"k2", SYNC)
     put(connection, "Q", b"x", SYNC)
     connection.commit()
-    # Row 2 removes x, and logs eight; seven of them go, so that the eighth is moved.
+    # Row 2 removes x and logs eight messages. Seven of them are removed, so the eighth is moved.
     unit("Q", *(str(number).encode() for number in range(8)), take=1)
     unit("Q", take=7)
     assert drained(connection, "Q") == ["7"]
@@ -282,16 +281,14 @@ def test_a_message_logged_again_does_not_come_back(disk: Disk, monkeypatch: pyte
         assert commits < 50, "never written again"
     monkeypatch.setattr(recovery_log_module, "COMPACTION_FLOOR", 1 << 60)
     unit("Q", take=1)
-    for number in range(5):  # rows that count as dead are deleted now
+    for number in range(5):  # rows that count as obsolete are deleted now
         put(connection, "KEPT", str(number).encode())
     disk.restart()
     assert drained(disk.connection, "Q") == []
     assert drained(disk.connection, "KEPT") == ["k1", "k2", "0", "1", "2", "3", "4"]
 
 
-def test_messages_of_a_deleted_queue_do_not_come_back_with_its_name(
-    disk: Disk, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_messages_of_a_deleted_queue_do_not_return_with_its_name(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recovery_log_module, "DEAD_ROWS", 1)
     put(disk.connection, "Q", b"deleted", SYNC)
     put(disk.connection, "P", b"keeps the row", SYNC)
@@ -306,14 +303,14 @@ def test_messages_of_a_deleted_queue_do_not_come_back_with_its_name(
 
 
 def test_a_commit_is_synced(disk: Disk) -> None:
-    """No test can pull the plug; SQLite's promise is what counts: WAL with synchronous=FULL syncs at each commit."""
+    """A test cannot cut the power. SQLite syncs at each commit in WAL mode with synchronous=FULL."""
     database = disk.manager.recovery_log._store._database
     assert database.execute("PRAGMA journal_mode").fetchone() == ("wal",)
     assert database.execute("PRAGMA synchronous").fetchone() == (2,)
 
 
 def test_many_threads_share_few_writes(disk: Disk) -> None:
-    """Group commit: what waits while the disk syncs goes with the next write."""
+    """Group commit: all units that wait during a sync are part of the next write."""
     store = disk.manager.recovery_log._store
     real, writes = store.write, []
     first, release = threading.Event(), threading.Event()

@@ -1,4 +1,4 @@
-"""A full disk is full until there is clearly room again: acceptance of messages does not flap."""
+"""A full disk stays full until there is clearly enough space: acceptance of messages does not flap."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def reserve(tmp_path: Path) -> Any:
 
 
 def use_disk(monkeypatch: pytest.MonkeyPatch, size: int, free: int) -> None:
-    """Every file system has this size, and so many free bytes."""
+    """Make all file systems have this size, and this number of free bytes."""
     blocks = BLOCK, BLOCK, size // BLOCK, free // BLOCK, free // BLOCK
     disk = os.statvfs_result((*blocks, 0, 0, 0, 0, 255))
     monkeypatch.setattr(os, "statvfs", lambda _path: disk)
@@ -32,11 +32,11 @@ def use_disk(monkeypatch: pytest.MonkeyPatch, size: int, free: int) -> None:
 @pytest.mark.parametrize(
     ("size", "free", "spare", "recovers"),
     [
-        (1000 * MIB, MIN_RESERVE_BYTES - 1, 1000 * MIB, False),  # there is no room for the reserve
+        (1000 * MIB, MIN_RESERVE_BYTES - 1, 1000 * MIB, False),  # not enough space for the reserve
         (1000 * MIB, RESERVE_BYTES, 0, False),  # the next messages would fill the disk again
         (1000 * MIB, RESERVE_BYTES + 49 * MIB, 0, False),
         (1000 * MIB, RESERVE_BYTES + 51 * MIB, 0, True),
-        (1000 * MIB, RESERVE_BYTES, 51 * MIB, True),  # applications have taken messages
+        (1000 * MIB, RESERVE_BYTES, 51 * MIB, True),  # applications have removed messages
         (100_000 * MIB, RESERVE_BYTES + 65 * MIB, 0, True),
         (40 * MIB, RESERVE_BYTES + 3 * MIB, 0, True),
     ],
@@ -55,7 +55,7 @@ def test_a_disk_that_was_full(
     assert reserve.full is not recovers
 
 
-def test_a_start_needs_room_for_the_reserve_only(reserve: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_start_needs_space_for_the_reserve_only(reserve: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     use_disk(monkeypatch, 1000 * MIB, RESERVE_BYTES)
     reserve.keep()
     assert not reserve.full

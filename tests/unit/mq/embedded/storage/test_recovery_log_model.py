@@ -1,8 +1,8 @@
-"""The log of persistent messages against a model: what the accounts say, what is on disk, and what a restart finds.
+"""The log of persistent messages against a model: its accounts, the rows on disk, and the result of a restart.
 
-Units of work are submitted in bursts, so that several share one write; writes fail; rows are deleted and messages moved
-after a few commits already. Whatever happens, replaying the rows on disk gives the persistent messages that were
-committed and not removed, also once every row that counts as dead has been deleted.
+Units of work are submitted in bursts, so that several share a write. Writes fail. Rows are deleted and messages moved after a
+few commits. In all cases, replaying the rows on disk results in the persistent messages that were committed and not removed,
+also after all obsolete rows have been deleted.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ bursts = st.lists(units, min_size=1, max_size=4)
 
 
 class Done:
-    """A unit of work of the test, and what the model makes of it when it is committed."""
+    """A unit of work of the test, and its effect on the model."""
 
     def __init__(self) -> None:
         self.unit = Unit()
@@ -90,7 +90,7 @@ class JournalMachine(RuleBasedStateMachine):
         return str(next(self.bodies)).encode()
 
     def begin(self, actions: list[tuple[Any, ...]]) -> Done:
-        """A unit of work: puts, gets (of one message, or of all but one, which leaves rows nearly empty), publications."""
+        """A unit of work: puts, gets (of one message, or of all except one, which leaves rows nearly empty), publications."""
         work = Done()
         for kind, where, how in actions:
             if kind in ("get", "thin"):
@@ -125,7 +125,7 @@ class JournalMachine(RuleBasedStateMachine):
 
     @rule(burst=bursts, failing=st.sets(st.integers(1, 3), max_size=1))
     def commit(self, burst: list[list[tuple[Any, ...]]], failing: set[int]) -> None:
-        """Submit units together; the writes whose number is in `failing` fail."""
+        """Submit units together. The writes whose number is in `failing` fail."""
         store = self.manager.recovery_log._store
         real, calls = store.write, itertools.count(1)
 
@@ -172,7 +172,7 @@ class JournalMachine(RuleBasedStateMachine):
 
     @rule()
     def kill_and_restart(self) -> None:
-        """What a process finds that starts on the files as they are now."""
+        """Return what a process finds that starts on the files now."""
         before = self.directory
         self.directory = self.home / str(next(self.runs))
         self.directory.mkdir()
@@ -261,7 +261,7 @@ class JournalMachine(RuleBasedStateMachine):
 
 
 def replayed(rows: list[tuple[int, bytes]]) -> list[int]:
-    """The numbers of the messages that rows of the log leave."""
+    """Return the numbers of the messages in rows of the log."""
     numbers: set[int] = set()
     for _, body in rows:
         batch = msgspec.msgpack.decode(body, type=LoggedBatch)
