@@ -241,11 +241,13 @@ def test_the_model_of_reply_queues_is_a_note(connection: GuardedConnection) -> N
 
 def test_the_queue_of_the_members_of_shared_subscriptions_is_a_note(connection: GuardedConnection) -> None:
     """A queue manager that was prepared for an earlier version does not have it."""
-    notes = [one for one in missing(connection, Requirements(is_shard=True)) if MEMBERS in one.what]
+    notes = [lacking for lacking in missing(connection, Requirements(is_shard=True)) if MEMBERS in lacking.what]
     assert [(note.what, note.needed) for note in notes] == [(f"members queue {MEMBERS} is not defined", False)]
-    assert not [one for one in missing(connection, Requirements(is_shard=True).to_start) if MEMBERS in one.what]
+    assert not [
+        lacking for lacking in missing(connection, Requirements(is_shard=True).to_start) if MEMBERS in lacking.what
+    ]
     run(connection, notes[0].remedy)
-    assert not [one for one in missing(connection, Requirements(is_shard=True)) if MEMBERS in one.what]
+    assert not [lacking for lacking in missing(connection, Requirements(is_shard=True)) if MEMBERS in lacking.what]
 
 
 def test_a_queue_of_a_mapping_that_is_not_defined_is_reported_once(connection: GuardedConnection) -> None:
