@@ -97,6 +97,21 @@ def test_the_clients_of_all_shards_exchange_messages(site: Site) -> None:
     assert not subscribers[1].inbox
 
 
+def test_retained_publications_are_those_of_all_shards(site: Site) -> None:
+    bridges = [site.bridge(number).start() for number in range(OF)]
+    clients = [RawClient.connected(bridge.port, client_of(number)) for number, bridge in enumerate(bridges)]
+    clients[0].send(Publish("t", b"1", 1, True, False, 100))
+    assert clients[0].wait_for(Puback).packet_id == 100
+    clients[1].subscribe(("t", 1))
+    assert (publish := clients[1].take()).payload == b"1" and publish.retain
+    # The other shard deletes it.
+    clients[1].send(Publish("t", b"", 1, True, False, 100))
+    assert clients[1].wait_for(Puback).packet_id == 100
+    clients[0].subscribe(("t", 1))
+    clients[0].ping()
+    assert not clients[0].inbox
+
+
 def test_each_of_many_clients_of_a_shard_gets_its_copy(site: Site) -> None:
     bridge = site.bridge(0).start()
     clients = [RawClient.connected(bridge.port, client_of(0, f"c{number}-")) for number in range(25)]
