@@ -64,6 +64,17 @@ def config_of(directory: Path, broker: Mosquitto, version: str) -> str:
                     "payload": {"copybook": str(directory / "reading.cpy"), "ccsid": 273},
                     "attributes": {"rfh2": False},
                 },
+                "reports": {
+                    "from": {"topic": "reports/{device}"},
+                    "to": {"mqtt": "parts/{devices[device].site}/{partIndex}"},
+                    "filter": {"expr": "device in devices && size(payload.parts) < 3"},
+                    "split": {"path": "$.parts", "max_parts": 2},
+                    "changes": {"per": "{device}", "of": "{$.state}", "deadband": 0.5},
+                    "payload": {
+                        "schema": str(directory / "batch.json"),
+                        "transform": {"double": {"expr": "part.v * 2"}, "state": "{$.state}"},
+                    },
+                },
                 "back": {
                     "from": {"queue": "RECORDS"},
                     "to": {"mqtt": "answers/{$.device|lower}", "link": "L"},
@@ -123,6 +134,19 @@ def test_steps_of_mappings_from_and_to_a_broker(
     assert [(message["topic"], json.loads(message["payload"])) for message in found] == [
         ("answers/d7", {"fahrenheit": pytest.approx(70.7)}),
         ("answers/d7", {"fahrenheit": pytest.approx(1831.82)}),
+    ]
+    with Subscriber(bridge.port, "parts/#", qos=2) as subscriber:
+        for report in (
+            '{"id": "d7", "state": 1.50, "parts": [{"v": 1}, {"v": 2.5}]}',
+            '{"id": "d7", "state": 1.9, "parts": [{"v": 7}]}',  # within the deadband
+            '{"id": "d7", "state": 2.10, "parts": [{"v": 3}]}',
+        ):
+            bridge.mq("pub", "reports/d7", report, "--persistent")
+        messages = [subscriber.message() for _ in range(3)]
+    assert [(message["topic"], message["payload"]) for message in messages] == [
+        ("parts/Berlin/0", '{"double":2,"state":1.50}'),
+        ("parts/Berlin/1", '{"double":5.0,"state":1.50}'),
+        ("parts/Berlin/0", '{"double":6,"state":2.10}'),
     ]
     # Messages of a queue that its mapping does not accept go to the dead-letter queue.
     bridge.wait_for_depth(DEAD_LETTERS, 4)
