@@ -102,7 +102,7 @@ MUTANTS = (
         UNIT + "mq/embedded/selector",
     ),
     Mutant("mq/embedded/verbs/hconn.py", "if md.Expiry == 0 or", "if md.Expiry == -7 or", VERBS),
-    Mutant("mq/embedded/verbs/get.py", "if room is None or got.DataLength <= room:", "if True:", VERBS),
+    Mutant("mq/embedded/verbs/get.py", "if room is None or message.DataLength <= room:", "if True:", VERBS),
     Mutant("mq/embedded/verbs/put.py", "if md.Priority > MAX_PRIORITY:", "if md.Priority > 99:", VERBS),
     Mutant(
         "mq/embedded/verbs/sub.py",
@@ -151,8 +151,8 @@ MUTANTS = (
     ),
     Mutant(
         "security/channel_authentication.py",
-        "key=_specificity, reverse=True)",
-        "key=_specificity)",
+        "key=_specificity, reverse=True\n",
+        "key=_specificity\n",
         UNIT + "security/test_channel_authentication.py",
     ),
     Mutant(
@@ -160,14 +160,16 @@ MUTANTS = (
     ),
     Mutant("console/access.py", "if len(keys) >= limit:", "if len(keys) > limit + 1:", UNIT + "console/test_access.py"),
     Mutant("console/access.py", "if self._is_over(login, now):", "if False:", UNIT + "console/test_access.py"),
-    Mutant("wire/mq/pcf.py", "tuple(one.ljust(width) for one in listed)", "listed", UNIT + "wire/mq/test_pcf.py"),
+    Mutant(
+        "wire/mq/pcf.py", "tuple(element.ljust(width) for element in listed)", "listed", UNIT + "wire/mq/test_pcf.py"
+    ),
     Mutant("wire/mq/pcf.py", "if depth > MAX_DEPTH:", "if False:", UNIT + "wire/mq/test_pcf.py"),
     Mutant("config/values.py", "and low <= value <= high:", "and low <= value:", UNIT + "config/test_values.py"),
     Mutant("mapping/rendered.py", "if len(encoded) > _IDENTIFIER_LENGTH:", "if False:", UNIT + "mapping/rules"),
     Mutant(
         "mapping/topic_pattern.py",
-        "left = destination[at] if at < ends[0] else None",
-        "left = None",
+        "mine = destination[at] if at < ends[0] else None",
+        "mine = None",
         UNIT + "mapping/rules",
     ),
     Mutant("link/outbox.py", "if qos > limits.maximum_qos:", "if False:", UNIT + "mqtt/link"),
@@ -204,8 +206,8 @@ MUTANTS = (
         UNIT + "service/test_quotas.py",
     ),
     # The IBM back end.
-    Mutant("mq/ibm/browser.py", "if got.md.MsgId in self._known:", "if False:", IBM),
-    Mutant("mq/ibm/transmission.py", "if got.md.Format != cmqc.MQFMT_XMIT_Q_HEADER:", "if False:", IBM),
+    Mutant("mq/ibm/browser.py", "if message.md.MsgId in self._known:", "if False:", IBM),
+    Mutant("mq/ibm/transmission.py", "if queued.md.Format != cmqc.MQFMT_XMIT_Q_HEADER:", "if False:", IBM),
     Mutant(
         "mq/ibm/remover.py",
         "former.prefix != self._identifiers.prefix",
@@ -246,7 +248,7 @@ MUTANTS = (
     ),
     Mutant("spark/spool.py", "if missing and complete:", "if False:", "tests/spark/test_spool.py"),
     Mutant(
-        "spark/options.py", "not 0 < int(found[2]) < 65_536", "not 0 < int(found[2])", "tests/spark/test_options.py"
+        "spark/options.py", "not 0 < int(match[2]) < 65_536", "not 0 < int(match[2])", "tests/spark/test_options.py"
     ),
     Mutant("spark/schema.py", "if field.name not in ignored:", "if False:", "tests/spark/test_schema.py"),
     Mutant(
