@@ -25,7 +25,7 @@ from tests.helpers.scrape import ask
 
 OF = 2
 #: Times of the health checks in the shipped configuration of HAProxy.
-CHECKS = "inter 2s fall 2"
+CHECKS = "inter 2s fastinter 500ms downinter 500ms fall 2"
 SHARDS = [Shard(number, OF) for number in range(OF)]
 
 

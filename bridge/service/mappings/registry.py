@@ -90,7 +90,7 @@ class Mappings:
         """Clean up after removed mappings, and after those that no longer subscribe.
 
         Messages on the queues of their subscriptions may be unfinished at a broker. So the subscriptions stay until these
-        messages have been moved. What a mapping that has moved to another shard uses stays.
+        messages have been moved. Keep the subscriptions and sessions of mappings that have moved to another shard.
         """
         self._untidy = not await asyncio.to_thread(self._unfinished.leave_others, self._configured, links)
         if not self._untidy:
