@@ -160,6 +160,24 @@ def test_a_standby_of_another_number_of_shards_does_not_start(site: Site) -> Non
     assert_nothing_is_left(bridges[0])
 
 
+def test_a_new_shard_of_another_number_of_shards_does_not_start(site: Site) -> None:
+    """Its state queue is empty. Shard 0 shows the number, and shard 1 does so to shard 0."""
+    bridges = [site.bridge(number).start() for number in range(OF)]
+    third = site.bridge(2, of=3)
+    with pytest.raises(BridgeFailed, match=r"shard.of is 3, and the sessions on \S+STATE.0 are those of 2 shards"):
+        third.start()
+    bridges[0].stop()
+    bridges[0].mqsc("CLEAR QLOCAL('SYSTEM.MQTT.PERSISTENT.STATE.0')\n")
+    with pytest.raises(BridgeFailed, match=r"shard.of is 3, and the sessions on \S+STATE.1 are those of 2 shards"):
+        site.bridge(0, "three", of=3).start()
+    bridges[0].start()
+    # A queue of another shard that cannot be browsed prevents no start.
+    bridges[0].stop()
+    bridges[0].mqsc("ALTER QLOCAL('SYSTEM.MQTT.PERSISTENT.STATE.0') GET(DISABLED)\n")
+    third.start()
+    assert "MQB4108I" in third.log and "MQRC_GET_INHIBITED" in third.log
+
+
 @pytest.mark.parametrize("killed", [False, True], ids=["", "killed"])
 def test_a_reload_while_the_queue_manager_is_away(site: Site, killed: bool) -> None:
     """It takes effect, and nothing is lost, also if a bridge is killed before the queue manager is back."""
