@@ -127,7 +127,7 @@ async def test_a_stop_answers_a_request_that_waits_for_its_turn(tmp_path: Path, 
         app = cast(PacedRequests, application(ServiceConsole(BridgeAccess(bridge))))
         app._pace.charge(60)
         scope: Scope = {"type": "http", "method": "GET", "path": "/", "query_string": b"", "headers": []}
-        scope |= {"client": ("127.0.0.1", 1), "state": {}}
+        scope.update(client=("127.0.0.1", 1), state={})
         request = asyncio.ensure_future(app(scope, cast(Receive, None), send))
         await asyncio.sleep(0)
         if has_turn:
