@@ -126,7 +126,7 @@ class WithDocument(Protocol):
 def json_test(text: str) -> Callable[[WithDocument], bool]:
     """Return the payload test for the filter expression `text`. Raises FilterError."""
     query = _query(text)
-    asks_the_clock = "?" in text
+    has_time_limit = "?" in text
 
     def test(message: WithDocument) -> bool:
         try:
@@ -134,7 +134,7 @@ def json_test(text: str) -> Callable[[WithDocument], bool]:
         except Unmappable:
             return False  # not JSON, so the filter does not match
         _deadline.value = time.monotonic() + MATCH_TIMEOUT
-        if asks_the_clock:  # thread_time is a system call
+        if has_time_limit:  # thread_time is a system call
             _deadline.of_processor = time.thread_time() + MAX_SECONDS
         try:
             return query.find_one([document]) is not None

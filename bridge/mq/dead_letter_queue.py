@@ -88,7 +88,7 @@ class Destinations:
         removed, because the queue manager adds it again.
         """
         if not letter.has_header:
-            raise NoDestination("it has no MQDLH, which would say where to: name a queue by --to")
+            raise NoDestination("it has no MQDLH, which would say where to; hint: specify a queue with --to")
         if (publication := self._publication(letter, message)) is not None:
             return publication
         if (source := self._source(letter)) is not None:
@@ -102,7 +102,7 @@ class Destinations:
             header, message = transmission
             name, manager = characters(header.RemoteQName), characters(header.RemoteQMgrName)
         if not name:
-            raise NoDestination("its MQDLH names no destination: name a queue by --to")
+            raise NoDestination("its MQDLH names no destination; hint: specify a queue with --to")
         return Redelivery(Destination(name, queue_manager="" if manager == self._queue_manager else manager), message)
 
     def _publication(self, letter: Letter, message: Message) -> Redelivery | None:
@@ -131,7 +131,7 @@ class Destinations:
                 msgspec.structs.replace(chain, headers=(bare, *chain.headers[1:]))
             )
         except MalformedHeader as error:
-            raise NoDestination(f"its headers cannot be read ({error}): name a queue by --to") from error
+            raise NoDestination(f"its headers cannot be read ({error}); hint: specify a queue with --to") from error
         described = msgspec.structs.replace(md, Format=format_, Encoding=encoding, CodedCharSetId=ccsid)
         topic = Destination(letter.topic, is_topic=True)
         return Redelivery(topic, Message(described, data), retain=is_set(mqps.get("Ret", "")))
@@ -152,7 +152,7 @@ class Destinations:
         queue = self._subscribed[mapping]
         if not queue and mapping in self._sources:
             raise NoDestination(
-                f"mapping {mapping} took it from a link, or has no subscription now: name a queue by --to"
+                f"mapping {mapping} took it from a link, or has no subscription now; hint: specify a queue with --to"
             )
         return queue or None
 
@@ -167,7 +167,7 @@ class Destinations:
             if mapping not in self._sources:
                 return ""  # use the MQDLH
             raise NoDestination(
-                f"the subscription of mapping {mapping} cannot be inquired ({error}): name a queue by --to"
+                f"the subscription of mapping {mapping} cannot be inquired ({error}); hint: specify a queue with --to"
             ) from error
         return ""
 

@@ -17,11 +17,11 @@ _OPEN = cmqc.MQOO_INPUT_SHARED | cmqc.MQOO_BROWSE | cmqc.MQOO_OUTPUT | cmqc.MQOO
 class StateQueue:
     """A state queue on one connection. Puts and gets are under syncpoint. Every method raises MQError."""
 
-    def __init__(self, connection: Connection, name: str) -> None:
+    def __init__(self, connection: Connection, name: str, options: int = _OPEN) -> None:
         self.name = name
         self._connection = connection
         try:
-            self._handle = connection.open(MQOD(ObjectName=name), _OPEN)
+            self._handle = connection.open(MQOD(ObjectName=name), options)
         except MQError as error:
             if error.reason == cmqc.MQRC_UNKNOWN_OBJECT_NAME:
                 words = f"no queue {name}, which stores state between restarts; hint: deploy/mq/bridge.mqsc defines it"

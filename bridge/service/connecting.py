@@ -67,7 +67,7 @@ NO_CERTIFICATE = Certificate()
 BELIEVED = ChannelAuthentication()
 
 
-_AUTH_TOO_LONG = "AUTH is longer than its Maximum Packet Size (MQTT-3.1.2-24)"
+_AUTH_TOO_LONG = "AUTH is longer than the client's Maximum Packet Size (MQTT-3.1.2-24)"
 
 
 class Rejected(Exception):
@@ -268,7 +268,9 @@ class Handshake:
                 why = f"the session belongs to {existing.principal}"
                 raise Rejected(ConnackCode.NOT_AUTHORIZED, why, session=existing)
             if not client.protocol.admits(properties):
-                why = f"CONNACK is longer than its Maximum Packet Size, {client.protocol.max_packet_size} bytes"
+                why = (
+                    f"CONNACK is longer than the client's Maximum Packet Size, {client.protocol.max_packet_size} bytes"
+                )
                 client.close(why, ReasonCode.PACKET_TOO_LARGE)
                 return
             if await self._purged(client_id):

@@ -682,8 +682,8 @@ def _awaited_queues(parts: Parts, status: MappingStatus) -> set[str]:
         return set()
     if status.blocked:
         return {
-            f"{queue.queue} at {queue.queue_manager}" if queue.queue_manager else queue.queue
-            for queue in status.blocked
+            f"{blocked.queue} at {blocked.queue_manager}" if blocked.queue_manager else blocked.queue
+            for blocked in status.blocked
         }
     mapping = parts.configuration.mappings.get(status.name)
     queue = mapping.destination.queue if isinstance(mapping, ToMqMapping) else None

@@ -137,12 +137,12 @@ class QueueManagerWatch:
     def _run(self) -> None:
         away = False
         while (names := self._asked.get()) is not None:
-            queue_status = None
+            status = None
             try:
-                queue_status = self._inquiry.look(names, ages=self.ages)
+                status = self._inquiry.look(names, ages=self.ages)
                 away = False
                 if self._diverted is not None:
-                    self._count_dead_letters(queue_status)
+                    self._count_dead_letters(status)
             except MQError as error:
                 if not away:
                     log.warning("MQB9101W queues are not inspected until the queue manager answers: %s", error)
@@ -150,7 +150,7 @@ class QueueManagerWatch:
             except Exception:
                 log.exception("MQB9102E inspecting the queues failed")
             with contextlib.suppress(RuntimeError):  # the event loop has ended
-                self._loop.call_soon_threadsafe(self._set, queue_status)
+                self._loop.call_soon_threadsafe(self._set, status)
         self._inquiry.close()
 
     def _count_dead_letters(self, status: QueueManagerStatus) -> None:

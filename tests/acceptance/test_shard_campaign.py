@@ -112,6 +112,8 @@ class DeviceThread(threading.Thread):
         self._chance = random.Random(client.client_id)
         #: time.monotonic() since when there is no connection, or None
         self.away_since: float | None = None
+        #: seconds from the last loss of the connection to CONNACK
+        self.seconds_away = 0.0
         #: time.monotonic() at which the client was served again: a subscriber is connected, a publication is acknowledged
         self.served_at = 0.0
         self._is_new = True
@@ -140,6 +142,8 @@ class DeviceThread(threading.Thread):
 
     def connected(self) -> None:
         """Note that the client is connected."""
+        if self.away_since is not None:
+            self.seconds_away = time.monotonic() - self.away_since
         self.away_since, self._is_new = None, True
 
     def step(self) -> None:
@@ -565,16 +569,25 @@ def test_a_rolling_upgrade_disconnects_each_client_once(
     tmp_path: Path, remote: Callable[..., RemoteBridgeProcess]
 ) -> None:
     campaign = Campaign(tmp_path, Site(tmp_path, remote))
+    times: list[float] = []
     with campaign.running():
         before = [one.client.connections for one in campaign.devices]
-        for pair in campaign.pairs:
+        for number, pair in enumerate(campaign.pairs):
             standby, active = sorted(pair, key=lambda one: one.ready)
             standby.restart(signal.SIGTERM)  # with the new version
             active.hand_over()
             campaign.settle()
+            # A publisher notices the loss only when it publishes.
+            clients = [one for one in campaign.devices if one.shard == number and not isinstance(one, PublisherThread)]
+            times += [one.seconds_away for one in clients]
             active.restart(signal.SIGTERM)
             campaign.settle()
         assert [one.client.connections for one in campaign.devices] == [number + 1 for number in before]
+    assert min(times) > 0
+    print(
+        f"the standby accepted {len(times)} clients {statistics.median(times):.1f} s (median), {max(times):.1f} s (longest)"
+        " after they were disconnected"
+    )
 
 
 class Faults:

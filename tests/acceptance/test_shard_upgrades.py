@@ -121,10 +121,15 @@ def test_a_mapping_moves_to_another_shard_while_its_queue_rejects_messages(site:
     bridges[0].wait_for_depth("COLLECTED", 6)
     bodies = bridges[0].run_mq("get", "COLLECTED", "--limit", "10").stdout.split()
     assert sorted(bodies) == [b"%d" % number for number in range(6)]
-    # The new shard removes the subscription with the mapping.
+    # The new shard removes the subscription with the mapping, by a reload or at its next start.
     assert bridges[0].config is not None
+    if event in ("kill", "stop"):
+        bridges[0].stop()
     bridges[0].config.write_text(bridges[0].config.read_text().replace(MAPPING.format(0), ""))
-    Administrator(bridges[0]).does("reload")
+    if event in ("kill", "stop"):
+        bridges[0].start()
+    else:
+        Administrator(bridges[0]).does("reload")
     assert "AMQ8147E" in bridges[0].run_mq("display", "SUB(*)").stderr.decode()
 
 
@@ -153,6 +158,24 @@ def test_a_standby_of_another_number_of_shards_does_not_start(site: Site) -> Non
     for member in members:
         member.unsubscribe("$share/g/t")
     assert_nothing_is_left(bridges[0])
+
+
+def test_a_new_shard_of_another_number_of_shards_does_not_start(site: Site) -> None:
+    """Its state queue is empty. Shard 0 shows the number, and shard 1 does so to shard 0."""
+    bridges = [site.bridge(number).start() for number in range(OF)]
+    third = site.bridge(2, of=3)
+    with pytest.raises(BridgeFailed, match=r"shard.of is 3, and the sessions on \S+STATE.0 are those of 2 shards"):
+        third.start()
+    bridges[0].stop()
+    bridges[0].mqsc("CLEAR QLOCAL('SYSTEM.MQTT.PERSISTENT.STATE.0')\n")
+    with pytest.raises(BridgeFailed, match=r"shard.of is 3, and the sessions on \S+STATE.1 are those of 2 shards"):
+        site.bridge(0, "three", of=3).start()
+    bridges[0].start()
+    # A queue of another shard that cannot be browsed prevents no start.
+    bridges[0].stop()
+    bridges[0].mqsc("ALTER QLOCAL('SYSTEM.MQTT.PERSISTENT.STATE.0') GET(DISABLED)\n")
+    third.start()
+    assert "MQB4108I" in third.log and "MQRC_GET_INHIBITED" in third.log
 
 
 @pytest.mark.parametrize("killed", [False, True], ids=["", "killed"])

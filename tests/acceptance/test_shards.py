@@ -14,20 +14,28 @@ from pathlib import Path
 import msgspec
 import pytest
 from typer.testing import CliRunner
+from websockets.sync.client import connect as websocket
+from websockets.typing import Subprotocol
 
 from bridge.mqtt.packets import (
     Connack,
+    Connect,
+    Disconnect,
     Puback,
     Pubcomp,
     Publish,
+    PublishProperties,
     Pubrec,
     Pubrel,
     Suback,
     Subscribe,
     Unsuback,
     Unsubscribe,
+    Will,
 )
+from bridge.mqtt.reader import Decoder
 from bridge.mqtt.reason_codes import ReasonCode
+from bridge.mqtt.writer import encode
 from tests.helpers.administrator import Administrator
 from tests.helpers.administrator import program as program_
 from tests.helpers.bridge_process import BridgeFailed
@@ -682,6 +690,106 @@ def test_a_bridge_yields_while_the_queue_manager_does_not_answer(
     assert client.connect().session_present
 
 
+def test_the_standby_on_the_preferred_host_becomes_active(site: Site) -> None:
+    """It does so although the other one, with a delay, tried first. The delay also applies if no bridge is active."""
+    delay = "  standby_delay: 10 min\n"
+    other, active, preferred = [
+        ShardProcess(site, 0, name, behind_proxy=False, settings=settings)
+        for name, settings in (("other", delay), ("active", ""), ("preferred", ""))
+    ]
+    try:
+        for process in (other, active, preferred):
+            process.start()
+        assert "other bridges may open it for 600 s" in other.log
+        assert active.ready
+        active.end(signal.SIGKILL)
+        until(lambda: preferred.ready, lambda: preferred.log)
+        assert other.stands_by and "MQB0012I ready" not in other.log
+    finally:
+        for process in (other, active, preferred):
+            process.discard()
+
+
+@pytest.mark.parametrize("level", [4, 5])
+def test_a_second_connection_takes_over_at_the_shard_of_the_client(site: Site, level: int) -> None:
+    """A connection to another shard does not end the first one."""
+    bridges, name = [site.bridge(number).start() for number in range(OF)], client_of(1)
+    first = RawClient.connected(bridges[1].port, name, level=level, clean=False)
+    assert first.subscribe(("t", 1)) == (1,)
+    assert RawClient(bridges[0].port, name, level=level, clean=False).connect().return_code != 0
+    first.ping()
+    second = RawClient(bridges[1].port, name, level=level, clean=False)
+    assert second.connect().session_present
+    if level == 5:
+        assert first.expect(Disconnect).reason_code == ReasonCode.SESSION_TAKEN_OVER
+    first.expect_closed()
+    RawClient.connected(bridges[0].port, client_of(0)).publish("t", b"1", 1)
+    assert second.take().payload == b"1"
+
+
+def test_a_will_stays_with_its_session(site: Site) -> None:
+    """The clients of all shards receive it. If its shard stops, only that one publishes it, and only once."""
+    bridges = [site.bridge(number, config="limits: {will_grace: 1 s}\n").start() for number in range(OF)]
+    watcher = RawClient.connected(bridges[1].port, client_of(1, "watcher"), clean=False)
+    assert watcher.subscribe(("will/#", 1)) == (1,)
+    for name, reason in (("lost", None), ("stopped", bridges[0].stop)):
+        client = RawClient.connected(bridges[0].port, client_of(0, name), will=Will(f"will/{name}", b"gone", 1))
+        if reason is None:
+            client.vanish()
+            assert watcher.take().topic == "will/lost"
+        else:
+            reason()
+    # The other shard starts again and accepts clients meanwhile.
+    watcher.disconnect()
+    bridges[1].restart()
+    watcher = reconnected(bridges[1], watcher)
+    watcher.publish("will/marker", b"", 1)
+    assert watcher.take().topic == "will/marker"
+    bridges[0].start()
+    assert watcher.take().topic == "will/stopped"
+    bridges[0].restart()
+    watcher.publish("will/marker", b"", 1)
+    assert watcher.take().topic == "will/marker"
+
+
+def test_requests_and_replies_stay_with_their_session(site: Site) -> None:
+    """Also if the bridge of the shard is killed before the reply. Replies of applications pass through shard 0."""
+    bridges, name = [site.bridge(number).start() for number in range(OF)], client_of(1)
+    bridges[0].mqsc(
+        "ALTER QMGR DEFXMITQ('SYSTEM.MQTT.TRANSMIT.QUEUE')\nDEFINE QLOCAL(REQUESTS)\nDEFINE QLOCAL(ANSWERS)\n"
+        "DEFINE SUB(REQUESTS) TOPICSTR('ask') DEST(REQUESTS)\n"
+    )
+    device = RawClient.connected(bridges[1].port, name, level=5, clean=False)
+    properties = PublishProperties(response_topic="answers/of-device", correlation_data=b"x" * 30)
+    device.send(Publish("ask", b"?", 1, False, False, 100, properties))
+    assert device.wait_for(Puback).reason_code == 0
+    (asked,) = bridges[0].mq_json("put", "commands/reset", "now", "--to", name, "--reply-to", "ANSWERS", "--persistent")
+    command = device.take()
+    # The record of the request is written before the message is removed.
+    bridges[1].wait_for_depth("SYSTEM.MQTT.TRANSMIT.QUEUE.1", 0)
+    bridges[1].kill()
+    (request,) = bridges[0].mq_json("get", "REQUESTS")
+    md = request["md"]
+    bridges[0].mq("put", md["ReplyToQ"], "42", "--to", md["ReplyToQMgr"], "--correl-id", md["CorrelId"], "--persistent")
+    bridges[1].start()
+    device = RawClient(bridges[1].port, name, level=5, clean=False)
+    assert device.connect().session_present
+    reply = device.take()
+    assert reply.properties is not None
+    assert (reply.topic, reply.payload, reply.properties.correlation_data) == ("answers/of-device", b"42", b"x" * 30)
+    assert command.properties is not None and command.properties.response_topic is not None
+    properties = PublishProperties(correlation_data=command.properties.correlation_data)
+    device.send(Publish(command.properties.response_topic, b"done", 1, False, False, 101, properties))
+    assert device.wait_for(Puback).reason_code == 0
+    (answer,) = bridges[0].mq_json("get", "ANSWERS")
+    assert (answer["body"], answer["md"]["CorrelId"]) == ("done", asked["MsgId"])
+
+
+def mqtt_31(port: int, client_id: str) -> int:
+    """Connect with MQTT 3.1, and return the code of CONNACK."""
+    return int(RawClient(port, client_id, level=3).connect().return_code)
+
+
 def bridge_bit(port: int, client_id: str) -> int:
     """Connect as Mosquitto's bridge does, with bit 7 of the protocol level, and return the code of CONNACK."""
     client = RawClient(port, client_id)
@@ -689,17 +797,54 @@ def bridge_bit(port: int, client_id: str) -> int:
     return int(client.expect(Connack).return_code)
 
 
+def little_endian(port: int, client_id: str) -> int:
+    """Connect with the dialect before MQTT 3.1, and return the code of CONNACK."""
+    return int(RawClient(port, client_id, level=3, byte_order="little").connect().return_code)
+
+
+def over_websocket(port: int, client_id: str) -> int:
+    """Connect like a browser, and return the code of CONNACK."""
+    with websocket(f"ws://127.0.0.1:{port}/mqtt", subprotocols=[Subprotocol("mqtt")]) as connection:
+        connection.send(encode(Connect(client_id)))
+        data = connection.recv(PATIENCE)
+        assert isinstance(data, bytes)
+        (connack,) = Decoder(server=False, protocol_level=4).feed(data)
+    assert isinstance(connack, Connack)
+    return int(connack.return_code)
+
+
+#: A listener for clients of one shard that HAProxy cannot read, as in docs/how-to/high-availability.md.
+LISTENER = """
+listen shard-1-{name}
+  bind 127.0.0.1:{own}
+  option httpchk GET /readyz
+  default-server inter 100ms fall 2 rise 1 on-marked-down shutdown-sessions send-proxy-v2
+  server host1 127.0.0.1:{port} check port {admin}
+"""
+#: Clients with listeners of their own: name of the channel, and a function that connects.
+OWN = [("SHARD", mqtt_31), ("SHARD", bridge_bit), ("LITTLE", little_endian), ("WEB", over_websocket)]
+
+
 def test_haproxy_leads_clients_to_their_shards(site: Site, tmp_path: Path) -> None:
     ports = [free_port() for _ in range(OF)]
-    channel = "channels: [{name: SHARD, port: 0, proxies: [127.0.0.1]}]\n"
+    options = {"SHARD": "", "LITTLE": ", byte_order: little", "WEB": ", websocket: {}"}
+    channels = [f"{{name: {name}, port: 0, proxies: [127.0.0.1]{option}}}" for name, option in options.items()]
     bridges = [
-        site.bridge(number, config=f"{channel}admin: {{port: {ports[number]}}}\n").start() for number in range(OF)
+        site.bridge(number, config=f"channels: [{', '.join(channels)}]\nadmin: {{port: {ports[number]}}}\n").start()
+        for number in range(OF)
     ]
-    listen, own, config = free_port(), free_port(), tmp_path / "haproxy.cfg"
+    listen, own, config = free_port(), {name: free_port() for name in options}, tmp_path / "haproxy.cfg"
     shipped = (ROOT / "deploy" / "haproxy-shards.cfg").read_text()
     config.write_text(
         balanced(
-            shipped, listen, own, [[("127.0.0.1", bridge.port, ports[index])] for index, bridge in enumerate(bridges)]
+            shipped,
+            listen,
+            own["SHARD"],
+            [[("127.0.0.1", bridge.port, ports[index])] for index, bridge in enumerate(bridges)],
+        )
+        + "".join(
+            LISTENER.format(name=name, own=own[name], port=bridges[1].ports[name], admin=ports[1])
+            for name in ("LITTLE", "WEB")
         )
     )
     with LineProcess([program("haproxy", installer="tests/system-packages.sh"), "-db", "-f", config]):
@@ -717,7 +862,9 @@ def test_haproxy_leads_clients_to_their_shards(site: Site, tmp_path: Path) -> No
         # A client without an identifier, and one that HAProxy cannot read: a bridge with the bridge bit.
         assert RawClient(listen, "", level=4).connect().return_code == 0
         assert bridge_bit(listen, client_of(1, "bridge")) == 3
-        assert bridge_bit(own, client_of(1, "bridge")) == 0
+        for name, connect in OWN:
+            assert connect(own[name], client_of(1, "own")) == 0, connect
+            assert connect(own[name], client_of(0, "own")) == 3, connect
 
 
 def test_one_command_shows_all_shards(site: Site) -> None:
@@ -738,6 +885,28 @@ def test_one_command_shows_all_shards(site: Site) -> None:
     name = client_of(1)
     asked = runner.invoke(program_, ["group", "shard", name, "--config", files[0]], catch_exceptions=False)
     assert asked.stdout == "shard 1 of 2\n"
+
+
+def test_commands_know_the_options_of_a_shard(site: Site, tmp_path: Path) -> None:
+    """A reload changes none of them, and names what needs a restart."""
+    bridge = site.bridge(1).start()
+    assert bridge.config is not None
+    administrator, text = Administrator(bridge), bridge.config.read_text()
+    line = text[: text.index("  shard:")].count("\n") + 1
+    settings = {one["key"]: (one["value"], one["source"]) for one in administrator.json("config", "list")}
+    for key, value in (("number", "1"), ("of", "2"), ("server_reference", "mqtt-{shard}.example.com")):
+        assert settings[f"queue_manager.shard.{key}"] == (value, f"{bridge.config}:{line}")
+    edited = tmp_path / "edited.yaml"
+    edited.write_text(text.replace("number: 1", "number: 2"))
+    mistake = (
+        f":{line}:19: queue_manager.shard.number: expected an integer from 0 to 1, because there are 2 shards, found 2"
+    )
+    assert mistake in administrator.refused("config", "check", str(edited), status=2)
+    checked = CliRunner().invoke(program_, ["check", str(edited)], catch_exceptions=False)
+    assert checked.exit_code == 2 and f"{edited}{mistake}" in checked.stderr
+    bridge.config.write_text(text.replace("of: 2", "of: 3"))
+    assert f"queue_manager in {bridge.config} has changed, too: this needs a restart" in administrator.does("reload")
+    assert status(bridge)["shard"] == "1 of 2"
 
 
 def test_one_command_shows_the_shards_of_other_hosts_by_their_admin_ports(site: Site, tmp_path: Path) -> None:

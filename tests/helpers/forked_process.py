@@ -99,18 +99,21 @@ def launch(
     stdout: int = subprocess.DEVNULL,
     stderr: int = subprocess.DEVNULL,
     forks: bool = True,
+    process_group: int | None = None,
 ) -> subprocess.Popen[bytes] | ForkedProcess:
     """Start a program. Fork it if it is one of ours.
 
-    The standard streams are file descriptors. A forked process has no standard input. Without `forks`, or with a library
-    to preload, programs are executed.
+    The standard streams are file descriptors. A forked process has no standard input, and the process group of its server.
+    Without `forks`, or with a library to preload, programs are executed.
     """
     env = os.environ if env is None else env
     for program, module in _PROGRAMS.items():
         if forks and "LD_PRELOAD" not in env and tuple(command[: len(program)]) == program:
             arguments = [str(word) for word in command[len(program) :]]
             return ForkedProcess(module, arguments, env, cwd, stdout, stderr)
-    return subprocess.Popen(command, env=env, cwd=cwd, stdin=stdin, stdout=stdout, stderr=stderr)
+    return subprocess.Popen(
+        command, env=env, cwd=cwd, stdin=stdin, stdout=stdout, stderr=stderr, process_group=process_group
+    )
 
 
 def run(

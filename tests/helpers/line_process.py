@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import queue
@@ -44,7 +45,7 @@ class LineProcess:
         output, end = os.pipe()
         self._output = os.fdopen(output, encoding="utf-8")
         try:
-            self.process = launch(command, stdout=end, stderr=end, env=env, cwd=cwd, stdin=stdin)
+            self.process = launch(command, stdout=end, stderr=end, env=env, cwd=cwd, stdin=stdin, process_group=0)
         finally:
             os.close(end)
         self._reader = threading.Thread(target=self._read, daemon=True)
@@ -112,6 +113,10 @@ class LineProcess:
     def __exit__(self, *_: object) -> None:
         if self.process.poll() is None:
             self.process.kill()
+        if isinstance(self.process, subprocess.Popen):
+            # The other processes of a pipeline write to the same pipe, which cannot be closed while it is read.
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
         self._reader.join(5)
         self._output.close()

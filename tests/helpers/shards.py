@@ -25,7 +25,7 @@ from tests.helpers.scrape import ask
 
 OF = 2
 #: Times of the health checks in the shipped configuration of HAProxy.
-CHECKS = "inter 2s fall 2"
+CHECKS = "inter 2s fastinter 500ms downinter 500ms fall 2"
 SHARDS = [Shard(number, OF) for number in range(OF)]
 
 
@@ -88,14 +88,19 @@ class Site:
             queue_manager.start()
             self._place = f"{queue_manager.address}({queue_manager.port})"
 
-    def bridge(self, number: int, name: str = "", *, of: int = OF, config: str = "") -> RemoteBridgeProcess:
-        """Make a bridge of a shard, and its queues. The first one makes the queue manager."""
+    def bridge(
+        self, number: int, name: str = "", *, of: int = OF, settings: str = "", config: str = ""
+    ) -> RemoteBridgeProcess:
+        """Make a bridge of a shard, and its queues. The first one makes the queue manager.
+
+        `settings` are more options of the section `queue_manager`.
+        """
         name = name or f"shard-{number}"
         text = f"  shard: {{number: {number}, of: {of}, server_reference: 'mqtt-{{shard}}.example.com'}}\n"
         bridge = self._remote(
             name,
             library=self._library,
-            settings=text + self._settings,
+            settings=text + self._settings + settings,
             config=f"control_socket: {self._directory / name}.control\n{config}",
             queue_manager=self.queue_manager,
         )
@@ -139,6 +144,7 @@ class ShardProcess:
         of: int = OF,
         host: Host = LOCAL,
         behind_proxy: bool = True,
+        settings: str = "",
         config: str = "",
     ) -> None:
         self.host, self.port, self.admin = host, free_port(), free_port()
@@ -151,7 +157,7 @@ class ShardProcess:
             " allow_anonymous_remote: true}]\n"
             f"admin: {{port: {self.admin}, address: {host.address}, allow_plain_remote: true}}\n"
         )
-        self._bridge = site.bridge(number, f"shard-{number}{name}", of=of, config=config)
+        self._bridge = site.bridge(number, f"shard-{number}{name}", of=of, settings=settings, config=config)
         self.administrator, self.mq, self.mqsc = Administrator(self._bridge), self._bridge.mq, self._bridge.mqsc
         assert self._bridge.config is not None
         self._log = self._bridge.config.with_suffix(".log")

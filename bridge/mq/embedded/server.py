@@ -573,7 +573,7 @@ class ApplicationProtocol(Conversation):
             verb = self._decoder.decode(request)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             # msgspec raises UnicodeDecodeError for text that is not UTF-8, and DecodeError since 0.23.
-            is_field = isinstance(error, (msgspec.ValidationError, UnicodeDecodeError)) or "UTF-8" in str(error)
+            is_field = isinstance(error, (msgspec.ValidationError, UnicodeDecodeError)) or "UTF-8" in str(error).upper()
             if not self._is_connected or not is_field:
                 raise Malformed(str(error)) from error
             # The request is complete, and the requests after it can be read: only this one is rejected.

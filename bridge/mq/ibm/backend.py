@@ -126,7 +126,7 @@ class IbmBackend(BackendEvents):
         self._first_remover = FirstRemover(
             "transmit-queue remover",
             poller,
-            shards=shard.of,
+            shard=shard,
             standby_delay=settings.standby_delay,
             first_delay=first_delay,
             **writing,

@@ -112,14 +112,7 @@ class PersistentState:
 
     def owner(self) -> Owner | None:
         """Return the active bridge, or None if there is no owner message."""
-        owner = next(self._queue.browse(OWNER_MARK), None)
-        if owner is None:
-            return None
-        try:
-            return msgspec.msgpack.decode(owner.data, type=Owner)
-        except msgspec.DecodeError:
-            log.warning("MQB4104W %s: the owner message cannot be read", self._name)
-        return None
+        return _owner_on(self._queue)
 
     def own(self, workers: int, shards: int) -> list[bytes]:
         """Become the owner, put a receipt for each worker's first unit of work, and commit. Return the receipts."""
@@ -219,6 +212,26 @@ class PersistentState:
         if other is not None:
             needless.append(other[0])
         records[record.key] = (msg_id, record)
+
+
+def owner_of(connection: Connection, state_queue: str) -> Owner | None:
+    """Return the last active bridge of another shard, or None if there is no owner message. Raises MQError."""
+    queue = StateQueue(connection, state_queue, cmqc.MQOO_BROWSE | cmqc.MQOO_FAIL_IF_QUIESCING)
+    try:
+        return _owner_on(queue)
+    finally:
+        queue.close()
+
+
+def _owner_on(queue: StateQueue) -> Owner | None:
+    owner = next(queue.browse(OWNER_MARK), None)
+    if owner is None:
+        return None
+    try:
+        return msgspec.msgpack.decode(owner.data, type=Owner)
+    except msgspec.DecodeError:
+        log.warning("MQB4104W %s: the owner message cannot be read", queue.name)
+    return None
 
 
 class UnitInProgress(msgspec.Struct, eq=False):

@@ -15,12 +15,14 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from bridge.config.queue_manager import STATE_QUEUE
 from bridge.mq.dead_letter import OriginContext, dead_letter
-from bridge.mq.ibm.persistent_state import Owner, PersistentState, StateWriter, UnitInProgress
+from bridge.mq.ibm.persistent_state import Owner, PersistentState, StateWriter, UnitInProgress, owner_of
 from bridge.mq.mqi import MQOD, Connection, GetOptions, Got, MQError, get_or_none, inquire
-from bridge.mq.worker import LOST, Stopped
+from bridge.mq.worker import LOST, Stopped, raise_if_lost
 from bridge.telemetry.record import StateKey, StateRecord
 from bridge.telemetry.removal_limit import LONG_LAG, SHORT_LAG
+from bridge.telemetry.shard import UNDIVIDED, Shard
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 
@@ -246,7 +248,7 @@ class FirstRemover(Remover):
     def __init__(
         self,
         *arguments: Any,
-        shards: int = 1,
+        shard: Shard = UNDIVIDED,
         standby_delay: float = 0.0,
         first_delay: float = 0.0,
         **keywords: Any,
@@ -256,7 +258,7 @@ class FirstRemover(Remover):
         `first_delay` is a longer one, until another bridge has taken it.
         """
         super().__init__(*arguments, **keywords)
-        self._shards = shards
+        self._shard = shard
         self._standby_delay = standby_delay
         self._delay = max(standby_delay, first_delay)
         #: time.monotonic() when the lock was found free, None: it was in use
@@ -322,7 +324,7 @@ class FirstRemover(Remover):
             state.check_owner()
         else:
             owner = state.owner()
-            self._check_shards(owner)
+            self._check_shards(owner, self._queues.state)
             self._holder = "" if owner is None else f", probably that on host {owner.host}, process {owner.process},"
             if self._delay:
                 self._wait_for_others(connection)
@@ -353,8 +355,10 @@ class FirstRemover(Remover):
         In this order, a unit of work of the previous bridge is either included in the records, or never committed.
         """
         former = self.state.owner()
-        self._check_shards(former)
-        self._old_receipt, *self.receipts = self.state.own(self.workers, self._shards)
+        self._check_shards(former, self._queues.state)
+        if self._shard.of > 1:
+            self._check_other_shard(connection)
+        self._old_receipt, *self.receipts = self.state.own(self.workers, self._shard.of)
         if former is not None and former.prefix != self._identifiers.prefix:
             self.state.claim(former, lambda: self.ending)
         records, needless = self.state.read()
@@ -364,13 +368,30 @@ class FirstRemover(Remover):
             connection.commit()
         return records
 
-    def _check_shards(self, owner: Owner | None) -> None:
-        """Refuse to start, or to stand by, if the sessions are those of another number of shards. Raises Stopped."""
-        if owner is None or owner.shards == self._shards:
+    def _check_other_shard(self, connection: Connection) -> None:
+        """Compare the number of shards with that of shard 0, or for shard 0 with that of shard 1. Raises Stopped.
+
+        The state queue of a new shard is empty, and so does not show that the other shards have another number.
+        """
+        state = f"{STATE_QUEUE}.{0 if self._shard.number else 1}"
+        try:
+            owner = owner_of(connection, state)
+        except MQError as error:
+            raise_if_lost(error)
+            # The other shard may be new. Its problems must not prevent this one from serving its clients.
+            log.info("MQB4108I the number of shards is not compared with that on %s: %s", state, error)
             return
-        state = self._queues.state
+        self._check_shards(owner, state)
+
+    def _check_shards(self, owner: Owner | None, state: str) -> None:
+        """Refuse to start, or to stand by, if the sessions are those of another number of shards. Raises Stopped.
+
+        `state` is the state queue of `owner`.
+        """
+        if owner is None or owner.shards == self._shard.of:
+            return
         what = (
-            f"queue_manager.shard.of is {self._shards}, and the sessions on {state} are those of {owner.shards} shards;"
+            f"queue_manager.shard.of is {self._shard.of}, and the sessions on {state} are those of {owner.shards} shards;"
             " hint: with the former number, end all sessions (`mqbridge client purge`), stop the bridge and run CLEAR"
             f" QLOCAL('{state}')"
         )

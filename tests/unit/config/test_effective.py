@@ -77,6 +77,8 @@ SECTIONS = [
     " dead_letter_queue: D, client_identifiers: escaped, tls: {key_repository: /k, cipher_spec: ANY, peer_name: CN=Q}}",
     "queue_manager: {type: ibm, name: Q, channel: C, connections: 'mq1(1414)', user: u}",
     "queue_manager: {type: ibm, name: Q, mode: bindings}\ncontrol_socket: /c",
+    "queue_manager: {type: ibm, name: Q, mode: bindings, standby_delay: 10 s, shard: {number: 1, of: 2}}",
+    "queue_manager: {type: ibm, name: Q, mode: bindings, shard: {number: 1, of: 2, server_reference: 'mqtt-{shard}'}}",
     "limits: {waiting_total: 10%, retry_interval: 1 min, pending_bytes: 2 MiB}",
     "archive: {directory: /kept, payloads: false, retention_days: 30, roll: {time: 60}}",
     "channel_authentication: [{channel: '*', type: ADDRESSMAP, address: '10.*', mcauser: u}]",

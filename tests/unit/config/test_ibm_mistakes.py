@@ -6,7 +6,7 @@ import pytest
 
 from bridge.config.document import load
 from bridge.config.problems import ConfigurationError
-from tests.helpers.configuration_mistakes import NO_DEFAULT, mistakes_of
+from tests.helpers.configuration_mistakes import DURATION_UNITS, NO_DEFAULT, mistakes_of
 
 CONNECTIONS = "host(port), or several with commas or as a list, of at most 264 characters together"
 NEEDED = "because mode client needs channel and connections (or ccdt_url)"
@@ -16,6 +16,7 @@ NO_PASSWORD = (
     "no password in this file, because this file is not secret (write it to a file that only the bridge may read, and name"
     " that as password_file; or into the environment variable MQBRIDGE_PASSWORD)"
 )
+SERVER = "a server such as mqtt-{shard}.example.com:8883"
 IBM_KEYS = (
     "a known key (type, name, library, mode, ccdt_url, channel, connections, user, password_file, password_variable,"
     " token_file, tls, application_name, dead_letter_queue, client_identifiers, publishers, removers,"
@@ -98,6 +99,27 @@ MISTAKES = {
     BINDINGS + "ccdt_url: file:///c": f"5:13: queue_manager.ccdt_url: expected {IN_BINDINGS}, found 'file:///c'",
     BINDINGS + "tls: {key_repository: k, cipher_spec: ANY}": (
         f"5:8: queue_manager.tls: expected {IN_BINDINGS}, found a mapping"
+    ),
+    **{
+        CLIENT + f"shard: {shard}": f"6:{column}: queue_manager.shard{option}: expected {expected}, found {found}"
+        for shard, column, option, expected, found in (
+            ("2", 10, "", "a mapping (lines of 'key: value')", "2"),
+            ("{of: 2}", 10, ".number", NO_DEFAULT, "nothing"),
+            ("{number: 1}", 10, ".of", NO_DEFAULT, "nothing"),
+            ("{number: 1, of: 2, off: 3}", 29, ".off", "a known key (did you mean of?)", "'off'"),
+            ("{number: -1, of: 2}", 19, ".number", "an integer from 0 to 1023", "-1"),
+            ("{number: 1024, of: 2}", 19, ".number", "an integer from 0 to 1023", "1024"),
+            ("{number: one, of: 2}", 19, ".number", "an integer from 0 to 1023", "'one'"),
+            ("{number: 2, of: 2}", 19, ".number", "an integer from 0 to 1, because there are 2 shards", "2"),
+            ("{number: 0, of: 1}", 26, ".of", "an integer from 2 to 1024", "1"),
+            ("{number: 0, of: 1025}", 26, ".of", "an integer from 2 to 1024", "1025"),
+            ("{number: 0, of: 2.5}", 26, ".of", "an integer from 2 to 1024", "2.5"),
+            ("{number: 0, of: 2, server_reference: 'a b'}", 47, ".server_reference", SERVER, "'a b'"),
+            ("{number: 0, of: 2, server_reference: 7}", 47, ".server_reference", f"{SERVER}, in quotes", "7"),
+        )
+    },
+    CLIENT + "standby_delay: 2 h": (
+        f"6:18: queue_manager.standby_delay: expected a duration from 0 s to 1 h {DURATION_UNITS}, found '2 h'"
     ),
     CLIENT.replace("mq1(1414)", "mq1:1414").rstrip(): (
         f"5:16: queue_manager.connections: expected {CONNECTIONS}, found 'mq1:1414'"

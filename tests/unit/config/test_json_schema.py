@@ -35,6 +35,9 @@ RIGHT = [
     "queue_manager: {type: ibm, name: QM1, channel: C, connections: 'a(1414),b(1414)'}",
     "queue_manager: {type: ibm, name: QM1, channel: C, connections: [a(1414)]}",
     "queue_manager: {type: ibm, name: QM1, mode: bindings, probe_interval: 100 ms}",  # the shortest one
+    "queue_manager: {type: ibm, name: Q, mode: bindings, shard: {number: 0, of: 2}}",
+    "queue_manager: {type: ibm, name: Q, mode: bindings, standby_delay: 10 s,"
+    " shard: {number: 1023, of: 1024, server_reference: 'mqtt-{shard}.example.com:8883'}}",
     "queue_manager:\nchannels:\nlimits:\nlog:\nlinks:\nmappings:\n",
     "spark:",
     "spark: {master: yarn, conf: {spark.executor.cores: 2}, packages: ['a:b:1'], jars: [a.jar], shared: [/mnt]}",
@@ -56,6 +59,20 @@ MISTAKES = [
     ("spark: {master: here}", ("spark", "master")),
     ("spark: {conf: {a: b}}", ("spark", "conf")),
     ("queue_manager: {type: ibm, name: Q 1}", ("queue_manager", "name")),
+    *(
+        (f"queue_manager: {{type: ibm, name: Q, mode: bindings, shard: {shard}}}", ("queue_manager", "shard", *place))
+        for shard, place in (
+            ("2", ()),
+            ("{of: 2}", ()),
+            ("{number: 0}", ()),
+            ("{number: 0, of: 2, off: 2}", ()),
+            ("{number: -1, of: 2}", ("number",)),
+            ("{number: '1', of: 2}", ("number",)),
+            ("{number: 0, of: 1}", ("of",)),
+            ("{number: 0, of: 1025}", ("of",)),
+            ("{number: 0, of: 2, server_reference: a b}", ("server_reference",)),
+        )
+    ),
     ("channels: [{port: mqtt}]", ("channels", 0, "port")),
     ("limits: {pending_bytes: 1 TiB}", ("limits", "pending_bytes")),
     ("limits: {retry_interval: 1 day}", ("limits", "retry_interval")),

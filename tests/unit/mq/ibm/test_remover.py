@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -65,6 +66,52 @@ def test_a_message_that_cannot_be_dead_lettered_does_not_block_other_removals(
     assert ended == {"first": 0, "bad": cmqc.MQRC_PUT_INHIBITED, "second": 0}
     connection.disconnect()
     assert [message.data[-3:] for message in drain(queue_manager, TRANSMIT)] == [b"bad"]
+
+
+def test_a_standby_with_a_delay_leaves_the_lock_to_others(
+    queue_manager: QueueManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It becomes active when the lock has been free for `standby_delay`. Each other bridge starts the time again."""
+    now = 100.0
+    monkeypatch.setattr("bridge.mq.ibm.remover.time", SimpleNamespace(monotonic=lambda: now))
+
+    def remover(**options: float) -> FirstRemover:
+        return FirstRemover(
+            "remover",
+            lambda: StandInConnection(queue_manager),
+            queues=BridgeQueues(),
+            identifiers=Identifiers(),
+            events=BackendEvents(),
+            dead_letter_queue="SYSTEM.DEAD.LETTER.QUEUE",
+            **options,
+        )
+
+    def is_active(one: FirstRemover) -> bool:
+        """Return whether the next attempt makes the bridge the active one."""
+        connection = StandInConnection(queue_manager)
+        try:
+            one.opened(connection)
+        except MQError as error:
+            connection.disconnect()
+            assert error.reason == cmqc.MQRC_OBJECT_IN_USE and one.is_temporary(error)
+            return False
+        one.connection = connection
+        return True
+
+    standby, preferred = remover(standby_delay=10.0), remover()
+    assert not is_active(standby)
+    now += 9.0
+    assert not is_active(standby)
+    assert is_active(preferred)
+    now += 9.0
+    assert not is_active(standby)
+    assert preferred.connection is not None
+    preferred.connection.disconnect()
+    assert not is_active(standby)
+    now += 9.0
+    assert not is_active(standby)
+    now += 1.0
+    assert is_active(standby)
 
 
 class Removed(BackendEvents):
