@@ -206,7 +206,10 @@ class DividedShares(Protocol):
         """Return messages that no member here can take, for members at other bridges. Return a reason code."""
 
     def leave_share(self, share: SharedSubscription, waiting: Sequence[Transmission]) -> asyncio.Future[list[int]]:
-        """Return messages, and remove a shared subscription unless members at other bridges remain. Return a reason code."""
+        """Remove a shared subscription with its messages. If members at other bridges remain, return the messages instead.
+
+        Return a reason code after the first attempt. Messages that could not be returned follow later.
+        """
 
 
 class Backend(Protocol):

@@ -48,6 +48,9 @@ log = logging.getLogger(__name__)
 #: Maximum number of shared subscriptions of a client if other bridges serve members, too. The queue manager has a queue for
 #: each, and the bridge looks there again and again.
 MAX_DIVIDED_SHARES = 100
+#: Maximum number of seconds for which UNSUBACK waits until shared subscriptions without members are removed. Another bridge
+#: may hang while it changes the members.
+MAX_UNSUBACK_DELAY = 2.0
 #: Syntax of EMQX and VerneMQ for shared subscriptions without a share name. In MQTT this is an ordinary topic, so every
 #: subscriber would get every message.
 _QUEUE = "$queue/"
@@ -352,9 +355,9 @@ async def unsubscribe(service: TelemetryService, client: Client, session: Sessio
     if shares:
         # Record the change first: shares without recorded members are removed at the next start at the latest.
         await _put_on_record(service, session)
-        for ending in [service.end_share(share) for share in shares]:
-            if ending is not None:
-                await ending
+        endings = [ending for share in shares if (ending := service.end_share(share)) is not None]
+        if endings:
+            await asyncio.wait(endings, timeout=MAX_UNSUBACK_DELAY)
     reasons = await unsubscribing
 
     client.release(REQUEST_WEIGHT * len(packet.topics))

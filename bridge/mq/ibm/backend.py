@@ -625,9 +625,10 @@ class IbmBackend(BackendEvents):
         def left(reasons: list[int]) -> None:
             # If no other shard has members, the subscription is gone, and so are its messages. Return them only now: its
             # queue may be full, and nobody shortens it for the last shard.
-            self._return_at_last(share, waiting, partial(returned, reasons))
+            self._return_at_last(share, waiting, partial(attempted, reasons))
 
-        def returned(reasons: list[int]) -> None:
+        def attempted(reasons: list[int]) -> None:
+            # Clients do not wait for further attempts.
             self._lift_later(name)
             resolve(answer, reasons)
 
@@ -635,22 +636,24 @@ class IbmBackend(BackendEvents):
         return answer
 
     def _return_at_last(
-        self, share: SharedSubscription, waiting: Sequence[Transmission], done: Callable[[], None] = lambda: None
+        self,
+        share: SharedSubscription,
+        waiting: Sequence[Transmission],
+        attempted: Callable[[], None] = lambda: None,
     ) -> None:
         """Return messages of a shared subscription that has no members here, however long that takes.
 
         The subscription may be open elsewhere, also by a bridge that was killed, and its queue may be full. Messages of a
-        subscription that does not exist any longer are removed.
+        subscription that does not exist any longer are removed. `attempted` is called after the first attempt.
         """
 
         def returned(reason: int) -> None:
-            if reason and reason not in _DELETED:
-                self._loop.call_later(_RETURN_RETRY, self._return_at_last, share, waiting, done)
-                return
-            if reason:
+            if reason in _DELETED:
                 messages = cast("list[QueuedMessage]", separate(waiting))
                 self._remove(messages, "removing messages of a shared subscription")
-            done()
+            elif reason:
+                self._loop.call_later(_RETURN_RETRY, self._return_at_last, share, waiting)
+            attempted()
 
         self._return(share, waiting, partial(self._call, returned), leaves=True)
 

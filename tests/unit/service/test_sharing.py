@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from bridge.mq.backend import ClientSubscription
 from bridge.mqtt.packets import Connack, Connect, Disconnect, Puback, Publish, Suback, Subscribe, Unsuback, Unsubscribe
+from bridge.service import subscriptions
 from bridge.service.events import EventBus, Subscribed, Unsubscribed
 from bridge.telemetry.record import SentRecord, Side, StateKey
 from bridge.telemetry.subscription import shared_subscription
@@ -44,6 +47,19 @@ async def test_one_subscription_for_all_members(bridge: Any) -> None:
         first.send(Disconnect())
         await running.backend.until(lambda: (NAME, SHARE) in running.backend.unsubscribed)
         assert not running.service.delivery.shares
+
+
+async def test_unsuback_does_not_wait_for_another_bridge_that_hangs(
+    bridge: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(subscriptions, "MAX_UNSUBACK_DELAY", 0.01)
+    async with bridge() as running:
+        client = await member(running, "c")
+        ending: asyncio.Future[list[int]] = asyncio.get_running_loop().create_future()
+        running.backend.divided_shares = SimpleNamespace(leave_share=lambda *_: ending)
+        client.send(Unsubscribe(2, (SHARE,)))
+        assert await client.receive() == Unsuback(2)
+        assert not ending.done()
 
 
 async def test_the_record_comes_before_suback(bridge: Any, restart: Any) -> None:
