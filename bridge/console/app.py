@@ -97,7 +97,8 @@ def application(console: Console) -> ASGIApp:
         lifespan=lifespan,
     )
     app.state.console = console
-    return PacedRequests(SecurityHeaders(app, console), console.access, pace)
+    stopping = SecurityHeaders(PlainTextResponse("The bridge is stopping\n", 503), console)
+    return PacedRequests(SecurityHeaders(app, console), console.access, pace, stopping)
 
 
 def _routes() -> Iterator[Route]:

@@ -16,7 +16,6 @@ from collections.abc import Coroutine, Generator
 from typing import Any, Final, cast
 
 from starlette.requests import Request
-from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from bridge.console.access import Access, address_of
@@ -83,10 +82,12 @@ def _now() -> float:
 class PacedRequests:
     """Lets anonymous requests wait for their turns."""
 
-    def __init__(self, app: ASGIApp, access: Access, pace: Pace) -> None:
+    def __init__(self, app: ASGIApp, access: Access, pace: Pace, stopping: ASGIApp) -> None:
+        """Initialize. `stopping` answers the requests that the server cancels while they wait."""
         self._app = app
         self._access = access
         self._pace = pace
+        self._stopping = stopping
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or self._access.knows(request := Request(scope)):
@@ -97,10 +98,8 @@ class PacedRequests:
         try:
             await turn
         except asyncio.CancelledError:
-            if not turn.cancelled():
-                raise
-            # The bridge stops, or the client has left, and nothing is sent.
-            await PlainTextResponse("The bridge is stopping\n", 503)(scope, receive, send)
+            # The bridge stops, or the client has left, and nothing is sent. The turn may have come at the same moment.
+            await self._stopping(scope, receive, send)
             return
         await _charged(cast(Coroutine[Any, Any, None], self._app(scope, receive, send)), self._pace)
 

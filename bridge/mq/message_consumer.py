@@ -57,14 +57,26 @@ def mapping_of(subscription: str) -> str:
     return subscription.removeprefix(PREFIX).removesuffix(_SECOND) if subscription.startswith(PREFIX) else ""
 
 
-def resume(connection: Connection, name: str) -> MappingSubscription | None:
+def resume(connection: Connection, name: str, owner: str = "") -> MappingSubscription | None:
     """Open an existing subscription. Return None if there is no subscription with this name.
 
-    Raises MQError, with MQRC_SUBSCRIPTION_IN_USE if it is open elsewhere.
+    `owner` becomes its owner. Raises MQError, with MQRC_SUBSCRIPTION_IN_USE if it is open elsewhere.
     """
-    sd = MQSD(Options=_OPTIONS | cmqc.MQSO_RESUME, SubName=name)
+    sd = MQSD(Options=_OPTIONS | cmqc.MQSO_RESUME, SubName=name, SubUserData=owner)
     try:
         handle, queue = connection.subscribe(sd)
+        if owner and sd.SubUserData != owner:
+            # The mapping was moved from another shard. IBM MQ alters a subscription only if it is not open.
+            connection.close(handle, cmqc.MQCO_KEEP_SUB)
+            connection.close(queue)
+            sd = MQSD(
+                Options=_OPTIONS | cmqc.MQSO_ALTER,
+                SubName=name,
+                ObjectString=sd.ResObjectString,
+                SubUserData=owner,
+                SubLevel=1,
+            )
+            handle, queue = connection.subscribe(sd)
     except MQError as error:
         if error.reason == cmqc.MQRC_NO_SUBSCRIPTION:
             return None
@@ -238,7 +250,7 @@ class MessageConsumer:
     def _subscribe(self) -> None:
         source = self._source
         for name in names(source.mapping):
-            subscription = resume(self._connection, name)
+            subscription = resume(self._connection, name, source.owner)
             if subscription is not None and subscription.topic_filter == source.topic_filter:
                 self._subscription = subscription
             elif subscription is not None:

@@ -562,23 +562,20 @@ class IbmBackend(BackendEvents):
         for request in self._fenced.pop(client_id, []):
             request.done([cmqc.MQRC_NO_SUBSCRIPTION] * len(request.requests))
 
-        self._end_subscriptions(client_id, filters, answer)
-        return answer
-
-    def _end_subscriptions(self, client_id: str, filters: Sequence[str], answer: asyncio.Future[list[int]]) -> None:
-        """Remove the subscriptions of a session that has ended, and then its fence."""
-
-        def lift() -> None:
-            self._browser.when_passed(lambda: self._call(self._lift, client_id))
-
         def removed(reasons: list[int]) -> None:
-            # No more messages are put for these subscriptions. Wait until previous publications are committed, and then
-            # for a pass of the browser.
-            self._under_way.when_published(lift)
+            self._lift_later(client_id)
             resolve(answer, reasons)
 
-        name = self.client_names.name_of(client_id)
         self._subscriber.submit(UnsubscribeJob(name, filters, partial(self._call, removed), ended=True))
+        return answer
+
+    def _lift_later(self, client_id: str) -> None:
+        """Remove a fence after the last messages for the subscriptions, which the queue manager has removed.
+
+        Wait until previous publications are committed, and then for a pass of the browser.
+        """
+        lift = partial(self._call, self._lift, client_id)
+        self._under_way.when_published(lambda: self._browser.when_passed(lift))
 
     def _lift(self, client_id: str) -> None:
         """Remove a fence: the queue contains no more messages for the subscriptions of an ended session."""
@@ -621,7 +618,20 @@ class IbmBackend(BackendEvents):
         self._left_shares[name] = share
         self._receiver.forget(share)
 
-        self._return_at_last(share, waiting, lambda: self._end_subscriptions(name, [share.written], answer))
+        def closed(_reason: int) -> None:
+            client_id = self.client_names.name_of(name)
+            self._subscriber.submit(UnsubscribeJob(client_id, [share.written], partial(self._call, left), ended=True))
+
+        def left(reasons: list[int]) -> None:
+            # If no other shard has members, the subscription is gone, and so are its messages. Return them only now: its
+            # queue may be full, and nobody shortens it for the last shard.
+            self._return_at_last(share, waiting, partial(returned, reasons))
+
+        def returned(reasons: list[int]) -> None:
+            self._lift_later(name)
+            resolve(answer, reasons)
+
+        self._return(share, [], closed, leaves=True)
         return answer
 
     def _return_at_last(
@@ -630,7 +640,7 @@ class IbmBackend(BackendEvents):
         """Return messages of a shared subscription that has no members here, however long that takes.
 
         The subscription may be open elsewhere, also by a bridge that was killed, and its queue may be full. Messages of a
-        subscription that an administrator has deleted are removed.
+        subscription that does not exist any longer are removed.
         """
 
         def returned(reason: int) -> None:

@@ -127,7 +127,7 @@ class Mappings:
                     # They end at the same time: an MQGET of IBM MQ may wait for seconds.
                     old.signal_stop()
             for name in [name for name in self._entries if name not in mappings]:
-                lost = await self._remove(name, mappings)
+                lost = await self._remove(name)
                 moved = self._configured.get(name)
                 change = "removed" if moved is None else f"moved to shard {moved.shard}"
                 lines.append(f"mapping {name} {change}{_with(lost)}")
@@ -157,17 +157,18 @@ class Mappings:
             entry.status.state = RunnerState.DISABLED
         return lost_messages
 
-    async def _remove(self, name: str, mappings: Mapping[str, AnyMapping]) -> int:
+    async def _remove(self, name: str) -> int:
         """End a removed mapping and return how many messages waiting for it were deleted.
 
-        Its session at a broker is ended, unless another of the `mappings` uses it from now on. The shard to which a mapping
-        has moved continues with its subscription and its session.
+        Its session at a broker is ended, unless another mapping uses it from now on. The shard to which a mapping has moved
+        continues with its subscription and its session, if the mapping still uses them.
         """
         entry = self._entries.pop(name)
         await self._stop(name, entry)
-        if name in self._configured:
-            return 0
-        if entry.link is not None and not await asyncio.to_thread(self._unfinished.leave, name, mappings, self._links):
+        if (moved := self._configured.get(name)) is not None:
+            return await self._move(name, entry, moved, self._links.get(link_name(moved)))
+        leave = self._unfinished.leave
+        if entry.link is not None and not await asyncio.to_thread(leave, name, self._configured, self._links):
             self._untidy = True
             return 0
         return await asyncio.to_thread((entry.runner or self._runner(name, entry)).leave_source)
@@ -184,7 +185,8 @@ class Mappings:
             former: tuple[dict[str, AnyMapping], dict[str, LinkConfig]] = ({}, {})
             if not leaves_session and link is not None:
                 former = ({name: config}, {link_name(config): link})
-            if not await asyncio.to_thread(self._unfinished.leave, name, *former):
+            has_moved = self._shard is not None and config.shard != self._shard
+            if not await asyncio.to_thread(self._unfinished.leave, name, *former, only_own=has_moved):
                 self._untidy = True
                 return 0
         if leaves_source:

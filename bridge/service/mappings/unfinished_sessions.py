@@ -25,17 +25,25 @@ class UnfinishedSessions:
         #: the sessions as of the last look
         self.listed: list[UnfinishedSession] = []
 
-    def leave(self, mapping: str, mappings: Mapping[str, AnyMapping], links: Mapping[str, LinkConfig]) -> bool:
+    def leave(
+        self,
+        mapping: str,
+        mappings: Mapping[str, AnyMapping],
+        links: Mapping[str, LinkConfig],
+        *,
+        only_own: bool = False,
+    ) -> bool:
         """Leave the session of a mapping at a broker, if it has one, and try to finish it there.
 
         The session is ended, unless one of the `mappings` may use it from now on. Return whether the session was left.
-        Otherwise its unfinished messages are still at the source of the mapping.
+        Otherwise its unfinished messages are still at the source of the mapping. `only_own`: another shard runs the mapping
+        now, and its session stays if that shard has entered it.
         """
 
         def left(connection: Connection) -> bool:
             sessions = LinkSessions(connection)
             session = sessions.load(mapping)
-            if session is None:
+            if session is None or (only_own and session.owner != self._environment.owner):
                 return True
             from bridge.service.mappings import former_sessions
 

@@ -5,17 +5,23 @@ from __future__ import annotations
 import asyncio
 import socket
 import time
+from pathlib import Path
 from typing import cast
 
 import pytest
 from starlette.requests import Request
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
+from bridge.config.models import Configuration
 from bridge.console.access import Access
-from bridge.console.pace import INTERVAL, SHARE, Pace, PacedRequests
+from bridge.console.app import application
+from bridge.console.bridge_access import BridgeAccess
+from bridge.console.console import Console as ServiceConsole
+from bridge.console.pace import INTERVAL, SHARE, TURN, Pace, PacedRequests
 from tests.helpers.bridge_process import BridgeProcess
 from tests.helpers.console import Console
 from tests.helpers.patience import PATIENCE
+from tests.helpers.running_bridge import running
 
 
 def in_order(pace: Pace, *networks: str) -> list[str]:
@@ -88,7 +94,7 @@ def test_a_request_is_not_charged_for_what_others_do_while_it_waits(monkeypatch:
         monkeypatch.setattr(pace, "charge", charges.append)
         receiving = asyncio.get_running_loop().create_task(use_the_thread())
         scope = {"type": "http", "headers": [], "client": ("127.0.0.1", 1), "state": {}}
-        await PacedRequests(wait, cast(Access, Unknown()), pace)(scope, lambda: receiving, cast(Send, None))
+        await PacedRequests(wait, cast(Access, Unknown()), pace, wait)(scope, lambda: receiving, cast(Send, None))
 
     began = time.thread_time()
     asyncio.run(ask())
@@ -106,28 +112,30 @@ def test_a_turn_that_nobody_waits_for_is_left_out() -> None:
     assert asyncio.run(ask()) == [False, True, False]
 
 
-def test_a_stop_answers_a_request_that_waits_for_its_turn() -> None:
+@pytest.mark.parametrize("has_turn", [False, True])
+async def test_a_stop_answers_a_request_that_waits_for_its_turn(tmp_path: Path, has_turn: bool) -> None:
+    """Also if its turn comes at the same moment. The answer has the headers of all answers."""
     sent: list[Message] = []
-
-    class Unknown:
-        def knows(self, request: Request) -> bool:
-            return False
 
     async def send(message: Message) -> None:
         sent.append(message)
 
-    async def ask() -> None:
-        pace = Pace()
-        pace.charge(60)
-        scope = {"type": "http", "headers": [], "client": ("127.0.0.1", 1), "state": {}}
-        paced = PacedRequests(cast(ASGIApp, None), cast(Access, Unknown()), pace)
-        request = asyncio.ensure_future(paced(scope, cast(Receive, None), send))
+    configuration = Configuration(
+        queue_manager={"data_directory": tmp_path / "data"}, channels=[{"name": "A", "port": 0}]
+    )
+    async with running(configuration) as bridge:
+        app = cast(PacedRequests, application(ServiceConsole(BridgeAccess(bridge))))
+        app._pace.charge(60)
+        scope: Scope = {"type": "http", "method": "GET", "path": "/", "query_string": b"", "headers": []}
+        scope.update(client=("127.0.0.1", 1), state={})
+        request = asyncio.ensure_future(app(scope, cast(Receive, None), send))
         await asyncio.sleep(0)
+        if has_turn:
+            scope["state"][TURN].set_result(None)
         request.cancel()  # as the server does
         await request
-
-    asyncio.run(ask())
     assert (sent[0]["status"], sent[1]["body"]) == (503, b"The bridge is stopping\n")
+    assert (b"x-content-type-options", b"nosniff") in sent[0]["headers"]
 
 
 def test_requests_that_are_sent_at_once_are_answered_in_turn(bridge: BridgeProcess, console: Console) -> None:

@@ -365,3 +365,23 @@ async def test_a_shard_that_leaves_returns_messages_however_long_the_subscriptio
     other.disconnect()
     for shard in (first, second):
         await stop(shard.backend)
+
+
+async def test_the_last_shard_leaves_a_subscription_whose_queue_is_full(queue_manager: QueueManager) -> None:
+    """Nobody shortens the queue any longer."""
+    define(queue_manager)
+    shard = ShardBackend(queue_manager, 0)
+    await shard.start()
+    await shard.join()
+    publish(queue_manager, 2)
+    shard.backend.request_share(SHARE, 1)
+    await shard.until_delivered(1)
+    other = StandInConnection(queue_manager)
+    (row,) = other.command(f"DISPLAY SUB('{SHARE.subscription_name}') DEST")[0].objects
+    other.command(f"ALTER QLOCAL('{row['DEST']}') MAXDEPTH(1)")
+    await shard.leave(shard.delivered)
+    assert [entry.name for entry in other.subscriptions()] == ["all"]
+    other.disconnect()
+    await stop(shard.backend)
+    for queue in (SHARE_MEMBERS_QUEUE, "SYSTEM.MQTT.TRANSMIT.QUEUE.0"):
+        assert drain(queue_manager, queue) == []

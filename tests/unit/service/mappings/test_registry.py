@@ -15,6 +15,7 @@ from bridge.config.queue_manager import MAPPING_STATE_QUEUE, EmbeddedQueueManage
 from bridge.link import connection as links
 from bridge.link.state import LinkPhase
 from bridge.mq.embedded.host import EmbeddedHost
+from bridge.mq.link_sessions import LinkSessions
 from bridge.mq.message_consumer import mapping_subscriptions
 from bridge.service.mappings import registry
 from bridge.service.mappings.environment import MappingEnvironment
@@ -319,6 +320,70 @@ async def test_a_topic_mapping_with_another_link_keeps_waiting_messages(scene: S
     scene.publish("a/1", b"1", b"2", b"3", Persistence=1)
     await mappings.apply({"a": to_link}, {"L": ELSEWHERE})
     await happens(lambda: scene.broker.arrived == [b"1", b"2", b"3"])
+    await mappings.stop()
+
+
+TO_LINK = mapping_config({"topic": "a/#"}, {"mqtt": "b", "link": "L"}, guarantee="exactly-once")
+FROM_QUEUE = mapping_config({"queue": "IN"}, {"mqtt": "b", "link": "L"}, guarantee="exactly-once")
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "kept"),
+    [
+        (A, mapping_config({"queue": "IN"}, {"mqtt": "a"}), False),
+        (TO_LINK, FROM_QUEUE, False),
+        (A, A, True),
+        (TO_LINK, TO_LINK, True),
+    ],
+)
+async def test_a_mapping_that_moves_to_another_shard_leaves_what_it_no_longer_uses(
+    scene: Scene, before: Any, after: Any, kept: bool
+) -> None:
+    mappings = Mappings(scene.environment, 0)
+    await mappings.start({"a": before, "c": C}, LINKS)
+    await happens(lambda: running(mappings, "a", "c"))
+    moved = after.model_copy(update={"shard": 1})
+    assert await mappings.apply({"a": moved, "c": C}, LINKS) == ["mapping a moved to shard 1"]
+    assert mapping_subscriptions(scene.application, OWNER) == ({"a", "c"} if kept else {"c"})
+    await mappings.stop()
+
+
+@pytest.mark.parametrize("is_entered", [True, False])
+async def test_a_session_that_another_shard_has_entered_stays(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, is_entered: bool
+) -> None:
+    """The shard to which a mapping moves may be reloaded first."""
+    ended: list[object] = []
+    monkeypatch.setattr(links, "end_session", lambda *what: bool(ended.append(what)) or True)
+    mappings, other = Mappings(scene.environment, 0), Mappings(MappingEnvironment(scene, "OTHER.XMITQ"), 1)
+    await mappings.start({"b": B}, LINKS)
+    await happens(lambda: running(mappings, "b"))
+    moved = {"b": FROM_QUEUE.model_copy(update={"shard": 1})}
+    sessions = LinkSessions(scene.application)
+    if is_entered:
+        await mappings.pause("b")
+        await other.start(moved, LINKS)
+        await happens(lambda: running(other, "b"))
+        ended.clear()
+    assert await mappings.apply(moved, LINKS) == ["mapping b moved to shard 1"]
+    assert (sessions.load("b") is not None, bool(ended)) == (is_entered, not is_entered)
+    await other.stop()
+    await mappings.stop()
+
+
+async def test_a_mapping_that_is_renamed_and_moved_keeps_its_session(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both names use the client identifier of the link."""
+    ended: list[object] = []
+    monkeypatch.setattr(links, "end_session", lambda *what: bool(ended.append(what)) or True)
+    configured_links = {"L": LINK.model_copy(update={"client_id": "plant"})}
+    mappings = Mappings(scene.environment, 0)
+    await mappings.start({"b": B}, configured_links)
+    await happens(lambda: running(mappings, "b"))
+    moved = B.model_copy(update={"shard": 1})
+    assert await mappings.apply({"renamed": moved}, configured_links) == ["mapping b removed"]
+    assert not ended
     await mappings.stop()
 
 
