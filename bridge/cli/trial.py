@@ -115,19 +115,12 @@ def try_mapping(
             )
         if topic is not None and samples is not None and not each_line:
             raise Failure("--topic with --samples requires --each-line", WRONG_USAGE)
-        of_publication = (
-            qos,
-            retain,
-            client_id,
-            user,
-            properties,
-            response_topic,
-            correlation_data,
-            content_type,
-            expiry,
-        )
+        # Those that are None if they are not specified, and those that then have another value.
+        of_publication = (body, client_id, properties, expiry)
+        defaults = (qos, retain, user, response_topic, correlation_data, content_type)
         of_message = (format, ccsid, encoding)
-        if any(of_publication if reads_messages else of_message):
+        specified = any(option is not None for option in (of_publication if reads_messages else of_message))
+        if specified or (reads_messages and any(defaults)):
             what = (
                 "--format, --ccsid and --encoding are" if not reads_messages else "other options than --topic are not"
             )
@@ -181,8 +174,11 @@ def try_mapping(
         )
     if message is not None and properties:
         raise Failure("--property cannot be combined with --message", WRONG_USAGE)
-    if qos or retain or client_id is not None or user or response_topic or correlation_data or content_type:
-        options_ = "--qos, --retain, --client-id, --user, --response-topic, --correlation-data and --content-type"
+    specified = any(option is not None for option in (client_id, expiry))
+    if specified or any((qos, retain, user, response_topic, correlation_data, content_type)):
+        options_ = (
+            "--qos, --retain, --client-id, --user, --response-topic, --correlation-data, --content-type and --expiry"
+        )
         raise Failure(f"mapping {mapping} is a mapping to MQTT: {options_} are for mappings to MQ", WRONG_USAGE)
     from bridge.mapping.message_view import with_properties
 

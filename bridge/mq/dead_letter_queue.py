@@ -77,8 +77,8 @@ class Destinations:
         self._connection = connection
         self._queue_manager = queue_manager
         self._sources = sources
-        #: mapping -> queue of its subscription, "" for none
-        self._subscribed: dict[str, str] = {}
+        #: mapping -> queue of its subscription, "" for none, or why it cannot be inquired
+        self._subscribed: dict[str, str | NoDestination] = {}
 
     def of(self, letter: Letter, message: Message) -> Redelivery:
         """Return the message to put for a dead-lettered message, and its destination. Raises NoDestination or MQError.
@@ -150,14 +150,16 @@ class Destinations:
                 self._subscribed.clear()
             self._subscribed[mapping] = self._subscription_queue(mapping)
         queue = self._subscribed[mapping]
+        if isinstance(queue, NoDestination):
+            raise NoDestination(str(queue))
         if not queue and mapping in self._sources:
             raise NoDestination(
                 f"mapping {mapping} took it from a link, or has no subscription now; hint: specify a queue with --to"
             )
         return queue or None
 
-    def _subscription_queue(self, mapping: str) -> str:
-        """Return the queue of a mapping's subscription, "" if it has none. Raises NoDestination."""
+    def _subscription_queue(self, mapping: str) -> str | NoDestination:
+        """Return the queue of a mapping's subscription, "" if it has none, or why the queue manager does not tell."""
         try:
             for name in names(mapping):
                 for subscription in self._connection.subscriptions(name):
@@ -166,9 +168,9 @@ class Destinations:
             raise_if_lost(error)
             if mapping not in self._sources:
                 return ""  # use the MQDLH
-            raise NoDestination(
+            return NoDestination(
                 f"the subscription of mapping {mapping} cannot be inquired ({error}); hint: specify a queue with --to"
-            ) from error
+            )
         return ""
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, ParamSpec, Protocol, TypeVar
+from typing import Any, Final, ParamSpec, Protocol, TypeVar
 
 import msgspec
 
@@ -49,19 +49,31 @@ class TooMany(Exception):
     """The reply has more than MAX_RESPONSES messages. The text is for people."""
 
 
+#: The maximum number of calls that wait for the queue manager at a time.
+MAX_WAITING: Final = 16
+
+
+TOO_MANY_WAITING: Final = "too many requests wait for the queue manager. Try again in a moment"
+
+
+class TooManyWaiting(Exception):
+    """MAX_WAITING calls wait already. The text is for people."""
+
+
 class TopicInquiry(Protocol):
     """Inquires about the topics of a queue manager. Call it on the event loop, which it does not block."""
 
     async def below(self, topic: str | None, after: str | None, rows: int) -> list[TopicNode]:
         """Return the levels directly below a topic string (None for the root), sorted by name.
 
-        Return at most `rows` levels, starting after the name `after` if it is not None. Raises MQError or TooMany.
+        Return at most `rows` levels, starting after the name `after` if it is not None. Raises MQError, TooMany or
+        TooManyWaiting.
         """
 
     async def details(self, topic_filter: str, rows: int, payloads: bool) -> TopicDetails:
         """Return matching retained publications and overlapping subscriptions, at most `rows` each.
 
-        Raises MQError or TooMany.
+        Raises MQError, TooMany or TooManyWaiting.
         """
 
 
@@ -76,6 +88,8 @@ class PcfTopicInquiry:
         self._connect = connect
         self._client_names = client_names
         self._threads = DaemonThreads(THREADS, "topics")
+        #: calls that have not ended
+        self._waiting = 0
 
     async def below(self, topic: str | None, after: str | None, rows: int) -> list[TopicNode]:
         begin = "" if topic is None else f"{topic}/"
@@ -98,7 +112,18 @@ class PcfTopicInquiry:
         return await self._run(self._details, topic_filter, rows)
 
     async def _run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        return await asyncio.wrap_future(self._threads.submit(function, *args, **kwargs))
+        if self._waiting >= MAX_WAITING:
+            raise TooManyWaiting(TOO_MANY_WAITING)
+        self._waiting += 1
+        call = asyncio.wrap_future(self._threads.submit(function, *args, **kwargs))
+        call.add_done_callback(self._ended)
+        # The threads may be in calls that never return. So a call that is not awaited any longer counts until it ends.
+        return await asyncio.shield(call)
+
+    def _ended(self, call: asyncio.Future[Any]) -> None:
+        self._waiting -= 1
+        if not call.cancelled():
+            call.exception()  # nothing else may retrieve it
 
     def _details(self, topic_filter: str, rows: int) -> TopicDetails:
         retained = [

@@ -100,6 +100,10 @@ class Gone(Exception):
     """The connection has ended, so no answer is possible."""
 
 
+class AuthTooLong(Gone):
+    """The connection was closed because the client does not accept a challenge of this length."""
+
+
 # The sequences ----------------------------------------------------------------------------------------------------------
 
 
@@ -218,6 +222,9 @@ class Handshake:
             exchange = self._authentication.methods[client.protocol.authentication_method].begin(presented)
             try:
                 login = await authenticate(client, exchange, packet.properties.authentication_data)
+            except AuthTooLong:
+                attempt.end(True)  # no credentials were checked
+                raise
             except Rejected as error:
                 service.events.publish(CredentialsRejected(client.channel.name))
                 why = f"it did not authenticate itself: {error}"
@@ -441,7 +448,8 @@ async def authenticate(client: Client, exchange: Exchange, data: bytes | None) -
         if isinstance(result, Authenticated):
             return result
         if not client.protocol.challenge(result.data):
-            raise Rejected(ConnackCode.NOT_AUTHORIZED, _AUTH_TOO_LONG, ReasonCode.PACKET_TOO_LARGE)
+            client.close(_AUTH_TOO_LONG, ReasonCode.PACKET_TOO_LARGE)
+            raise AuthTooLong
         client.response = asyncio.get_running_loop().create_future()
         client.transport.flush()
         client.transport.take_turn()

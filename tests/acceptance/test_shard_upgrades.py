@@ -160,6 +160,7 @@ def test_a_standby_of_another_number_of_shards_does_not_start(site: Site) -> Non
     assert_nothing_is_left(bridges[0])
 
 
+@PACKAGES
 def test_a_new_shard_of_another_number_of_shards_does_not_start(site: Site) -> None:
     """Its state queue is empty. Shard 0 shows the number, and shard 1 does so to shard 0."""
     bridges = [site.bridge(number).start() for number in range(OF)]

@@ -13,7 +13,7 @@ from bridge.administration.answers import BridgeState, Problem
 from bridge.administration.protocol import Refused, Unavailable
 from bridge.config.models import Configuration
 from bridge.mq.daemon_threads import DaemonThreads
-from bridge.mq.host import Host, TooMany
+from bridge.mq.host import MAX_WAITING, TOO_MANY_WAITING, Host, TooMany, TooManyWaiting
 from bridge.mq.mqi import Connection, MQError
 from bridge.mq.worker import LOST
 from bridge.service.activity import Activity, HistoryRecorder
@@ -37,21 +37,22 @@ ROWS_AT_A_TURN = 500
 
 T = TypeVar("T")
 
-#: Maximum number of calls that wait at a time, and maximum time in seconds that one waits.
-MAX_WAITING: Final = 16
+#: Maximum time in seconds that a call waits.
 TIMEOUT: Final = 30.0
 #: Seconds that `stop` waits for the call in progress.
 _STOP_TIMEOUT: Final = 5.0
 
 
-async def answer_of(host: Host, answer: Awaitable[T]) -> T:
-    """Return the answer of a queue manager. Raises Refused."""
+async def answer_of(host: Host, answer: Awaitable[T], *, changes: bool = False) -> T:
+    """Return the answer of a queue manager. `changes`: the call may change something. Raises Refused."""
     try:
         async with asyncio.timeout(TIMEOUT):
             return await answer
     except TimeoutError as error:
-        text = f"the queue manager did not answer within {TIMEOUT:g} s. The operation may still be performed"
-        raise Unavailable(text) from error
+        later = ". The operation may still be performed" if changes else ""
+        raise Unavailable(f"the queue manager did not answer within {TIMEOUT:g} s{later}") from error
+    except TooManyWaiting as error:
+        raise Unavailable(str(error)) from error
     except (MQError, TooMany) as error:
         is_lost = isinstance(error, MQError) and error.reason in LOST
         raise (Unavailable if is_lost else Refused)(f"queue manager {host.name}: {error}") from error
@@ -70,19 +71,20 @@ class QueueManagerConnection:
         self._waiting = 0
         self._stopped = False
 
-    async def run(self, work: Callable[[Connection], T], *, repeatable: bool = True) -> T:
+    async def run(self, work: Callable[[Connection], T], *, repeatable: bool = True, changes: bool = False) -> T:
         """Run MQI calls on the thread and return their result. Uncommitted operations are backed out.
 
-        `repeatable` calls are repeated if the connection turns out to be lost. Raises Refused.
+        `repeatable` calls are repeated if the connection turns out to be lost. All others may change something, and those
+        with `changes`. Raises Refused.
         """
         if self._stopped:
             raise Unavailable("the bridge is stopping")
         if self._waiting >= MAX_WAITING:
-            raise Unavailable("too many requests wait for the queue manager. Try again in a moment")
+            raise Unavailable(TOO_MANY_WAITING)
         self._waiting += 1
         call = asyncio.get_running_loop().run_in_executor(self._thread, self._run, work, repeatable)
         call.add_done_callback(self._ended)
-        return await answer_of(self._host, asyncio.shield(call))
+        return await answer_of(self._host, asyncio.shield(call), changes=changes or not repeatable)
 
     def _ended(self, call: asyncio.Future[T]) -> None:
         self._waiting -= 1

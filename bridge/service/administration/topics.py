@@ -39,7 +39,7 @@ MAX_MAPPINGS = 200
 
 async def clear_topic(parts: Parts, request: ClearTopic) -> Answer:
     check_topic(request.topic)
-    await parts.queue_manager_connection.run(lambda connection: connection.clear_retained(request.topic))
+    await parts.queue_manager_connection.run(lambda connection: connection.clear_retained(request.topic), changes=True)
     return Answer(lines=[f"deleted the retained publication of {request.topic}"])
 
 

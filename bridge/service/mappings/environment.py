@@ -151,20 +151,24 @@ class MappingEnvironment:
         A failed clean-up changes nothing.
         """
         try:
-            connection = self.connect("clean-up")
-            try:
-                return clean_up(connection)
-            except BaseException:
-                # Disconnecting would commit half of the unit of work.
-                with contextlib.suppress(MQError):
-                    connection.backout()
-                raise
-            finally:
-                with contextlib.suppress(MQError):
-                    connection.disconnect()
+            return self.run(clean_up)
         except MQError as error:
             log.warning("MQB5207W cleaning up after changed or removed mappings failed: %s", error)
             return None
+
+    def run(self, work: Callable[[Connection], T]) -> T:
+        """Run MQI calls on a separate connection and return their result. Raises MQError, and then changes nothing."""
+        connection = self.connect("clean-up")
+        try:
+            return work(connection)
+        except BaseException:
+            # Disconnecting would commit half of the unit of work.
+            with contextlib.suppress(MQError):
+                connection.backout()
+            raise
+        finally:
+            with contextlib.suppress(MQError):
+                connection.disconnect()
 
 
 def unique_name_of(connection: Connection, queue_manager: str) -> str:

@@ -12,11 +12,13 @@ import msgspec
 
 from bridge.administration.answers import counted
 from bridge.administration.mapping_status import MappingStatus, RunnerState, UnfinishedSession
-from bridge.administration.protocol import NotFound, Refused
+from bridge.administration.protocol import NotFound, Refused, Unavailable
 from bridge.config.link import LinkConfig
 from bridge.config.mapping import ToMqMapping
 from bridge.histogram import Histogram
 from bridge.mapping.loops import LoopGuard
+from bridge.mq.mqi import MQError
+from bridge.mq.worker import LOST
 from bridge.service.mappings.environment import MappingEnvironment
 from bridge.service.mappings.unfinished_sessions import AnyMapping, UnfinishedSessions
 
@@ -215,10 +217,11 @@ class Mappings:
             in_use = frozenset(entry.runner.session_key for entry in self._entries.values() if entry.runner is not None)
             if all(session.mapping != name for session in self._unfinished.listed):
                 raise Refused(f"mapping {name} has no unfinished session")
-            given_up = await asyncio.to_thread(self._unfinished.give_up, name, in_use)
-            if given_up is None:
-                raise Refused("the queue manager refused; the log has the reason")
-            sessions, messages = given_up
+            try:
+                sessions, messages = await asyncio.to_thread(self._unfinished.give_up, name, in_use)
+            except MQError as error:
+                kind = Unavailable if error.reason in LOST else Refused
+                raise kind(f"queue manager {self._environment.queue_manager}: {error}") from error
             return (
                 f"gave up {counted(sessions, 'session')} of mapping {name}; {counted(messages, 'message')} moved to the "
                 "dead-letter queue"

@@ -18,7 +18,10 @@ AnyMapping = ToMqMapping | ToMqttMapping
 
 
 class UnfinishedSessions:
-    """Sessions that no mapping uses, in which something is unfinished. Its methods block, and log failures."""
+    """Sessions that no mapping uses, in which something is unfinished. Its methods block.
+
+    They log failures, except `give_up`.
+    """
 
     def __init__(self, environment: MappingEnvironment) -> None:
         self._environment = environment
@@ -102,8 +105,8 @@ class UnfinishedSessions:
 
         self._environment.with_connection(settled)
 
-    def give_up(self, mapping: str, in_use: Set[str]) -> tuple[int, int] | None:
-        """Give up the former sessions of a mapping. Return the numbers of sessions and messages, or None after a failure."""
+    def give_up(self, mapping: str, in_use: Set[str]) -> tuple[int, int]:
+        """Give up the former sessions of a mapping. Return the numbers of sessions and messages. Raises MQError."""
 
         def give_up(connection: Connection) -> tuple[int, int]:
             from bridge.service.mappings import former_sessions
@@ -120,4 +123,4 @@ class UnfinishedSessions:
             self.listed = former_sessions.listed(connection, self._environment.owner, {})
             return len(chosen), messages
 
-        return self._environment.with_connection(give_up)
+        return self._environment.run(give_up)

@@ -235,6 +235,25 @@ def test_a_publication_that_a_mapping_rejected_is_retried_to_the_mapping_only(
     taken.remove()
 
 
+def test_a_subscription_that_cannot_be_inquired_is_inquired_once(
+    mq: Workplace, send: Send, letters: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A user without the authority retries many dead letters of a mapping. Each stays, with the reason."""
+    for _ in range(3):
+        send("ANY", put_by="orders")
+    connection, inquired = mq.connect(), []
+
+    def subscriptions(name: str) -> Any:
+        inquired.append(name)
+        raise MQError(cmqc.MQRC_NOT_AUTHORIZED, "no authority")
+
+    monkeypatch.setattr(connection, "subscriptions", subscriptions)
+    retried = list(DeadLetterQueue(connection).retry(ALL, sources={"orders": ""}, timeout=0))
+    assert [letter.outcome for letter in retried] == [RetryOutcome.STAYED] * 3
+    assert all("cannot be inquired (MQRC_NOT_AUTHORIZED" in letter.failure for letter in retried), retried
+    assert inquired == ["mqbridge mapping orders"]
+
+
 def test_concurrent_retries_put_each_dead_letter_once(
     mq: Workplace, queue: str, send: Send, other: Application, letters: str
 ) -> None:

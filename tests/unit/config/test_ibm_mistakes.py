@@ -101,8 +101,8 @@ MISTAKES = {
         f"5:8: queue_manager.tls: expected {IN_BINDINGS}, found a mapping"
     ),
     **{
-        CLIENT + f"shard: {shard}": f"6:{column}: queue_manager.shard{option}: expected {expected}, found {found}"
-        for shard, column, option, expected, found in (
+        CLIENT + f"shard: {shard}": f"6:{column}: queue_manager.shard{option}: expected {expected}, found {value}"
+        for shard, column, option, expected, value in (
             ("2", 10, "", "a mapping (lines of 'key: value')", "2"),
             ("{of: 2}", 10, ".number", NO_DEFAULT, "nothing"),
             ("{number: 1}", 10, ".of", NO_DEFAULT, "nothing"),

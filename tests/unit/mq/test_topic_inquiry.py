@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,12 +15,13 @@ from bridge.mq.embedded.connection import EmbeddedConnection
 from bridge.mq.embedded.host import LOOKS_AT_A_TURN, EmbeddedTopicInquiry
 from bridge.mq.embedded.mqsc.commands import prepare
 from bridge.mq.embedded.queuemanager import QueueManager
-from bridge.mq.host import PAYLOAD_SHOWN, PcfTopicInquiry, TooMany, TopicInquiry
+from bridge.mq.host import MAX_WAITING, PAYLOAD_SHOWN, PcfTopicInquiry, TooMany, TooManyWaiting, TopicInquiry
 from bridge.mq.mqi import MQOD
 from bridge.mqtt.topics import overlap
 from bridge.telemetry.message import Message
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
+from tests.helpers.patience import PATIENCE, happens
 from tests.ibm_standin.mqi.connection import StandInConnection
 from tests.ibm_standin.pcf.command_server import CommandServer
 
@@ -154,6 +156,26 @@ async def test_an_unlimited_reply_is_not_read(site: Site, monkeypatch: pytest.Mo
     with pytest.raises(TooMany, match="more than 3"):
         await inquiry.below("t", None, 10)
     assert len(await inquiry.below(None, None, 10)) == 1
+
+
+async def test_inquiries_that_hang_are_limited(site: Site) -> None:
+    """Also those that are no longer awaited. Further ones fail at once, until the queue manager answers."""
+    answers = threading.Event()
+
+    def connect(purpose: str) -> StandInConnection:
+        assert answers.wait(PATIENCE)
+        return StandInConnection(site.itself)
+
+    inquiry = PcfTopicInquiry(connect)
+    for _ in range(MAX_WAITING):
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0):
+                await inquiry.below(None, None, 10)
+    with pytest.raises(TooManyWaiting, match="too many requests wait"):
+        await inquiry.details("a", 10, payloads=False)
+    answers.set()
+    await happens(lambda: not inquiry._waiting)
+    assert (await inquiry.details("a", 10, payloads=False)).retained == []
 
 
 OVERLAPS = [

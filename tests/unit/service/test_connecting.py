@@ -11,6 +11,8 @@ from typing import Any, cast
 import pytest
 
 from bridge.mqtt.packets import (
+    Auth,
+    AuthProperties,
     Connack,
     ConnackCode,
     Connect,
@@ -26,9 +28,11 @@ from bridge.mqtt.packets import (
     Will,
 )
 from bridge.mqtt.reason_codes import ReasonCode
-from bridge.security.authenticator import Attempt, FailedConnects
+from bridge.security.authenticator import Attempt, Authenticated, Challenge, FailedConnects, Presented
+from bridge.security.authenticators import ChannelAuthentication
 from bridge.service.client import Client
 from bridge.service.connecting import delay
+from bridge.service.events import CredentialsRejected
 from bridge.telemetry.record import SentRecord, Side, StateKey
 from bridge.telemetry.session import NEVER
 from tests.helpers.service_bridge import ACCEPTED, PRESENT, answers
@@ -131,6 +135,42 @@ async def test_identifiers_that_a_server_must_allow_are_accepted(bridge: Any) ->
     async with bridge() as running:
         for client_id in (characters[:23], characters[23:46], characters[46:], "0", "Z"):
             await running.connect(client_id)
+
+
+class LongChallenge:
+    """An authentication method, and its exchange: a challenge of 100 bytes, except to clients that ask for none."""
+
+    def begin(self, presented: Presented) -> LongChallenge:
+        return self
+
+    async def respond(self, data: bytes | None) -> Challenge | Authenticated:
+        return Authenticated(None) if data == b"none" else Challenge(bytes(100))
+
+
+@pytest.mark.parametrize("again", [False, True], ids=["connect", "re-authentication"])
+async def test_a_challenge_that_is_too_long_for_the_client_is_no_failed_login(bridge: Any, again: bool) -> None:
+    """MQTT-3.1.2-24. Otherwise clients with a small Maximum Packet Size would delay the others of their address."""
+    rejected: list[object] = []
+    async with bridge() as running:
+        method = ChannelAuthentication(methods={"M": LongChallenge()})
+        running.service.authentication = {running.config.name: method}
+        running.service.events.subscribe(CredentialsRejected, rejected.append)
+        for _ in range(3):
+            data = b"none" if again else None
+            properties = ConnectProperties(maximum_packet_size=100, authentication_method="M", authentication_data=data)
+            client = await running.open()
+            client.send(Connect("c", protocol_level=5, properties=properties))
+            if again:
+                assert isinstance(await client.receive(), Connack)
+                client.send(Auth(ReasonCode.RE_AUTHENTICATE, AuthProperties("M", b"")))
+            (answer,) = await client.rest()
+            if isinstance(answer, Connack):
+                assert answer.return_code == ReasonCode.PACKET_TOO_LARGE
+            else:
+                assert isinstance(answer, Disconnect) and answer.reason_code == ReasonCode.PACKET_TOO_LARGE
+        slates = running.service.failed_connects._slates.values()
+        assert [slate.failed for slate in slates] == [0, 0]
+    assert not rejected
 
 
 async def test_connack_3_if_max_clients_are_connected(bridge: Any) -> None:

@@ -86,16 +86,16 @@ def test_a_standby_with_a_delay_leaves_the_lock_to_others(
             **options,
         )
 
-    def is_active(one: FirstRemover) -> bool:
-        """Return whether the next attempt makes the bridge the active one."""
+    def is_active(first_remover: FirstRemover) -> bool:
+        """Return whether the next attempt makes the bridge the active first_remover."""
         connection = StandInConnection(queue_manager)
         try:
-            one.opened(connection)
+            first_remover.opened(connection)
         except MQError as error:
             connection.disconnect()
-            assert error.reason == cmqc.MQRC_OBJECT_IN_USE and one.is_temporary(error)
+            assert error.reason == cmqc.MQRC_OBJECT_IN_USE and first_remover.is_temporary(error)
             return False
-        one.connection = connection
+        first_remover.connection = connection
         return True
 
     standby, preferred = remover(standby_delay=10.0), remover()

@@ -12,7 +12,7 @@ from bridge.administration.answers import AccessDecision, TopicRoute
 from bridge.administration.protocol import Answer, Request, Unavailable, result_of
 from bridge.administration.requests import ClearTopic, ExplainAccess, ListPublishers, Publish, RouteTopic
 from bridge.config.models import Configuration
-from bridge.mq.host import Host
+from bridge.mq.host import Host, TooManyWaiting
 from bridge.mqtt.packets import Publish as PublishPacket
 from bridge.service import topic_publishers
 from bridge.service.administration import parts
@@ -209,7 +209,16 @@ async def test_what_a_user_may_publish(
         assert "no channel" in await refused(bridge, ExplainAccess(channel="NONE", user="x", topic="t"))
 
 
-async def test_a_silent_queue_manager_is_unavailable(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("changes", [False, True])
+async def test_a_silent_queue_manager_is_unavailable(monkeypatch: pytest.MonkeyPatch, changes: bool) -> None:
     monkeypatch.setattr(parts, "TIMEOUT", 0.01)
-    with pytest.raises(Unavailable, match=r"did not answer within 0\.01 s"):
-        await parts.answer_of(cast(Host, None), asyncio.get_running_loop().create_future())
+    with pytest.raises(Unavailable, match=r"did not answer within 0\.01 s") as raised:
+        await parts.answer_of(cast(Host, None), asyncio.get_running_loop().create_future(), changes=changes)
+    assert ("may still be performed" in str(raised.value)) is changes
+
+
+async def test_too_many_inquiries_are_unavailable() -> None:
+    answer: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    answer.set_exception(TooManyWaiting("too many"))
+    with pytest.raises(Unavailable, match=r"^too many$"):
+        await parts.answer_of(cast(Host, None), answer)

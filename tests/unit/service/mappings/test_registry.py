@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from bridge.administration.mapping_status import RunnerState
-from bridge.administration.protocol import Refused
+from bridge.administration.mapping_status import RunnerState, UnfinishedSession
+from bridge.administration.protocol import Refused, Unavailable
 from bridge.config.models import Configuration
 from bridge.config.queue_manager import MAPPING_STATE_QUEUE, EmbeddedQueueManagerConfig
 from bridge.link import connection as links
@@ -17,10 +17,12 @@ from bridge.link.state import LinkPhase
 from bridge.mq.embedded.host import EmbeddedHost
 from bridge.mq.link_sessions import LinkSessions
 from bridge.mq.message_consumer import mapping_subscriptions
+from bridge.mq.mqi import MQError
 from bridge.service.mappings import registry
 from bridge.service.mappings.environment import MappingEnvironment
 from bridge.service.mappings.registry import Mappings
 from bridge.service.mappings.unfinished_sessions import UnfinishedSessions
+from bridge.wire import cmqc
 from tests.helpers.mapping_scene import LINK, OWNER, Scene, mapping_config
 from tests.helpers.patience import PATIENCE, happens
 
@@ -122,6 +124,24 @@ async def test_mappings_that_cannot_be_paused_or_resumed(scene: Scene) -> None:
     with pytest.raises(Refused, match="mapping a is paused already"):
         await mappings.pause("a")
     await mappings.stop()
+
+
+@pytest.mark.parametrize(
+    ("reason", "kind"), [(cmqc.MQRC_CONNECTION_BROKEN, Unavailable), (cmqc.MQRC_NOT_AUTHORIZED, Refused)]
+)
+async def test_giving_up_a_session_fails_with_the_error_of_the_queue_manager(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, reason: int, kind: type[Refused]
+) -> None:
+    mappings = Mappings(scene.environment)
+    mappings._unfinished.listed = [UnfinishedSession(mapping="b", client_id="b", address="broker", since=0.0)]
+
+    def connect(purpose: str) -> Any:
+        raise MQError(reason, purpose)
+
+    monkeypatch.setattr(scene, "connect", connect)
+    with pytest.raises(Refused, match=f"queue manager QM1: .*{cmqc.reason_name(reason)}") as raised:
+        await mappings.give_up("b")
+    assert raised.type is kind
 
 
 async def test_connections_of_links_are_listed(scene: Scene) -> None:
