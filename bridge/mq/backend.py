@@ -202,8 +202,13 @@ class DividedShares(Protocol):
     def request_share(self, share: SharedSubscription, messages: int) -> None:
         """Deliver at most this number of messages of a shared subscription, once. Replaces the previous request."""
 
-    def return_to_share(self, share: SharedSubscription, waiting: Sequence[Transmission]) -> asyncio.Future[int]:
-        """Return messages that no member here can take, for members at other bridges. Return a reason code."""
+    def return_to_share(
+        self, share: SharedSubscription, waiting: Sequence[Transmission]
+    ) -> asyncio.Future[Sequence[Transmission]]:
+        """Return messages that no member here can take, for members at other bridges. The result is those that stayed."""
+
+    def return_at_last(self, share: SharedSubscription, waiting: Sequence[Transmission]) -> None:
+        """Return messages of a shared subscription that has no members here, however long that takes."""
 
     def leave_share(self, share: SharedSubscription, waiting: Sequence[Transmission]) -> asyncio.Future[list[int]]:
         """Remove a shared subscription with its messages. If members at other bridges remain, return the messages instead.

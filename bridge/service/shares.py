@@ -265,9 +265,15 @@ class ShareRequests:
         waiting = list(share.waiting)
         share.waiting.clear()
 
-        def returned(answer: asyncio.Future[int]) -> None:
-            if answer.result():
-                share.restore(waiting)
-                asyncio.get_running_loop().call_later(_RETRY, self.review, share)
+        def returned(answer: asyncio.Future[Sequence[Transmission]]) -> None:
+            rest = answer.result()
+            if not rest:
+                return
+            if self._shares.get(share.subscription.remote_queue_manager) is not share:
+                # Its last member has left meanwhile.
+                self._divided.return_at_last(share.subscription, rest)
+                return
+            share.restore(rest)
+            asyncio.get_running_loop().call_later(_RETRY, self.review, share)
 
         self._divided.return_to_share(share.subscription, waiting).add_done_callback(returned)

@@ -593,22 +593,29 @@ class IbmBackend(BackendEvents):
         assert self._receiver is not None
         self._receiver.request(share, messages)
 
-    def return_to_share(self, share: SharedSubscription, waiting: Sequence[Transmission]) -> asyncio.Future[int]:
-        answer: asyncio.Future[int] = self._loop.create_future()
-        self._return(share, waiting, lambda reason: self._call(resolve, answer, reason))
+    def return_to_share(
+        self, share: SharedSubscription, waiting: Sequence[Transmission]
+    ) -> asyncio.Future[Sequence[Transmission]]:
+        answer: asyncio.Future[Sequence[Transmission]] = self._loop.create_future()
+        self._return(share, waiting, lambda _reason, rest: self._call(resolve, answer, rest))
         return answer
 
     def _return(
         self,
         share: SharedSubscription,
         waiting: Sequence[Transmission],
-        on_end: Callable[[int], None],
+        on_end: Callable[[int, Sequence[Transmission]], None],
         *,
         leaves: bool = False,
     ) -> None:
+        """Return messages. `on_end` gets, on another thread, the reason code of a failure and the messages that stayed."""
         assert self._receiver is not None
-        messages = cast("list[QueuedMessage]", separate(waiting))
-        self._receiver.submit(ReturnJob(share, [message.msg_id for message in messages], on_end, leaves))
+        messages = [
+            [message.msg_id for message in cast("list[QueuedMessage]", separate([transmission]))]
+            for transmission in waiting
+        ]
+        job = ReturnJob(share, messages, lambda reason, moved: on_end(reason, waiting[moved:]), leaves)
+        self._receiver.submit(job)
 
     def leave_share(self, share: SharedSubscription, waiting: Sequence[Transmission]) -> asyncio.Future[list[int]]:
         assert self._receiver is not None
@@ -618,14 +625,14 @@ class IbmBackend(BackendEvents):
         self._left_shares[name] = share
         self._receiver.forget(share)
 
-        def closed(_reason: int) -> None:
+        def closed(_reason: int, _rest: Sequence[Transmission]) -> None:
             client_id = self.client_names.name_of(name)
             self._subscriber.submit(UnsubscribeJob(client_id, [share.written], partial(self._call, left), ended=True))
 
         def left(reasons: list[int]) -> None:
             # If no other shard has members, the subscription is gone, and so are its messages. Return them only now: its
             # queue may be full, and nobody shortens it for the last shard.
-            self._return_at_last(share, waiting, partial(attempted, reasons))
+            self.return_at_last(share, waiting, partial(attempted, reasons))
 
         def attempted(reasons: list[int]) -> None:
             # Clients do not wait for further attempts.
@@ -635,7 +642,7 @@ class IbmBackend(BackendEvents):
         self._return(share, [], closed, leaves=True)
         return answer
 
-    def _return_at_last(
+    def return_at_last(
         self,
         share: SharedSubscription,
         waiting: Sequence[Transmission],
@@ -647,12 +654,12 @@ class IbmBackend(BackendEvents):
         subscription that does not exist any longer are removed. `attempted` is called after the first attempt.
         """
 
-        def returned(reason: int) -> None:
+        def returned(reason: int, rest: Sequence[Transmission]) -> None:
             if reason in _DELETED:
-                messages = cast("list[QueuedMessage]", separate(waiting))
+                messages = cast("list[QueuedMessage]", separate(rest))
                 self._remove(messages, "removing messages of a shared subscription")
-            elif reason:
-                self._loop.call_later(_RETURN_RETRY, self._return_at_last, share, waiting)
+            elif rest:
+                self._loop.call_later(_RETURN_RETRY, self.return_at_last, share, rest)
             attempted()
 
         self._return(share, waiting, partial(self._call, returned), leaves=True)
@@ -794,7 +801,7 @@ class IbmBackend(BackendEvents):
             late_of_share = [message for message in late if message.client_id == share.remote_queue_manager]
             late = [message for message in late if message.client_id != share.remote_queue_manager]
             if late_of_share:
-                self._return_at_last(share, late_of_share)
+                self.return_at_last(share, late_of_share)
         self._remove(late, "removing messages of a session that has ended")
 
     def may_dead_letter(self, client_id: str, length: int) -> bool:

@@ -8,6 +8,7 @@ Messages that its members can no longer take return to the queue of the subscrip
 from __future__ import annotations
 
 import contextlib
+import itertools
 import logging
 import math
 import time
@@ -56,12 +57,14 @@ class ReturnJob(msgspec.Struct, eq=False):
     """Messages that move from the transmission queue to the queue of their shared subscription."""
 
     share: SharedSubscription
-    #: on the transmission queue
-    msg_ids: Sequence[bytes]
-    #: called on the thread with MQRC_NONE, or with the reason code of a failure
-    done: Callable[[int], None]
+    #: MsgIds on the transmission queue of each message: several if it has segments
+    messages: Sequence[Sequence[bytes]]
+    #: called on the thread with MQRC_NONE, or with the reason code of a failure, and the number of messages that have moved
+    done: Callable[[int, int], None]
     #: the shard has no members any longer
     leaves: bool = False
+    #: number of messages whose move is committed
+    moved: int = 0
 
 
 class ShareReceiver(Worker[ReturnJob]):
@@ -153,14 +156,14 @@ class ShareReceiver(Worker[ReturnJob]):
             # The next attempt opens it again, also if it was deleted and created again.
             with contextlib.suppress(MQError):
                 self.connection.close(queue)
-        job.done(error.reason)
+        job.done(error.reason, job.moved)
 
     def serve(self, connection: Connection) -> None:
         if (job := self.next_job()) is not None:
             self._job = job
             self._return(connection, job)
             self._job = None
-            job.done(cmqc.MQRC_NONE)
+            job.done(cmqc.MQRC_NONE, job.moved)
             return
         self._look_at_depths(connection)
         with self._changed:
@@ -306,14 +309,15 @@ class ShareReceiver(Worker[ReturnJob]):
     def _return(self, connection: Connection, job: ReturnJob) -> None:
         """Move messages back to the queue of their subscription, in units of work. Raises MQError."""
         name = job.share.remote_queue_manager
-        if job.msg_ids:
+        if job.messages:
             queue = self._queues.get(name)
             if queue is None:
                 queue = self._opened_soon(connection, job.share)
                 self._keep(connection, name, queue)
-            for start in range(0, len(job.msg_ids), _BATCH):
-                batch = job.msg_ids[start : start + _BATCH]
-                self._return_batch(connection, queue, batch)
+            while job.moved < len(job.messages):
+                batch = job.messages[job.moved : job.moved + _BATCH]
+                self._return_batch(connection, queue, [*itertools.chain(*batch)])
+                job.moved += len(batch)
         if job.leaves and (handle := self._queues.pop(name, None)) is not None:
             connection.close(handle)
 

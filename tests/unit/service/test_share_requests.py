@@ -15,7 +15,6 @@ from bridge.telemetry.identity import ClientIdentity
 from bridge.telemetry.session import NEVER, Session
 from bridge.telemetry.subscription import SharedSubscription
 from bridge.telemetry.transmission import Transmission
-from bridge.wire import cmqc
 from tests.helpers.fake_backend import Queued
 
 WINDOW = 5
@@ -29,16 +28,23 @@ class QueueManager:
         self.on_share_received: Callable[[str], None] = lambda _share: None
         self.requests: list[int] = []
         self.returned: list[int] = []
-        self.reason = cmqc.MQRC_NONE
+        self.returned_at_last: list[int] = []
+        #: number of messages that the queue of the subscription accepts
+        self.room = 1_000
 
     def request_share(self, _share: SharedSubscription, messages: int) -> None:
         self.requests.append(messages)
 
-    def return_to_share(self, _share: SharedSubscription, waiting: Sequence[Transmission]) -> asyncio.Future[int]:
-        self.returned += [transmission.msg_number for transmission in waiting]
-        answer: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        answer.set_result(self.reason)
+    def return_to_share(
+        self, _share: SharedSubscription, waiting: Sequence[Transmission]
+    ) -> asyncio.Future[Sequence[Transmission]]:
+        self.returned += [transmission.msg_number for transmission in waiting[: self.room]]
+        answer: asyncio.Future[Sequence[Transmission]] = asyncio.get_running_loop().create_future()
+        answer.set_result(waiting[self.room :])
         return answer
+
+    def return_at_last(self, _share: SharedSubscription, waiting: Sequence[Transmission]) -> None:
+        self.returned_at_last += [transmission.msg_number for transmission in waiting]
 
     def leave_share(self, _share: SharedSubscription, _waiting: Sequence[Transmission]) -> asyncio.Future[list[int]]:
         raise AssertionError
@@ -94,10 +100,11 @@ def test_the_next_messages_are_requested_after_the_arrival_of_the_previous_ones(
     assert bridge.manager.requests == [WINDOW, WINDOW]
 
 
-@pytest.mark.parametrize("reason", [cmqc.MQRC_NONE, cmqc.MQRC_Q_FULL])
-async def test_messages_that_no_member_receives_return(reason: int) -> None:
+@pytest.mark.parametrize("room", [0, 1, 2])
+async def test_messages_that_no_member_receives_return(room: int) -> None:
+    """Those that the queue of the subscription rejects stay."""
     bridge = Bridge()
-    bridge.manager.reason = reason
+    bridge.manager.room = room
     session = bridge.join("a")
     bridge.arrive(1, 2)
     bridge.requests.review(bridge.share)
@@ -106,6 +113,20 @@ async def test_messages_that_no_member_receives_return(reason: int) -> None:
     bridge.requests.review(bridge.share)
     bridge.arrive(3)
     await asyncio.sleep(0)
-    assert bridge.manager.returned == [1, 2]
+    assert bridge.manager.returned == [1, 2][:room]
     left = [transmission.msg_number for transmission in bridge.share.waiting]
-    assert left == ([1, 2, 3] if reason else [3])
+    assert left == [1, 2, 3][room:]
+
+
+async def test_messages_return_at_last_if_the_last_member_has_left_meanwhile() -> None:
+    bridge = Bridge()
+    bridge.manager.room = 1
+    session = bridge.join("a")
+    bridge.arrive(1, 2)
+    session.detach(0.0)
+    bridge.requests.review(bridge.share)
+    bridge.share.remove(session)
+    assert bridge.shares.drop(bridge.share)
+    await asyncio.sleep(0)
+    assert bridge.manager.returned == [1] and bridge.manager.returned_at_last == [2]
+    assert not bridge.share.waiting

@@ -72,7 +72,7 @@ class ShardBackend:
         assert await self.soon(self.backend.leave_share(SHARE, waiting)) == [0]
 
     async def give_back(self, waiting: Sequence[Transmission]) -> None:
-        assert await self.soon(self.backend.return_to_share(SHARE, waiting)) == cmqc.MQRC_NONE
+        assert await self.soon(self.backend.return_to_share(SHARE, waiting)) == []
 
     async def remove(self, messages: Sequence[Transmission]) -> None:
         self.backend.on_completed = lambda _completions: None
@@ -183,7 +183,7 @@ async def test_few_queues_are_open_at_a_time(queue_manager: QueueManager, monkey
     for share in shares:
         returned = [message for message in shard.delivered if message.client_id == share.remote_queue_manager]
         assert len(returned) == 2
-        assert await shard.soon(shard.backend.return_to_share(share, returned)) == cmqc.MQRC_NONE
+        assert await shard.soon(shard.backend.return_to_share(share, returned)) == []
     await stop(shard.backend)
 
 
@@ -360,9 +360,9 @@ async def test_a_shard_that_leaves_returns_messages_however_long_the_subscriptio
     if attribute is not None:
         value = {"MAXDEPTH": "5000", "PUT": "ENABLED"}[attribute]
         other.command(f"ALTER QLOCAL('{row['DEST']}') {attribute}({value})")
-    for count in (1, 2):
-        second.backend.request_share(SHARE, 1)
-        await second.until_delivered(count)
+    second.backend.on_share_received = lambda _name: second.backend.request_share(SHARE, 1)
+    second.backend.request_share(SHARE, 1)
+    await second.until_delivered(2)
     assert numbers(second.delivered) == {0, 1}
     other.disconnect()
     for shard in (first, second):
@@ -387,3 +387,24 @@ async def test_the_last_shard_leaves_a_subscription_whose_queue_is_full(queue_ma
     await stop(shard.backend)
     for queue in (SHARE_MEMBERS_QUEUE, "SYSTEM.MQTT.TRANSMIT.QUEUE.0"):
         assert drain(queue_manager, queue) == []
+
+
+async def test_messages_that_have_returned_before_a_failure_do_not_stay(
+    queue_manager: QueueManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    define(queue_manager)
+    shard = ShardBackend(queue_manager, 0)
+    await shard.start()
+    await shard.join()
+    publish(queue_manager, 6)
+    shard.backend.request_share(SHARE, 6)
+    await shard.until_delivered(6)
+    monkeypatch.setattr(share_receiver, "_BATCH", 2)
+    other = StandInConnection(queue_manager)
+    (row,) = other.command(f"DISPLAY SUB('{SHARE.subscription_name}') DEST")[0].objects
+    other.command(f"ALTER QLOCAL('{row['DEST']}') MAXDEPTH(3)")
+    assert await shard.soon(shard.backend.return_to_share(SHARE, shard.delivered)) == shard.delivered[2:]
+    other.disconnect()
+    await stop(shard.backend)
+    assert len(drain(queue_manager, row["DEST"])) == 2
+    assert len(drain(queue_manager, "SYSTEM.MQTT.TRANSMIT.QUEUE.0")) == 4
