@@ -161,9 +161,9 @@ class ShareReceiver(Worker[ReturnJob]):
     def serve(self, connection: Connection) -> None:
         if (job := self.next_job()) is not None:
             self._job = job
-            self._return(connection, job)
+            reason = self._return(connection, job)
             self._job = None
-            job.done(cmqc.MQRC_NONE, job.moved)
+            job.done(reason, job.moved)
             return
         self._look_at_depths(connection)
         with self._changed:
@@ -306,13 +306,22 @@ class ShareReceiver(Worker[ReturnJob]):
         self._queues[name] = queue
         self.answered()
 
-    def _return(self, connection: Connection, job: ReturnJob) -> None:
-        """Move messages back to the queue of their subscription, in units of work. Raises MQError."""
+    def _return(self, connection: Connection, job: ReturnJob) -> int:
+        """Move messages back to the queue of their subscription, in units of work. Raises MQError.
+
+        Return MQRC_NONE, or a reason in OPENED_ELSEWHERE if another shard has the subscription open for a moment.
+        """
         name = job.share.remote_queue_manager
         if job.messages:
             queue = self._queues.get(name)
             if queue is None:
-                queue = self._opened_soon(connection, job.share)
+                try:
+                    queue = opened_queue(connection, job.share)
+                except MQError as error:
+                    if error.reason not in OPENED_ELSEWHERE:
+                        raise
+                    log.debug("%s: %s: %s", self.name, job.share.written, error)
+                    return error.reason
                 self._keep(connection, name, queue)
             while job.moved < len(job.messages):
                 batch = job.messages[job.moved : job.moved + _BATCH]
@@ -320,6 +329,7 @@ class ShareReceiver(Worker[ReturnJob]):
                 job.moved += len(batch)
         if job.leaves and (handle := self._queues.pop(name, None)) is not None:
             connection.close(handle)
+        return cmqc.MQRC_NONE
 
     def _return_batch(self, connection: Connection, queue: int, msg_ids: Sequence[bytes]) -> None:
         for msg_id in msg_ids:
@@ -330,17 +340,6 @@ class ShareReceiver(Worker[ReturnJob]):
             self.answered()
         connection.commit()
         self._events.removed(msg_ids)
-
-    def _opened_soon(self, connection: Connection, share: SharedSubscription) -> int:
-        """Open the queue of a subscription, if necessary after another shard has done so. Raises MQError."""
-        until = time.monotonic() + _RETRY
-        while True:
-            try:
-                return opened_queue(connection, share)
-            except MQError as error:
-                if error.reason not in OPENED_ELSEWHERE or time.monotonic() > until:
-                    raise
-                self._pause(0.05)
 
     def _look_at_depths(self, connection: Connection) -> None:
         """Remove the oldest messages of queues that are longer than the limit."""
