@@ -363,21 +363,24 @@ class ShareReceiver(Worker[ReturnJob]):
         limit = self._limit()
         first, most = self._excess(connection, queue, limit)
         count_removed, excess = 0, first
-        while excess > 0 and count_removed < first:
-            # Other shards may do the same at this moment. Each one removes too many by one unit of work at most.
-            count = self._remove_oldest(connection, queue, name, min(_BATCH, math.ceil(excess / 10)), limit)
-            if not count:
-                break
-            count_removed += count
-            excess, most = self._excess(connection, queue, limit)
-        if count_removed:
-            log.warning(
-                "MQB4221W removed the %d oldest messages of shared subscription %s: more than %d messages wait",
-                count_removed,
-                self._written(name),
-                most,
-            )
-            self._events.limited_share(name, count_removed)
+        try:
+            while excess > 0 and count_removed < first:
+                # Other shards may do the same at this moment. Each one removes too many by one unit of work at most.
+                count = self._remove_oldest(connection, queue, name, min(_BATCH, math.ceil(excess / 10)), limit)
+                if not count:
+                    break
+                count_removed += count
+                excess, most = self._excess(connection, queue, limit)
+        finally:
+            # Also report those that were removed before a failure.
+            if count_removed:
+                log.warning(
+                    "MQB4221W removed the %d oldest messages of shared subscription %s: more than %d messages wait",
+                    count_removed,
+                    self._written(name),
+                    most,
+                )
+                self._events.limited_share(name, count_removed)
 
     def _excess(self, connection: Connection, queue: int, limit: ShareLimit) -> tuple[int, int]:
         """Return the number of messages beyond the limit, and the limit."""

@@ -456,3 +456,30 @@ async def test_a_subscription_that_is_open_elsewhere_does_not_delay_others(
     assert [error.reason for error in attempts] == [cmqc.MQRC_SUBSCRIPTION_IN_USE]
     other.disconnect()
     await stop(shard.backend)
+
+
+async def test_messages_that_were_removed_before_a_failure_are_reported(
+    queue_manager: QueueManager, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    define(queue_manager)
+    shard = ShardBackend(queue_manager, 0)
+    limited: list[tuple[str, str, int]] = []
+    shard.backend.on_limit = lambda *arguments: limited.append(arguments)
+    shard.backend.share_limit = ShareLimit(10, False)
+    await shard.start()
+    await shard.join()
+    publish(queue_manager, 20)
+    inquire = StandInConnection.inquire
+
+    def failing(self: StandInConnection, handle: int, selectors: Sequence[int]) -> Any:
+        answer = inquire(self, handle, selectors)
+        if cmqc.MQIA_CURRENT_Q_DEPTH in selectors and answer[0][0] == 19:
+            raise MQError(cmqc.MQRC_RESOURCE_PROBLEM, "inquire")
+        return answer
+
+    monkeypatch.setattr(StandInConnection, "inquire", failing)
+    shard.backend.request_share(SHARE, 0)
+    await happens(lambda: limited)
+    assert limited == [("waiting_bytes", NAME, 1)]
+    assert "MQB4220W" in caplog.text and "MQB4221W removed the 1 oldest messages" in caplog.text
+    await stop(shard.backend)
