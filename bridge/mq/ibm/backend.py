@@ -44,7 +44,7 @@ from bridge.mq.ibm.persistent_state import Identifiers
 from bridge.mq.ibm.publisher import DividedUnit, Part, Publisher, UnitsUnderWay
 from bridge.mq.ibm.remover import FirstRemover, Removal, RemovalDispatch, Remover, Undeliverable
 from bridge.mq.ibm.share_receiver import ReturnJob, ShareReceiver
-from bridge.mq.ibm.subscriber import Admit, InquireJob, SubscribeJob, Subscriber, UnsubscribeJob
+from bridge.mq.ibm.subscriber import PASSING, Admit, InquireJob, SubscribeJob, Subscriber, UnsubscribeJob
 from bridge.mq.ibm.transmission import QueuedMessage
 from bridge.mq.inquiries import QueueManagerConnectionStatus
 from bridge.mq.memory import MESSAGE_OVERHEAD, MemoryWatermark
@@ -62,6 +62,8 @@ log = logging.getLogger(__name__)
 #: Seconds between attempts to return messages to a shared subscription, and reasons why it does not exist any longer.
 _RETURN_RETRY: Final = 2.0
 _DELETED: Final = frozenset((cmqc.MQRC_NO_SUBSCRIPTION, cmqc.MQRC_UNKNOWN_OBJECT_NAME))
+#: Temporary reasons: messages return as soon as they have passed.
+_TEMPORARY: Final = PASSING | {cmqc.MQRC_GET_INHIBITED, cmqc.MQRC_BACKED_OUT, cmqc.MQRC_SYNCPOINT_LIMIT_REACHED}
 
 Connect = Callable[[str], Connection]
 
@@ -651,15 +653,19 @@ class IbmBackend(BackendEvents):
         """Return messages of a shared subscription that has no members here, however long that takes.
 
         The subscription may be open elsewhere, also by a bridge that was killed, and its queue may be full. Messages of a
-        subscription that does not exist any longer are removed. `attempted` is called after the first attempt.
+        subscription that does not exist any longer are removed. They are dead-lettered if the reason is not temporary, such
+        as MQRC_NOT_AUTHORIZED. `attempted` is called after the first attempt.
         """
 
         def returned(reason: int, rest: Sequence[Transmission]) -> None:
             if reason in _DELETED:
                 messages = cast("list[QueuedMessage]", separate(rest))
                 self._remove(messages, "removing messages of a shared subscription")
-            elif rest:
+            elif reason in _TEMPORARY:
                 self._loop.call_later(_RETURN_RETRY, self.return_at_last, share, rest)
+            elif reason:
+                for transmission in rest:
+                    self.dead_letter(transmission, reason)
             attempted()
 
         self._return(share, waiting, partial(self._call, returned), leaves=True)

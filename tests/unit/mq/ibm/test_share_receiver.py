@@ -483,3 +483,26 @@ async def test_messages_that_were_removed_before_a_failure_are_reported(
     assert limited == [("waiting_bytes", NAME, 1)]
     assert "MQB4220W" in caplog.text and "MQB4221W removed the 1 oldest messages" in caplog.text
     await stop(shard.backend)
+
+
+async def test_messages_that_a_shared_subscription_never_accepts_are_dead_lettered(
+    queue_manager: QueueManager, caplog: pytest.LogCaptureFixture
+) -> None:
+    define(queue_manager)
+    first, second = ShardBackend(queue_manager, 0), ShardBackend(queue_manager, 1)
+    for shard in (first, second):
+        await shard.start()
+        await shard.join()
+    publish(queue_manager, 2)
+    first.backend.request_share(SHARE, 2)
+    await first.until_delivered(2)
+    other = StandInConnection(queue_manager)
+    (row,) = other.command(f"DISPLAY SUB('{SHARE.subscription_name}') DEST")[0].objects
+    other.command(f"ALTER QLOCAL('{row['DEST']}') MAXMSGL(1)")
+    other.disconnect()
+    await first.leave(first.delivered)
+    for shard in (first, second):
+        await stop(shard.backend)
+    assert "MQB4219E" in caplog.text
+    assert len(drain(queue_manager, "SYSTEM.DEAD.LETTER.QUEUE")) == 2
+    assert drain(queue_manager, "SYSTEM.MQTT.TRANSMIT.QUEUE.0") == []
