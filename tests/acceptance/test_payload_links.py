@@ -13,7 +13,7 @@ import yaml
 from tests.helpers.administrator import Administrator
 from tests.helpers.bridge_process import BridgeProcess
 from tests.helpers.mosquitto import Mosquitto, Subscriber, publish
-from tests.helpers.patience import until
+from tests.helpers.patience import eventually, until
 
 pytestmark = pytest.mark.queue_managers("embedded", "ibmmq", "pymqi")
 
@@ -115,7 +115,8 @@ def test_steps_of_mappings_from_and_to_a_broker(
     batch("d7", 1, 2.5)  # left out
     batch("d9", 1)  # not in the table
     batch("d7", 3, "x")  # the expression fails for the second part
-    bridge.wait_for_depth(DEAD_LETTERS, 2)
+    # The depth would include dead letters that are not committed. A kill forgets which messages `changes` left out.
+    eventually(lambda: len(bridge.messages(DEAD_LETTERS)), 2)
     bridge.kill()
     bridge.start()
     batch("d7", 4)
