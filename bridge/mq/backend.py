@@ -210,6 +210,12 @@ class DividedShares(Protocol):
     def return_at_last(self, share: SharedSubscription, waiting: Sequence[Transmission]) -> None:
         """Return messages of a shared subscription that has no members here, however long that takes."""
 
+    def return_unclaimed(self, name: str, waiting: Sequence[Transmission]) -> None:
+        """Return messages of a shared subscription without members here, by its remote queue manager.
+
+        They arrived after the last member had left, or it left without acknowledging them.
+        """
+
     def leave_share(self, share: SharedSubscription, waiting: Sequence[Transmission]) -> asyncio.Future[list[int]]:
         """Remove a shared subscription with its messages. If members at other bridges remain, return the messages instead.
 

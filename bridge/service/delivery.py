@@ -28,7 +28,7 @@ from bridge.telemetry.packet_identifiers import Chunk
 from bridge.telemetry.record import StateKey, StateRecord
 from bridge.telemetry.removal_limit import RemovalLimit
 from bridge.telemetry.session import Session
-from bridge.telemetry.subscription import FOREIGN, subscription_data
+from bridge.telemetry.subscription import FOREIGN, is_remote_queue_manager, subscription_data
 from bridge.telemetry.transmission import Transmission
 from bridge.telemetry.undelivered import FULL, SLOW, UNDELIVERABLE, Refusal
 from bridge.wire import cmqc
@@ -291,7 +291,7 @@ class DeliveryService:
     def _return(self, session: Session, waiting: list[Transmission], removals: list[Transmission]) -> None:
         """Handle messages for a session that ended before sending. Messages of shares go to other members."""
         shares = self.shares
-        own = [transmission for transmission in waiting if transmission.client_id not in shares]
+        own = self.without_shared([transmission for transmission in waiting if transmission.client_id not in shares])
         if own:
             removals += own
             self._events.publish(MessagesAbandoned(session, own))
@@ -324,9 +324,25 @@ class DeliveryService:
             self._send(grouped, [])
         return others
 
+    def without_shared(self, waiting: Sequence[Transmission]) -> list[Transmission]:
+        """Give messages of shared subscriptions without members here to members at other bridges. Return the others."""
+        divided = self._backend.divided_shares
+        if divided is None:
+            return list(waiting)
+        others: list[Transmission] = []
+        of_shares: dict[str, list[Transmission]] = {}
+        for transmission in waiting:
+            is_shared = transmission.user_data is not None and is_remote_queue_manager(transmission.client_id)
+            (of_shares.setdefault(transmission.client_id, []) if is_shared else others).append(transmission)
+        for name, transmissions in of_shares.items():
+            divided.return_unclaimed(name, transmissions)
+        return others
+
     def _unclaimed(self, session: Session | None, transmission: Transmission, removals: list[Transmission]) -> None:
         """Handle a message for a client without a session, or with a session that has not begun."""
         user_data = transmission.user_data
+        if not self.without_shared([transmission]):
+            return
         if user_data is not None and (session is not None or subscription_data(user_data) is not FOREIGN):
             # The message belongs to a subscription of an ended session. Don't remove messages for subscriptions that the
             # bridge did not create, such as those of MQXR.

@@ -485,7 +485,8 @@ class TelemetryService:
                 records.update(session.outbox.requests.removal())
             if session.outbox.identifiers is not None:
                 records.update(session.outbox.identifiers.removal())
-        pending = session.outbox.pending()
+        # A former member of a shared subscription may have left without acknowledging its messages.
+        pending = self.delivery.without_shared(session.outbox.pending())
         self.delivery.end(session.outbox.backlog)
         self._purging.setdefault(client_id, [])
         # Remove the records first: after a crash, the next start removes messages for clients without a session.

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from bridge.config.queue_manager import BatchConfig, BridgeQueues, IbmQueueManagerConfig
+from bridge.config.queue_manager import SHARE_MEMBERS_QUEUE, BatchConfig, BridgeQueues, IbmQueueManagerConfig
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.ibm.backend import IbmBackend
 from bridge.mq.memory import MemoryWatermark
@@ -134,3 +134,14 @@ async def published(backend: IbmBackend, client_id: str, number: int) -> Unit:
         unit.publications = [(publication(client_id, number), False)]
 
     return await ended(backend, fill)
+
+
+def define_shards(manager: QueueManager) -> None:
+    """Define the queues of two shards."""
+    connection = StandInConnection(manager)
+    names = [f"SYSTEM.MQTT.{name}.{number}" for name in ("PERSISTENT.STATE", "BRIDGE.LOCK") for number in (0, 1)]
+    connection.command("DEFINE QLOCAL('SYSTEM.MQTT.TRANSMIT.QUEUE.0') USAGE(XMITQ)")
+    connection.command("DEFINE QLOCAL('SYSTEM.MQTT.TRANSMIT.QUEUE.1') USAGE(XMITQ)")
+    for name in (*names, SHARE_MEMBERS_QUEUE):
+        connection.command(f"DEFINE QLOCAL('{name}')")
+    connection.disconnect()

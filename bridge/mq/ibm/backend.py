@@ -40,7 +40,7 @@ from bridge.mq.host import Events
 from bridge.mq.ibm.browser import Browser
 from bridge.mq.ibm.coordination import NO_REPLY, AnswerWatch, BackendEvents, BrowsePasses, SubscriptionBarrier
 from bridge.mq.ibm.forwarder import Forwarder
-from bridge.mq.ibm.persistent_state import Identifiers
+from bridge.mq.ibm.persistent_state import Identifiers, check_owner
 from bridge.mq.ibm.publisher import DividedUnit, Part, Publisher, UnitsUnderWay
 from bridge.mq.ibm.remover import FirstRemover, Removal, RemovalDispatch, Remover, Undeliverable
 from bridge.mq.ibm.share_receiver import ReturnJob, ShareReceiver
@@ -53,7 +53,7 @@ from bridge.mq.worker import FAILURE_KEPT, Worker
 from bridge.telemetry.identity import ClientNames
 from bridge.telemetry.record import VERSION, SentRecord, Side, StateKey, StateRecord
 from bridge.telemetry.shard import UNDIVIDED, Shard
-from bridge.telemetry.subscription import SharedSubscription, is_remote_queue_manager
+from bridge.telemetry.subscription import SharedSubscription, is_remote_queue_manager, shared_subscription
 from bridge.telemetry.transmission import Transmission
 from bridge.wire import cmqc
 
@@ -64,6 +64,9 @@ _RETURN_RETRY: Final = 2.0
 _DELETED: Final = frozenset((cmqc.MQRC_NO_SUBSCRIPTION, cmqc.MQRC_UNKNOWN_OBJECT_NAME))
 #: Temporary reasons: messages return as soon as they have passed.
 _TEMPORARY: Final = PASSING | {cmqc.MQRC_GET_INHIBITED, cmqc.MQRC_BACKED_OUT, cmqc.MQRC_SYNCPOINT_LIMIT_REACHED}
+
+#: Maximum number of former shared subscriptions in memory. Messages of others that arrive late are dead-lettered.
+MAX_FORMER_SHARES: Final = 10_000
 
 Connect = Callable[[str], Connection]
 
@@ -144,8 +147,19 @@ class IbmBackend(BackendEvents):
         self._browser = Browser(
             poller, queues.transmission, self, passes=passes if read_ahead else None, is_shard=shard.of > 1
         )
+
+        def connect_owner(purpose: str) -> Connection:
+            """Connect for a thread that does not write to the state queue. Raises MQError or Fenced."""
+            connection = connect(purpose)
+            try:
+                check_owner(connection, writing["identifiers"], queues.state)
+            except BaseException:
+                connection.disconnect()
+                raise
+            return connection
+
         self._subscriber = Subscriber(
-            partial(connect, "subscriptions"),
+            partial(connect_owner, "subscriptions"),
             barrier,
             self,
             max_connections=settings.subscription_connections,
@@ -170,11 +184,12 @@ class IbmBackend(BackendEvents):
         self.on_share_received: Callable[[str], None] = lambda _share: None
         #: moves the messages of shared subscriptions that other bridges serve, too
         self._receiver: ShareReceiver | None = None
-        #: shared subscriptions without members, by remote queue manager, while messages may be on the way
-        self._left_shares: dict[str, SharedSubscription] = {}
+        #: shared subscriptions whose messages may still arrive when they have no members here, by remote queue manager: those
+        #: that existed at the start, and former ones of this shard, the oldest first
+        self._former_shares: dict[str, SharedSubscription] = {}
         if self.divided_shares is not None:
             self._receiver = ShareReceiver(
-                partial(connect, "shares"),
+                partial(connect_owner, "shares"),
                 queues.transmission,
                 events=self,
                 dead_letter_queue=settings.dead_letter_queue,
@@ -310,6 +325,8 @@ class IbmBackend(BackendEvents):
             is_share = is_remote_queue_manager(subscription.client_id)
             if subscription.client_id and (is_share or self.shard.owns(subscription.client_id)):
                 recovered.subscriptions.append(subscription)
+            if is_share and self.divided_shares is not None:
+                self._note_former(shared_subscription(subscription.topic_filter))
         return recovered
 
     def name_publishers(self, is_wanted: bool) -> None:
@@ -585,7 +602,6 @@ class IbmBackend(BackendEvents):
         if self._fences[client_id]:
             return
         del self._fences[client_id]
-        self._left_shares.pop(client_id, None)
         for request in self._fenced.pop(client_id, []):
             self._subscriber.submit(request)
 
@@ -624,7 +640,7 @@ class IbmBackend(BackendEvents):
         answer: asyncio.Future[list[int]] = self._loop.create_future()
         name = share.remote_queue_manager
         self._fences[name] = self._fences.get(name, 0) + 1
-        self._left_shares[name] = share
+        self._note_former(share)
         self._receiver.forget(share)
 
         def closed(_reason: int, _rest: Sequence[Transmission]) -> None:
@@ -669,6 +685,21 @@ class IbmBackend(BackendEvents):
             attempted()
 
         self._return(share, waiting, partial(self._call, returned), leaves=True)
+
+    def _note_former(self, share: SharedSubscription) -> None:
+        name = share.remote_queue_manager
+        self._former_shares.pop(name, None)
+        if len(self._former_shares) >= MAX_FORMER_SHARES:
+            del self._former_shares[next(iter(self._former_shares))]
+        self._former_shares[name] = share
+
+    def return_unclaimed(self, name: str, waiting: Sequence[Transmission]) -> None:
+        share = self._former_shares.get(name)
+        if share is not None:
+            self.return_at_last(share, waiting)
+            return
+        for transmission in waiting:
+            self.dead_letter(transmission, cmqc.MQRC_NO_SUBSCRIPTION)
 
     def received_share(self, share: str) -> None:
         self._browser.when_passed(partial(self._call, self._share_received, share))
@@ -803,12 +834,14 @@ class IbmBackend(BackendEvents):
 
     def _discard_late(self, late: Iterable[QueuedMessage]) -> None:
         """Remove messages of sessions that have ended. Messages of a shared subscription go to members at other bridges."""
-        for share in list(self._left_shares.values()):
-            late_of_share = [message for message in late if message.client_id == share.remote_queue_manager]
-            late = [message for message in late if message.client_id != share.remote_queue_manager]
-            if late_of_share:
-                self.return_at_last(share, late_of_share)
-        self._remove(late, "removing messages of a session that has ended")
+        own: list[QueuedMessage] = []
+        of_shares: dict[str, list[QueuedMessage]] = {}
+        for message in late:
+            is_shared = self.divided_shares is not None and is_remote_queue_manager(message.client_id)
+            (of_shares.setdefault(message.client_id, []) if is_shared else own).append(message)
+        for name, messages in of_shares.items():
+            self._call(self.return_unclaimed, name, messages)
+        self._remove(own, "removing messages of a session that has ended")
 
     def may_dead_letter(self, client_id: str, length: int) -> bool:
         return self.reserve_dead_letter(client_id, length)

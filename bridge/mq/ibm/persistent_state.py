@@ -106,9 +106,7 @@ class PersistentState:
 
     def check_owner(self) -> None:
         """Raise Fenced if another bridge is the owner."""
-        owner = self.owner()
-        if owner is not None and owner.prefix != self._identifiers.prefix:
-            raise Fenced(f"the bridge on host {owner.host}, process {owner.process}, has taken over")
+        _check(self.owner(), self._identifiers)
 
     def owner(self) -> Owner | None:
         """Return the active bridge, or None if there is no owner message."""
@@ -215,12 +213,22 @@ class PersistentState:
 
 
 def owner_of(connection: Connection, state_queue: str) -> Owner | None:
-    """Return the last active bridge of another shard, or None if there is no owner message. Raises MQError."""
+    """Return the last active bridge of a shard, or None if there is no owner message. Raises MQError."""
     queue = StateQueue(connection, state_queue, cmqc.MQOO_BROWSE | cmqc.MQOO_FAIL_IF_QUIESCING)
     try:
         return _owner_on(queue)
     finally:
         queue.close()
+
+
+def check_owner(connection: Connection, identifiers: Identifiers, queue: str) -> None:
+    """Raise Fenced if another bridge is the owner. Raises MQError if the state queue cannot be browsed."""
+    _check(owner_of(connection, queue), identifiers)
+
+
+def _check(owner: Owner | None, identifiers: Identifiers) -> None:
+    if owner is not None and owner.prefix != identifiers.prefix:
+        raise Fenced(f"the bridge on host {owner.host}, process {owner.process}, has taken over")
 
 
 def _owner_on(queue: StateQueue) -> Owner | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,10 +11,11 @@ import pytest
 
 from bridge.mq.backend import ClientSubscription
 from bridge.mqtt.packets import Connack, Connect, Disconnect, Puback, Publish, Suback, Subscribe, Unsuback, Unsubscribe
-from bridge.service import subscriptions
+from bridge.service import delivery, subscriptions
 from bridge.service.events import EventBus, Subscribed, Unsubscribed
 from bridge.telemetry.record import SentRecord, Side, StateKey
 from bridge.telemetry.subscription import shared_subscription
+from tests.helpers.patience import happens
 
 SHARE = "$share/g/t"
 NAME = shared_subscription(SHARE).remote_queue_manager
@@ -60,6 +62,68 @@ async def test_unsuback_does_not_wait_for_another_bridge_that_hangs(
         client.send(Unsubscribe(2, (SHARE,)))
         assert await client.receive() == Unsuback(2)
         assert not ending.done()
+
+
+class OtherBridges:
+    """Bridges of other shards with members of the same share. Records the messages that return to them."""
+
+    def __init__(self) -> None:
+        self.returned: list[int] = []
+
+    def leave_share(self, _share: object, waiting: Sequence[Any]) -> asyncio.Future[list[int]]:
+        self.return_unclaimed(NAME, waiting)
+        answer: asyncio.Future[list[int]] = asyncio.get_running_loop().create_future()
+        answer.set_result([0])
+        return answer
+
+    def return_unclaimed(self, name: str, waiting: Sequence[Any]) -> None:
+        assert name == NAME
+        self.returned += [transmission.msg_number for transmission in waiting]
+
+
+async def test_messages_that_arrive_after_the_last_member_has_left_go_to_other_bridges(bridge: Any) -> None:
+    """They were on their way when it left, or a bridge that was active before has moved them."""
+    async with bridge() as running:
+        others = running.backend.divided_shares = OtherBridges()
+        running.backend.deliver(shared(running, 7), running.backend.publication(8, 1, client_id="nobody"))
+        await running.backend.until(lambda: bool(running.backend.removed))
+        assert [message.msg_number for message in running.backend.removed] == [8]
+        assert others.returned == [7]
+
+
+@pytest.mark.parametrize("clean_session", [True, False])
+async def test_messages_that_a_former_member_does_not_acknowledge_go_to_other_bridges(
+    bridge: Any, clean_session: bool
+) -> None:
+    async with bridge() as running:
+        others = running.backend.divided_shares = OtherBridges()
+        client = await member(running, "c", clean_session=clean_session)
+        running.backend.deliver(shared(running, 7), shared(running, 8))
+        received = [await client.receive() for _ in range(2)]
+        client.send(Puback(received[0].packet_id))
+        client.send(Unsubscribe(2, (SHARE,)))
+        assert await client.receive() == Unsuback(2)
+        assert others.returned == []
+        client.vanish()
+        session = running.service.sessions["c"]
+        if not clean_session:
+            await happens(lambda: not session.connected)
+            running.service.purge(session)
+        await happens(lambda: others.returned == [8])
+        assert [message.msg_number for message in running.backend.removed] == [7]
+
+
+async def test_messages_of_a_session_that_ends_before_its_turn_go_to_other_bridges(
+    bridge: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(delivery, "SENT_AT_ONCE", 1)
+    async with bridge() as running:
+        others = running.backend.divided_shares = OtherBridges()
+        await member(running, "c")
+        running.backend.deliver(*(shared(running, number) for number in range(1, 6)))
+        running.service.purge(running.service.sessions["c"])
+        await happens(lambda: sorted(others.returned) == [1, 2, 3, 4, 5])
+        assert running.backend.removed == []
 
 
 async def test_the_record_comes_before_suback(bridge: Any, restart: Any) -> None:

@@ -28,7 +28,7 @@ from bridge.telemetry.subscription import SHARED, SharedSubscription, shared_sub
 from bridge.telemetry.transmission import Transmission
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
-from tests.helpers.ibm_backends import NONE, BreakableConnection, Fault, backend_of, drain, stop
+from tests.helpers.ibm_backends import NONE, BreakableConnection, Fault, backend_of, define_shards, drain, stop
 from tests.helpers.patience import PATIENCE, happens
 from tests.ibm_standin.mqi.connection import StandInConnection
 
@@ -91,16 +91,6 @@ class ShardBackend:
             await asyncio.wait_for(self._changed.wait(), PATIENCE)
 
 
-def define(manager: QueueManager) -> None:
-    connection = StandInConnection(manager)
-    names = [f"SYSTEM.MQTT.{name}.{number}" for name in ("PERSISTENT.STATE", "BRIDGE.LOCK") for number in (0, 1)]
-    connection.command("DEFINE QLOCAL('SYSTEM.MQTT.TRANSMIT.QUEUE.0') USAGE(XMITQ)")
-    connection.command("DEFINE QLOCAL('SYSTEM.MQTT.TRANSMIT.QUEUE.1') USAGE(XMITQ)")
-    for name in (*names, SHARE_MEMBERS_QUEUE):
-        connection.command(f"DEFINE QLOCAL('{name}')")
-    connection.disconnect()
-
-
 def publish(manager: QueueManager, count: int) -> None:
     connection = StandInConnection(manager)
     topic = connection.open(MQOD(ObjectType=cmqc.MQOT_TOPIC, ObjectString="t"), cmqc.MQOO_OUTPUT)
@@ -159,7 +149,7 @@ async def exchange(manager: QueueManager, fault: Fault) -> None:
 async def test_messages_reach_a_shard_wherever_the_connection_breaks(
     queue_manager: QueueManager, purpose: str, after: bool
 ) -> None:
-    define(queue_manager)
+    define_shards(queue_manager)
     total = Fault(purpose, 0, after=False)
     await exchange(queue_manager, total)
     struck = set()
@@ -170,9 +160,32 @@ async def test_messages_reach_a_shard_wherever_the_connection_breaks(
     assert {"open", "put", "get"} <= struck
 
 
+async def test_messages_that_arrive_after_a_shard_has_left_go_to_another_one(queue_manager: QueueManager) -> None:
+    define_shards(queue_manager)
+    first, second = ShardBackend(queue_manager, 0), ShardBackend(queue_manager, 1)
+    for shard in (first, second):
+        await shard.start()
+        await shard.join()
+    publish(queue_manager, COUNT)
+    first.backend.request_share(SHARE, COUNT)
+    await first.until_delivered(COUNT)
+    await first.leave()
+    first.backend.return_unclaimed(NAME, first.delivered[1:])
+    second.backend.request_share(SHARE, COUNT)
+    await second.until_delivered(COUNT - 1)
+    assert numbers(second.delivered) == set(range(1, COUNT))
+    # A shared subscription that this bridge knows nothing of.
+    unknown = shared_subscription("$share/unknown/t").remote_queue_manager
+    first.backend.return_unclaimed(unknown, first.delivered[:1])
+    for shard in (first, second):
+        await stop(shard.backend)
+    assert [message.data[-1:] for message in drain(queue_manager, "SYSTEM.DEAD.LETTER.QUEUE")] == [b"0"]
+    assert drain(queue_manager, "SYSTEM.MQTT.TRANSMIT.QUEUE.0") == []
+
+
 async def test_few_queues_are_open_at_a_time(queue_manager: QueueManager, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(share_receiver, "_MAX_QUEUES", 2)
-    define(queue_manager)
+    define_shards(queue_manager)
     shard = ShardBackend(queue_manager, 0)
     await shard.start()
     shares = [shared_subscription(f"$share/{number}/t") for number in range(4)]
@@ -193,7 +206,7 @@ async def test_many_subscriptions_are_served_in_turn(
     queue_manager: QueueManager, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(share_receiver, "_AT_ONCE", 2)
-    define(queue_manager)
+    define_shards(queue_manager)
     shard = ShardBackend(queue_manager, 0)
     await shard.start()
     shares = [shared_subscription(f"$share/{number}/t") for number in range(7)]
@@ -210,7 +223,7 @@ async def test_failures_of_a_subscription_use_one_handle(
     queue_manager: QueueManager, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(share_receiver, "_RETRY", 0.01)
-    define(queue_manager)
+    define_shards(queue_manager)
     shard = ShardBackend(queue_manager, 0)
     await shard.start()
     await shard.join()
@@ -232,7 +245,7 @@ async def test_failures_of_a_subscription_use_one_handle(
 async def test_a_shard_that_hangs_while_it_changes_the_members_does_not_delay_other_requests(
     queue_manager: QueueManager,
 ) -> None:
-    define(queue_manager)
+    define_shards(queue_manager)
     shard = ShardBackend(queue_manager, 0)
     await shard.start()
     other = StandInConnection(queue_manager)
@@ -251,7 +264,7 @@ async def test_a_shard_that_hangs_while_it_changes_the_members_does_not_delay_ot
 
 
 async def test_a_stop_ends_requests_that_wait_for_another_shard(queue_manager: QueueManager) -> None:
-    define(queue_manager)
+    define_shards(queue_manager)
     shard = ShardBackend(queue_manager, 0)
     await shard.start()
     other = StandInConnection(queue_manager)
@@ -264,7 +277,7 @@ async def test_a_stop_ends_requests_that_wait_for_another_shard(queue_manager: Q
 
 
 async def test_a_shard_leaves_a_subscription_that_an_administrator_has_deleted(queue_manager: QueueManager) -> None:
-    define(queue_manager)
+    define_shards(queue_manager)
     shard = ShardBackend(queue_manager, 0)
     await shard.start()
     await shard.join()
@@ -283,7 +296,7 @@ async def test_a_shard_leaves_a_subscription_that_an_administrator_has_deleted(q
 async def test_shards_that_limit_a_queue_at_the_same_time_remove_a_tenth_too_many_at_most(
     queue_manager: QueueManager, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    define(queue_manager)
+    define_shards(queue_manager)
     shards = [ShardBackend(queue_manager, number) for number in (0, 1)]
     barrier, waited = threading.Barrier(2, timeout=PATIENCE), set[str]()
     inquire = StandInConnection.inquire
@@ -337,7 +350,7 @@ async def test_a_shard_that_leaves_returns_messages_however_long_the_subscriptio
         submit(self, job)
 
     monkeypatch.setattr(ShareReceiver, "submit", counted)
-    define(queue_manager)
+    define_shards(queue_manager)
     first, second = ShardBackend(queue_manager, 0), ShardBackend(queue_manager, 1)
     for shard in (first, second):
         await shard.start()
@@ -382,7 +395,7 @@ async def test_a_shard_that_leaves_returns_messages_however_long_the_subscriptio
 
 async def test_the_last_shard_leaves_a_subscription_whose_queue_is_full(queue_manager: QueueManager) -> None:
     """Nobody shortens the queue any longer."""
-    define(queue_manager)
+    define_shards(queue_manager)
     shard = ShardBackend(queue_manager, 0)
     await shard.start()
     await shard.join()
@@ -403,7 +416,7 @@ async def test_the_last_shard_leaves_a_subscription_whose_queue_is_full(queue_ma
 async def test_messages_that_have_returned_before_a_failure_do_not_stay(
     queue_manager: QueueManager, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    define(queue_manager)
+    define_shards(queue_manager)
     shard = ShardBackend(queue_manager, 0)
     await shard.start()
     await shard.join()
@@ -424,7 +437,7 @@ async def test_messages_that_have_returned_before_a_failure_do_not_stay(
 async def test_a_subscription_that_is_open_elsewhere_does_not_delay_others(
     queue_manager: QueueManager, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    define(queue_manager)
+    define_shards(queue_manager)
     shard = ShardBackend(queue_manager, 0)
     await shard.start()
     await shard.join()
@@ -461,7 +474,7 @@ async def test_a_subscription_that_is_open_elsewhere_does_not_delay_others(
 async def test_messages_that_were_removed_before_a_failure_are_reported(
     queue_manager: QueueManager, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    define(queue_manager)
+    define_shards(queue_manager)
     shard = ShardBackend(queue_manager, 0)
     limited: list[tuple[str, str, int]] = []
     shard.backend.on_limit = lambda *arguments: limited.append(arguments)
@@ -488,7 +501,7 @@ async def test_messages_that_were_removed_before_a_failure_are_reported(
 async def test_messages_that_a_shared_subscription_never_accepts_are_dead_lettered(
     queue_manager: QueueManager, caplog: pytest.LogCaptureFixture
 ) -> None:
-    define(queue_manager)
+    define_shards(queue_manager)
     first, second = ShardBackend(queue_manager, 0), ShardBackend(queue_manager, 1)
     for shard in (first, second):
         await shard.start()

@@ -7,16 +7,20 @@ import threading
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.ibm import persistent_state
 from bridge.mq.ibm.backend import IbmBackend
 from bridge.mq.mqi import MQError
 from bridge.telemetry.record import ReceivedRecord
+from bridge.telemetry.shard import Shard
 from bridge.wire import cmqc
 from tests.helpers.ibm_backends import (
     NONE,
     BreakableConnection,
     backend_of,
+    define_shards,
     ended,
     keep,
     opened,
@@ -67,6 +71,33 @@ async def test_a_takeover_ends_the_writes_of_the_previous_bridge(queue_manager: 
     late.cancel()
     await stop(second)
     assert payloads(queue_manager) == {"a": [1, 3]}
+
+
+@pytest.mark.parametrize(
+    ("purpose", "worker"), [("subscriptions", "subscriptions"), ("shares", "shared subscriptions")]
+)
+async def test_a_takeover_ends_threads_that_do_not_write_to_the_state_queue(
+    queue_manager: QueueManager, purpose: str, worker: str
+) -> None:
+    """After a lost connection, they do not change subscriptions of the bridge that has taken over, nor move its messages."""
+    define_shards(queue_manager)
+    connections: list[tuple[str, BreakableConnection]] = []
+    shard = Shard(0, 2)
+    first = await opened(queue_manager, NONE, shard=shard, connections=connections, probe_interval=10_000)
+    fenced: list[str] = []
+    first.events = replace(first.events, fenced=fenced.append)
+    await happens(lambda: {"shares", "subscriptions"} <= {kind for kind, _ in connections})
+    second = backend_of(queue_manager, NONE, shard=shard)
+    waiting = asyncio.ensure_future(second.open())
+    await fence(first)
+    for kind, connection in connections:
+        if kind in ("poller", "shares", purpose):  # all that have the transmission queue open
+            connection.die()
+    await asyncio.wait_for(waiting, PATIENCE)
+    next(thread for thread in first._workers if thread.name == worker).look()
+    await happens(lambda: any(why.startswith(f"{worker}: the bridge on host") for why in fenced))
+    await asyncio.wait_for(first.abandon(), PATIENCE)
+    await stop(second)
 
 
 async def test_a_bridge_continues_although_the_queue_manager_still_has_its_lost_connection(
