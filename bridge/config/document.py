@@ -348,7 +348,7 @@ class SourceFile:
             if match := re.fullmatch(pattern, reason, re.DOTALL):
                 words = match.groupdict()
                 self.refuse(*place, expected.format(**words), actual.format(**words), hint)
-        self.refuse(*place, "YAML", f"what is not: {reason}", hint)
+        self.refuse(*place, "YAML", f"invalid YAML: {reason}", hint)
 
     def _tell_quotes(self, node: yaml.ScalarNode, location: Location) -> None:
         self.tell(_place(node.start_mark), dotted(location), "straight quotes", quoted(node.value), _STRAIGHT_QUOTES)

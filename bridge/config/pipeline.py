@@ -395,7 +395,7 @@ class PipelineSource(Section):
                 raise values.refusal("no options, which belong to mq: and mqtt:", "options")
             if (equivalent := _SAID_BY_PLAIN_NAME.get(name.replace("_", "").lower())) is not None:
                 raise values.refusal(
-                    f"no {equivalent[0]}, because the key {equivalent[1]} of the file says it", "options", name
+                    f"no {equivalent[0]}, because the key {equivalent[1]} of the file specifies it", "options", name
                 )
         return self
 

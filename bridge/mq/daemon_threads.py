@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 class DaemonThreads(Executor):
-    """An executor whose threads do not keep the process alive, and end when there are no more calls.
+    """An executor whose threads do not keep the process alive, and end after the last call.
 
     The process waits for the threads of a ThreadPoolExecutor, even if the queue manager does not answer them.
     """
@@ -40,7 +40,7 @@ class DaemonThreads(Executor):
         return future
 
     def shutdown(self, wait: bool = False, *, cancel_futures: bool = False) -> None:
-        """Accept no more calls. Those in progress go on."""
+        """Reject further calls. Those in progress continue."""
         self._is_shut_down = True
 
     def _run(self) -> None:

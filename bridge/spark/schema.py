@@ -38,7 +38,7 @@ SPARK_OPTIONS: Final = ("checkpointLocation", "queryName", "path")
 def wrong_columns(
     schema: StructType, types: Mapping[str, str], ignored: Collection[str] = (), prefix: str = ""
 ) -> list[str]:
-    """Return what is wrong with the columns of a frame that is written, in words.
+    """Return the mistakes in the columns of a frame that is written, as sentences.
 
     `types` are the types of the columns, such as `binary or string`. `int` means any integer, `struct` any structure.
     """

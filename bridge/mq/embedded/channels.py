@@ -73,7 +73,7 @@ def definition_of(name: str, attributes: Mapping[str, Value]) -> Definition:
         config = ChannelConfig.model_validate(values)
     except ValidationError as error:
         reasons = "; ".join(detail["msg"] for detail in error.errors())
-        beside = "; by DEFINE CHANNEL, SSLCAUTH(REQUIRED) says how" if "'authentication: ...'" in reasons else ""
+        beside = "; in DEFINE CHANNEL, SSLCAUTH(REQUIRED) specifies it" if "'authentication: ...'" in reasons else ""
         raise AttributeRefused(reasons + beside) from None
     return Definition(dict(attributes), config)
 

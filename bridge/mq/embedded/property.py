@@ -79,7 +79,7 @@ def check_property(message_property: Property) -> Property:
     if len(message_property.name) > cmqc.MQ_MAX_PROPERTY_NAME_LENGTH:
         raise MQError(cmqc.MQRC_PROPERTY_NAME_LENGTH_ERR, f"{len(message_property.name)} characters")
     if message_property.name.upper() in RESERVED or not all(_PART.fullmatch(part) for part in parts):
-        raise MQError(cmqc.MQRC_PROPERTY_NAME_ERROR, f"{message_property.name!r} is no name of a property")
+        raise MQError(cmqc.MQRC_PROPERTY_NAME_ERROR, f"{message_property.name!r} is not a valid property name")
     python = _PYTHON.get(message_property.type)
     value: Any = message_property.value
     if (

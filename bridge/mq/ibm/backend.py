@@ -649,7 +649,7 @@ class IbmBackend(BackendEvents):
 
         def left(reasons: list[int]) -> None:
             # If no other shard has members, the subscription is gone, and so are its messages. Return them only now: its
-            # queue may be full, and nobody shortens it for the last shard.
+            # queue may be full, and the last shard no longer removes messages from it.
             self.return_at_last(share, waiting, partial(attempted, reasons))
 
         def attempted(reasons: list[int]) -> None:

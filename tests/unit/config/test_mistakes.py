@@ -170,7 +170,7 @@ SYNTAX = [
     ("log: *x", "1:6: expected an alias whose anchor precedes it, found *x"),
     ('log: "\\q"', "1:8: expected an escape that YAML knows (or single quotes), found \\q"),
     ("log: &a {}\nlimits: &a {}", "2:9: expected each anchor once, found it again"),
-    ("log: |x", "1:7: expected YAML, found what is not: expected chomping or indentation indicators, but found 'x'"),
+    ("log: |x", "1:7: expected YAML, found invalid YAML: expected chomping or indentation indicators, but found 'x'"),
     ("log: {}\n---\nlog: {}", "2:1: expected one document in the file, found a second, after '---'"),
     ("- log", f"1:1: expected {MAPPING}, found a list"),
     ("hello", f"1:1: expected {MAPPING}, found 'hello'"),

@@ -101,9 +101,9 @@ MISTAKES = {
     "from: {mqtt: a, link: l}, select: S, to: {mq: {}}": "the name of a link",
     "from: {archive: a, options: {partitions: 2}}, select: S, to: {mq: {}}": "no options, which belong to mq: and mqtt:",
     "from: {mq: {queue: Q}, options: {max_messages_per_trigger: 2}}, select: S, to: {mq: {}}": (
-        "no maxMessagesPerTrigger, because the key batch of the file says it"
+        "no maxMessagesPerTrigger, because the key batch of the file specifies it"
     ),
-    "from: {mqtt: a, options: {host: b}}, select: S, to: {mq: {}}": "no host, because the key links of the file says it",
+    "from: {mqtt: a, options: {host: b}}, select: S, to: {mq: {}}": "no host, because the key links of the file specifies it",
     "from: {mqtt: a, options: {qos: [1]}}, select: S, to: {mq: {}}": "text, a number, or true or false",
 }
 
