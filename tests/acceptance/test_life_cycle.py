@@ -122,7 +122,7 @@ def test_the_log_has_numbered_events_and_standard_output_is_empty(tmp_path: Path
     if log_format == "json":
         events = [(entry["id"], entry["message"]) for entry in map(json.loads, lines)]
     else:
-        events = [(found[1], found[2]) for line in lines if (found := re.search(r"(MQB\d{4}[IWES]) (.*)", line))]
+        events = [(event[1], event[2]) for line in lines if (event := re.search(r"(MQB\d{4}[IWES]) (.*)", line))]
         assert len(events) == len(lines)
     identifiers = [identifier for identifier, _ in events]
     assert identifiers[0] == "MQB0011I" and identifiers[-2:] == ["MQB0014I", "MQB0015I"], events
@@ -295,12 +295,12 @@ def test_sigterm_under_load(own_bridge: BridgeProcess, qos: int, count: int) -> 
 
 def work_until_closed(publisher: Publisher, subscriber: DurableSubscriber) -> None:
     """Let both continue until the bridge closes their connections."""
-    for one in (publisher, subscriber):
+    for client in (publisher, subscriber):
         try:
             while True:
-                one.step(PATIENCE)
+                client.step(PATIENCE)
         except ConnectionClosed:
-            one.close()
+            client.close()
 
 
 def step_if_anything(subscriber: DurableSubscriber) -> None:
@@ -325,7 +325,7 @@ def test_sigterm_with_a_client_that_never_reads(new_bridge: Callable[..., Bridge
     with RawClient(bridge.port, "slow", clean=False) as slow:
         slow.connect()
         received = [slow.take() for _ in range(20)]
-        assert [int(one.payload.rstrip(b"x")) for one in received] == list(range(20))
+        assert [int(publication.payload.rstrip(b"x")) for publication in received] == list(range(20))
 
 
 # systemd --------------------------------------------------------------------------------------------------------------
@@ -397,7 +397,7 @@ def test_commands_of_an_administrator(bridge: BridgeProcess, unique: str) -> Non
         client.subscribe((f"{unique}/+", 1))
         client.publish(f"{unique}/r", b"x", 1, retain=True)
         client.take()
-        queues = {one["QUEUE"] for one in bridge.mq_json("display", "QLOCAL(*)")}
+        queues = {queue["QUEUE"] for queue in bridge.mq_json("display", "QLOCAL(*)")}
         assert {
             "SYSTEM.MQTT.TRANSMIT.QUEUE",
             "SYSTEM.MQTT.PERSISTENT.STATE",
@@ -406,7 +406,7 @@ def test_commands_of_an_administrator(bridge: BridgeProcess, unique: str) -> Non
         assert bridge.mq_json("display", "QMGR")[0]["DEFXMITQ"] == "SYSTEM.MQTT.TRANSMIT.QUEUE"
         status = bridge.mq_json("display", "QSTATUS('SYSTEM.MQTT.TRANSMIT.QUEUE')")[0]
         assert status["IPPROCS"] >= 1 and "CURDEPTH" in status
-        assert "SYSTEM.BASE.TOPIC" in {one["TOPIC"] for one in bridge.mq_json("display", "TOPIC(*)")}
+        assert "SYSTEM.BASE.TOPIC" in {topic["TOPIC"] for topic in bridge.mq_json("display", "TOPIC(*)")}
         topic = bridge.mq_json("display", f"TPSTATUS('{unique}/r')")[0]
         assert (topic["RETAINED"], topic["PUB"]) == ("YES", "ENABLED")
         refused = bridge.run_mq("get", "NO.SUCH.QUEUE")

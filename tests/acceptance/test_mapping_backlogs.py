@@ -51,7 +51,7 @@ def depth(bridge: BridgeProcess) -> int:
 
 def problems(bridge: BridgeProcess) -> dict[str, Any]:
     status = json.loads(Administrator(bridge).run("status", "--json").stdout)
-    return {f"{one['kind']} {one['subject']}": one for one in status["problems"]}
+    return {f"{problem['kind']} {problem['subject']}": problem for problem in status["problems"]}
 
 
 @pytest.fixture

@@ -31,7 +31,7 @@ class Incident:
     def problems(self) -> dict[str, Any]:
         """Return the problems, by kind and subject."""
         status = json.loads(self._administrator.run("status", "--json").stdout)
-        return {f"{one['kind']} {one['subject']}".rstrip(): one for one in status["problems"]}
+        return {f"{problem['kind']} {problem['subject']}".rstrip(): problem for problem in status["problems"]}
 
     def wait_for(self, *keys: str) -> dict[str, Any]:
         """Wait until exactly these problems exist."""

@@ -40,7 +40,7 @@ def site(request: pytest.FixtureRequest, tmp_path: Path, remote: Callable[..., R
 
 def problems_of(bridge: RemoteBridgeProcess, subject: str) -> list[Any]:
     """Return the problems of a bridge that concern a queue."""
-    return [one for one in status(bridge).get("problems", ()) if one["subject"] == subject]
+    return [problem for problem in status(bridge).get("problems", ()) if problem["subject"] == subject]
 
 
 @PACKAGES

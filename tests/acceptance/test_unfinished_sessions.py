@@ -85,8 +85,10 @@ def test_an_unfinished_session_is_shown_and_given_up(
     line = f" at {address}: 1 message that the broker may have, kept until it is reachable"
     until(lambda: line in administrator.does("mapping", "show", "out"), lambda: bridge.log)
     assert line in administrator.does("mapping", "list")
-    (shown,) = administrator.json("mapping", "show", "out")
-    assert [(one["address"], one["messages"], one["received"]) for one in shown["unfinished"]] == [(address, 1, 0)]
+    (mapping,) = administrator.json("mapping", "show", "out")
+    assert [(session["address"], session["messages"], session["received"]) for session in mapping["unfinished"]] == [
+        (address, 1, 0)
+    ]
     assert bridge.messages("OUT") == bridge.messages("SYSTEM.DEAD.LETTER.QUEUE") == []
 
     given_up = administrator.does("mapping", "give-up", "out", "--yes")
