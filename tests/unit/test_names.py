@@ -23,7 +23,10 @@ LONGEST: Final = 15
 #: Words that do not say what a variable contains.
 VAGUE: Final = frozenset(("asked", "found", "given", "made", "one", "said", "shown", "told"))
 #: Directories whose variables are checked.
-CHECKED: Final = (SOURCES, *(TESTS / name for name in ("acceptance", "fuzz", "helpers", "ibm_standin", "unit")))
+CHECKED: Final = (
+    SOURCES,
+    *(TESTS / name for name in ("acceptance", "contract", "fuzz", "helpers", "ibm_standin", "unit")),
+)
 
 
 def test_a_class_name_means_one_class() -> None:

@@ -21,12 +21,12 @@ from tests.ibm_standin.pcf.command_server import CommandServer
 
 def test_a_reply_follows_the_request(admin: Administrator) -> None:
     sent = admin.send(encode_pcf(MQCFH(Command=cmqcfc.MQCMD_PING_Q_MGR), []), CorrelId=b"C" * 24)
-    md, header, found = admin.receive()
+    md, header, reply_parameters = admin.receive()
     assert (md.MsgType, md.Format, md.CorrelId) == (cmqc.MQMT_REPLY, cmqc.MQFMT_ADMIN, sent.MsgId)
     assert md.MsgId not in (sent.MsgId, cmqc.MQMI_NONE)
     assert (md.Expiry, md.Persistence, md.CodedCharSetId) == (cmqc.MQEI_UNLIMITED, cmqc.MQPER_NOT_PERSISTENT, 1208)
     assert header == MQCFH(Type=cmqcfc.MQCFT_RESPONSE, Command=cmqcfc.MQCMD_PING_Q_MGR)
-    assert found == ()
+    assert reply_parameters == ()
     assert admin.shown(f"QLOCAL({COMMAND_QUEUE})", "CURDEPTH") == 0
 
 
@@ -52,9 +52,9 @@ def test_commands_are_read_in_both_byte_orders_and_header_types(admin: Administr
         admin.send(
             encode_pcf(header, parameters({MQCA_Q_NAME: "APP.IN"}), byte_order="big"), Encoding=cmqc.MQENC_NORMAL
         )
-        ((answer, found),) = admin.replied()
+        ((answer, reply_parameters),) = admin.replied()
         assert answer.CompCode == cmqc.MQCC_OK
-        assert value(found[0]) == "APP.IN"
+        assert value(reply_parameters[0]) == "APP.IN"
 
 
 def test_no_reply_is_sent_if_none_is_requested(admin: Administrator) -> None:

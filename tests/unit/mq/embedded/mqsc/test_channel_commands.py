@@ -276,7 +276,7 @@ def test_commands_for_the_telemetry_service(
     response = manager.run(command)
     assert response.message.startswith(answer)
     assert response.ok is (answer[7] == "I")
-    assert running.asked == calls
+    assert running.requests == calls
 
 
 def test_a_channel_that_is_stopped_and_started_at_once(manager: Manager, running: Running) -> None:
@@ -284,7 +284,7 @@ def test_a_channel_that_is_stopped_and_started_at_once(manager: Manager, running
     running.states = {"A": "stopping", "B": "starting"}
     manager.ok("START CHANNEL(A) CHLTYPE(MQTT)")
     manager.ok("STOP CHANNEL(B) CHLTYPE(MQTT)")
-    assert running.asked == [("start", "A"), ("stop", "B", None)]
+    assert running.requests == [("start", "A"), ("stop", "B", None)]
 
 
 def test_status_of_channels(manager: Manager, running: Running) -> None:
