@@ -41,10 +41,10 @@ def sessions(value: str) -> tuple[str, ...]:
 
 def counts(value: str) -> tuple[int, int, int]:
     """One number of messages for all levels, or three: for QoS 0, 1 and 2."""
-    given = [int(number) for number in value.split(",")]
-    if len(given) not in (1, 3) or min(given) < 1:
+    numbers = [int(number) for number in value.split(",")]
+    if len(numbers) not in (1, 3) or min(numbers) < 1:
         raise argparse.ArgumentTypeError("give one number, or three")
-    return (given[0], given[0], given[0]) if len(given) == 1 else (given[0], given[1], given[2])
+    return (numbers[0], numbers[0], numbers[0]) if len(numbers) == 1 else (numbers[0], numbers[1], numbers[2])
 
 
 def between(lowest: int, highest: int) -> type[int]:

@@ -115,9 +115,9 @@ class Figures:
     shares: list[float] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)
 
-    def ratios(self, one: str, other: str) -> list[float]:
+    def ratios(self, first: str, other: str) -> list[float]:
         """The ratios of two servers within each round."""
-        pairs = zip(self.rates.get(one, ()), self.rates.get(other, ()), strict=False)
+        pairs = zip(self.rates.get(first, ()), self.rates.get(other, ()), strict=False)
         return [a / b for a, b in pairs if a and b]
 
 
@@ -161,7 +161,7 @@ def measure(
     ]
     pinned = [] if core is None else ["taskset", "-c", str(core)]
     try:
-        said = subprocess.run(
+        outcome = subprocess.run(
             [*pinned, str(program), *map(str, words), str(seconds), str(level), str(properties), "tcp"],
             capture_output=True,
             timeout=seconds + 90,
@@ -169,7 +169,7 @@ def measure(
         )
     except subprocess.SubprocessError as error:
         return {"failure": str(error)}
-    figures: dict[str, float | str] = json.loads(said.stdout)
+    figures: dict[str, float | str] = json.loads(outcome.stdout)
     return figures
 
 
@@ -269,15 +269,15 @@ def show_latencies(console: Console, results: dict[Pace, Latencies]) -> None:
         cells = [str(pace)]
         multiples = []
         for share in ("p50_ms", "p99_ms"):
-            found = {name: [float(str(one[share])) for one in figures[name]] for name in NAMES}
-            cells += [f"{statistics.median(found[name]):.3f}" for name in NAMES]
-            ratios = [a / b for a, b in zip(found["present"], found["mosquitto"], strict=True)]
+            milliseconds = {name: [float(str(figure[share])) for figure in figures[name]] for name in NAMES}
+            cells += [f"{statistics.median(milliseconds[name]):.3f}" for name in NAMES]
+            ratios = [a / b for a, b in zip(milliseconds["present"], milliseconds["mosquitto"], strict=True)]
             multiples.append(f"{statistics.median(ratios):.2f} ({min(ratios):.2f}-{max(ratios):.2f})")
         table.add_row(*cells, *multiples)
     console.print(table)
     for pace, figures in results.items():
         for name in NAMES:
-            if lost := sum(int(str(one["lost"])) for one in figures[name]):
+            if lost := sum(int(str(figure["lost"])) for figure in figures[name]):
                 console.print(f"late or lost, and in no figure: {pace}: {name}: {lost} messages")
 
 
@@ -340,8 +340,8 @@ def show(console: Console, results: dict[Row, Figures]) -> None:
                 if statistics.median(ratios) < ROW_TARGET:
                     beyond = "beyond its spread" if max(ratios) < ROW_TARGET else "within its spread"
                     below.append(f"{row}: {statistics.median(ratios):.2f}, {beyond}")
-        spent = [[one for one in figures.cpu.get(name, ()) if one] for name in NAMES]
-        cells.append(" ".join(f"{statistics.median(one):.1f}" if one else "-" for one in spent))
+        spent = [[cost for cost in figures.cpu.get(name, ()) if cost] for name in NAMES]
+        cells.append(" ".join(f"{statistics.median(costs):.1f}" if costs else "-" for costs in spent))
         shares = figures.shares
         cells.append(f"{statistics.median(shares):.2f} ({min(shares):.2f}-{max(shares):.2f})" if shares else "")
         table.add_row(*cells)

@@ -64,20 +64,20 @@ class Archiving(Bridge):
 
     def rows(self) -> dict[str, int]:
         """Rows of publications and deliveries in the archive, and those that it says are missing."""
-        found = {"in": 0, "out": 0, "missing": 0}
+        counts = {"in": 0, "out": 0, "missing": 0}
         for file in archive_files(self.folder / "archive"):
             columns = ["direction", "outcome", "size"]
-            for one in (
+            for group in (
                 pyarrow.parquet.read_table(file, columns=columns, partitioning=None)
                 .group_by(["direction", "outcome"])
                 .aggregate([("size", "count"), ("size", "sum")])
                 .to_pylist()
             ):
-                if one["outcome"] == Outcome.GAP:
-                    found["missing"] += one["size_sum"]
-                elif one["direction"] in (Direction.IN, Direction.OUT):
-                    found[one["direction"]] += one["size_count"]
-        return found
+                if group["outcome"] == Outcome.GAP:
+                    counts["missing"] += group["size_sum"]
+                elif group["direction"] in (Direction.IN, Direction.OUT):
+                    counts[group["direction"]] += group["size_count"]
+        return counts
 
 
 def parser() -> argparse.ArgumentParser:
@@ -114,7 +114,7 @@ def load(server: Bridge, qos: int, options: argparse.Namespace) -> Figures:
     """The figures of one load. Raises MeasureFailed."""
     service = psutil.Process(server.pid)
     processes = [service, *service.children()]
-    before = [processor_time(one) for one in processes]
+    before = [processor_time(process) for process in processes]
     figures = measure(
         "load",
         timeout=options.seconds + MARGIN,
@@ -133,7 +133,7 @@ def load(server: Bridge, qos: int, options: argparse.Namespace) -> Figures:
     if figures["failure"] or figures["lost"]:
         raise MeasureFailed(figures["failure"] or f"{figures['lost']} messages lost")
     try:
-        spent = [processor_time(one) - seconds for one, seconds in zip(processes, before, strict=True)]
+        spent = [processor_time(process) - seconds for process, seconds in zip(processes, before, strict=True)]
     except psutil.NoSuchProcess as error:
         raise MeasureFailed(f"the archive's process has ended: {server.last_words()}") from error
     each = [1e6 * time / figures["received"] for time in spent]
@@ -156,15 +156,15 @@ def one_round(kind: type[Bridge], qos: int, options: argparse.Namespace) -> tupl
 
 def run(options: argparse.Namespace) -> dict[str, Any]:
     """All rounds: with and without in turn, so that a drift of the machine hits both alike."""
-    found: dict[str, Any] = {}
+    results: dict[str, Any] = {}
     for qos in map(int, options.qos.split(",")):
         figures: defaultdict[str, list[Figures]] = defaultdict(list)
         missing = total = 0
         for number in range(options.rounds):
             kinds: list[type[Bridge]] = [Bridge, Archiving]
             for kind in kinds if number % 2 == 0 else kinds[::-1]:
-                one, rows = one_round(kind, qos, options)
-                figures[kind.name].append(one)
+                figure, rows = one_round(kind, qos, options)
+                figures[kind.name].append(figure)
                 missing += rows.get("missing", 0)
                 total += rows.get("in", 0) + rows.get("out", 0)
         without, archived = (
@@ -172,8 +172,8 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
         )
         # Of each round by itself: the machine may be another one in the next.
         pairs = list(zip(figures[Bridge.name], figures[Archiving.name], strict=True))
-        ratio = statistics.median(two.rate / one.rate for one, two in pairs)
-        spent = statistics.median(one.service / two.service for one, two in pairs)
+        ratio = statistics.median(archiving.rate / bare.rate for bare, archiving in pairs)
+        spent = statistics.median(bare.service / archiving.service for bare, archiving in pairs)
         print(
             f"QoS {qos}: {without.rate:,.0f}/s without, {archived.rate:,.0f}/s with an archive: {ratio:.2f} x "
             f"(target at least {LEAST} x: {'met' if ratio >= LEAST else 'missed'}); {total:,} rows, {missing:,} missing"
@@ -183,15 +183,15 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
             f"with: {spent:.2f} x; of the archive's process: {archived.archive:.1f} us",
             flush=True,
         )
-        found[f"QoS {qos}"] = {
+        results[f"QoS {qos}"] = {
             "ratio": ratio,
             "processor_time_ratio": spent,
             "rows": total,
             "missing": missing,
-            "without": [one._asdict() for one in figures[Bridge.name]],
-            "with": [one._asdict() for one in figures[Archiving.name]],
+            "without": [figure._asdict() for figure in figures[Bridge.name]],
+            "with": [figure._asdict() for figure in figures[Archiving.name]],
         }
-    return found
+    return results
 
 
 def main() -> None:
@@ -200,10 +200,10 @@ def main() -> None:
     facts = machine.facts()
     print(machine.described(facts), flush=True)
     try:
-        found = run(options)
+        results = run(options)
     except (MeasureFailed, ServerUnavailable) as error:
         sys.exit(f"not measured: {error}")
-    print(json.dumps(found))
+    print(json.dumps(results))
 
 
 if __name__ == "__main__":

@@ -59,10 +59,10 @@ def generate(
 
 def _standing(subscribers: int) -> pa.Table:
     """Durable sessions, each subscribed to a subtree."""
-    made = [row(sequence=1, direction=Direction.ARCHIVE, outcome=Outcome.STARTED, received=START, settled=START)]
+    rows = [row(sequence=1, direction=Direction.ARCHIVE, outcome=Outcome.STARTED, received=START, settled=START)]
     for number in range(subscribers):
         values = {"direction": Direction.SUBSCRIPTION, "client_id": f"subscriber-{number}", "received": START - 1000}
-        made += [
+        rows += [
             row(sequence=2 * number + 2, outcome=Outcome.CONNECTED, settled=START - 1000, durable=True, **values),
             row(
                 sequence=2 * number + 3,
@@ -74,7 +74,7 @@ def _standing(subscribers: int) -> pa.Table:
                 **values,
             ),
         ]
-    columns = zip(*made, strict=True)
+    columns = zip(*rows, strict=True)
     schema = arrow_schema()
     return pa.table(
         [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)], schema=schema
@@ -93,7 +93,7 @@ def _messages(
     content = pa.nulls(count, pa.binary())
     if payload:
         data = generator.integers(0, 256, (count, payload), dtype=np.uint8)
-        content = pa.array([one.tobytes() for one in data], pa.binary())
+        content = pa.array([payload.tobytes() for payload in data], pa.binary())
     return _table(
         count,
         sequence=START + number * 2,

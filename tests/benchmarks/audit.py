@@ -55,8 +55,8 @@ class Memory(threading.Thread):
     def _resident(self) -> int:
         total = 0
         try:
-            for one in (self._process, *self._process.children(recursive=True)):
-                total += one.memory_info().rss
+            for process in (self._process, *self._process.children(recursive=True)):
+                total += process.memory_info().rss
         except psutil.NoSuchProcess:
             return total  # it ends while it is looked at
         return total
@@ -72,7 +72,7 @@ def measure(rows: int = ROWS) -> AuditFigures:
     with tempfile.TemporaryDirectory(prefix="mqbridge-audit-") as name:
         directory = Path(name)
         generate(directory, rows, lost=LOST)
-        size = sum(one.stat().st_size for one in directory.rglob("*.parquet"))
+        size = sum(file.stat().st_size for file in directory.rglob("*.parquet"))
         began = time.monotonic()
         with subprocess.Popen(
             [MQBRIDGE, "audit", "--archive", directory, "--json"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
@@ -88,5 +88,5 @@ def measure(rows: int = ROWS) -> AuditFigures:
 
 
 if __name__ == "__main__":
-    found = measure(int(sys.argv[1]) if len(sys.argv) > 1 else ROWS)
-    print(f"audit of {found.rows:,} rows: {found.seconds:.1f} s, {found.memory_mb:,.0f} MB at most")
+    figures = measure(int(sys.argv[1]) if len(sys.argv) > 1 else ROWS)
+    print(f"audit of {figures.rows:,} rows: {figures.seconds:.1f} s, {figures.memory_mb:,.0f} MB at most")

@@ -96,7 +96,7 @@ class Campaign:
         brokers = [b for b in chosen.brokers if b != RelayServer.name]
         for name in chosen.brokers:
             self.results.versions[name] = SERVERS[name]().version()
-        self.say("  ".join(f"{name} {said}" for name, said in self.results.versions.items()))
+        self.say("  ".join(f"{name} {version}" for name, version in self.results.versions.items()))
         if RelayServer.name in chosen.brokers and chosen.rounds:
             self._load(RelayServer.name, 1, ("clean",))
         for number in range(1, min(1, chosen.rounds) + 1):
@@ -136,14 +136,14 @@ class Campaign:
                 if recorder.poll() is None:
                     recorder.send_signal(signal.SIGINT)  # on which it writes what it has
                 try:
-                    _, said = recorder.communicate(timeout=20)
+                    _, errors = recorder.communicate(timeout=20)
                 except subprocess.TimeoutExpired:
                     recorder.kill()
-                    _, said = recorder.communicate()
+                    _, errors = recorder.communicate()
             if target.exists():
                 self._note(f"profile of {name}: {target}")
             else:
-                self._note(f"no profile: {(said.strip().splitlines() or ['py-spy said nothing'])[-1]}")
+                self._note(f"no profile: {(errors.strip().splitlines() or ['py-spy said nothing'])[-1]}")
 
     @contextmanager
     def _server(self, name: str) -> Iterator[Server | None]:

@@ -268,10 +268,10 @@ def run(messages: int, rounds: int, payload: int, say: Callable[[str], None]) ->
         site.close()
     return [
         Figure(
-            way, qos, statistics.median(found), tuple(found),
-            statistics.median(one / other for one, other in zip(found, rates[MOSQUITTO, qos], strict=True)),
+            way, qos, statistics.median(way_rates), tuple(way_rates),
+            statistics.median(rate / other for rate, other in zip(way_rates, rates[MOSQUITTO, qos], strict=True)),
         )
-        for (way, qos), found in rates.items()
+        for (way, qos), way_rates in rates.items()
     ]  # fmt: skip
 
 
@@ -283,10 +283,10 @@ def table(figures: list[Figure]) -> Table:
     out.add_column("way")
     for name in ("messages/s", "lowest–highest", "× mosquitto", f"target {TARGET:g} ×"):
         out.add_column(name, justify="right")
-    for one in figures:
-        met = "" if one.way == MOSQUITTO else "met" if one.ratio >= TARGET else "not met"
-        spread = f"{min(one.rates):,.0f}–{max(one.rates):,.0f}"
-        out.add_row(str(one.qos), one.way, f"{one.rate:,.0f}", spread, f"{one.ratio:.2f}", met)
+    for figure in figures:
+        met = "" if figure.way == MOSQUITTO else "met" if figure.ratio >= TARGET else "not met"
+        spread = f"{min(figure.rates):,.0f}–{max(figure.rates):,.0f}"
+        out.add_row(str(figure.qos), figure.way, f"{figure.rate:,.0f}", spread, f"{figure.ratio:.2f}", met)
     return out
 
 
@@ -301,7 +301,7 @@ def main() -> None:
     console = Console(width=120)
     figures = run(options.messages, options.rounds, options.payload, lambda line: console.print(line, highlight=False))
     console.print(table(figures))
-    options.json.write_text(json.dumps([asdict(one) for one in figures], indent=2) + "\n")
+    options.json.write_text(json.dumps([asdict(figure) for figure in figures], indent=2) + "\n")
 
 
 if __name__ == "__main__":

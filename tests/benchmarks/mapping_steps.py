@@ -127,12 +127,12 @@ def record_steps(directory: Path) -> dict[str, Callable[[], object]]:
     publication = Publication("stock", STOCK, qos=1, packet_id=1, client_id="d", user=b"d")
     message = Message(MQMD(CodedCharSetId=1140, Encoding=785), data)
     to_mq = {
-        name: {"from": {"mqtt": "stock"}, "to": {"queue": "Q"}, "payload": given}
-        for name, given in (("json", "json"), ("record", payload))
+        name: {"from": {"mqtt": "stock"}, "to": {"queue": "Q"}, "payload": payload_config}
+        for name, payload_config in (("json", "json"), ("record", payload))
     }
     to_mqtt = {
-        name: {"from": {"queue": "Q"}, "to": {"mqtt": "stock"}, "payload": given}
-        for name, given in (("json", {"type": "json", "ccsid": 1208}), ("record", payload))
+        name: {"from": {"queue": "Q"}, "to": {"mqtt": "stock"}, "payload": payload_config}
+        for name, payload_config in (("json", {"type": "json", "ccsid": 1208}), ("record", payload))
     }
     rules: Any = {f"{name} to MQ": rule_of("m", ToMqMapping.model_validate(to_mq[name]), "QM1") for name in to_mq}
     rules |= {f"{name} to MQTT": rule_of("m", ToMqttMapping.model_validate(to_mqtt[name]), "QM1") for name in to_mqtt}

@@ -40,7 +40,9 @@ def session_packets(number: int) -> bytes:
     """Return what a client sends to begin a durable session with its subscriptions and to leave."""
     client = f"device-{number:06d}"
     filters = ("command", "config/+", "firmware", "group/#", "status")
-    body = b"\0\1" + b"".join(frames.text(f"site/{client}/{one}") + b"\1" for one in filters[:FILTERS])
+    body = b"\0\1" + b"".join(
+        frames.text(f"site/{client}/{topic_filter}") + b"\1" for topic_filter in filters[:FILTERS]
+    )
     return frames.connect(client, clean=False) + b"\x82" + frames.varint(len(body)) + body
 
 

@@ -48,13 +48,13 @@ class Switched(Bridge):
 
     def scrape_seconds(self) -> float:
         """The processor time of one scrape, in seconds."""
-        found = _ADMIN.search((self.folder / "log").read_text())
-        if found is None:
+        address = _ADMIN.search((self.folder / "log").read_text())
+        if address is None:
             raise MeasureFailed("the bridge does not say where its admin port is")
         process = psutil.Process(self.pid)
         before = processor_time(process)
         for _ in range(SCRAPES):
-            with urllib.request.urlopen(f"{found[1]}/metrics", timeout=30) as answer:
+            with urllib.request.urlopen(f"{address[1]}/metrics", timeout=30) as answer:
                 answer.read()
         return (processor_time(process) - before) / SCRAPES
 
@@ -64,8 +64,8 @@ class Switched(Bridge):
         while time.monotonic() < until:
             for line in (self.folder / "log").read_text(errors="replace").splitlines():
                 if line.startswith(FIGURES):
-                    found: dict[str, Any] = json.loads(line.removeprefix(FIGURES))
-                    return found
+                    figures: dict[str, Any] = json.loads(line.removeprefix(FIGURES))
+                    return figures
             time.sleep(0.1)
         raise MeasureFailed(f"no figures: {self.last_words()}")
 
@@ -85,7 +85,7 @@ def parser() -> argparse.ArgumentParser:
 
 def run(options: argparse.Namespace) -> dict[str, Any]:
     """One load for each QoS. Raises MeasureFailed."""
-    found: dict[str, Any] = {}
+    results: dict[str, Any] = {}
     for qos in map(int, options.qos.split(",")):
         server = Switched()
         server.start()
@@ -122,8 +122,8 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
             f"(target at most {MOST:.0%}: {'met' if cost <= MOST else 'missed'})",
             flush=True,
         )
-        found[f"QoS {qos}"] = {**figures, "scrape_seconds": scrape, "total": cost}
-    return found
+        results[f"QoS {qos}"] = {**figures, "scrape_seconds": scrape, "total": cost}
+    return results
 
 
 def main() -> None:
@@ -132,10 +132,10 @@ def main() -> None:
     facts = machine.facts()
     print(machine.described(facts), flush=True)
     try:
-        found = run(options)
+        results = run(options)
     except (MeasureFailed, ServerUnavailable) as error:
         sys.exit(f"not measured: {error}")
-    print(json.dumps(found))
+    print(json.dumps(results))
 
 
 if __name__ == "__main__":

@@ -75,8 +75,8 @@ async def switch(bridge: Bridge) -> None:
             spells.append((counting, spent / (queue.enqueued - messages)))
         counting = not counting
     costs = [
-        (one / other if first else other / one) - 1
-        for (first, one), (second, other) in itertools.pairwise(spells)
+        (cost / other if first else other / cost) - 1
+        for (first, cost), (second, other) in itertools.pairwise(spells)
         if first is not second
     ]
     figures = {

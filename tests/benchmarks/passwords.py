@@ -151,7 +151,7 @@ def main() -> None:
     if not path.exists():
         with ThreadPoolExecutor(2) as executor:
             hashes = list(executor.map(lambda number: hash_of(f"secret-{number}"), range(options.users)))
-        path.write_text("".join(f"user-{number}:{one}\n" for number, one in enumerate(hashes)))
+        path.write_text("".join(f"user-{number}:{hashed}\n" for number, hashed in enumerate(hashes)))
     asyncio.run(measure(options, path))
 
 

@@ -46,12 +46,12 @@ def run(module: str, *arguments: object) -> Any:
 
 def mapping(options: argparse.Namespace) -> Any:
     """Reader, mapping, writer."""
-    found = run("pipeline_mapping", "--rows", options.rows)
-    for plan, figures in found.items():
+    results = run("pipeline_mapping", "--rows", options.rows)
+    for plan, figures in results.items():
         print(f"archive {plan}: {_rate(figures['rows_per_second'])}, {figures['ratio']:.2f} x identity")
     for direction in ("to messages", "to publications"):
-        _judge("mapping", found[f"{direction}, standard profile, parquet"]["ratio"])
-    return found
+        _judge("mapping", results[f"{direction}, standard profile, parquet"]["ratio"])
+    return results
 
 
 def queue(options: argparse.Namespace) -> Any:
@@ -59,10 +59,10 @@ def queue(options: argparse.Namespace) -> Any:
     from tests.benchmarks.pipeline_mq import mq_to_parquet, parquet_to_mq
 
     ways = {"mq -> Parquet": mq_to_parquet, "Parquet -> mq": parquet_to_mq}
-    found: dict[str, Any] = {way: measure(print, options.messages) for way, measure in ways.items()}
-    for way, figures in found.items():
+    results: dict[str, Any] = {way: measure(print, options.messages) for way, measure in ways.items()}
+    for way, figures in results.items():
         _judge(way, figures[f"{way}, one core"]["ratio"])
-    return found
+    return results
 
 
 def sources(_: argparse.Namespace) -> Any:
@@ -82,12 +82,12 @@ def rates(options: argparse.Namespace) -> Any:
 
 def latency(options: argparse.Namespace) -> Any:
     """Streaming."""
-    found = run("pipeline_latency", "--rate", options.rate, "--seconds", options.seconds)
+    results = run("pipeline_latency", "--rate", options.rate, "--seconds", options.seconds)
     print(
-        f"put to row at {options.rate} messages/s, trigger 1 s: median {found['p50_s']:.2f} s, p99 {found['p99_s']:.2f} s"
+        f"put to row at {options.rate} messages/s, trigger 1 s: median {results['p50_s']:.2f} s, p99 {results['p99_s']:.2f} s"
     )
-    print(f"cold start, put to first row: {found['cold_start_s']:.1f} s")
-    return found
+    print(f"cold start, put to first row: {results['cold_start_s']:.1f} s")
+    return results
 
 
 def _rate(value: float) -> str:
@@ -117,8 +117,8 @@ def main() -> None:
         sys.exit(f"--only: choose from {','.join(MEASURES)}, not {','.join(sorted(unknown))}")
     facts = machine.facts()
     print(machine.described(facts))
-    found = {name: _RUN[name](options) for name in chosen}
-    options.json.write_text(json.dumps({"machine": facts, **found}, indent=1))
+    results = {name: _RUN[name](options) for name in chosen}
+    options.json.write_text(json.dumps({"machine": facts, **results}, indent=1))
     print(f"All figures: {options.json}")
 
 

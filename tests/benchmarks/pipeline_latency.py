@@ -136,5 +136,5 @@ if __name__ == "__main__":
     parser.add_argument("--rate", type=int, default=1_000)
     parser.add_argument("--seconds", type=float, default=20)
     parser.add_argument("--trigger", default="1 second", help="interval of the trigger (1 second)")
-    given = parser.parse_args()
-    print(json.dumps(measure(given.rate, given.seconds, given.trigger)))
+    arguments = parser.parse_args()
+    print(json.dumps(measure(arguments.rate, arguments.seconds, arguments.trigger)))

@@ -55,13 +55,13 @@ def identity(batches: Iterable[Any]) -> Iterator[Any]:
 def plans(rows: DataFrame) -> dict[str, DataFrame]:
     """From publications: the plan with the identity, and that with each mapping."""
     columns = rows.select(*[rows[name] for name in PUBLICATION_TYPES if name in rows.columns])
-    found = {"identity": columns.mapInArrow(identity, columns.schema)}
+    frames = {"identity": columns.mapInArrow(identity, columns.schema)}
     for name, mapping in MAPPINGS.items():
         if mapping is None:
-            found[name] = to_messages(rows, queue="Q")
+            frames[name] = to_messages(rows, queue="Q")
         else:
-            found[name] = to_messages(rows, ToMqMapping.model_validate(mapping), name="m", queue_manager="QM1")
-    return found
+            frames[name] = to_messages(rows, ToMqMapping.model_validate(mapping), name="m", queue_manager="QM1")
+    return frames
 
 
 def plans_back(rows: DataFrame) -> dict[str, DataFrame]:
@@ -82,7 +82,7 @@ def measure(spark: SparkSession, count: int) -> dict[str, dict[str, float]]:
 
 
 def _measured(what: str, every: dict[str, DataFrame], count: int, directory: Path) -> dict[str, dict[str, float]]:
-    found: dict[str, dict[str, float]] = {}
+    results: dict[str, dict[str, float]] = {}
     for writer in ("noop", "parquet"):
         seconds: dict[str, list[float]] = {plan: [] for plan in every}
         for _ in range(ROUNDS):
@@ -92,13 +92,13 @@ def _measured(what: str, every: dict[str, DataFrame], count: int, directory: Pat
                 seconds[plan].append(time.perf_counter() - start)
         rates = {plan: count / sorted(times)[ROUNDS // 2] for plan, times in seconds.items()}
         for plan, rate in rates.items():
-            found[f"{what}, {plan}, {writer}"] = {"rows_per_second": rate, "ratio": rate / rates["identity"]}
-    return found
+            results[f"{what}, {plan}, {writer}"] = {"rows_per_second": rate, "ratio": rate / rates["identity"]}
+    return results
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=1_000_000)
-    given = parser.parse_args()
-    made = session("bench", master="local[2]", settings={"spark.log.level": "ERROR"})
-    print(json.dumps(measure(made, given.rows)))
+    arguments = parser.parse_args()
+    local_session = session("bench", master="local[2]", settings={"spark.log.level": "ERROR"})
+    print(json.dumps(measure(local_session, arguments.rows)))

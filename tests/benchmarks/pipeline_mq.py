@@ -108,12 +108,12 @@ class Place:
         try:
             while True:
                 if batches:
-                    found = len(get_many(self.connection, handle, options))
+                    number = len(get_many(self.connection, handle, options))
                 else:
                     self.connection.get(handle, options)
-                    found = 1
-                count += found
-                uncommitted += found
+                    number = 1
+                count += number
+                uncommitted += number
                 if uncommitted >= UNIT:
                     self.connection.commit()
                     uncommitted = 0
@@ -148,12 +148,12 @@ def _pin(cores: set[int]) -> None:
 def _cpu() -> dict[int, float]:
     """CPU seconds of this process and all below it; what one took that has ended meanwhile is lost."""
     own = psutil.Process()
-    found = {}
-    for one in (own, *own.children(recursive=True)):
+    times_of_processes = {}
+    for process in (own, *own.children(recursive=True)):
         with suppress(psutil.NoSuchProcess):
-            times = one.cpu_times()
-            found[one.pid] = times.user + times.system
-    return found
+            times = process.cpu_times()
+            times_of_processes[process.pid] = times.user + times.system
+    return times_of_processes
 
 
 @contextmanager
@@ -184,11 +184,11 @@ class Figures:
 
     def summarize(self, plain: str) -> dict[str, dict[str, float]]:
         """All of them, also to the report; `ratio` is to the way named `plain`."""
-        found = {}
+        summary = {}
         for name, cost in self.best.items():
             rate = self._count / cost.seconds
             ratio = self.best[plain].seconds / cost.seconds
-            found[name] = {
+            summary[name] = {
                 "messages_per_second": rate,
                 "ratio": ratio,
                 "queue_manager_cpu": cost.queue_manager,
@@ -198,7 +198,7 @@ class Figures:
                 f"{name}: {rate:,.0f} messages/s, {ratio:.2f} x {plain}; CPU seconds: queue manager"
                 f" {cost.queue_manager:.1f}, others {cost.others:.1f}"
             )
-        return found
+        return summary
 
 
 def _spark() -> SparkSession:
@@ -262,8 +262,8 @@ def parquet_to_mq(report: Callable[[str], None], count: int = MESSAGES) -> dict[
 
 
 def _all(loop: Callable[[str], int], queue: str, expected: int) -> None:
-    found = loop(queue)
-    assert found == expected, f"{found} messages of {expected}"
+    count = loop(queue)
+    assert count == expected, f"{count} messages of {expected}"
 
 
 if __name__ == "__main__":

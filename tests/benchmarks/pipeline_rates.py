@@ -75,8 +75,8 @@ class Ground:
         done: list[CompletedBatch] = []
         plans = {name: lambda: plan(self.spark, name, config, environment)}
         runner = PipelineRunner(self.spark, plans, tell=lambda _: None, once=True, on_batch=done.append)
-        assert not runner.run() and sum(one.rows_out for one in done) == rows, done
-        return _rate([one.rows_in for one in done], [one.seconds for one in done]) if rows else 0.0
+        assert not runner.run() and sum(batch.rows_out for batch in done) == rows, done
+        return _rate([batch.rows_in for batch in done], [batch.seconds for batch in done]) if rows else 0.0
 
     def from_queue(self, name: str, queue: str, to: str, columns: str) -> float:
         """Rows a second from a queue."""
@@ -97,8 +97,11 @@ class Ground:
         writer = read.writeStream.format("parquet").option("checkpointLocation", f"{place}/checkpoint")
         query = writer.trigger(availableNow=True).start(f"{place}/out")
         query.awaitTermination()
-        done = [one for one in query.recentProgress if one.numInputRows]
-        return _rate([one.numInputRows for one in done], [one.durationMs["triggerExecution"] / 1_000 for one in done])
+        done = [progress for progress in query.recentProgress if progress.numInputRows]
+        return _rate(
+            [progress.numInputRows for progress in done],
+            [progress.durationMs["triggerExecution"] / 1_000 for progress in done],
+        )
 
 
 def _put(connection: Connection, queue: str, size: int) -> None:
@@ -131,9 +134,11 @@ def _plain(place: Place, source: str, target: str) -> float:
         uncommitted = 0
         try:
             while True:
-                found = get_many(connection, taken, options)
-                _put_all(connection, [(put, Message(one.md, one.data), cmqc.MQPMO_SYNCPOINT) for one in found])
-                uncommitted += len(found)
+                messages = get_many(connection, taken, options)
+                _put_all(
+                    connection, [(put, Message(message.md, message.data), cmqc.MQPMO_SYNCPOINT) for message in messages]
+                )
+                uncommitted += len(messages)
                 if uncommitted >= UNIT - MESSAGES:  # a get and a put of each count for MAXUMSGS
                     connection.commit()
                     uncommitted = 0
@@ -150,11 +155,11 @@ def _plain(place: Place, source: str, target: str) -> float:
 
 def measure(report: Callable[[str], None]) -> dict[str, float]:
     """All ways, in rows a second, each told when it is measured."""
-    found: dict[str, float] = {}
+    rates: dict[str, float] = {}
 
     def tell(way: str, rate: float, beside: str = "", least: float = 0.0) -> None:
-        found[way] = rate
-        ratio = f", {rate / found[beside]:.2f} x {beside} ({least:g} wanted)" if beside else ""
+        rates[way] = rate
+        ratio = f", {rate / rates[beside]:.2f} x {beside} ({least:g} wanted)" if beside else ""
         report(f"{way}: {rate:,.0f} rows/s{ratio}")
 
     spark = session("bench", master="local[2]", settings={"spark.log.level": "ERROR"})
@@ -184,7 +189,7 @@ def measure(report: Callable[[str], None]) -> dict[str, float]:
     finally:
         broker.stop()
     spark.stop()
-    return found
+    return rates
 
 
 def main() -> None:

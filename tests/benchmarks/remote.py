@@ -130,11 +130,11 @@ def started(
             [*command, "run", str(config)], stdout=sink, stderr=sink, env=os.environ | environment, text=True
         )
     try:
-        while (found := re.search(pattern, log.read_text())) is None:
+        while (match := re.search(pattern, log.read_text())) is None:
             if process.poll() is not None:
                 raise RuntimeError(f"the bridge did not start: {log.read_text()}")
             time.sleep(0.02)
-        yield found.group(1), process.pid
+        yield match.group(1), process.pid
     finally:
         process.terminate()
         process.wait(60)
@@ -172,9 +172,9 @@ def load(channels: Sequence[Channel], seconds: float, payload: int, window: int,
                 channel.socket.sendall(packets)
                 waiting[channel] = window
         readable, _, _ = select.select(list(by_socket), [], [], 0.05)
-        for one in readable:
-            channel = by_socket[one]
-            data = one.recv(65_536)
+        for stream in readable:
+            channel = by_socket[stream]
+            data = stream.recv(65_536)
             if not data:
                 raise RuntimeError("the bridge closed a connection")
             count, rest[channel] = divmod(rest[channel] + len(data), 4)
@@ -271,12 +271,12 @@ def receive(
         application.ending = time.perf_counter() >= until
         if time.perf_counter() > until + 60:
             raise RuntimeError(f"{application.published - application.received} messages were not delivered")
-        for one in select.select(list(decoders), [], [], 0.05)[0]:
-            data = one.recv(262_144)
+        for stream in select.select(list(decoders), [], [], 0.05)[0]:
+            data = stream.recv(262_144)
             if not data:
                 raise RuntimeError("the bridge closed a connection")
             answers = bytearray()
-            for packet in decoders[one].feed(data):
+            for packet in decoders[stream].feed(data):
                 if isinstance(packet, Publish):
                     application.received += 1
                     if packet.qos:
@@ -285,7 +285,7 @@ def receive(
                 elif isinstance(packet, Pubrel):
                     answers += encode(Pubcomp(packet.packet_id))
             if answers:
-                one.sendall(answers)
+                stream.sendall(answers)
     application.join()
     delivered = time.perf_counter() - begun
     application.wait_until_removed(queues)
@@ -316,8 +316,8 @@ def publish(options: argparse.Namespace, delay_us: int, topics: int, mode: str, 
         cpu, queue_manager = running.cpu() - before, running.queue_manager_cpu() - queue_manager
         command = [MQBRIDGE, "mqsc", "display", "QLOCAL(KEPT)", "CURDEPTH", "--json"]
         command += ["--config", str(running.directory / "host.yaml")]
-        shown = subprocess.run(command, capture_output=True, text=True, check=True)
-        kept = json.loads(shown.stdout)["CURDEPTH"]
+        display = subprocess.run(command, capture_output=True, text=True, check=True)
+        kept = json.loads(display.stdout)["CURDEPTH"]
         if kept != count:
             raise RuntimeError(f"{count} publications are acknowledged, {kept} are there")
         log = running.directory / "bridge.log"

@@ -137,8 +137,8 @@ def show(console: Console, results: Results, parameters: Parameters) -> None:
         console.print(_idle(results))
     if results.mapping:
         console.print(mapping.table(results.mapping))
-    if found := targets(results, rows):
-        console.print(_targets(found))
+    if target_rows := targets(results, rows):
+        console.print(_targets(target_rows))
     for note in results.notes:
         console.print(f"Note: {note}", style="yellow", highlight=False, markup=False)
 
@@ -153,7 +153,7 @@ def write(path: Path, results: Results, parameters: Parameters, machine: dict[st
         "throughput": [asdict(row) for row in rows],
         "latency": results.latency,
         "idle": results.idle,
-        "mapping": [asdict(one) for one in results.mapping],
+        "mapping": [asdict(figure) for figure in results.mapping],
         "targets": [asdict(target) for target in targets(results, rows)],
         "notes": results.notes,
         "runs": [asdict(run) for run in results.runs],
@@ -234,14 +234,14 @@ def _idle(results: Results) -> Table:
     return table
 
 
-def _targets(found: list[Target]) -> Table:
+def _targets(target_rows: list[Target]) -> Table:
     table = Table(title="Targets of the bridge", title_justify="left")
     table.add_column("target")
     for name in ("wanted", "reached"):
         table.add_column(name, justify="right")
     table.add_column("")
     words = {True: "[green]met[/green]", False: "[red]not met[/red]", None: "no figure"}
-    for target in found:
+    for target in target_rows:
         reached = "–" if target.reached is None else f"{target.reached:.2f}"
         table.add_row(target.name, f"{target.wanted:g}", reached, words[target.met])
     return table

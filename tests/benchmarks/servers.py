@@ -192,10 +192,12 @@ class Mosquitto(Server):
 
     def version(self) -> str:
         try:
-            said = subprocess.run([self.program, "-h"], capture_output=True, text=True, timeout=10, check=False).stdout
+            output = subprocess.run(
+                [self.program, "-h"], capture_output=True, text=True, timeout=10, check=False
+            ).stdout
         except OSError:
             return "not installed"
-        match = re.search(r"version (\S+)", said)
+        match = re.search(r"version (\S+)", output)
         return match[1] if match else "unknown"
 
 
@@ -231,10 +233,12 @@ class FlashMq(Server):
 
     def version(self) -> str:
         try:
-            said = subprocess.run([self.program, "--version"], capture_output=True, text=True, timeout=10, check=False)
+            help_text = subprocess.run(
+                [self.program, "--version"], capture_output=True, text=True, timeout=10, check=False
+            )
         except OSError:
             return "not installed"
-        match = re.search(r"(\d+\.\d+\.\d+)", said.stdout + said.stderr)
+        match = re.search(r"(\d+\.\d+\.\d+)", help_text.stdout + help_text.stderr)
         return match[1] if match else "unknown"
 
 
@@ -297,17 +301,17 @@ def peers(directory: Path) -> dict[str, type[Server]]:
 
     A build of mosquitto also joins with autosave.
     """
-    found: dict[str, type[Server]] = {}
+    servers: dict[str, type[Server]] = {}
     for path in sorted(directory.iterdir()):
         if not os.access(path, os.X_OK) or path.is_dir():
             continue
         if path.name.startswith("mosquitto"):
             for base, suffix in ((Mosquitto, ""), (MosquittoAutosave, "-autosave")):
                 name = f"{path.name}{suffix}"
-                found[name] = type("Peer", (base,), {"name": name, "program": str(path)})
+                servers[name] = type("Peer", (base,), {"name": name, "program": str(path)})
         elif path.name.startswith("flashmq"):
-            found[path.name] = type("Peer", (FlashMq,), {"name": path.name, "program": str(path)})
-    return found
+            servers[path.name] = type("Peer", (FlashMq,), {"name": path.name, "program": str(path)})
+    return servers
 
 
 PEERS = peers(Path(os.environ["BENCH_PEERS"])) if "BENCH_PEERS" in os.environ else {}

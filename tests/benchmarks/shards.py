@@ -148,8 +148,8 @@ def publications(group: Group, options: argparse.Namespace) -> tuple[int, float]
     count, seconds = load(group.channels(options.clients), options.seconds, options.payload, 100, 1_000)
     command = [MQBRIDGE, "mqsc", "display", "QLOCAL(KEPT)", "CURDEPTH", "--json"]
     command += ["--config", str(group.directory / "host.yaml")]
-    shown = subprocess.run(command, capture_output=True, text=True, check=True)
-    kept = json.loads(shown.stdout)["CURDEPTH"]
+    display = subprocess.run(command, capture_output=True, text=True, check=True)
+    kept = json.loads(display.stdout)["CURDEPTH"]
     if kept != count:
         raise RuntimeError(f"{count} publications are acknowledged, {kept} are there")
     return count, seconds
@@ -208,10 +208,10 @@ def main() -> None:
     ):
         table.add_column(heading, justify="right")
     for load_ in loads:
-        of_load = [one for one in results if one.load == load_.__name__]
+        of_load = [result for result in results if result.load == load_.__name__]
 
         def middle(shape: str, field: str, rows: list[Result] = of_load) -> float:
-            return float(median(getattr(one, field) for one in rows if one.shape == shape))
+            return float(median(getattr(row, field) for row in rows if row.shape == shape))
 
         base, plain = (middle(shape, "rate") for shape in list(SHAPES)[:2])
         for shape in SHAPES:

@@ -60,15 +60,15 @@ def measure(master: str, rows: int) -> None:
             writer = selected.writeStream.format("parquet").option("checkpointLocation", str(here / "checkpoint"))
             meter = Meter({place.process.pid})
             query = writer.trigger(availableNow=True).start(str(here / "out"))
-            while query.isActive and not any(one.numInputRows for one in query.recentProgress):
+            while query.isActive and not any(progress.numInputRows for progress in query.recentProgress):
                 time.sleep(0.01)
             before = meter.read()
             query.awaitTermination()
             spent = meter.read() - before
             meter.stop()
-            batches = [one for one in query.recentProgress if one.numInputRows][1:]
-            done = sum(one.numInputRows for one in batches)
-            seconds = sum(one.durationMs["triggerExecution"] for one in batches) / 1000
+            batches = [progress for progress in query.recentProgress if progress.numInputRows][1:]
+            done = sum(progress.numInputRows for progress in batches)
+            seconds = sum(progress.durationMs["triggerExecution"] for progress in batches) / 1000
             cpu = (spent["JVM"] + spent["Python"]) / done * 1e6
             name = f"{count} queue{'s' if count > 1 else ''}, partitions {partitions or 'default'}"
             print(f"{master:9} {name:32} {done / seconds:8,.0f} rows/s  CPU {cpu:5.1f} us a row", flush=True)

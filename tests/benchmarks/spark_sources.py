@@ -99,14 +99,14 @@ class Roads:
         writer = frame.writeStream.format(format).options(**options)
         writer = writer.option("checkpointLocation", f"{self.folder}/{name}/checkpoint").trigger(availableNow=True)
         query = writer.start(f"{self.folder}/{name}/out") if format == "parquet" else writer.start()
-        while query.isActive and not any(one.numInputRows for one in query.recentProgress):
+        while query.isActive and not any(progress.numInputRows for progress in query.recentProgress):
             time.sleep(0.01)
         start, before = time.perf_counter(), meter.read()
         query.awaitTermination()
         seconds, spent = time.perf_counter() - start, meter.read() - before
         meter.stop()
-        done = [one for one in query.recentProgress if one.numInputRows]
-        rows = sum(one.numInputRows for one in done[1:])
+        done = [progress for progress in query.recentProgress if progress.numInputRows]
+        rows = sum(progress.numInputRows for progress in done[1:])
         assert rows + done[0].numInputRows == self.rows, (rows, done)
         report(name, rows, seconds, spent)
 
@@ -126,12 +126,12 @@ class Roads:
 
     def _queue_frame(self, columns: str, **options: str) -> DataFrame:
         queue = self.queue()
-        given = self.place.options(
+        reader_options = self.place.options(
             queue=queue, spool=f"{self.folder}/spool", maxMessagesPerTrigger=str(BATCH), **options
         )
         if columns:
-            given["columns"] = columns
-        return self.spark.readStream.format("mq").options(**given).load()
+            reader_options["columns"] = columns
+        return self.spark.readStream.format("mq").options(**reader_options).load()
 
     def to_queue(self) -> None:
         """The sink `mq`."""

@@ -48,7 +48,7 @@ def parser() -> argparse.ArgumentParser:
 
 def run(options: argparse.Namespace) -> dict[str, Any]:
     """One load for each QoS and part. Raises MeasureFailed."""
-    found: dict[str, Any] = {}
+    results: dict[str, Any] = {}
     for qos in map(int, options.qos.split(",")):
         for sample in map(float, options.samples.split(",")):
             with Collector() as collector:
@@ -83,8 +83,8 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
                 f"{low:+.1%} and {high:+.1%}); {spans} spans came",
                 flush=True,
             )
-            found[f"QoS {qos}, sample {sample:g}"] = {**figures, "spans": spans}
-    return found
+            results[f"QoS {qos}, sample {sample:g}"] = {**figures, "spans": spans}
+    return results
 
 
 def main() -> None:
@@ -92,10 +92,10 @@ def main() -> None:
     options = parser().parse_args()
     print(machine.described(machine.facts()), flush=True)
     try:
-        found = run(options)
+        results = run(options)
     except (MeasureFailed, ServerUnavailable) as error:
         sys.exit(f"not measured: {error}")
-    print(json.dumps(found))
+    print(json.dumps(results))
 
 
 if __name__ == "__main__":

@@ -95,10 +95,10 @@ def rate(program: Path, port: int, shape: Sequence[object], seconds: float, tran
     _, publishers, subscribers, pairs, window = shape
     numbers = (port, publishers, subscribers, pairs, 1, window, 100, 0, seconds, 4, 0)
     done = subprocess.run([str(program), *map(str, numbers), transport], capture_output=True, text=True, check=True)
-    said = json.loads(done.stdout)
-    if said["failure"]:
-        raise SystemExit(f"{transport}, {shape[0]}: {said['failure']}")
-    return float(said["rate"])
+    figures = json.loads(done.stdout)
+    if figures["failure"]:
+        raise SystemExit(f"{transport}, {shape[0]}: {figures['failure']}")
+    return float(figures["rate"])
 
 
 def handshakes(port: int, kind: str, seconds: float) -> float:
@@ -114,9 +114,9 @@ def handshakes(port: int, kind: str, seconds: float) -> float:
         "-tls1_3",
     ]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
-    found = re.search(r"(\d+) connections in (\d+) real seconds", done.stdout)
-    assert found, done.stdout + done.stderr
-    return int(found[1]) / int(found[2])
+    match = re.search(r"(\d+) connections in (\d+) real seconds", done.stdout)
+    assert match, done.stdout + done.stderr
+    return int(match[1]) / int(match[2])
 
 
 def idle_bytes(server: Server, port: int) -> float:
@@ -125,21 +125,21 @@ def idle_bytes(server: Server, port: int) -> float:
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
 
     def connections(begin: int, count: int) -> list[ssl.SSLSocket]:
-        found = []
+        streams = []
         for number in range(begin, begin + count):
             stream = context.wrap_socket(socket.create_connection(("127.0.0.1", port)))
             stream.sendall(encode(Connect(f"idle-{number}")))
             assert stream.recv(4)[3] == 0
-            found.append(stream)
-        return found
+            streams.append(stream)
+        return streams
 
     process = psutil.Process(server.pid)
     first = connections(0, 50)
     before = process.memory_info().rss
     rest = connections(50, IDLE)
     after = process.memory_info().rss
-    for one in first + rest:
-        one.close()
+    for connection in first + rest:
+        connection.close()
     return (after - before) / IDLE
 
 
@@ -164,7 +164,10 @@ def main() -> None:
             for transport in TRANSPORTS:
                 for shape in SHAPES:
                     rounds = [
-                        [rate(program, one.ports[transport], shape, options.seconds, transport) for one in servers]
+                        [
+                            rate(program, server.ports[transport], shape, options.seconds, transport)
+                            for server in servers
+                        ]
                         for _ in range(options.rounds)
                     ]
                     ratios = [ours / theirs for theirs, ours in rounds]
@@ -175,10 +178,10 @@ def main() -> None:
                         flush=True,
                     )
             for word, kind in (("new", "-new"), ("resumed", "-reuse")):
-                theirs, ours = (handshakes(one.ports["tls"], kind, options.seconds) for one in servers)
+                theirs, ours = (handshakes(server.ports["tls"], kind, options.seconds) for server in servers)
                 what = f"{word} connections"
                 print(f"tls        {what:22} mosquitto {theirs:8.0f}/s  bridge {ours:8.0f}/s  {ours / theirs:.2f}")
-            theirs, ours = (idle_bytes(one, one.ports["tls"]) for one in servers)
+            theirs, ours = (idle_bytes(server, server.ports["tls"]) for server in servers)
             print(f"tls        {'idle client':22} mosquitto {theirs / 1000:8.1f} kB bridge {ours / 1000:8.1f} kB")
         except ServerUnavailable as error:
             raise SystemExit(str(error)) from error

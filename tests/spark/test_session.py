@@ -37,8 +37,8 @@ def test_a_starting_stream_does_not_change_the_serialized_source(spark: SparkSes
 
 def test_only_functions_that_need_spark_import_it() -> None:
     """Neither commands nor programs that import the package for `register` import Spark."""
-    found = "{'pyspark', 'pyarrow', 'pandas', 'numpy'} & set(sys.modules)"
-    command = f"import sys, bridge.cli.program, bridge.spark, mqbridge; sys.exit(str({found}) if {found} else 0)"
+    imported = "{'pyspark', 'pyarrow', 'pandas', 'numpy'} & set(sys.modules)"
+    command = f"import sys, bridge.cli.program, bridge.spark, mqbridge; sys.exit(str({imported}) if {imported} else 0)"
     done = subprocess.run([sys.executable, "-c", command], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
 

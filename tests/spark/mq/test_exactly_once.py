@@ -58,8 +58,8 @@ class Query:
 
     def check(self) -> None:
         """Check that each number is at the beginning of one message."""
-        found = Counter(int(body.partition(b" ")[0]) for body in self.queues.bodies(self.target))
-        assert len(found) >= ROWS and found == Counter(range(len(found)))
+        numbers = Counter(int(body.partition(b" ")[0]) for body in self.queues.bodies(self.target))
+        assert len(numbers) >= ROWS and numbers == Counter(range(len(numbers)))
 
 
 @pytest.fixture

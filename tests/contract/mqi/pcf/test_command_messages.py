@@ -27,7 +27,7 @@ def test_a_reply_follows_the_request(admin: Administrator) -> None:
     assert (md.Expiry, md.Persistence, md.CodedCharSetId) == (cmqc.MQEI_UNLIMITED, cmqc.MQPER_NOT_PERSISTENT, 1208)
     assert header == MQCFH(Type=cmqcfc.MQCFT_RESPONSE, Command=cmqcfc.MQCMD_PING_Q_MGR)
     assert reply_parameters == ()
-    assert admin.shown(f"QLOCAL({COMMAND_QUEUE})", "CURDEPTH") == 0
+    assert admin.displayed(f"QLOCAL({COMMAND_QUEUE})", "CURDEPTH") == 0
 
 
 def test_report_options_choose_the_identifiers_and_the_expiry(admin: Administrator) -> None:
@@ -62,7 +62,7 @@ def test_no_reply_is_sent_if_none_is_requested(admin: Administrator) -> None:
     admin.send(create, MsgType=cmqc.MQMT_DATAGRAM)
     with pytest.raises(MQError):
         admin.receive(50)
-    assert admin.shown("QLOCAL(NEW)", "MAXDEPTH") == 5000
+    assert admin.displayed("QLOCAL(NEW)", "MAXDEPTH") == 5000
 
 
 def test_an_undeliverable_reply_goes_to_the_dead_letter_queue(admin: Administrator) -> None:
@@ -71,7 +71,7 @@ def test_an_undeliverable_reply_goes_to_the_dead_letter_queue(admin: Administrat
     admin.send(ping, ReplyToQ=b"NOWHERE", Report=cmqc.MQRO_DISCARD_MSG)
     admin.send(ping, ReplyToQ=b"NOWHERE")
     admin.ask(cmqcfc.MQCMD_PING_Q_MGR, {})
-    assert admin.shown("QLOCAL(DLQ)", "CURDEPTH") == 1
+    assert admin.displayed("QLOCAL(DLQ)", "CURDEPTH") == 1
 
 
 def test_an_expired_command_is_not_run(queue_manager: QueueManager, admin: Administrator) -> None:

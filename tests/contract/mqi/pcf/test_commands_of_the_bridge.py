@@ -16,7 +16,7 @@ def test_escape_runs_mqsc(admin: Administrator) -> None:
 
     (response,) = admin.ask(cmqcfc.MQCMD_ESCAPE, escape("DEFINE QLOCAL(NEW) MAXDEPTH(3)"))
     assert response[cmqcfc.MQCACF_ESCAPE_TEXT] == "AMQ8006I: Queue NEW created."
-    assert admin.shown("QLOCAL(NEW)", "MAXDEPTH") == 3
+    assert admin.displayed("QLOCAL(NEW)", "MAXDEPTH") == 3
     responses = admin.ask(cmqcfc.MQCMD_ESCAPE, escape("DISPLAY QLOCAL(APP.*) MAXDEPTH"))
     texts = [response[cmqcfc.MQCACF_ESCAPE_TEXT] for response in responses]
     assert len(texts) == 2

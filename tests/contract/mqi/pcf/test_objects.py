@@ -106,7 +106,7 @@ def test_an_object_from_creation_to_deletion(admin: Administrator, kind: Kind) -
     admin.ask(command("CREATE", kind.word), new | kind.attributes)
     (attributes,) = admin.ask(command("INQUIRE", kind.word), new)
     assert (new | kind.attributes).items() <= attributes.items()
-    assert {keyword: admin.shown(f"{kind.noun}('NEW')", keyword) for keyword in kind.displayed} == kind.displayed
+    assert {keyword: admin.displayed(f"{kind.noun}('NEW')", keyword) for keyword in kind.displayed} == kind.displayed
     again = admin.refused(command("CREATE", kind.word), new | kind.attributes)[0]
     assert again in (cmqcfc.MQRCCF_OBJECT_ALREADY_EXISTS, cmqcfc.MQRCCF_SUB_ALREADY_EXISTS)
     admin.ask(command("CREATE", kind.word), new | kind.attributes | {cmqcfc.MQIACF_REPLACE: cmqcfc.MQRP_YES})
@@ -190,7 +190,7 @@ def test_delete_and_clear_queue(admin: Administrator) -> None:
     assert admin.refused(cmqcfc.MQCMD_CLEAR_Q, {MQCA_Q_NAME: "NEW"}) == (cmqc.MQRC_Q_NOT_EMPTY, None)
     admin.connection.commit()
     admin.ask(cmqcfc.MQCMD_CLEAR_Q, {MQCA_Q_NAME: "NEW"})
-    assert admin.shown("QLOCAL(NEW)", "CURDEPTH") == 0
+    assert admin.displayed("QLOCAL(NEW)", "CURDEPTH") == 0
     admin.put("NEW")
     admin.ask(cmqcfc.MQCMD_DELETE_Q, {MQCA_Q_NAME: "NEW", cmqcfc.MQIACF_PURGE: cmqcfc.MQPO_YES})
     assert "NEW" not in admin.queue_manager.objects.queues

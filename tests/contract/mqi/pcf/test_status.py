@@ -168,7 +168,7 @@ def test_inquire_queue_manager(admin: Administrator) -> None:
 def test_change_queue_manager(admin: Administrator) -> None:
     change = cmqcfc.MQCMD_CHANGE_Q_MGR
     admin.ask(change, {cmqc.MQCA_DEAD_LETTER_Q_NAME: "DLQ", cmqc.MQIA_MAX_HANDLES: 5000})
-    assert (admin.shown("QMGR", "DEADQ"), admin.shown("QMGR", "MAXHANDS")) == ("DLQ", 5000)
+    assert (admin.displayed("QMGR", "DEADQ"), admin.displayed("QMGR", "MAXHANDS")) == ("DLQ", 5000)
     error = (cmqcfc.MQRCCF_ATTR_VALUE_ERROR, cmqc.MQIA_MAX_MSG_LENGTH)
     assert admin.refused(change, {cmqc.MQIA_MAX_MSG_LENGTH: 1}) == error
     fixed = (cmqcfc.MQRCCF_ATTR_VALUE_FIXED, cmqc.MQIA_COMMAND_LEVEL)
