@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from bridge.config.queue_manager import STATE_QUEUE
 from bridge.mq.embedded.queuemanager import QueueManager
-from bridge.mq.ibm import persistent_state
 from bridge.mq.ibm.backend import IbmBackend
 from bridge.mq.ibm.persistent_state import PersistentState
 from bridge.mq.mqi import MQError
@@ -134,7 +134,7 @@ async def test_a_takeover_waits_for_a_unit_of_work_in_progress(queue_manager: Qu
     committing = asyncio.ensure_future(ended(first, fill))
     # The old receipt is removed, the new one is not committed yet.
     await happens(lambda: not first._publishers[0]._jobs and first._publishers[0].busy_since > 0)
-    state_queue = queue_manager.objects.queues[persistent_state.STATE_QUEUE]  # type: ignore[attr-defined]
+    state_queue = queue_manager.objects.queues[STATE_QUEUE]
     await happens(lambda: sum(1 for _ in state_queue.messages()) < 3)
     second = backend_of(queue_manager, NONE)
     waiting = asyncio.ensure_future(second.open())
@@ -191,4 +191,4 @@ async def test_two_new_shards_of_different_numbers_of_shards_do_not_start_at_the
     for backend in backends:
         await stop(backend)
     for shard in refused:
-        assert not drain(queue_manager, f"{persistent_state.STATE_QUEUE}.{shard.number}")
+        assert not drain(queue_manager, f"{STATE_QUEUE}.{shard.number}")
