@@ -422,6 +422,50 @@ def test_the_oldest_messages_beyond_the_limit_of_a_shared_subscription_are_dead_
     bridges[0].wait_for_depth("SYSTEM.DEAD.LETTER.QUEUE", numbers[0])
 
 
+def test_a_message_that_a_former_member_has_not_acknowledged_goes_to_another_shard(site: Site) -> None:
+    bridges = [site.bridge(number).start() for number in range(OF)]
+    away = RawClient.connected(bridges[1].port, client_of(1, "away"), clean=False)
+    assert away.subscribe(("$share/g/t", 1)) == (1,)
+    away.disconnect()
+    former = RawClient.connected(bridges[0].port, client_of(0, "former"))
+    assert former.subscribe(("$share/g/t", 1)) == (1,)
+    RawClient.connected(bridges[0].port, client_of(0, "publisher")).publish("t", b"1", 1)
+    assert former.expect(Publish).payload == b"1"
+    former.unsubscribe("$share/g/t")
+    former.socket.close()
+    assert reconnected(bridges[1], away).take().payload == b"1"
+
+
+def test_messages_return_to_a_full_queue_when_the_only_shard_that_empties_it_starts_again(site: Site) -> None:
+    """Meanwhile, clients of the shard that returns a message are served, and it reports a problem."""
+    bridges = [site.bridge(number).start() for number in range(OF)]
+    away = RawClient.connected(bridges[1].port, client_of(1, "away"), clean=False)
+    assert away.subscribe(("$share/g/t", 1)) == (1,)
+    former = RawClient.connected(bridges[0].port, client_of(0, "former"))
+    assert former.subscribe(("$share/g/t", 1)) == (1,)
+    away.disconnect()
+    bridges[1].stop()
+    publisher = RawClient.connected(bridges[0].port, client_of(0, "publisher"))
+    publisher.publish("t", b"1", 1)
+    assert former.expect(Publish).payload == b"1"
+    (queue,) = {row["DEST"] for row in bridges[0].mq_json("display", "SUB('$share/g:t')", "DEST")}
+    bridges[0].mqsc(f"ALTER QLOCAL('{queue}') MAXDEPTH(1)\n")
+    former.unsubscribe("$share/g/t")
+    publisher.publish("t", b"2", 1)
+    former.socket.close()
+    until(lambda: "MQRC_Q_FULL" in bridges[0].log, lambda: bridges[0].log)
+    publisher.publish("t", b"3", 1)
+    assert publisher.subscribe(("u", 1)) == (1,)
+    publisher.publish("u", b"u", 1)
+    assert publisher.take().payload == b"u"
+    assert "shared subscriptions: MQRC_Q_FULL" in str(status(bridges[0])["problems"])
+    bridges[1].start()
+    away = reconnected(bridges[1], away)
+    assert {away.take().payload for _ in range(2)} == {b"1", b"2"}
+    # The queue manager did not put the second message to the full queue.
+    bridges[0].wait_for_depth("SYSTEM.DEAD.LETTER.QUEUE", 1)
+
+
 def test_a_shared_subscription_whose_queue_is_inhibited_does_not_affect_others(site: Site) -> None:
     bridge = site.bridge(0).start()
     member = RawClient.connected(bridge.port, client_of(0))

@@ -343,10 +343,10 @@ def test_rows_are_limited(manager: Manager, running: Running, monkeypatch: pytes
     manager.ok("ALTER QMODEL(SYSTEM.MQSC.REPLY.QUEUE) MAXDEPTH(10)")
     response = manager.ok("DISPLAY CHSTATUS(*) CHLTYPE(MQTT) CLIENTID(*)")
     assert (len(response.objects), response.message[:8]) == (10, "AMQ8417I")
-    monkeypatch.setattr(channel_display, "LOOKED_AT", 3)
+    monkeypatch.setattr(channel_display, "MAX_EXAMINED", 3)
     response = manager.ok("DISPLAY CHSTATUS(*) CHLTYPE(MQTT) CLIENTID(*) WHERE(CLIENTID NE 'c0')")
     assert (len(response.objects), response.message[:8]) == (2, "AMQ8492W")
-    assert "looks at 3," in response.message
+    assert "examines 3," in response.message
 
 
 def test_definitions_are_stored_with_all_attributes(tmp_path: Path, manager: Manager) -> None:

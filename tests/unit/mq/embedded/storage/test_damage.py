@@ -178,7 +178,7 @@ def test_a_row_in_two_places_is_kept_once(copy: Path, tmp_path: Path, monkeypatc
 
     monkeypatch.setattr(salvage, "_rows", twice)
     findings = salvage.salvage(copy, tmp_path / "new")
-    assert any("is there twice" in finding for finding in findings.damage)
+    assert any("exists twice" in finding for finding in findings.damage)
     manager = started(tmp_path / "new")
     assert bodies(manager) == BODIES
     manager.close()
