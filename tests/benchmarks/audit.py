@@ -1,4 +1,4 @@
-"""Audit of an archive of many rows: seconds from the command to its verdict, and the memory that it takes at most."""
+"""Duration and peak memory of the audit of an archive with many rows."""
 
 from __future__ import annotations
 
@@ -17,30 +17,30 @@ from tests.benchmarks.archive_rows import generate
 
 MQBRIDGE = Path(sys.executable).with_name("mqbridge")
 ROWS = 10_000_000
-#: Deliveries left out of the archive, which the audit has to find.
+#: Deliveries omitted from the archive, which the audit must find.
 LOST = 3
-#: Seconds between looks at the memory.
+#: Seconds between samples of the memory.
 SAMPLE = 0.2
 
 
 @dataclass
 class AuditFigures:
-    """What was measured. `memory_mb` is resident."""
+    """The figures of an audit. `memory_mb` is resident memory."""
 
     rows: int
     seconds: float
     memory_mb: float
-    #: of the archive on disk, which has no payloads
+    #: size of the archive on disk, without payloads
     archive_mb: float
 
     @property
     def rows_per_second(self) -> float:
-        """Rows judged each second, the start of the command included."""
+        """Rows audited per second, including the start of the command."""
         return self.rows / self.seconds
 
 
 class Memory(threading.Thread):
-    """Watches the resident memory of a process and its children."""
+    """Sample the resident memory of a process and its children."""
 
     def __init__(self, process: int) -> None:
         super().__init__(daemon=True)
@@ -58,17 +58,19 @@ class Memory(threading.Thread):
             for process in (self._process, *self._process.children(recursive=True)):
                 total += process.memory_info().rss
         except psutil.NoSuchProcess:
-            return total  # it ends while it is looked at
+            return total  # it has ended meanwhile
         return total
 
     def end(self) -> None:
-        """Stop watching."""
+        """Stop sampling."""
         self._ended.set()
         self.join()
 
 
 def measure(rows: int = ROWS) -> AuditFigures:
-    """Make an archive in a temporary directory, audit it by the command, and check the verdict. AssertionError if wrong."""
+    """Generate an archive in a temporary directory, audit it, and check the verdict. Raises AssertionError if it is
+    wrong.
+    """
     with tempfile.TemporaryDirectory(prefix="mqbridge-audit-") as name:
         directory = Path(name)
         generate(directory, rows, lost=LOST)

@@ -1,6 +1,6 @@
 """CPU time of the steps of a mapping, without a queue manager: fields, expressions, new documents, validation, records.
 
-All mappings convert the same payloads, in turn; the best of several rounds counts. The ratio is that to the mapping without
+All mappings convert the same payloads, in turn. The best of several rounds counts. The ratio is that to the mapping without
 payload steps: from a topic to a queue, from a link, whose publications have neither client identifier nor user, and from a
 queue to a topic or link. A second table has COBOL records of 50 bytes with ten fields, compared with the JSON document.
 
@@ -40,7 +40,7 @@ SCHEMA = {
 
 
 def steps(directory: Path) -> dict[str, dict[str, Any]]:
-    """Return the mappings, by what they do."""
+    """Return the mappings by what they do."""
     schema = directory / "schema.json"
     schema.write_text(json.dumps(SCHEMA))
     queue = {"to": {"queue": "PLANT.{line}"}}
@@ -117,7 +117,7 @@ STOCK = (
 
 
 def record_steps(directory: Path) -> dict[str, Callable[[], object]]:
-    """Return the conversions of a record or its JSON document, by what they do."""
+    """Return the conversions of a record or its JSON document by what they do."""
     (directory / "stock.cpy").write_text(COPYBOOK)
     payload = {"copybook": str(directory / "stock.cpy"), "ccsid": 1140}
     record = RecordPayload(TextPayload.model_validate(payload))

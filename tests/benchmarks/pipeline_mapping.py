@@ -1,4 +1,4 @@
-"""What a mapping costs in a Spark plan: archived rows read, mapped and written, against the same plan with an identity."""
+"""Cost of a mapping in a Spark plan: archived rows are read, mapped and written, compared with an identity."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from tests.benchmarks.archive_rows import generate
 PAYLOAD = 1024
 ROUNDS = 3
 
-# Workers do not import the benchmark: what it hands to Spark travels as it is.
+# Workers do not import the benchmark, so it is pickled by value.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # type: ignore[no-untyped-call]
 
 MAPPINGS: dict[str, Any] = {
     "standard profile": None,
     "mapping by capture": {"from": {"mqtt": "plant/{line}/{n}"}, "to": {"queue": "LINE.{line}"}},
-    # No two messages of a batch are alike.
+    # No two messages of a batch are equal.
     "mapping by message id": {
         "from": {"mqtt": "#"},
         "to": {"queue": "Q"},
@@ -41,19 +41,19 @@ MAPPINGS: dict[str, Any] = {
 
 
 def read(spark: SparkSession, directory: Path) -> DataFrame:
-    """An archive, its times as numbers."""
+    """Read an archive, with its times as numbers."""
     rows = spark.read.schema(from_arrow_schema(arrow_schema())).parquet(str(directory))
     times = {name: f.unix_micros(name) for name in ("received", "sent", "settled")}
     return rows.select(*NAMES).drop("properties").withColumns(times)
 
 
 def identity(batches: Iterable[Any]) -> Iterator[Any]:
-    """What is read, unchanged."""
+    """Yield the batches unchanged."""
     yield from batches
 
 
 def plans(rows: DataFrame) -> dict[str, DataFrame]:
-    """From publications: the plan with the identity, and that with each mapping."""
+    """Return the plans from publications: the identity, and each mapping."""
     columns = rows.select(*[rows[name] for name in PUBLICATION_TYPES if name in rows.columns])
     frames = {"identity": columns.mapInArrow(identity, columns.schema)}
     for name, mapping in MAPPINGS.items():
@@ -65,12 +65,12 @@ def plans(rows: DataFrame) -> dict[str, DataFrame]:
 
 
 def plans_back(rows: DataFrame) -> dict[str, DataFrame]:
-    """From the messages of the standard profile to publications."""
+    """Return the plans from messages of the standard profile to publications."""
     return {"identity": rows.mapInArrow(identity, rows.schema), "standard profile": to_publications(rows)}
 
 
 def measure(spark: SparkSession, count: int) -> dict[str, dict[str, float]]:
-    """Rows a second of each plan, by direction and writer; the median of three. `ratio` is to the identity."""
+    """Return rows per second of each plan, by direction and writer: the median of three. `ratio` is to the identity."""
     with tempfile.TemporaryDirectory(prefix="mqbridge-mapping-") as name:
         directory = Path(name)
         generate(directory / "archive", count, payload=PAYLOAD)

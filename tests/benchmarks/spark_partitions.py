@@ -2,9 +2,9 @@
 
     python -m tests.benchmarks.spark_partitions [ROWS]
 
-Messages of 200 bytes are read from queues, a field of their JSON is parsed, and the rows are written to Parquet. A rate is
-that of the batches after the first, in which Spark warms up. The CPU time is that of the JVM and Python's processes. It
-depends on the load of the machine less than the rate.
+Messages of 200 bytes are read from queues, a field of their JSON is parsed, and the rows are written to Parquet. A rate
+is that of the batches after the first, in which Spark warms up. The CPU time is that of the JVM and Python's processes,
+which depends less on the load of the machine than the rate.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from bridge.wire.mq import MQMD
 from tests.benchmarks.pipeline_mq import UNIT, Place, place_of
 from tests.benchmarks.spark_sources import Meter
 
-#: Rows of a batch, and bytes of a payload.
+#: Rows per batch, and bytes of a payload.
 BATCH: Final = 20_000
 BODY: Final = b'{"line": "L1", "temperature": 21.5}'.ljust(200)
-#: Number of queues, and the option `partitions`; "" is its default.
+#: Number of queues, and the option `partitions`. "" is its default.
 CASES: Final = ((1, ""), (1, "2"), (4, ""), (4, "2"))
 
 
@@ -76,7 +76,7 @@ def measure(master: str, rows: int) -> None:
 
 
 def main(rows: str) -> None:
-    """Measure each master in a process of its own."""
+    """Measure each master in its own process."""
     for master in ("local[1]", "local[2]"):
         subprocess.run([sys.executable, "-m", "tests.benchmarks.spark_partitions", rows, master], check=True)
 

@@ -1,8 +1,9 @@
-"""What each stage of a read through the spool, and of a write, takes alone: rows per second, and CPU per row.
+"""Rows per second and CPU time per row of each stage of a read through the spool, and of a write.
 
     python -m tests.benchmarks.spool_stages [ROWS]
 
-The queue manager runs in a process of its own, and Spark is not involved. The sum of the stages of a path is its floor.
+The queue manager runs in its own process, and Spark is not involved. A path cannot be faster than the sum of its
+stages.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""`python -m tests.benchmarks.transports`: the bridge beside mosquitto over TCP, TLS and WebSockets, in turn, in one run.
+"""`python -m tests.benchmarks.transports`: the bridge compared with mosquitto over TCP, TLS and WebSockets.
 
-Messages/s at QoS 1 as a ratio within each round, by the load of `load.c`; new and resumed TLS connections/s, by openssl
-s_time; and what an idle TLS client takes of each server's memory.
+The figures are messages per second at QoS 1 with the load of `load.c`, new and resumed TLS connections per second by
+openssl s_time, and the memory of each server per idle TLS client. Ratios are computed within each round.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def generator(directory: Path) -> Path:
 
 
 def rate(program: Path, port: int, shape: Sequence[object], seconds: float, transport: str) -> float:
-    """Messages/s that were received in one run."""
+    """Return the messages per second received in one run."""
     _, publishers, subscribers, pairs, window = shape
     numbers = (port, publishers, subscribers, pairs, 1, window, 100, 0, seconds, 4, 0)
     done = subprocess.run([str(program), *map(str, numbers), transport], capture_output=True, text=True, check=True)
@@ -102,7 +102,7 @@ def rate(program: Path, port: int, shape: Sequence[object], seconds: float, tran
 
 
 def handshakes(port: int, kind: str, seconds: float) -> float:
-    """TLS connections/s of one client that does nothing else."""
+    """Return the TLS connections per second of one client that does nothing else."""
     command = [
         "openssl",
         "s_time",
@@ -120,7 +120,7 @@ def handshakes(port: int, kind: str, seconds: float) -> float:
 
 
 def idle_bytes(server: Server, port: int) -> float:
-    """Bytes of the server's memory that one idle TLS client takes."""
+    """Return the bytes of the server's memory per idle TLS client."""
     context = ssl.create_default_context()
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
 
@@ -145,7 +145,7 @@ def idle_bytes(server: Server, port: int) -> float:
 
 def main() -> None:
     """Print a table."""
-    parser = argparse.ArgumentParser(description="The bridge beside mosquitto over TCP, TLS and WebSockets.")
+    parser = argparse.ArgumentParser(description="The bridge compared with mosquitto over TCP, TLS and WebSockets.")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=1.0)
     options = parser.parse_args()
@@ -154,7 +154,7 @@ def main() -> None:
         directory = Path(name)
         directory.chmod(0o755)
         Authority(directory).issue("server")
-        (directory / "server.key").chmod(0o644)  # mosquitto leaves root for its own user
+        (directory / "server.key").chmod(0o644)  # mosquitto changes from root to its own user
         program = generator(directory)
         servers = (TransportsMosquitto(directory, {cores[0]}), TransportsBridge(directory, {cores[0]}))
         psutil.Process().cpu_affinity([cores[-1]])
