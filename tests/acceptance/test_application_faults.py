@@ -68,7 +68,7 @@ def reload(bridge: BridgeProcess, old: str, new: str) -> str:
 
 
 class Calls:
-    """Calls of a device that wait for their replies, each on a thread of its own."""
+    """Calls of a device that wait for their replies, each on its own thread."""
 
     def __init__(self, bridge: BridgeProcess, device: RawClient) -> None:
         self.answers: dict[bytes, Answer | Exception] = {}
@@ -275,7 +275,7 @@ def test_a_kill_loses_no_accepted_publication(bridge: BridgeProcess, calls: Call
 def test_a_reload_while_the_queue_manager_is_away(
     bridge: RemoteBridgeProcess, device: RawClient, calls: Calls, dies: bool
 ) -> None:
-    """Requests in progress of the changed application fail, and the others are performed later or fail, too."""
+    """Requests in progress of the changed application fail. The others are performed later, or fail as well."""
     calls.begin("app", 3)
     publishers = Publishers(bridge)
     until(lambda: publishers.accepted)

@@ -64,7 +64,7 @@ def bridge(queue_manager: str, tmp_path_factory: pytest.TempPathFactory) -> Iter
 
 @contextmanager
 def answering(client: Any, answer: Callable[[], None]) -> Iterator[None]:
-    """Let a device answer one request on a thread of its own."""
+    """Answer one request as a device, on a separate thread."""
     thread = threading.Thread(target=answer)
     with client:
         thread.start()

@@ -172,7 +172,7 @@ def campaign(bridge: BridgeProcess, *, size: int, most: int, limit: str) -> None
         f"problem after {reported_at - exceeded_at:.1f} s: {named[:150]}",
     )
     for owner, waited in received_by.items():
-        assert waited == sorted(waited), "what waits comes in order"
+        assert waited == sorted(waited), "waiting messages arrive in order"
         accepted = sorted(waited + letters.get(owner, []))
         print(f"{owner}: {len(waited)} delivered after waiting, {len(accepted) - len(waited)} dead letters")
         # accepted = delivered + waiting + dead-lettered + counted, and nothing twice.

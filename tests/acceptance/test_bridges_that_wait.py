@@ -19,7 +19,7 @@ from tests.helpers.raw_client import RawClient
 from tests.helpers.remote_bridge import NAME, RemoteBridgeProcess
 from tests.helpers.scrape import admin_url, ask
 
-#: IBM's reason, or why there is none.
+#: IBM's reason code, or the reason why it is missing.
 AWAY, HANGS = r"MQRC_\w+ \(\d+\)", "connected, but no reply"
 TOKEN = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFG"
 

@@ -72,7 +72,7 @@ class Killer:
 
     def restart(self) -> None:
         """Start the bridge again, after a client has lost its connection."""
-        assert self._timer is not None, f"the connection was closed, but nobody killed the bridge:\n{self._bridge.log}"
+        assert self._timer is not None, f"the connection was closed, but the bridge was not killed:\n{self._bridge.log}"
         self._timer.join(PATIENCE)
         self._timer = None
         self._bridge.start()
@@ -250,7 +250,7 @@ def test_the_audit_finds_no_loss(
     assert verdict.held, verdict.examples
     assert verdict.gaps and verdict.totals.delivered >= 100
     assert verdict.totals.pending == 0
-    # The audit must detect a loss: one delivery less is one lost message.
+    # The audit must detect a loss: if one delivery is missing, one message is lost.
     verdict = audit([doctored])
     assert not verdict.held and verdict.totals.lost == 1
 

@@ -85,9 +85,9 @@ class Units:
             halves_of.setdefault(int(body.partition(".")[0]), []).append(body)
         for number in range(self._next):
             halves = halves_of.get(number, [])
-            assert halves in ([], [f"{number}.0", f"{number}.1"]), f"unit of work {number} is there in part: {halves}"
-            assert halves or number not in self.committed, f"unit of work {number} was committed, and is not there"
-            assert not halves or number not in self.refused, f"unit of work {number} was refused, and is there"
+            assert halves in ([], [f"{number}.0", f"{number}.1"]), f"unit of work {number} exists in part: {halves}"
+            assert halves or number not in self.committed, f"unit of work {number} was committed and does not exist"
+            assert not halves or number not in self.refused, f"unit of work {number} was rejected and exists"
 
 
 class Site:
@@ -96,8 +96,8 @@ class Site:
     def __init__(self, bridge: BridgeProcess, library: Path, qos: int) -> None:
         self.bridge = bridge
         self.library = library
-        #: has a line for each call that failed
-        self.told = bridge.data_directory.with_suffix(".faults")
+        #: a file with a line for each call that failed
+        self.fault_log = bridge.data_directory.with_suffix(".faults")
         self.publisher = Publisher("sender", ["t/0", "t/1"], COUNT, qos, WINDOW)
         self.subscriber = DurableSubscriber("keeper", "t/#", qos)
         self.units = Units(bridge.data_directory)
@@ -107,7 +107,7 @@ class Site:
         self.bridge.env |= {
             "LD_PRELOAD": str(self.library),
             "FAULTY_DISK_AT": fault,
-            "FAULTY_DISK_TOLD": str(self.told),
+            "FAULTY_DISK_TOLD": str(self.fault_log),
         }
         try:
             self.bridge.start()
@@ -126,7 +126,7 @@ class Site:
                 client.connect(self.bridge.port)
                 return
             except ConnectionRefusedError:
-                self.bridge.ended()  # it is ending
+                self.bridge.ended()  # the bridge is ending
             except (ConnectionClosed, ConnectionError):
                 client.close()
         raise AssertionError(f"it never connected:\n{self.bridge.log}")
@@ -209,7 +209,7 @@ def test_a_full_disk_is_drained(new_bridge: Callable[..., BridgeProcess], librar
             subscriber.step()
         sender.publish("t/0", b"0", 1)
     assert reserve.exists()
-    assert subscriber.numbers == {*range(COUNT + 1), COUNT + 2}, "what was refused was delivered"
+    assert subscriber.numbers == {*range(COUNT + 1), COUNT + 2}, "a rejected message was delivered"
     subscriber.close()
     assert bridge.stop() == 0
     assert reserve.exists()  # the next start may need it
@@ -428,7 +428,7 @@ def campaign(new_bridge: Callable[..., BridgeProcess], library: Path, runs: int)
         print(f"MQBRIDGE_TEST_SEED={number}: {fault}, QoS {qos}, killed at {kill_at}", end="", flush=True)
         site = Site(new_bridge(f"data{number}"), library, qos)
         site.run(fault, kill_at)
-        print(f", {site.told.read_text().count('fault') if site.told.exists() else 0} calls failed")
+        print(f", {site.fault_log.read_text().count('fault') if site.fault_log.exists() else 0} calls failed")
 
 
 @pytest.mark.slow

@@ -154,7 +154,7 @@ class TwoBrokers:
         ]
 
     def move(self, tap: Tap | None = None, *, killed: bool = False) -> None:
-        """Let the link point to a broker, by reload or while the bridge is down."""
+        """Point the link to a broker, by reload or while the bridge is stopped."""
         bridge = self.bridge
         assert bridge.config is not None
         assert bridge.process is not None
@@ -305,11 +305,12 @@ def test_a_link_that_moves_between_two_brokers(
 
 @pytest.mark.parametrize("version", ["3.1.1", "5"])
 def test_brokers_that_are_killed(new_bridge: Callable[..., BridgeProcess], tmp_path: Path, version: str) -> None:
-    """A killed mosquitto loses what it acknowledged since it last saved. It saves at the end of each iteration of its loop.
+    """A killed mosquitto loses everything that it acknowledged after its last save. It saves at the end of each
+    iteration of its loop.
 
-    So the bridge is checked against the recorded traffic: a publication that it answered with PUBREC is on the queue once,
-    unless the broker started another exchange for it, or repeated it after PUBCOMP. A broker has answered each message that
-    left the queue with PUBREC, in one exchange.
+    So the bridge is checked against the recorded traffic. A publication that it answered with PUBREC is on the queue
+    once, unless the broker started another exchange for it, or repeated it after PUBCOMP. A broker has answered each
+    message that left the queue with PUBREC, in one exchange.
     """
     two = TwoBrokers(new_bridge, tmp_path, version, "autosave_on_changes true", "autosave_interval 1")
     weights = dict.fromkeys(

@@ -207,7 +207,7 @@ def test_max_clients(bridge: BridgeProcess) -> None:
                 assert three.connect() == Connack(3)
             with contextlib.suppress(ConnectionClosed, socket.error):
                 three.receive()
-                raise AssertionError("the third client is let in")
+                raise AssertionError("the third client was accepted")
         first.disconnect()
         RawClient.connected(port, "three").vanish()
 

@@ -115,7 +115,7 @@ def live(subscriber: PahoSubscriber | Subscriber, root: str) -> dict[str, bool]:
 @pytest.mark.queue_managers("embedded")
 @pytest.mark.parametrize("version", ["5", "3.1.1"])
 def test_from_own_clients_to_a_broker(site: MappingSite, version: str) -> None:
-    """A link with 3.1.1 tells the broker what to retain as well as one with 5."""
+    """A link with 3.1.1 retains the same publications at the broker as a link with 5."""
     source, target = ("out", "there") if version == "5" else ("out3", "there3")
     with PahoSubscriber(site.broker.port, f"{target}/#") as subscriber:
         publish_cases(site.bridge.port, source)

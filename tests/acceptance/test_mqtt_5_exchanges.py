@@ -133,7 +133,7 @@ EXCHANGES: list[tuple[str, Callable[[str], Sides]]] = [
          say(f"{t}/b", b"3", topic_alias=1), say("", b"4", topic_alias=64), say("", b"5", topic_alias=1)],
         [Suback(1, (0,)), Puback(5), *(say(f"{t}/{name}", payload) for name, payload in
                                       (("a", b"1"), ("a", b"2"), ("b", b"3"), ("a", b"4"), ("b", b"5")))])),
-    ("MQTT-4.8.2-3: a share beside a subscription of its own", lambda t: (
+    ("MQTT-4.8.2-3: a share and an ordinary subscription", lambda t: (
         [ask(1, (f"$share/g/{t}", 0), identifier=1), ask(2, (t, 1), identifier=2), say(t, b"x", 1, 3)],
         [Suback(1, (0,)), Suback(2, (1,)), Puback(3), say(t, b"x", subscription_identifier=(1,)),
          say(t, b"x", 1, subscription_identifier=(2,))])),

@@ -141,7 +141,8 @@ def test_an_expired_publication_is_acknowledged_to_the_end(bridge: BridgeProcess
 
 
 @pytest.mark.xfail(
-    strict=True, reason="MQMD.Expiry ends at 999,999,999 tenths of a second; docs/reference/mqtt-5.md says so"
+    strict=True,
+    reason="MQMD.Expiry ends at 999,999,999 tenths of a second. docs/reference/mqtt-5.md documents this limit.",
 )
 def test_the_longest_expiry(bridge: BridgeProcess, unique: str) -> None:
     """MQTT-3.3.2-6."""

@@ -88,7 +88,7 @@ def test_the_time_at_which_a_will_is_published(bridge: BridgeProcess, unique: st
         assert client.connect().session_present is (expiry == 600)
 
 
-@pytest.mark.parametrize("clean", [False, True], ids=["goes on", "begins anew"])
+@pytest.mark.parametrize("clean", [False, True], ids=["goes on", "begins again"])
 def test_a_delayed_will_and_a_takeover_of_the_session(bridge: BridgeProcess, unique: str, clean: bool) -> None:
     """MQTT-3.1.3-9, MQTT-3.1.4-3: the will of the older connection is published unless its session continues."""
     will = Will(f"{unique}/will", b"w", properties=WillProperties(will_delay_interval=600))

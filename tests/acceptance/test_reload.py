@@ -67,9 +67,9 @@ def write(bridge: BridgeProcess, config: str) -> None:
 
 
 def reload(bridge: BridgeProcess, config: str, *, whole: bool = True) -> list[str]:
-    """Let the bridge reload a file. Return the lines about changes, except those about mappings.
+    """Reload a file. Return the lines about changes, except those about mappings.
 
-    If the reload is not complete (`whole`), they are on standard error.
+    If the reload is incomplete (`whole` is False), the lines are on standard error.
     """
     write(bridge, config)
     done = Administrator(bridge).run("reload")
@@ -342,7 +342,7 @@ def test_reloads_at_the_same_time(bridge: BridgeProcess, logged: Callable[[], st
     client.ping()
 
 
-# The queue manager has no part in this.
+# The queue manager is not involved.
 @pytest.mark.queue_managers("embedded")
 def test_command_line_options_survive_a_reload(new_bridge: Callable[..., BridgeProcess]) -> None:
     """--port and --log-level apply unless the file changes the same option."""

@@ -134,7 +134,7 @@ def large_packet(port: int) -> bool:
         return True
 
 
-#: Limits, with the part of the file that has {} for their value, and what they reject.
+#: Limits, with the part of the file that has {} for their value, and the action that they reject.
 RAISED: dict[str, tuple[str, Callable[[int], bool]]] = {
     "sessions": ("limits: {{sessions: {}}}\n", two_clients),
     "subscriptions_total": ("limits: {{subscriptions_total: {}}}\n", two_subscriptions),

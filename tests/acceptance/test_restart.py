@@ -409,7 +409,7 @@ def share_that_was_left(bridge: BridgeProcess, word: str) -> Iterator[None]:
 
 
 def mosquitto_sub(bridge: BridgeProcess, word: str) -> Iterator[None]:
-    """Its subscriptions and messages are there when it returns, before and after a restart."""
+    """Its subscriptions and messages survive, whether it uses MQTT 3.1, 3.1.1 or 5."""
     versions = ("mqttv31", "mqttv311", "mqttv5")
     durable = {
         version: {"qos": 2, "version": version, "options": ("-c", "-i", f"{word}-{version}")} for version in versions

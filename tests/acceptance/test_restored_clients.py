@@ -104,7 +104,7 @@ def backup(tmp_path: Path, bridge: BridgeProcess) -> None:
 
 
 def salvage(tmp_path: Path) -> BridgeProcess:
-    """Accept the loss of the commits since the backup."""
+    """Accept the loss of all commits after the backup."""
     bridge = BridgeProcess(tmp_path / "salvaged")
     older = tmp_path / "older"
     shutil.copy(tmp_path / "data" / "queuemanager.witness", older)

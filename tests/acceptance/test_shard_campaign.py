@@ -1,10 +1,12 @@
 """Shards, each an active bridge and a standby, behind HAProxy, while processes and hosts fail.
 
-Nothing acknowledged is lost, QoS 2 arrives once, each publisher's messages are in order, and clients of other shards keep
-their connections and get their messages. The members of a shared subscription, which are clients of several shards, get
-everything together. What was published to them with QoS 2 reaches a second member only after the first one has lost its
-connection. MQBRIDGE_TEST_SECONDS is the duration, and MQBRIDGE_TEST_SEED repeats the faults.
-The campaign prints for how long the clients of affected shards were not served. With `-rP`, pytest shows what it prints.
+Nothing acknowledged is lost, QoS 2 arrives once, and each publisher's messages are in order. Clients of other shards
+keep their connections and get their messages. The members of a shared subscription, which are clients of several
+shards, get all messages together. A QoS 2 message reaches a second member only after the first one has lost its
+connection.
+
+MQBRIDGE_TEST_SECONDS is the duration, and MQBRIDGE_TEST_SEED repeats the faults. The campaign prints for how long the
+clients of affected shards were not served. `pytest -rP` shows the output.
 """
 
 from __future__ import annotations
@@ -96,7 +98,7 @@ DEFINE QLOCAL(BETWEEN)
 
 
 class DeviceThread(threading.Thread):
-    """A client that works in a thread of its own until told, and connects again after each loss."""
+    """A client that works in its own thread until it is stopped, and reconnects after each loss."""
 
     def __init__(
         self,
@@ -229,7 +231,7 @@ class Receipt:
 
 
 class Group:
-    """A shared subscription: its publisher, its members, and what they have received together."""
+    """A shared subscription: its publisher, its members, and all messages that they have received."""
 
     def __init__(self, source: PublisherThread) -> None:
         self.source = source
@@ -245,7 +247,7 @@ class Group:
         return {receipt.number for receipt in self.receipts.copy()}
 
     def verify(self) -> list[int]:
-        """Check what was received. Return the numbers of messages of QoS 2 that reached several members."""
+        """Check the received messages. Return the numbers of QoS 2 messages that reached several members."""
         missing = self.source.client.acknowledged - self.numbers
         assert not missing, f"{len(missing)} acknowledged messages are lost: {sorted(missing)[:20]}"
         if self.source.client.qos < 2:
@@ -301,7 +303,7 @@ class MemberThread(DeviceThread):
 
 
 class VisitorThread(threading.Thread):
-    """A client that becomes a member of a shared subscription for a moment, again and again, with clean sessions."""
+    """A client that joins a shared subscription briefly, again and again, with clean sessions."""
 
     def __init__(self, group: Group, client_id: str, topic_filter: str, port: int, ending: threading.Event) -> None:
         super().__init__(daemon=True)
@@ -340,7 +342,7 @@ class VisitorThread(threading.Thread):
             self._receive(client)
             client.send(Unsubscribe(2, (self._filter,)))
             self._receive(client, Unsuback)
-            # Messages that were sent before UNSUBACK are acknowledged. None comes after it.
+            # Messages that were sent before UNSUBACK are acknowledged. No message follows it.
             self._receive(client)
             self.visits += 1
         finally:
@@ -466,7 +468,7 @@ class Campaign:
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """Run all processes and clients. At the end of the block, everything that was acknowledged arrives."""
+        """Run all processes and clients. At the end of the block, all acknowledged messages must have arrived."""
         try:
             for order in (0, 1):
                 start_all([pair[order] for pair in self.pairs])
@@ -487,7 +489,7 @@ class Campaign:
                 process.discard()
 
     def _finish(self) -> None:
-        """End publishing, wait for all that was acknowledged, and verify what has arrived."""
+        """Stop publishing, wait for all acknowledged messages, and verify the received ones."""
         for device in self.devices:
             device.publishes = False
             if isinstance(device, PublisherThread):
@@ -517,7 +519,9 @@ class Campaign:
         return [group.visitor for group in self.groups if group.visitor is not None]
 
     def _missing(self) -> list[set[int]]:
-        """Return the numbers of messages on their way, by publisher. {-1} stands for those that are not acknowledged."""
+        """Return the numbers of the messages that are still on their way, by publisher. {-1} stands for unacknowledged
+        ones.
+        """
         expected = [
             *zip(self.publishers, (subscriber.numbers for subscriber in self.subscribers), strict=False),
             *((group.source.client, group.numbers) for group in self.groups),
@@ -546,8 +550,8 @@ class Campaign:
         return all(device.away_since is None for device in self.devices) and after == before
 
     def wait_for_progress(self, devices: Sequence[DeviceThread]) -> None:
-        """Wait until each of these clients has sent or received a message that was not in progress before."""
-        # What was in progress may still arrive.
+        """Wait until each of these clients has sent or received a message that was not yet in progress."""
+        # Messages that were in progress may still arrive.
         time.sleep(0.5)
         since = time.monotonic()
         for device in self.devices:
@@ -600,9 +604,9 @@ def test_a_rolling_upgrade_disconnects_each_client_once(
 
 
 class Faults:
-    """What happens to one process or to a host, and how long clients are not served meanwhile.
+    """Faults of one process or of a host, and how long clients are not served meanwhile.
 
-    A fault is a generator. It yields when the fault has begun, and ends it when the clients are served again.
+    A fault is a generator. It yields when the fault has begun, and ends the fault when the clients are served again.
     """
 
     #: names, and the time in seconds after which clients of affected shards are served again
@@ -695,7 +699,7 @@ class Faults:
             start_all(processes)
 
     def _wait_for(self, shards: frozenset[int]) -> None:
-        """Wait until the clients of shards are served."""
+        """Wait until the clients of these shards are served."""
         self._campaign.wait_for_progress([device for device in self._campaign.devices if device.passes & shards])
 
     @contextmanager
@@ -748,7 +752,7 @@ def _prefer(pid: int) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(3 * SECONDS + 1_200)  # the start takes minutes on a busy machine
-def test_faults_of_shards_and_hosts_lose_nothing_and_do_not_concern_others(
+def test_faults_of_shards_and_hosts_lose_nothing_and_do_not_affect_others(
     tmp_path: Path, remote: Callable[..., RemoteBridgeProcess]
 ) -> None:
     require_namespaces()

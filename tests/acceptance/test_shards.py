@@ -288,7 +288,7 @@ def test_forwarding_to_a_queue_continues_after_many_rejected_messages(site: Site
 
 
 @PACKAGES
-def test_a_client_of_another_shard_is_told_its_server(site: Site) -> None:
+def test_a_client_of_another_shard_gets_the_address_of_its_server(site: Site) -> None:
     bridge, name = site.bridge(0).start(), client_of(1)
     refused = RawClient(bridge.port, name, level=5).connect()
     assert refused.return_code == ReasonCode.USE_ANOTHER_SERVER and refused.properties is not None
@@ -507,7 +507,7 @@ def test_a_shared_subscription_loses_nothing_when_a_shard_and_the_queue_manager_
     bridges[1].start()
     members[1] = reconnected(bridges[1], members[1])
     everything = {str(number).encode() for number in range(60)}
-    # The queue manager may have committed what the bridge publishes again.
+    # The queue manager may have committed messages that the bridge publishes again.
     assert {*itertools.chain(*received(members, 60))} == everything
     assert {*itertools.chain(*received([other], 60))} == everything
     for member in members:
@@ -581,7 +581,7 @@ def test_the_last_members_leave_while_another_one_joins(site: Site) -> None:
     ],
     ids=["put", "get", "deleted"],
 )
-def test_members_receive_messages_while_nobody_can_join(
+def test_members_receive_messages_while_no_client_can_join(
     tmp_path: Path, remote: Callable[..., RemoteBridgeProcess], broken: str, repaired: str, code: int
 ) -> None:
     site = Site(tmp_path, remote, settings="  probe_interval: 1 s\n")
@@ -943,7 +943,7 @@ def test_one_command_shows_all_shards(site: Site) -> None:
 
 
 def test_commands_know_the_options_of_a_shard(site: Site, tmp_path: Path) -> None:
-    """A reload changes none of them, and names what needs a restart."""
+    """A reload changes none of them, and names those that need a restart."""
     bridge = site.bridge(1).start()
     assert bridge.config is not None
     administrator, text = Administrator(bridge), bridge.config.read_text()

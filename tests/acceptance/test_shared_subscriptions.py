@@ -119,7 +119,7 @@ def test_a_member_that_does_not_acknowledge_does_not_block_others(bridge: Bridge
     assert numbers_of(still, busy) == list(range(200))
     still.client.vanish()
     take_all(200, busy)
-    assert sorted(busy.numbers) == list(range(200)), "what it had not acknowledged comes to the other, once"
+    assert sorted(busy.numbers) == list(range(200)), "the other member gets its unacknowledged messages, once"
     assert not any(publication.dup for publication in busy.publishes)
 
 

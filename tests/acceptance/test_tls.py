@@ -197,16 +197,16 @@ def paho_publishes(
     client = Client(CallbackAPIVersion.VERSION2, protocol=MQTTv5)
     certificate, key = (None, None) if name is None else (f"{certificates}/{name}.pem", f"{certificates}/{name}.key")
     client.tls_set(f"{certificates}/{authority}.pem", certificate, key, ciphers="ALL:@SECLEVEL=0")
-    let_in: queue.Queue[bool] = queue.Queue()
-    client.on_connect = lambda *_: let_in.put(True)
-    client.on_disconnect = lambda *_: let_in.put(False)
+    accepted: queue.Queue[bool] = queue.Queue()
+    client.on_connect = lambda *_: accepted.put(True)
+    client.on_disconnect = lambda *_: accepted.put(False)
     try:
         client.connect("localhost", bridge.ports[channel])
     except ssl.SSLError:
         return False
     client.loop_start()
     try:
-        if not let_in.get(timeout=PATIENCE):
+        if not accepted.get(timeout=PATIENCE):
             return False
         publication = client.publish("said/x", "hello", 1)
         publication.wait_for_publish(PATIENCE)

@@ -287,7 +287,7 @@ def test_messages_do_not_wait_for_the_collector(new_bridge: Callable[..., Bridge
     with PahoSubscriber(bridge.port, "plant/#", 1) as subscriber:
         publish_many()
         until(lambda: "MQB9301W" in bridge.log, lambda: bridge.log)
-        with socket.create_server(("127.0.0.1", port)):  # nobody accepts its connections
+        with socket.create_server(("127.0.0.1", port)):  # no process accepts its connections
             publish_many()
             assert bridge.stop() == 0
     assert bridge.log.count("MQB9301W") == 1

@@ -48,7 +48,9 @@ def put(bridge: BridgeProcess, broker: FakeBroker) -> Peer:
 
 
 def accepted(broker: FakeBroker, peer: Peer) -> int:
-    """Let the broker accept a message, and disappear before it completes the exchange. Return the packet identifier."""
+    """Simulate a broker that accepts a message and disappears before it completes the exchange. Return the packet
+    identifier.
+    """
     ((_, packet_id),) = peer.published(1, 0x04)
     peer.send(answer(PUBREC, packet_id))
     assert peer.packet_ids(PUBREL, 1) == [packet_id]
@@ -57,7 +59,7 @@ def accepted(broker: FakeBroker, peer: Peer) -> int:
 
 
 def completed(broker: FakeBroker, packet_id: int) -> Peer:
-    """Let the broker, which has returned with the session, complete the exchange."""
+    """Simulate the broker, which has returned with the session and completes the exchange."""
     peer = broker.connected(present=True)
     assert peer.packet_ids(PUBREL, 1) == [packet_id]
     peer.send(answer(PUBCOMP, packet_id))

@@ -111,7 +111,7 @@ def test_dead_letter(started: Started) -> None:
     assert published(bridge) == [0] * SENT
     assert [number for _, number in dead_letters(bridge)] == list(range(SENT))
     assert received(bridge, ROOM - 1) == list(range(ROOM))
-    no_more_sessions_than_there_may_be(bridge)
+    sessions_are_limited(bridge)
 
 
 def test_drop_oldest(started: Started) -> None:
@@ -142,7 +142,7 @@ def test_refuse(started: Started) -> None:
     assert set(published(bridge)) <= {0, 0x10}
 
 
-def no_more_sessions_than_there_may_be(bridge: BridgeProcess) -> None:
+def sessions_are_limited(bridge: BridgeProcess) -> None:
     """Clients with a session can reconnect. Clients that would start another one are rejected with a reason code."""
     with RawClient.connected(bridge.port, "one"), RawClient.connected(bridge.port, "two") as two:
         with RawClient(bridge.port, "three", level=5) as third:

@@ -22,7 +22,7 @@ def test_the_settings_that_the_sources_require(spark: SparkSession) -> None:
 
 
 def test_a_starting_stream_does_not_change_the_serialized_source(spark: SparkSession) -> None:
-    """Spark puts some names into a map of the source. They are there since the registration."""
+    """Spark puts some names into a map of the source. The registration has already added them."""
     jvm: Any = spark._jvm
     register(spark)
     assert not ADDED_BY_SPARK.keys() & spark.sparkContext.environment.keys()

@@ -58,7 +58,7 @@ class Debian:
         self.directory = directory
 
     def command(self, *words: str, user: str | None = None) -> list[str]:
-        """Run a command in it, with a temporary /proc."""
+        """Run a command in the chroot, with a temporary /proc."""
         as_user = ["setpriv", f"--reuid={user}", f"--regid={user}", "--init-groups"] if user else []
         inside = 'mount -t proc proc "$0/proc" && exec chroot "$0" "$@"'
         return ["unshare", "--mount", "sh", "-c", inside, str(self.directory), *as_user, *words]
@@ -140,7 +140,7 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     return build
 
 
-def test_it_is_installed_upgraded_removed_and_purged(debian: Debian, package: Callable[[str], Path]) -> None:
+def test_the_package_is_installed_upgraded_removed_and_purged(debian: Debian, package: Callable[[str], Path]) -> None:
     """An upgrade and a removal keep the configuration. A purge deletes it, but not the messages."""
     debian.install(package("0.0.1"))
     assert debian.run("mqbridge", "--version").splitlines()[0] == "mqbridge 0.0.1 (compiled)"

@@ -485,7 +485,7 @@ def test_the_commands_of_a_page(name: str, reader: Reader) -> None:
     if name == "high-availability":
         a_publication_arrives_each_second(reader)
     if name == "tutorial":
-        a_wrong_password_is_rejected_as_the_page_says(reader, page)
+        a_wrong_password_is_rejected_with_the_documented_message(reader, page)
     reader.stop()
 
 
@@ -495,7 +495,7 @@ def a_publication_arrives_each_second(reader: Reader) -> None:
     assert status == 0 and len(stdout.split()) == 2, stdout + stderr
 
 
-def a_wrong_password_is_rejected_as_the_page_says(reader: Reader, page: Path) -> None:
+def a_wrong_password_is_rejected_with_the_documented_message(reader: Reader, page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     (publish,) = re.findall(r"^\$ (mosquitto_pub .*)$", text, re.M)
     (message,) = re.findall(r"device reports `([^`]+)`", text)

@@ -128,12 +128,16 @@ def test_the_volume_is_large_enough_for_the_memory(container: Any) -> None:
 
 
 def test_clients_reach_a_bridge_that_rejects_new_messages() -> None:
-    """It is not ready, and recovers when clients fetch their messages. There is no other bridge to connect to."""
+    """The bridge is not ready, and recovers when clients fetch their messages. Clients cannot connect to another
+    bridge.
+    """
     assert objects["StatefulSet", "mqbridge"]["spec"]["replicas"] == 1
     assert objects["Service", "mqbridge"]["spec"]["publishNotReadyAddresses"] is True
 
 
-def test_it_may_stop_for_longer_than_the_bridge_needs(pod: Any, configuration: Configuration) -> None:
+def test_the_grace_period_of_the_pod_is_longer_than_the_stop_of_the_bridge(
+    pod: Any, configuration: Configuration
+) -> None:
     assert pod["terminationGracePeriodSeconds"] > configuration.limits.shutdown_timeout
 
 

@@ -145,7 +145,7 @@ def test_names_follow_the_conventions_of_prometheus() -> None:
                 assert metric.name.removesuffix("_total").endswith(f"_{unit}"), metric.name
 
 
-def test_no_panel_says_no_data() -> None:
-    """A healthy bridge may have no mappings, links, dead letters or archive. Each panel then names what is absent."""
+def test_no_panel_is_empty() -> None:
+    """A healthy bridge may have no mappings, links, dead letters or archive. Each panel then names the missing objects."""
     for panel in PANELS:
         assert panel["fieldConfig"]["defaults"]["noValue"], panel["title"]

@@ -221,7 +221,7 @@ async def test_flush_completes_publications_after_a_subscribe(bridge: Bridge) ->
     bridge.submit(unit(publication(bridge.topic("a"))))
     await bridge.flush()
     assert (subscribing.result(), len(bridge.completions)) == ([0], 1)
-    assert await bridge.payloads() == [b"x"], "a client gets what it publishes behind its SUBSCRIBE"
+    assert await bridge.payloads() == [b"x"], "a client gets publications that it sends after its SUBSCRIBE"
 
 
 async def test_stop_completes_all_submitted_work(bridge: Bridge) -> None:

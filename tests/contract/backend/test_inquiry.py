@@ -51,7 +51,7 @@ def test_an_inhibited_queue_and_the_dead_letter_queue_are_named(mq: Workplace) -
     assert {status.name: status.put_inhibited for status in transmission} == {open_: False, closed: True, kept: False}
     assert {status.name: status.get_inhibited for status in transmission} == {open_: False, closed: False, kept: True}
     assert {status.name for status in inspection.queues} == {open_, closed, kept, own, dead}
-    assert inspection.dead_letter_queue == dead, "where the queue manager puts messages, not the bridge"
+    assert inspection.dead_letter_queue == dead, "the dead-letter queue of the queue manager, not that of the bridge"
 
 
 def test_inspections_share_a_connection(mq: Workplace) -> None:

@@ -229,7 +229,7 @@ def test_after_a_filter_change_waiting_messages_arrive_first(
     assert take(consumer) == []
     app.backout()
     consumer.ended()
-    assert take(consumer) == [b"old 1", b"old 2"], "what is not committed keeps the old subscription"
+    assert take(consumer) == [b"old 1", b"old 2"], "without a commit, the old subscription stays"
     settle(app, consumer)
 
     assert take(consumer) == []

@@ -165,8 +165,8 @@ results['get'] = reason(queue.get)
 
 
 def test_a_stopped_channel(manager: Manager, package: str, queue: str) -> None:
-    """Calls that fail if quiescing return 2202, including waiting ones. Nobody can connect via the channel until it is
-    started.
+    """Calls that fail if quiescing return 2202, including waiting ones. New connections are rejected until the channel
+    is started.
 
     Source: IBM MQ documentation, "Stopping MQI channels", "2202 (MQRC_CONNECTION_QUIESCING)".
     """

@@ -67,7 +67,7 @@ results['data'] = [data.hex(), got.CodedCharSetId]
 def test_names_in_a_command_are_in_the_character_set_of_its_message(
     manager: Manager, package: str, ccsid: int, subscription: str
 ) -> None:
-    """UTF-8 that is marked as MQCCSI_Q_MGR is read in the client's character set."""
+    """UTF-8 text whose CCSID is MQCCSI_Q_MGR is read in the client's character set."""
     manager.command(f"DEFINE SUB('{subscription}') TOPICSTR('x') DEST(SYSTEM.ADMIN.COMMAND.QUEUE)")
     try:
         results = manager.run(

@@ -223,7 +223,7 @@ def test_a_literal_name_is_not_restricted(bench: Bench) -> None:
     assert len(bench.queues.bodies("ASKED")) == 1
 
 
-def test_check_prints_what_to_add(bench: Bench) -> None:
+def test_check_prints_the_names_to_add(bench: Bench) -> None:
     def notes(mq: str, allow: str = "") -> list[str]:
         file = bench.write(PIPELINE, queue="Q", column="q", mq=mq, dead="{queue: D}", allow=allow)
         return [note for note in warnings_of(load(file)) if note.startswith("pipeline")]

@@ -35,7 +35,7 @@ class Query:
         return source.option("numPartitions", partitions).load().selectExpr("CAST(value AS STRING) AS text")
 
     def run(self, frame: DataFrame, body: str = "text") -> None:
-        """Process what is available. Raises StreamingQueryException."""
+        """Process all available rows. Raises StreamingQueryException."""
         written = frame.selectExpr(f"{body} AS body").writeStream.format("mq").options(**self.queues.options)
         written = written.option("queue", self.target).option("checkpointLocation", str(self.directory / "checkpoint"))
         while True:

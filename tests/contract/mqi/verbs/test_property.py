@@ -157,7 +157,7 @@ HANDLE, COMPAT = cmqc.MQGMO_PROPERTIES_IN_HANDLE, cmqc.MQGMO_PROPERTIES_COMPATIB
 
 
 def seen(got: MqiGot) -> str:
-    """Return where the properties of a message are: `rfh2`, `handle`, or nowhere."""
+    """Return the location of the message properties: `rfh2`, `handle`, or an empty string."""
     assert got.data.endswith(b"body")
     if got.md.Format == b"MQHRF2":
         assert got.properties == []
