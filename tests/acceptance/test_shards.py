@@ -858,9 +858,9 @@ def over_websocket(port: int, client_id: str) -> int:
     """Connect like a browser, and return the code of CONNACK."""
     with websocket(f"ws://127.0.0.1:{port}/mqtt", subprotocols=[Subprotocol("mqtt")]) as connection:
         connection.send(encode(Connect(client_id)))
-        data = connection.recv(PATIENCE)
-        assert isinstance(data, bytes)
-        (connack,) = Decoder(server=False, protocol_level=4).feed(data)
+        frame = connection.recv(PATIENCE)
+        assert isinstance(frame, bytes)
+        (connack,) = Decoder(server=False, protocol_level=4).feed(frame)
     assert isinstance(connack, Connack)
     return int(connack.return_code)
 

@@ -188,8 +188,8 @@ def test_a_dead_letter_of_a_subscription_goes_to_its_queue_only(
 ) -> None:
     topic = mq.queue()  # a topic and a queue of the same name
     _, elsewhere = other.subscribe(topic)
-    data = published(topic, Sud="1")
-    send(topic, mq.manager, data, **PUBLICATION)
+    publication = published(topic, Sud="1")
+    send(topic, mq.manager, publication, **PUBLICATION)
     (retried,) = dlq.retry(ALL)
     assert retried.failure == ""
     assert other.drain(elsewhere) == []
