@@ -52,9 +52,9 @@ def test_a_violation(bridge: BridgeProcess, unique: str, data: bytes, code: Reas
         subscribe(witness, f"{unique}/#", 0)
         with client_of(bridge, unique, will=Will(f"{unique}/will", b"will")) as client:
             client.send_bytes(of(Publish(f"{unique}/before", b"")) + data + of(Publish(f"{unique}/behind", b"")))
-            said = ended(client)
-        assert said.reason_code == code
-        assert said.properties is None or said.properties.session_expiry_interval is None
+            disconnect = ended(client)
+        assert disconnect.reason_code == code
+        assert disconnect.properties is None or disconnect.properties.session_expiry_interval is None
         assert [witness.receive().topic for _ in range(2)] == [f"{unique}/before", f"{unique}/will"]
         witness.ping()
         assert not witness.inbox

@@ -116,8 +116,8 @@ def test_browse_by_correl_id(queue: str, app: Application) -> None:
 def test_each_handle_has_its_own_cursor(queue: str, app: Application) -> None:
     app.put(queue, b"1")
     app.put(queue, b"2")
-    one, two = app.open_queue(queue), app.open_queue(queue)
-    assert [app.browse(one), app.browse(one), app.browse(two)] == [b"1", b"2", b"1"]
+    first, two = app.open_queue(queue), app.open_queue(queue)
+    assert [app.browse(first), app.browse(first), app.browse(two)] == [b"1", b"2", b"1"]
 
 
 @pytest.mark.parametrize("seed", range(6))

@@ -108,8 +108,8 @@ def test_properties_of_a_put(queue: str, app: Application) -> None:
     ],
 )
 def test_types_of_properties(queue: str, app: Application, kind: int, value: int, as_text: str) -> None:
-    one = Property(name="one", type=kind, value=value)
-    app.connection.put1(MQOD(ObjectName=queue), Message(MQMD(), b""), 0, [one])
+    property_ = Property(name="one", type=kind, value=value)
+    app.connection.put1(MQOD(ObjectName=queue), Message(MQMD(), b""), 0, [property_])
     got = app.take(queue, cmqc.MQGMO_PROPERTIES_FORCE_MQRFH2)
     assert re.search(f"<one[^>]*>{as_text}</one>".encode(), got.data, re.IGNORECASE), got.data
 

@@ -51,8 +51,8 @@ def test_replay_and_backfill_of_an_archive(bench: Bench) -> None:
     assert sorted(body[-7:] for body in bench.queues.bodies(again)) == [b"event 1", b"event 2"]
     example(bench, "Backfill", **{"archive:_events": f"archive: {events}", "path:_sites": f"path: {sites}"})
     bench.run()
-    made = bench.spark.read.parquet(str(sites)).collect()
-    assert sorted((row.site, row.text) for row in made) == [
+    replayed = bench.spark.read.parquet(str(sites)).collect()
+    assert sorted((row.site, row.text) for row in replayed) == [
         ("north", "event 0"),
         ("north", "event 1"),
         ("south", "event 2"),

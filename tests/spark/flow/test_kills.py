@@ -235,15 +235,15 @@ class Site:
     def kill_one(self, run: Run) -> bool:
         """Kill a process of a random kind. Return whether this ended the run."""
         processes = run.processes()
-        java = [one for one in processes if is_java(one)]
-        workers = [one for one in processes[1:] if one not in java]
+        java = [process for process in processes if is_java(process)]
+        workers = [process for process in processes[1:] if process not in java]
         kinds = {
             "driver": processes[:1],
             "jvm": java,
             "python worker": workers,
             "executor": executors(self.address) if CLUSTER else [],
         }
-        kind = random.choice(["bridge", *(name for name, found in kinds.items() if found)])
+        kind = random.choice(["bridge", *(name for name, victims in kinds.items() if victims)])
         self.killed[kind] += 1
         if kind == "bridge":
             self.bridge.kill()
@@ -339,9 +339,9 @@ def test_nothing_is_lost_or_duplicated_when_processes_are_killed(site: Site) -> 
         received = Received(site.mosquitto.port, stack)
         site.fill()
         run_and_kill(site)
-        found = check(site, received)
+        summary = check(site, received)
     kills = f"{sum(site.killed.values())} kills {dict(site.killed)}"
-    print(f"\n{kills}; {ROWS} messages on each road ({', '.join(CHOSEN)}); {found}; cluster: {CLUSTER}")
+    print(f"\n{kills}; {ROWS} messages on each road ({', '.join(CHOSEN)}); {summary}; cluster: {CLUSTER}")
 
 
 def run_and_kill(site: Site) -> None:
@@ -381,7 +381,7 @@ def check(site: Site, received: Received) -> dict[str, int]:
     numbers: dict[str, int] = {}
     for road, name in (("files", "files"), ("broker", "archive")):
         if road in CHOSEN:
-            same(road, Counter(one.encode() for one in table(site.shared / name, "text")), events)
+            same(road, Counter(text.encode() for text in table(site.shared / name, "text")), events)
     if "queue" in CHOSEN:
         good = Counter(number for number in range(ROWS) if number % BAD != BAD - 1)
         same("queue", Counter(json.loads(body)["n"] for body in take(connection, "QUEUE.OUT")), good)
@@ -419,10 +419,10 @@ def table(directory: Path, column: str) -> list[str]:
     """Return a column of all Parquet files of a directory."""
     if not directory.exists():
         return []
-    found: list[str] = (
+    values: list[str] = (
         pyarrow.dataset.dataset(directory, format="parquet").to_table(columns=[column])[column].to_pylist()
     )
-    return found
+    return values
 
 
 def depth(connection: RemoteConnection, queue: str) -> int:

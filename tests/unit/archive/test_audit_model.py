@@ -52,7 +52,7 @@ STORIES = st.one_of(stories(ORDINARY), stories(st.one_of(ORDINARY, ORDINARY, ORD
 SUBSCRIBED = [(0.0, ("subscribed", client_id, "#", 2, True)) for client_id in "ab"]
 
 
-def told(story: Story, time: float, event: tuple[Any, ...], puts: list[tuple[Any, ...]]) -> None:
+def apply_event(story: Story, time: float, event: tuple[Any, ...], puts: list[tuple[Any, ...]]) -> None:
     match event:
         case "subscribed", client_id, topic, qos, durable:
             story.subscribed(client_id, time, topic, qos, durable=durable)
@@ -120,7 +120,7 @@ def test_results_equal_those_of_a_simple_program(
     time = 0.0
     for step, event in SUBSCRIBED + events:
         time += step
-        told(story, time, event, puts)
+        apply_event(story, time, event, puts)
     start = None if first is None else NOON + timedelta(seconds=first)
     end = None if length is None else (start or NOON) + timedelta(seconds=length)
     low = 0 if start is None else int(start.timestamp() * 1_000_000)

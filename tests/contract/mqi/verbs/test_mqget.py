@@ -45,13 +45,13 @@ def reason_of(call: Callable[..., object], *arguments: Any, **keywords: Any) -> 
 
 
 def everything(connection: StandInConnection, handle: int, options: int = 0, **fields: Any) -> list[bytes]:
-    found = []
+    messages = []
     while True:
         try:
-            found.append(get(connection, handle, options, **fields))
+            messages.append(get(connection, handle, options, **fields))
         except MQError as error:
             assert error.reason == cmqc.MQRC_NO_MSG_AVAILABLE, error
-            return found
+            return messages
 
 
 @pytest.mark.parametrize(
@@ -195,7 +195,7 @@ def test_cooperating_browsers_share_their_marks(manager: StandInManager, connect
         put(connection, data)
     other = StandInConnection(manager.itself)
     mark = NEXT | cmqc.MQGMO_UNMARKED_BROWSE_MSG | cmqc.MQGMO_MARK_BROWSE_CO_OP
-    handle, others = (opened(one, BOTH | cmqc.MQOO_CO_OP) for one in (connection, other))
+    handle, others = (opened(side, BOTH | cmqc.MQOO_CO_OP) for side in (connection, other))
     first = connection.get(handle, MqiGetOptions(Options=mark))
     assert first.data == b"1"
     assert get(other, others, mark) == b"2"
@@ -235,8 +235,8 @@ def test_only_complete_groups(connection: StandInConnection) -> None:
     assert everything(connection, handle, options) == [b"b1", b"b2"]
     put_group(connection, b"a", 3, last=3)
     got = [connection.get(handle, MqiGetOptions(Options=options)) for _ in range(3)]
-    assert [one.data for one in got] == [b"a1", b"a2", b"a3"]
-    assert [one.GroupStatus for one in got] == [
+    assert [message.data for message in got] == [b"a1", b"a2", b"a3"]
+    assert [message.GroupStatus for message in got] == [
         cmqc.MQGS_MSG_IN_GROUP,
         cmqc.MQGS_MSG_IN_GROUP,
         cmqc.MQGS_LAST_MSG_IN_GROUP,

@@ -42,13 +42,13 @@ def publish(
 
 
 def received(connection: StandInConnection, queue: int) -> list[MqiGot]:
-    found = []
+    messages = []
     while True:
         try:
-            found.append(connection.get(queue, MqiGetOptions(Options=cmqc.MQGMO_NO_PROPERTIES)))
+            messages.append(connection.get(queue, MqiGetOptions(Options=cmqc.MQGMO_NO_PROPERTIES)))
         except MQError as error:
             assert error.reason == cmqc.MQRC_NO_MSG_AVAILABLE
-            return found
+            return messages
 
 
 def bodies(connection: StandInConnection, queue: int) -> list[bytes]:
@@ -133,7 +133,7 @@ def test_ownership_of_a_subscription(manager: StandInManager, option: int, reaso
 
 
 def test_attributes_that_resuming_returns(connection: StandInConnection) -> None:
-    given = {
+    fields = {
         "SubName": "s",
         "SubUserData": "note",
         "SelectionString": "a = 1",
@@ -141,7 +141,7 @@ def test_attributes_that_resuming_returns(connection: StandInConnection) -> None
         "SubLevel": 3,
         "SubExpiry": 600,
     }
-    first = MQSD(Options=CREATE | MANAGED | DURABLE, ObjectString="a/b", **given)
+    first = MQSD(Options=CREATE | MANAGED | DURABLE, ObjectString="a/b", **fields)
     connection.close(connection.subscribe(first)[0])
     again = MQSD(Options=RESUME | MANAGED | DURABLE, SubName="s")
     connection.subscribe(again)
