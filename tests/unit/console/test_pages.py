@@ -280,7 +280,7 @@ def test_a_dead_letter_is_retried(console: Console) -> None:
     path = letter_to(console, "late", "news for <you>")
     assert "1 message on dead-letter queue" in console.get("/").text
     page = console.get(path)
-    for text in ("No client of that identifier", "MQRC_UNKNOWN_REMOTE_Q_MGR (2087)", "news for <you>", "MQDLH"):
+    for text in ("No client with that identifier", "MQRC_UNKNOWN_REMOTE_Q_MGR (2087)", "news for <you>", "MQDLH"):
         assert text in page.text, text
     (name,) = re.findall(r'name="ids" value="([^"]+)"', page.html)[:1]
     refused = console.change("/dead-letters/retry", ids=name, to="NO.SUCH.QUEUE")
