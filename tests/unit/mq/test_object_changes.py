@@ -62,7 +62,7 @@ def manager(tmp_path: Path) -> Iterator[Manager]:
         ("ALTER QALIAS(ALIAS) TARGET(EMPTY)", "change", "", ["TARGET: FULL -> EMPTY"]),
         ("ALTER NAMELIST(LIST) NAMES(C)", "change", "", ["NAMES: A,B -> C"]),
         ("DELETE QLOCAL(EMPTY)", "delete", "", []),
-        ("DELETE QLOCAL(FULL)", "error", "2 messages are on it; PURGE deletes them", []),
+        ("DELETE QLOCAL(FULL)", "error", "2 messages are on it; hint: PURGE deletes them", []),
         ("DELETE QLOCAL(FULL) PURGE", "delete", "with 2 messages", []),
         ("DELETE TOPIC(NONE)", "error", "AMQ8147E", []),
         ("CLEAR QLOCAL(FULL)", "clear", "2 messages", []),
