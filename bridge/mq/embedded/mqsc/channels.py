@@ -166,7 +166,7 @@ def _name(command: Command) -> str:
     """Return the name of a command's telemetry channel. Raises CommandRefused or MQSCSyntaxError."""
     name = object_name(command, CHANNEL_NAME_LENGTH)
     if command.value("CHLTYPE") != "MQTT":
-        raise command.wrong("CHLTYPE must be MQTT or SVRCONN", "CHLTYPE")
+        raise command.wrong("CHLTYPE(MQTT) or CHLTYPE(SVRCONN) is required", "CHLTYPE")
     return name
 
 

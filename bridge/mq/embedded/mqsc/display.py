@@ -516,7 +516,7 @@ def _request(
             where = WhereFilter.read(parameter, permitted)
         elif keyword == "CHLTYPE" and "CHLTYPE" in heads:
             if parameter.value not in (None, "MQTT", "ALL"):
-                raise command.wrong("CHLTYPE must be MQTT or SVRCONN", "CHLTYPE")
+                raise command.wrong("CHLTYPE(MQTT) or CHLTYPE(SVRCONN) is required", "CHLTYPE")
         elif keyword in selections and parameter.values is not None:
             selection[keyword] = command.choice(keyword, selections[keyword])
         elif parameter.values is not None:

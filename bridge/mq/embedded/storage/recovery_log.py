@@ -114,7 +114,7 @@ class Reserve:
     def leave(self) -> None:
         """Allocate as much of a reserve for the next start as possible. The store is closed, and its log deleted."""
         if self._kept and self.full:
-            allocate_most(self._path)
+            allocate_available(self._path)
 
     def _take(self) -> bool:
         """Allocate the reserve. Return False if the disk has no room for it."""
@@ -139,7 +139,7 @@ def reserve_path(data_directory: Path) -> Path:
     return data_directory / "queuemanager.reserve"
 
 
-def allocate_most(path: Path) -> None:
+def allocate_available(path: Path) -> None:
     """Allocate a reserve that is as large as the disk permits, within a factor of two."""
     size = RESERVE_BYTES
     while size >= RESERVE_BYTES // 128 and not _allocate(path, size):

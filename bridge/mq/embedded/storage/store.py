@@ -230,7 +230,7 @@ class Store:
             raise
         self._last_row, self._rows, self._digest = row_id, batch.rows, batch.digest
         self._definitions = batch.definitions
-        self._bear_witness()
+        self._update_witness()
         return row_id, len(body)
 
     def _checksums(self, keys: Iterable[tuple[str, str]]) -> Iterator[int]:
@@ -240,7 +240,7 @@ class Store:
             if row is not None:
                 yield row[0]
 
-    def _bear_witness(self) -> None:
+    def _update_witness(self) -> None:
         """Record the last commit in the witness, before the commit is acknowledged."""
         try:
             self._witness.record(self._last_row)
