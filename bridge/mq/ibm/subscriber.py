@@ -344,7 +344,8 @@ class Subscriber(Worker[Request]):
             raise self._full
         try:
             if len(self._connections) >= self._max_connections:
-                what = f"queue_manager.subscription_connections ({self._max_connections}) is reached; hint: raise it or MAXHANDS"
+                limit = f"queue_manager.subscription_connections ({self._max_connections})"
+                what = f"{limit} is reached; hint: raise it or MAXHANDS"
                 raise MQError(cmqc.MQRC_MAX_CONNS_LIMIT_REACHED, what)
             connection = self._open_connection()
         except MQError as error:
