@@ -125,7 +125,7 @@ def test_each_page_is_clicked_through(bridge: BridgeProcess, browser: Browser, w
         ("/topics/show?filter=plant/%23", "a.button", "Watching"),
         ("/queues/show?name=ORDERS", "tbody th a", "MQMD"),
         ("/mappings", 'tbody a >> text="orders"', "Publication"),
-        ("/dead-letters", "tbody th a", "No client of that identifier"),
+        ("/dead-letters", "tbody th a", "No client with that identifier"),
         ("/archive", 'text="last hour"', "Archive"),
     ):
         browser.do("goto", path)
