@@ -605,12 +605,12 @@ class ServerProtocol:
 
         Return False, and write nothing, if the packet is too long even then.
         """
-        data = encode(packet, "big", LEVEL_MQTT_5)
-        if self.max_packet_size and len(data) > self.max_packet_size and packet.properties is not None:
-            data = encode(msgspec.structs.replace(packet, properties=None), "big", LEVEL_MQTT_5)
-        if self.max_packet_size and len(data) > self.max_packet_size:
+        encoded = encode(packet, "big", LEVEL_MQTT_5)
+        if self.max_packet_size and len(encoded) > self.max_packet_size and packet.properties is not None:
+            encoded = encode(msgspec.structs.replace(packet, properties=None), "big", LEVEL_MQTT_5)
+        if self.max_packet_size and len(encoded) > self.max_packet_size:
             return False
-        self._out.append(data)
+        self._out.append(encoded)
         return True
 
     def publish(

@@ -546,11 +546,11 @@ def _read(data: bytes, ccsid: int, byte_order: ByteOrder) -> tuple[str, _Content
 
 def _flatten(content: Mapping[str, Value], prefix: str, texts: dict[str, str]) -> None:
     for name, value in content.items():
-        for item in value if isinstance(value, list) else (value,):
-            if isinstance(item, dict):
-                _flatten(item, f"{prefix}{name}.", texts)
-            elif item is not None:
-                texts[prefix + name] = as_text(item)
+        for element in value if isinstance(value, list) else (value,):
+            if isinstance(element, dict):
+                _flatten(element, f"{prefix}{name}.", texts)
+            elif element is not None:
+                texts[prefix + name] = as_text(element)
 
 
 def as_text(value: Value) -> str:

@@ -591,7 +591,9 @@ class Session:
         if self.left:
             client_ids = {transmission.client_id for transmission in self.outbox.pending()}
             self.left = {
-                name: data for name, data in self.left.items() if name in client_ids and name not in self.shares
+                name: user_data
+                for name, user_data in self.left.items()
+                if name in client_ids and name not in self.shares
             }
         return list(self.left.items())
 

@@ -411,9 +411,9 @@ class StreamConnection:
         transport = self._transport
         if transport is None or self.closing:
             return
-        data = self.protocol.data_to_send()
-        if data:
-            transport.write(data if self._stack is None else self._stack.send(data))
+        output = self.protocol.data_to_send()
+        if output:
+            transport.write(output if self._stack is None else self._stack.send(output))
         if self.protocol.state is ConnectionState.DISCONNECTING:
             self._close(transport)
 
