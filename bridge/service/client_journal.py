@@ -1,8 +1,9 @@
-"""The journal of clients: their history, the traces that administrators ask for, and the trace in the log.
+"""The journal of clients: their history, the traces that administrators request, and the trace in the log.
 
-The history has the events of all clients (`bridge.service.client_history`). A trace also has the messages of one client.
-Administrators read it while it is recorded. The log has a trace of all clients at the level `debug`, otherwise of those of
-`log.trace_clients`. Clients that repeatedly reconnect with a publication that the queue manager rejects are reported once.
+The history contains the events of all clients (`bridge.service.client_history`). A trace also contains the messages of one
+client. Administrators read it while it is recorded. The log contains a trace of the clients in `log.trace_clients`, or of all
+clients at the level `debug`. Clients that repeatedly reconnect with a publication that the queue manager rejects are reported
+once.
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ _MESSAGES: Final = (Published, Acknowledged, Finished)
 #: Maximum number of topic filters of one request that are kept as events.
 _MAX_FILTERS: Final = 5
 _TAKEN_OVER: Final = ReasonCode.SESSION_TAKEN_OVER.name.lower()
-#: The ends of connections that the bridge did not cause.
+#: Why a connection ended, if the bridge did not end it.
 _ENDS: Final = {
     BY_CLIENT: "disconnected by the client",
     CONNECTION_LOST: "lost, without DISCONNECT",
@@ -111,7 +112,7 @@ class _Trace:
 
 
 class ClientJournal:
-    """Subscribes to the events of a service that somebody needs. All methods are called on its event loop."""
+    """Subscribes to the events of a service that its history and traces need. All methods are called on its event loop."""
 
     def __init__(self, events: EventBus) -> None:
         self._events = events
@@ -221,7 +222,7 @@ class ClientJournal:
         trace = self._traces.get(client_id)
         if trace is None:
             if len(self._traces) >= MAX_TRACED:
-                raise Refused(f"{MAX_TRACED} clients are traced, and that is the limit")
+                raise Refused(f"at most {MAX_TRACED} clients can be traced at a time")
             trace = self._traces[client_id] = _Trace()
             self._subscribe()
         trace.asked_at = time.monotonic()
@@ -299,7 +300,7 @@ def _topic(transmission: Transmission) -> str:
 
 # Clients that are locked out ------------------------------------------------------------------------------------------
 
-#: Maximum number of remembered clients. The one rejected longest ago is forgotten first.
+#: Maximum number of remembered clients. The client with the oldest rejection is forgotten first.
 REMEMBERED = 1_000
 #: Number of rejections for the same topic and reason after which the client is logged.
 AGAIN = 3

@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-#: Seconds after the last rejection by a limit at which its problem ends.
+#: Seconds without a rejection after which the problem of a limit ends.
 CALM: Final = 60.0
 #: The limits that are counted, so that their counters exist from the start: options of `limits` and of channels. MAXDEPTH is
 #: that of the transmission queue, `mapping_backlog` is `waiting_bytes` and `waiting_total` for a mapping that reads a topic,
@@ -60,14 +60,14 @@ class Hit(msgspec.Struct):
     last: float
     #: number of messages or requests that were affected
     number: int = 0
-    #: who was affected, the latest one at the end
+    #: the affected clients, users or other subjects, the latest one last
     subjects: dict[str, None] = {}
-    #: the channel of the latest one, if the limit is an option of channels
+    #: the channel of the latest subject, if the limit is an option of channels
     channel: str = ""
 
 
 class LimitHits:
-    """Counts what the limits of the configuration have rejected. Methods may be called on any thread."""
+    """Counts the messages, requests and connections that limits have rejected. Methods may be called on any thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

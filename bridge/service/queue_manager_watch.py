@@ -39,7 +39,7 @@ class DivertedMessages:
         self._own = 0
 
     def review(self, status: QueueManagerStatus, now: float) -> None:
-        """Compare an inspection with the previous one; `now` is monotonic time in seconds."""
+        """Compare an inspection with the previous one. `now` is monotonic time in seconds."""
         if not status.diverts_silently:
             return
         queue = next(
@@ -80,7 +80,7 @@ class QueueManagerWatch:
         self._configuration = configuration
         self._inquiry = host.inquiry()
         self._loop = asyncio.get_running_loop()
-        #: queues to inspect. None stops the thread
+        #: the queues to inspect; None stops the thread
         self._asked: SimpleQueue[Sequence[str] | None] = SimpleQueue()
         # A daemon thread, so that a queue manager that does not answer cannot keep the bridge from ending.
         self._thread = threading.Thread(target=self._run, name="queue manager watch", daemon=True)
@@ -94,7 +94,7 @@ class QueueManagerWatch:
         self._diverted: DivertedMessages | None = None
         #: called on the event loop with each result
         self.on_status: Callable[[QueueManagerStatus], None] = lambda _status: None
-        #: the depth of the dead-letter queue at the last inspection; None: never inspected
+        #: the depth of the dead-letter queue at the last inspection, or None before the first one
         self._dead_letters: int | None = None
         self._thread.start()
 
@@ -117,7 +117,7 @@ class QueueManagerWatch:
         """Return the latest result, after a new inspection if the interval has passed, or None if the result is too old."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_WAIT):
-                # A running inspection may have begun before the state that the caller wants to see.
+                # A running inspection may have begun before the change that the caller wants to see.
                 await self._looked.wait()
                 if time.monotonic() - self._asked_at >= self._inquiry.interval:
                     self._asked_at = time.monotonic()

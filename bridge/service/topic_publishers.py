@@ -1,4 +1,4 @@
-"""Which clients publish to a topic: counts per client, while an administrator asks for them."""
+"""Which clients publish to a topic: counts per client, while an administrator requests them."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class TopicPublishers:
     def of(self, topic_filter: str) -> CountedFilter:
         """Return the publishers of a filter since the first request, and keep counting.
 
-        Beyond the maximum number of filters, the one that was asked for longest ago is forgotten.
+        Beyond the maximum number of filters, the least recently requested one is forgotten.
         """
         self._forget_silent()
         counted = self._filters.get(topic_filter)

@@ -108,7 +108,7 @@ def test_a_mapping_is_paused(bridge: BridgeProcess, administrator: Administrator
     (problem,) = status["problems"]
     assert (problem["kind"], problem["what"]) == ("mapping", "mapping out is paused")
     assert problem["command"] == "mqbridge mapping resume out"
-    assert administrator.does("mapping", "resume", "out") == "mapping out goes on\n"
+    assert administrator.does("mapping", "resume", "out") == "mapping out resumed\n"
     assert watcher.take().payload == b"waits"
 
 
