@@ -74,7 +74,7 @@ class Ground:
         (config,) = configuration.pipelines.values()
         done: list[CompletedBatch] = []
         plans = {name: lambda: plan(self.spark, name, config, environment)}
-        runner = PipelineRunner(self.spark, plans, tell=lambda _: None, once=True, on_batch=done.append)
+        runner = PipelineRunner(self.spark, plans, report=lambda _: None, once=True, on_batch=done.append)
         assert not runner.run() and sum(one.rows_out for one in done) == rows, done
         return _rate([one.rows_in for one in done], [one.seconds for one in done]) if rows else 0.0
 

@@ -58,13 +58,13 @@ class MqDataSource(MessageSource):
     Reads: `queue` (one, or several with commas), or `subscription` (a durable one; it is created if it does not exist and
     `topic` is given); `selector` (SQL92, as for MQOPEN: message properties by their names, `site = 'north' AND temp > 20`,
     and fields, `Root.MQMD.CorrelId = "0x…"`); `columns` (`put_time,text,md.MsgId`: only these columns are computed; default:
-    all). The column `rfh2` has message properties by folder: `rfh2.usr.site`.
+    all). The column `rfh2` contains message properties by folder: `rfh2.usr.site`.
 
     A batch read browses the messages and does not remove them. Each queue is one partition.
 
     A streaming read moves messages from the queue to the directory (or URL) `spool`. Protect it like the checkpoint. All
     workers must reach it, unless `embed` is true. Messages are deleted from the spool after their batch is committed.
-    `spoolLimit` (1 GiB): if the spool has more, messages wait on the queue. `maxMessagesPerTrigger`, `maxBytesPerTrigger`
+    `spoolLimit` (1 GiB): if the spool is larger, messages wait on the queue. `maxMessagesPerTrigger`, `maxBytesPerTrigger`
     (sizes such as `64m` or `64 MiB`). `partitions`: the number of parts, with an equal number of rows, of each batch
     (default: one for each queue). With the trigger `availableNow` the query ends when the queue is empty.
 
@@ -107,7 +107,7 @@ class MqDataSource(MessageSource):
         return stream_reader(self.read_options(schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        """Return the writer of a batch write: messages are added, whatever the mode. Raises OptionError."""
+        """Return the writer of a batch write, which adds messages whatever the mode. Raises OptionError."""
         # Imported here, because a streaming read starts a process that does not need it.
         from bridge.spark.mq.writer import WRITE_OPTIONS, MqWriter, sink_options_of
         from bridge.spark.staging import make_stage, temporary_stage
@@ -177,7 +177,7 @@ class MqReader(DataSourceReader):
 
 
 def open_for_browse(connection: Connection, queue: str, selector: str = "") -> int:
-    """Return a handle to browse and inquire a queue; with a selector, those of its messages that it selects."""
+    """Return a handle to inquire a queue and browse its messages, or those that match a selector."""
     return connection.open(MQOD(ObjectName=queue, SelectionString=selector), _BROWSE)
 
 

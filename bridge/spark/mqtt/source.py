@@ -38,8 +38,8 @@ class MqttDataSource(MessageSource):
     filter that it no longer reads. `mqbridge pipeline spool return FILTER --to QUEUE --spool DIR --checkpoint DIR` puts them
     on a queue. With false, this is logged.
 
-    `inFlight` (20,000 for reads) is the number of publications that the broker may send before it gets acknowledgements, and
-    so the number per write to disk. mosquitto's default limit, `max_inflight_messages 20`, makes a stream slow.
+    `inFlight` (20,000 for reads) is the number of publications that the broker may send before it receives acknowledgements,
+    and therefore the number per write to disk. mosquitto's default limit, `max_inflight_messages 20`, makes a stream slow.
 
     The broker distributes the messages of a shared subscription (`topic` is `$share/NAME/filter`) among the queries that use
     it. Each query has its own spool and checkpoint. Messages that the broker has assigned to a stopped query wait for that
@@ -60,7 +60,7 @@ class MqttDataSource(MessageSource):
     COLUMNS = MQTT_COLUMNS
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Raise OptionError, because there are streaming reads only."""
+        """Raise OptionError, because only streaming reads are supported."""
         raise OptionError(
             f"{self.source()} is read in streams: use spark.readStream, with trigger(availableNow=True) to end when all is"
             " read"
@@ -71,7 +71,7 @@ class MqttDataSource(MessageSource):
         return stream_reader(self.read_options(schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        """Return the writer of a batch write: rows are published, whatever the mode. Raises OptionError."""
+        """Return the writer of a batch write, which publishes rows whatever the mode. Raises OptionError."""
         options = self.write_options(WRITE_OPTIONS, overwrite=overwrite)
         sink = sink_options_of(options, schema)
         sink = msgspec.structs.replace(sink, stage=make_stage(sink.stage) or temporary_stage())

@@ -55,7 +55,7 @@ class Bench:
         def planned(name: str) -> Callable[[], Pipeline]:
             return lambda: self.plan(name)
 
-        given = {"tell": self.lines.append, "on_batch": self.batches.append, "patience": PATIENCE, **options}
+        given = {"report": self.lines.append, "on_batch": self.batches.append, "stop_timeout": PATIENCE, **options}
         return PipelineRunner(
             self.spark, {name: planned(name) for name in chosen}, once=once, attempts=attempts, **given
         )
