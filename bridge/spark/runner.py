@@ -46,7 +46,7 @@ _LOCK_WAIT: Final = 2.0
 
 
 class QueryFailed(Exception):
-    """A query failed. The message is for people."""
+    """A query failed. The message is for display."""
 
     def __init__(self, failure: QueryFailure) -> None:
         super().__init__(str(failure))
@@ -54,7 +54,7 @@ class QueryFailed(Exception):
 
 
 class PipelineBusy(Exception):
-    """Another process runs the pipeline. The message is for people."""
+    """Another process runs the pipeline. The message is for display."""
 
 
 class PipelineRunner:

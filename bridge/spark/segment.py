@@ -52,7 +52,7 @@ class SpoolState(msgspec.Struct, array_like=True, frozen=True):
     """The state message of the spool of a queue, on the state queue of mappings."""
 
     queue: str
-    #: process of the reader, for people
+    #: process of the reader, for display
     owner: str
     spool: str
     #: number of the last segment
@@ -104,7 +104,7 @@ class Segment(msgspec.Struct, frozen=True, order=True):
         return cls(number, rows, size, milliseconds, checksum, match[6])
 
     def messages(self, source: str) -> str:
-        """Describe its messages, which came from `source`, for people."""
+        """Describe its messages, which came from `source`, for display."""
         first = datetime.fromtimestamp(self.time / 1000, UTC).isoformat(" ", "seconds")
         return f"{self.rows} messages of {source} ({self.size} bytes, the first of {first})"
 

@@ -66,9 +66,9 @@ def test_a_channel_is_stopped_and_started(bridge: BridgeProcess, administrator: 
     channels = {one["name"]: one for one in administrator.json("channel", "list")}
     assert (channels["FIRST"]["state"], channels["SECOND"]["state"]) == ("running", "stopped")
     assert (channels["FIRST"]["clients"], channels["FIRST"]["connections"]) == (1, 1)
-    assert administrator.refused("channel", "stop", "SECOND") == "channel SECOND is stopped already\n"
+    assert administrator.refused("channel", "stop", "SECOND") == "channel SECOND is already stopped\n"
     assert "SECOND" in administrator.does("channel", "start", "SECOND")
-    assert administrator.refused("channel", "start", "SECOND") == "channel SECOND is running already\n"
+    assert administrator.refused("channel", "start", "SECOND") == "channel SECOND is already running\n"
     assert "no channel" in administrator.refused("channel", "start", "THIRD", status=3)
     assert administrator.clients("goes")["goes"]["durable"]  # the session still exists
 

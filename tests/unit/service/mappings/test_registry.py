@@ -112,7 +112,7 @@ async def test_mappings_that_cannot_be_paused_or_resumed(scene: Scene) -> None:
     await mappings.start({"a": A, "off": disabled(C)}, {})
     await happens(lambda: running(mappings, "a"))
     for call, words in (
-        (mappings.pause("off"), "mapping off is disabled already"),
+        (mappings.pause("off"), "mapping off is already disabled"),
         (mappings.resume("off"), "mapping off is not paused: it is disabled"),
         (mappings.resume("a"), "mapping a is not paused: it is running"),
         (mappings.pause("none"), "there is no mapping none"),
