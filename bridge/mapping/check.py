@@ -238,7 +238,7 @@ def _warnings_of(mapping: AnyMapping, links: Mapping[str, LinkConfig]) -> Iterat
     exactly = mapping.guarantee == "exactly-once"
     if exactly and link is not None and link.failover and "failover_sessions" not in link.model_fields_set:
         yield (
-            f"link {side.link} has failover addresses: what was begun at one of them is finished there; set"
+            f"link {side.link} has failover addresses: exchanges begun at an address are finished there; set"
             " failover_sessions: shared if they share sessions, as the nodes of a cluster do, or else separate"
         )
     if isinstance(mapping, ToMqMapping):
@@ -257,7 +257,7 @@ def _warnings_of(mapping: AnyMapping, links: Mapping[str, LinkConfig]) -> Iterat
         if link is not None and link.version == "3.1.1":
             yield from _of_mqtt_3_1_1(mapping, link)
         if mapping.filter.properties and _old(link):
-            yield "its filter looks at properties, which publications of MQTT 3.1.1 have not"
+            yield "its filter looks at properties, which publications of MQTT 3.1.1 do not have"
         return
     yield from _unothers(mapping, mapping.source.topic, mapping.destination.mqtt)
     if mapping.source.requests_queue is not None and mapping.source.requests_queue == mapping.source.queue:

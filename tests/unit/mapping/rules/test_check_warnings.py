@@ -66,7 +66,7 @@ WARNINGS = [
     ("from: {mqtt: a, link: five}, to: {queue: Q, requests_queue: R}, attributes: {reply_to_queue: A}", ""),
     (
         "from: {mqtt: a, link: three}, to: {queue: Q}, filter: {properties: {site: north}}",
-        "its filter looks at properties, which publications of MQTT 3.1.1 have not",
+        "its filter looks at properties, which publications of MQTT 3.1.1 do not have",
     ),
     (
         "from: {queue: Q}, to: {mqtt: a, link: five}, attributes: {qos: 0}",
