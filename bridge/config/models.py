@@ -1,7 +1,7 @@
 """Typed models of the YAML file: the options with their meaning, unit, range and default.
 
-`Configuration()` is the configuration of an empty file. The models only hold values: they open no file, resolve no name and
-bind no port. An invalid value raises `pydantic.ValidationError`, whose message states the expected value.
+`Configuration()` is the configuration of an empty file. The models only contain values: they do not open files, resolve
+names or bind ports. An invalid value raises `pydantic.ValidationError`, whose message states the expected value.
 `bridge.config.document.load` raises `ConfigurationError` instead, with the position in the file.
 """
 
@@ -119,7 +119,7 @@ class LimitsConfig(Section):
     to the dead-letter queue (MQRC_Q_SPACE_NOT_AVAILABLE) up to `dead_letter_bytes` and `dead_letter_total`, and then the
     session ends. `end-session`: non-persistent messages are discarded, and the first persistent one ends the session. The
     client still receives the waiting messages. Then the bridge closes its connection (DISCONNECT 0x97 in MQTT 5), and its
-    next CONNACK has Session Present 0. `drop-oldest`: the oldest messages are dropped, although their publishers got an
+    next CONNACK has Session Present 0. `drop-oldest`: the oldest messages are dropped, although their publishers received an
     acknowledgement. `refuse`: publications that the client has subscribed to are rejected (MQRC_Q_SPACE_NOT_AVAILABLE), so
     one slow client stops the publishers of all others. Embedded queue manager only. Messages that an application puts
     directly to the client are then always accepted."""
@@ -320,7 +320,7 @@ class Configuration(Section):
         return self
 
     def use_tables(self, running: Mapping[str, TableConfig]) -> None:
-        """Replace tables by the running ones with the same file and key, which get the rows that were read for these."""
+        """Replace tables by the running ones with the same file and key, which then use the rows that were read for these."""
         for name, table in running.items():
             if self.tables.get(name) == table:
                 table.use(self.tables[name].content.rows)
@@ -618,9 +618,7 @@ def _mapping_clashes(
         sentence = "a mapping without from.requests_queue, because pipelines do not look up the requests of answers"
         yield Clash(place, sentence, f"{used!r}")
     elif isinstance(mapping, ToMqttMapping) and mapping.source.queue is not None and _dead_letters_others(mapping):
-        sentence = (
-            "a mapping whose filter has others: discard, because a pipeline leaves out what a filter does not take"
-        )
+        sentence = "a mapping whose filter has others: discard, because a pipeline omits what a filter does not accept"
         yield Clash(place, sentence, f"{used!r}")
     elif isinstance(mapping, ToMqMapping) and not mapping.attributes.rfh2 and mapping.attributes.has_typed_properties:
         sentence = "a mapping without types of properties, or with rfh2: true, because properties of rows are text"

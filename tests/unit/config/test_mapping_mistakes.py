@@ -18,7 +18,7 @@ FILTER = "a topic filter such as plant/{line}/+/{metric...}"
 ONE_SIDE = "exactly one of queue: and topic:"
 WORDS = "not-persistent, persistent or as-queue"
 PAYLOAD = "bytes, text, json or record (or a mapping with type: one of these, and ccsid:)"
-FILTER_VALUE = "text, a number, true, false, a list of these, or null (it is not there)"
+FILTER_VALUE = "text, a number, true, false, a list of these, or null (it is absent)"
 TO_MQ_SECTION = "mappings:\n  a:\n    from: {mqtt: t}\n    to: {queue: Q}\n    "
 TO_MQTT_SECTION = "mappings:\n  a:\n    from: {queue: Q}\n    to: {mqtt: t}\n    "
 NO_PASSWORD = (
@@ -99,7 +99,7 @@ SHAPES = {
         " found 500"
     ),
     TO_MQ_SECTION + "payload: {type: json, object: {a: b}}": (
-        "5:35: mappings.a.payload.object: expected no object in a mapping to MQ, where the payload stays what it is,"
+        "5:35: mappings.a.payload.object: expected no object in a mapping to MQ, which does not change the payload,"
         " found a mapping"
     ),
     TO_MQTT_SECTION + "payload: {type: text, object: {a: b}}": (
