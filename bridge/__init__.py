@@ -1,6 +1,6 @@
 """A bridge between MQTT clients and IBM MQ queue managers."""
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 
 # Before any other module of the bridge, so that those that are compiled are found.
 from bridge import compilation as compilation

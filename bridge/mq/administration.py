@@ -18,7 +18,7 @@ from bridge.wire.mq.pcf import MQCFH, MQCFIN, MQCFST, PCFParameter, decode_pcf, 
 #: The model queue for replies, defined in deploy/mq/bridge.mqsc, and the fallback. The fallback has MAXDEPTH(5000), which
 #: may be too small: a reply has one message for each subscription.
 MODEL_QUEUE, DEFAULT_MODEL_QUEUE = "SYSTEM.MQTT.REPLY.MODEL", "SYSTEM.DEFAULT.MODEL.QUEUE"
-#: Time that the command server has to answer, in milliseconds.
+#: The maximum time for a reply of the command server, in milliseconds.
 REPLY_WAIT = 30_000
 
 
@@ -29,12 +29,12 @@ class PcfResponse(msgspec.Struct):
     parameters: dict[int, int | bytes]
 
     def text(self, parameter: int) -> str:
-        """Return a string parameter, "" if it is missing."""
+        """Return a string parameter, or "" if it is missing."""
         value = self.parameters.get(parameter, b"")
         return value.decode("utf-8", "replace").rstrip(" \0") if isinstance(value, bytes) else str(value)
 
     def number(self, parameter: int) -> int:
-        """Return an integer parameter, 0 if it is missing."""
+        """Return an integer parameter, or 0 if it is missing."""
         value = self.parameters.get(parameter, 0)
         return value if isinstance(value, int) else 0
 
@@ -64,15 +64,15 @@ class PcfAdministration:
     """Commands over one connection. Replies arrive on a temporary dynamic queue, deleted when the connection ends."""
 
     def __init__(self, connection: Connection, reply_wait: int | None = None) -> None:
-        """Create the reply queue. `reply_wait` is the time for an answer in milliseconds, by default REPLY_WAIT."""
+        """Create the reply queue. `reply_wait` is the maximum time for a reply in milliseconds, by default REPLY_WAIT."""
         self._connection = connection
         self._reply_wait = REPLY_WAIT if reply_wait is None else reply_wait
         self._replies, self.reply_queue = open_reply_queue(connection)
 
-    def run(self, command: int, *parameters: PCFParameter, most: int | None = None) -> list[PcfResponse]:
+    def run(self, command: int, *parameters: PCFParameter, max_responses: int | None = None) -> list[PcfResponse]:
         """Run a command. Raises CommandFailed with the reason of the first failed message of the reply.
 
-        At most `most` messages of the reply are read. If there are more, do not use the connection again.
+        At most `max_responses` messages of the reply are read. If there are more, do not use the connection again.
         """
         md = MQMD(
             Format=cmqc.MQFMT_ADMIN,
@@ -107,7 +107,7 @@ class PcfAdministration:
                 if isinstance(parameter, MQCFIN | MQCFST)
             }
             responses.append(PcfResponse(header.Reason, values))
-            if header.Control == cmqcfc.MQCFC_LAST or len(responses) == most:
+            if header.Control == cmqcfc.MQCFC_LAST or len(responses) == max_responses:
                 break
         if failure is not None:
             raise failure
@@ -179,7 +179,7 @@ _ATTRIBUTE = re.compile(r"([A-Z][A-Z0-9]*)\(((?:'(?:[^']|'')*'|[^()]|\([^()]*\))
 
 
 def run_mqsc(connection: Connection, text: str) -> list[CommandResponse]:
-    """Run MQSC commands by PCF Escape. Return one response for each. Raises MQError if the command server does not answer."""
+    """Run MQSC commands via PCF Escape. Return one response for each. Raises MQError if there is no reply."""
     with closing(PcfAdministration(connection)) as administration:
         return [_run(administration, command.line, command.text) for command in read(text)]
 

@@ -1,7 +1,7 @@
 """The interface between the telemetry service and a queue manager: units of work as plain data.
 
-A backend executes MQI calls on behalf of thousands of MQTT clients. Everything is called on the thread of the event
-loop, and answers arrive there. Implementations are the embedded queue manager and threads with connections to IBM MQ.
+A backend executes MQI calls on behalf of thousands of MQTT clients. The service calls its methods on the thread of the event
+loop, where results also arrive. Implementations are the embedded queue manager and threads with connections to IBM MQ.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class UnitOfWork(msgspec.Struct, eq=False):
     dead_letters: frozenset[int] = frozenset()
     #: reason codes, by index, of publications that the service refuses
     forbidden: Mapping[int, int] = NONE_REFUSED
-    #: indexes of these that are dead-lettered like those with reason codes in `dead_letters`
+    #: indexes of the publications in `forbidden` that are dead-lettered even if their reason code is not in `dead_letters`
     unreportable: frozenset[int] = NO_INDEXES
     #: records on SYSTEM.MQTT.PERSISTENT.STATE. None removes a record. A received record also contains the packet
     #: identifiers of this unit's publications. The backend leaves out those of refused publications.
@@ -81,7 +81,7 @@ class Completion(msgspec.Struct, frozen=True, gc=False):
     """The outcome of a unit of work."""
 
     number: int
-    #: the reason for which nothing of the unit took effect, or MQRC_NONE
+    #: the reason code if nothing of the unit took effect, otherwise MQRC_NONE
     failure: int = 0
     #: reason codes of publications that the queue manager rejected, by index
     refusals: Mapping[int, int] = NONE_REFUSED
@@ -105,7 +105,7 @@ class Commits:
         self.seconds = Histogram()
 
     def count(self, units: int, size: int, seconds: float) -> None:
-        """Count a committed group of units of work: `size` is in bytes."""
+        """Count a committed group of units of work. `size` is in bytes."""
         self.units += units
         self.size += size
         self.seconds.observe(seconds)
@@ -151,8 +151,8 @@ def unreadable(msg_id: bytes, why: str, queue: str = STATE_QUEUE) -> MQError:
     """Return the error that prevents a start: an unreadable record or, on IBM MQ, a message of another program."""
     return MQError(
         cmqc.MQRC_FORMAT_ERROR,
-        f"{queue} holds a message that the bridge cannot read (MsgId {msg_id.hex().upper()}): {why}; MQXR uses a queue "
-        "of that name too: stop it and empty the queue, or run the bridge that has written the message",
+        f"{queue} contains a message that the bridge cannot read (MsgId {msg_id.hex().upper()}): {why}; hint: MQXR also "
+        "uses a queue of that name: stop MQXR and empty the queue, or run the bridge that wrote the message",
     )
 
 
@@ -187,7 +187,7 @@ class Silence(NamedTuple):
 
     #: beginning, in seconds since the epoch
     since: float
-    #: the reason code of the last attempt to connect, or that there is no reply
+    #: the error of the last attempt to connect, or the statement that a reply is missing
     why: str
 
 
@@ -196,7 +196,7 @@ class DividedShares(Protocol):
 
     #: the limit of messages that wait for a shared subscription outside of the bridges
     share_limit: ShareLimit
-    #: called on the event loop with the remote queue manager of a shared subscription: the requested messages have arrived
+    #: called on the event loop, with the remote queue manager of a shared subscription, when the requested messages arrive
     on_share_received: Callable[[str], None]
 
     def request_share(self, share: SharedSubscription, messages: int) -> None:
@@ -205,15 +205,15 @@ class DividedShares(Protocol):
     def return_to_share(
         self, share: SharedSubscription, waiting: Sequence[Transmission]
     ) -> asyncio.Future[Sequence[Transmission]]:
-        """Return messages that no member here can take, for members at other bridges. The result is those that stayed."""
+        """Return messages that no member here can take, for members at other bridges. The result contains the others."""
 
     def return_at_last(self, share: SharedSubscription, waiting: Sequence[Transmission]) -> None:
-        """Return messages of a shared subscription that has no members here, however long that takes."""
+        """Return messages of a shared subscription that has no members here. Retry until the messages are returned."""
 
     def return_unclaimed(self, name: str, waiting: Sequence[Transmission]) -> None:
-        """Return messages of a shared subscription without members here, by its remote queue manager.
+        """Return messages of a shared subscription without members here. `name` is its remote queue manager.
 
-        They arrived after the last member had left, or it left without acknowledging them.
+        They arrived after the last member had left, or the last member left without acknowledging them.
         """
 
     def leave_share(self, share: SharedSubscription, waiting: Sequence[Transmission]) -> asyncio.Future[list[int]]:
@@ -228,7 +228,7 @@ class Backend(Protocol):
 
     #: `start` delivers the messages on the transmission queue before it returns
     hands_over_at_once: bool
-    #: removals keep up with acknowledgements, so that limits.removal_backlog does not apply
+    #: removals keep up with acknowledgements, so limits.removal_backlog does not apply
     removes_at_once: bool
     #: the queue manager names of clients
     client_names: ClientNames
@@ -240,11 +240,11 @@ class Backend(Protocol):
     divided_shares: DividedShares | None
     #: called on the event loop with client identifier, filter and reason code when a clean session's subscription is lost
     on_dropped: Callable[[str, str, int], None]
-    #: called with an option of `limits`, who reached it, and the number of publications that were rejected for that
+    #: called with an option of `limits`, the mapping or user that reached it, and the number of publications rejected for it
     on_limit: Callable[[str, str, int], None]
     #: called on the event loop with the seconds from the submission of removals to their commit
     on_removed: Callable[[float], None]
-    #: called, on any thread, with client identifier and length of a rejected publication: whether it may be dead-lettered
+    #: called, on any thread, with client identifier and length of a rejected publication. Returns whether to dead-letter it
     reserve_dead_letter: Callable[[str, int], bool]
     #: called on the event loop with finished units of work, once for each, in the order that `submit` promises
     on_completed: Callable[[Sequence[Completion]], None]
@@ -259,7 +259,7 @@ class Backend(Protocol):
 
     @property
     def unread(self) -> int:
-        """About how many further messages are on the transmission queue: put, and not delivered to the consumer yet."""
+        """The approximate number of messages on the transmission queue that were not yet delivered to the consumer."""
 
     @property
     def outage(self) -> bool:
@@ -274,7 +274,7 @@ class Backend(Protocol):
 
     @property
     def subscriptions(self) -> Sized:
-        """The subscriptions that this process delivers for: an upper bound for the deliveries of one publication."""
+        """The subscriptions that this process serves. Their number limits the deliveries of one publication."""
 
     def weight(self, topic: str) -> int:
         """Return the approximate number of deliveries of a publication to a topic in this process, at least 1."""
@@ -314,8 +314,9 @@ class Backend(Protocol):
         includes the share name, and `member` is the client that joins. Publications that the client makes after this call
         take effect after its subscriptions.
 
-        The queue manager checks the authorities of `user`; blank means the bridge's own user. Retained publications, if
-        requested, are delivered like other messages. A backend with threads may deliver them before the result.
+        The queue manager checks the authorities of `user`, or of the bridge's own user if `user` is blank. Retained
+        publications, if requested, are delivered like other messages. A backend with threads may deliver them before the
+        result.
         """
 
     def authorize(
@@ -391,7 +392,7 @@ class JoinedMessage(msgspec.Struct, eq=False):
 
     @property
     def raw(self) -> bytes | None:
-        """The data, MQXQH included, as on a transmission queue of IBM MQ without segmentation; None if a segment has none."""
+        """The data with MQXQH, as on IBM MQ's transmission queue without segmentation, or None if a segment has no data."""
         if self.segments[0].raw is None:
             return None
         md = msgspec.structs.replace(self.message.md, Version=cmqc.MQMD_VERSION_1)
@@ -405,7 +406,7 @@ class JoinedMessage(msgspec.Struct, eq=False):
 
     @property
     def seconds_left(self) -> float | None:
-        """Seconds until the first segment expires; None if no segment expires."""
+        """Seconds until the first segment expires, or None if no segment expires."""
         return min(
             [seconds for segment in self.segments if (seconds := segment.seconds_left) is not None], default=None
         )
@@ -449,7 +450,7 @@ class SegmentJoiner:
 
 
 def separate(removals: Sequence[Transmission]) -> Sequence[Any]:
-    """Return the messages on the transmission queue: joined messages are replaced by their segments."""
+    """Return the messages as they are on the transmission queue: joined messages are replaced by their segments."""
     for transmission in removals:
         if type(transmission) is JoinedMessage:
             break
@@ -477,7 +478,7 @@ def _are_whole(segments: Sequence[Transmission]) -> bool:
         if _offset(segment) not in places:
             return False
         end = _offset(segment) + segment.message.length
-        # An application's RFH2 counts towards the Offset, one that the queue manager created from properties does not.
+        # An application's RFH2 counts towards the Offset. An RFH2 that the queue manager created from properties does not.
         places = {end, end - _rfh2_length(segment.message)} if not _offset(segment) else {end}
     return _is_last(segments[-1])
 

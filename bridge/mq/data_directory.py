@@ -39,7 +39,8 @@ def hold(data_directory: Path) -> IO[str]:
         lock_file = lock(data_directory / _LOCK, _LOCK_MODE)
     except Locked as error:
         raise DataDirectoryInUse(
-            f"{data_directory} is in use by another bridge (process {error.process}); stop it, or take another data directory"
+            f"{data_directory} is in use by another bridge (process {error.process}); hint: stop that bridge, or use another "
+            "data directory"
         ) from error
     with contextlib.suppress(OSError):
         os.fchmod(lock_file.fileno(), _LOCK_MODE)
@@ -48,11 +49,11 @@ def hold(data_directory: Path) -> IO[str]:
 
 @contextlib.contextmanager
 def acting_as_owner(directory: Path) -> Iterator[None]:
-    """Run the block with the rights of a directory's owner if root runs the process; otherwise change nothing.
+    """Run the block with the rights of a directory's owner if root runs the process. Otherwise, change nothing.
 
-    The owner may have placed links in the directory, and may exchange files while root works there. With the owner's
-    rights, root can change no file that the owner cannot change, and the files that it creates are the owner's. If the
-    directory does not exist, the nearest existing parent counts. Raises OSError.
+    The owner may have created links in the directory, and may replace files while root works there. With the owner's
+    rights, root cannot change a file that the owner cannot change, and new files belong to the owner. If the directory
+    does not exist, the nearest existing parent is used. Raises OSError.
     """
     if os.geteuid() != 0 or not (owner := _owner(directory)).st_uid:
         yield
@@ -67,7 +68,7 @@ def acting_as_owner(directory: Path) -> Iterator[None]:
         _become(owner.st_uid, group, groups)
     except OSError as error:
         _become(0, *before)
-        reason = f"cannot act as user {owner.st_uid}, who owns it: {error.strerror}; run the command as that user"
+        reason = f"cannot act as user {owner.st_uid}, who owns it: {error.strerror}; hint: run the command as that user"
         raise OSError(error.errno, reason, str(directory)) from error
     try:
         yield
@@ -83,7 +84,7 @@ def _become(user: int, group: int, groups: list[int]) -> None:
 
 
 def _owner(directory: Path) -> os.stat_result:
-    """Return the status of a directory or of its nearest existing parent; of a link to it, unless the link is root's."""
+    """Return the status of a directory or its nearest existing parent, or of a link to it that is not root's."""
     path = directory.absolute()
     while True:
         try:

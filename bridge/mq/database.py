@@ -40,7 +40,7 @@ class DatabaseFindings:
 
     #: a sentence for each damaged place
     damage: list[str] = field(default_factory=list)
-    #: a sentence about commits that were acknowledged and are missing; blank if there are none
+    #: a sentence about acknowledged commits that are missing, or blank
     missing: str = ""
     #: (kind, name, attributes as JSON) of undamaged definitions
     objects: list[tuple[str, str, str]] = field(default_factory=list)
@@ -79,10 +79,11 @@ def _missing(end: End, database: sqlite3.Connection, path: Path) -> str:
 
 
 def salvage(directory: Path, new: Path, *, accept_loss: bool = False) -> DatabaseFindings:
-    """Create a data directory from the undamaged contents of another, which stays as it is.
+    """Create a data directory from the undamaged contents of another, which does not change.
 
-    `accept_loss`: even if commits at the end of the log are missing. No queue manager may use the other directory. If root
-    runs the process, the new directory belongs to the owner of its parent. Raises StoreError, DataDirectoryInUse or OSError.
+    With `accept_loss`, continue if commits at the end of the log are missing. No queue manager may use the other directory.
+    If root runs the process, the new directory belongs to the owner of its parent. Raises StoreError, DataDirectoryInUse or
+    OSError.
     """
     with closing(hold(directory)):
         return _salvage(directory, new, accept_loss=accept_loss)
@@ -90,7 +91,7 @@ def salvage(directory: Path, new: Path, *, accept_loss: bool = False) -> Databas
 
 def _salvage(directory: Path, new: Path, *, accept_loss: bool) -> DatabaseFindings:
     if (new / DATABASE).exists():
-        raise StoreError(f"{new / DATABASE}: there is one already; name a directory without")
+        raise StoreError(f"{new / DATABASE} already exists; hint: specify another directory")
     findings = DatabaseFindings()
     end = End.of(directory / DATABASE)
     with closing(_opened(directory / DATABASE)) as database:
@@ -102,9 +103,9 @@ def _salvage(directory: Path, new: Path, *, accept_loss: bool) -> DatabaseFindin
             )
         batches: dict[int, LoggedBatch] = {}
         for row_id, batch in _undamaged(database, findings):
-            # A file with pages of two moments may contain a row twice.
+            # A file with pages of different ages may contain a row twice.
             if (other := batches.get(row_id)) is not None:
-                findings.damage.append(f"batch {row_id} of the log is there twice: the one with more messages is kept")
+                findings.damage.append(f"batch {row_id} of the log exists twice: the one with more messages is kept")
                 batch = max(batch, other, key=lambda unit: len(unit.puts))
             batches[row_id] = batch
         facts = _facts(database)
@@ -117,7 +118,7 @@ def _salvage(directory: Path, new: Path, *, accept_loss: bool) -> DatabaseFindin
                 attributes = msgspec.json.encode(defaults("QLOCAL") | usage).decode()
                 findings.objects.append(("QLOCAL", lane.queue, attributes))
                 findings.damage.append(
-                    f"queue {lane.queue} has lost its definition: it has the attributes of a new one"
+                    f"the definition of queue {lane.queue} is missing: it gets the attributes of a new queue"
                 )
     with acting_as_owner(new):
         new.mkdir(mode=0o750, parents=True, exist_ok=True)
@@ -148,7 +149,7 @@ def _write(
         if received := _received_records(batches.values()):
             batches[max(batches) + 1] = LoggedBatch([], received)
         for row_id, batch in batches.items():
-            batch.rows = batch.definitions = -1  # they counted the old rows, some of which may be missing
+            batch.rows = batch.definitions = -1  # the former values count the old rows, some of which may be missing
             body = encode(batch)
             database.execute("INSERT INTO batch VALUES (?, ?, ?)", (row_id, body, batch_checksum(row_id, body)))
         database.execute("COMMIT")
@@ -158,8 +159,8 @@ def _write(
 def _received_records(batches: Iterable[LoggedBatch]) -> list[int]:
     """Return the numbers of the messages with packet identifiers that clients have sent with QoS 2 and not released.
 
-    In a database of an earlier moment, these identifiers are wrong: the client may have released them since, and then its
-    next publication with such an identifier would be taken for a repetition and lost.
+    In an older copy of a database, these identifiers are wrong: the client may have released them since. The bridge would
+    take its next publication with such an identifier for a repetition and discard it.
     """
     msg_numbers: set[int] = set()
     for batch in batches:
@@ -179,7 +180,7 @@ def _received_records(batches: Iterable[LoggedBatch]) -> list[int]:
 
 
 def _forget_received(database: sqlite3.Connection) -> None:
-    """Remove the records of `_received_records` with a row of the log. Raises sqlite3.Error."""
+    """Append a row to the log that removes the records of `_received_records`. Raises sqlite3.Error."""
     numbers = _received_records(decode(body) for (body,) in database.execute("SELECT body FROM batch ORDER BY id"))
     if not numbers:
         return
@@ -198,7 +199,7 @@ def _forget_received(database: sqlite3.Connection) -> None:
 def messages_on(queue: str, path: Path) -> list[Message]:
     """Return the persistent messages on a queue of a backup, or of a database that no process uses.
 
-    Those of damaged batches are left out. Raises StoreError.
+    Messages of damaged batches are left out. Raises StoreError.
     """
     alive: dict[int, Message] = {}
     with closing(_opened(path, immutable=True)) as database:
@@ -223,24 +224,24 @@ def _new_identity(database: sqlite3.Connection) -> WitnessPosition:
 
 def _opened(path: Path, *, immutable: bool = False) -> sqlite3.Connection:
     if not path.is_file():
-        raise StoreError(f"{path}: there is no such file; name the data directory of an embedded queue manager")
+        raise StoreError(f"{path} does not exist; hint: specify the data directory of an embedded queue manager")
     if not path.stat().st_size:
-        raise StoreError(f"{path}: the file is empty, nothing of it is left")
+        raise StoreError(f"{path} is empty, nothing can be recovered")
     try:
         database = layout.connect_read_only(path, immutable=immutable)
-        database.execute("BEGIN")  # the log and the definitions of one moment
+        database.execute("BEGIN")  # a consistent view of log and definitions
     except sqlite3.Error as error:
         raise StoreError(f"{path} cannot be opened: {error}") from error
     return database
 
 
 def _facts(database: sqlite3.Connection) -> dict[str, int]:
-    """Return the facts that can be read. If none can, the number of starts is high, because it makes MsgIds unique."""
+    """Return the readable facts. If none is readable, return a high number of starts, because it makes MsgIds unique."""
     facts: dict[str, int] = {}
     try:
         facts = {name: int(value) for name, value in database.execute("SELECT name, value FROM fact")}
     except (sqlite3.DatabaseError, ValueError, TypeError):
-        # Numbers of messages begin with the number of starts: one that was never reached is safe.
+        # Numbers of messages begin with the number of starts. A number that was never reached is safe.
         facts["starts"] = 1 << 20
     return facts
 
@@ -287,7 +288,7 @@ def _undamaged(database: sqlite3.Connection, findings: DatabaseFindings) -> Iter
         alive.difference_update(batch.removed)
         yield row_id, batch
     if last.rows >= 0 and (last.rows, last.digest) != (rows, digest):
-        damage.append(f"the log has {rows} whole batches where it had {last.rows}")
+        damage.append(f"the log has {rows} undamaged batches of {last.rows}")
     definitions = sum(digest_of(object_checksum(*texts)) for texts in findings.objects) & DIGEST_MASK
     if last.definitions >= 0 and last.definitions != definitions:
         damage.append("definitions are not as they were at the last commit")
@@ -296,7 +297,7 @@ def _undamaged(database: sqlite3.Connection, findings: DatabaseFindings) -> Iter
 
 def _read_objects(database: sqlite3.Connection, findings: DatabaseFindings, *, summed: bool) -> None:
     checksum_column = "checksum" if summed else "NULL"
-    # As blobs: text that is not UTF-8 would end the query, and the definitions after it would be lost too.
+    # Read blobs: text that is not UTF-8 would end the query, and the definitions after it would be lost too.
     columns = f"CAST(kind AS BLOB), CAST(name AS BLOB), CAST(attributes AS BLOB), {checksum_column}"
     try:
         for kind, name, attributes, checksum in database.execute(f"SELECT {columns} FROM object"):
@@ -315,7 +316,7 @@ def _read_objects(database: sqlite3.Connection, findings: DatabaseFindings, *, s
 
 
 def _rows(database: sqlite3.Connection, damage: list[str], *, summed: bool) -> Iterator[tuple[int, bytes, int | None]]:
-    """Yield the rows of the log in order. After a row that cannot be read, look for the next readable one by its id."""
+    """Yield the rows of the log in order. After an unreadable row, search for the next readable one by its id."""
     columns = f"id, body, {'checksum' if summed else 'NULL'}"
     last = 0
     try:
@@ -353,40 +354,40 @@ _MAX_FAILURES = 100_000
 
 #: Mode of a backup, which contains all messages.
 MODE: Final = 0o600
-#: Pages that are copied at a time, 8 MiB. Other processes use the disk between these steps, and a signal is handled there.
+#: Pages that are copied at a time, 8 MiB. Between these steps, other processes use the disk, and signals are handled.
 _PAGES: Final = 256
-#: Starts that a restored queue manager skips: the lost one may have had so many since the backup.
+#: Starts that a restored queue manager skips. The lost queue manager may have started so often since the backup.
 _STARTS_SKIPPED: Final = 1_000
 
 
 class Contents(msgspec.Struct, frozen=True, kw_only=True):
     """The contents of a backup."""
 
-    #: seconds since the epoch when the backup was started; it contains everything committed by then
+    #: start of the backup, in seconds since the epoch. It contains everything committed by then
     taken: int
     #: layout of the database, and its size in bytes
     version: int
     size: int
     queues: int
-    #: durable ones: of MQTT sessions, mappings and applications
+    #: durable subscriptions of MQTT sessions, mappings and applications
     subscriptions: int
-    #: other definitions: topics, records of authorities, channel authentication …
+    #: other definitions: topics, authority records, channel authentication records …
     definitions: int
-    #: persistent messages, retained publications and records of sessions among them
+    #: persistent messages, including retained publications and records of sessions
     messages: int
 
 
 def backup(directory: Path, file: Path, *, replace: bool = False) -> Contents:
     """Copy the database of a data directory to a file and check the copy. A queue manager may be using the database.
 
-    One read transaction reads the database, so the copy has what was committed at one moment. Commits continue meanwhile and
-    stay in the write-ahead log until the copy is complete. The file gets its name when it is on disk and was checked. If
-    root runs the process, the file belongs to the owner of its directory. Raises StoreError, or OSError; an existing file
+    One read transaction reads the database, so the copy is consistent. Commits continue meanwhile and stay in the
+    write-ahead log until the copy is complete. The file gets its name after it was synchronized to disk and checked. If
+    root runs the process, the file belongs to the owner of its directory. Raises StoreError or OSError. An existing file
     is then unchanged.
     """
     source = directory / DATABASE
     if not source.is_file() or not source.stat().st_size:
-        raise StoreError(f"{source}: there is no such database; name the data directory of an embedded queue manager")
+        raise StoreError(f"{source} does not exist; hint: specify the data directory of an embedded queue manager")
     _check_replaceable(file, replace=replace)
     _check_room(source, file)
     now = int(time.time())
@@ -395,12 +396,12 @@ def backup(directory: Path, file: Path, *, replace: bool = False) -> Contents:
         with _translated(file):
             _copy(database, new)
             with closing(sqlite3.connect(new, isolation_level=None)) as copy:
-                copy.execute("PRAGMA journal_mode=DELETE")  # one file, which needs no other next to it
+                copy.execute("PRAGMA journal_mode=DELETE")  # a single file, without a write-ahead log
         contents = _checked(new, f"the copy of {source} (see `mqbridge data verify {directory}`)", backup=False)
         with _translated(file), closing(layout.connect_read_only(new, immutable=True)) as copy:
             missing = end.missing(copy, source)
         if missing:
-            raise StoreError(f"{source} is not backed up: {missing}; see `mqbridge data verify {directory}`")
+            raise StoreError(f"{source} was not backed up: {missing}; hint: run `mqbridge data verify {directory}`")
         with _translated(file), closing(sqlite3.connect(new, isolation_level=None)) as copy:
             copy.execute("INSERT OR REPLACE INTO fact VALUES ('backup', ?)", (now,))
         sync(new)
@@ -408,14 +409,14 @@ def backup(directory: Path, file: Path, *, replace: bool = False) -> Contents:
 
 
 def restore(file: Path, directory: Path, *, force: bool = False) -> tuple[Contents, Path | None]:
-    """Create a data directory from a backup. Return the backup's contents, and where a previous queue manager is kept.
+    """Create a data directory from a backup. Return the backup's contents, and the directory of a previous queue manager.
 
-    `force` keeps a previous queue manager in a directory below; without it there must be none. The next start upgrades an
-    older layout. If root runs the process, everything in the directory is done with the rights of the directory's owner.
-    Raises StoreError, DataDirectoryInUse or OSError; the directory is then unchanged.
+    With `force`, a previous queue manager is moved to a subdirectory. Without `force`, the directory must not contain one.
+    The next start upgrades an older layout. If root runs the process, it works in the directory with the rights of the
+    directory's owner. Raises StoreError, DataDirectoryInUse or OSError. The directory is then unchanged.
     """
     if not file.is_file():
-        raise StoreError(f"{file}: there is no such file; name a backup")
+        raise StoreError(f"{file} does not exist; hint: specify a backup")
     contents = _checked(file, str(file))
     with file.open("rb") as source, acting_as_owner(directory):
         directory.mkdir(mode=0o750, parents=True, exist_ok=True)
@@ -424,12 +425,13 @@ def restore(file: Path, directory: Path, *, force: bool = False) -> tuple[Conten
             there = any(file.exists() for file in (path, layout.write_ahead_log(path), witness_path(path)))
             if there and not force:
                 raise StoreError(
-                    f"{directory} has a queue manager already; name another directory, or --force, which keeps that one aside"
+                    f"{directory} already contains a queue manager; hint: specify another directory, or --force, which keeps "
+                    "that queue manager aside"
                 )
             with _new(path, mode=layout.MODE) as new:
                 with _translated(path), new.open("wb") as target:
                     shutil.copyfileobj(source, target, _PAGES * layout.PAGE_SIZE)
-                _checked(new, f"the copy of {file}")  # before anything is written to it, which could fire a trigger
+                _checked(new, f"the copy of {file}")  # before the first write, which could fire a trigger
                 with _translated(path), closing(layout.connect(new)) as restored:
                     _skip_starts(restored, path if path.exists() else None)
                     _forget_received(restored)
@@ -453,33 +455,34 @@ def _in_transaction(source: Path) -> sqlite3.Connection:
 
 
 def _copy(database: sqlite3.Connection, new: Path) -> None:
-    """Copy a database by SQLite's online backup, in steps. Raises sqlite3.Error."""
+    """Copy a database with SQLite's online backup, in steps. Raises sqlite3.Error."""
     with closing(sqlite3.connect(new)) as copy:
         database.backup(copy, pages=_PAGES)
 
 
 def _checked(path: Path, name: str, *, backup: bool = True) -> Contents:
-    """Return the contents of a backup. Raises StoreError if the file is no backup, damaged, or of a newer layout.
+    """Return the contents of a backup. Raises StoreError if the file is not a backup, is damaged, or has a newer layout.
 
-    `backup`: whether `backup` has completed the file. Otherwise it is a copy in progress.
+    `backup` means that the function `backup` has completed the file. Otherwise it is a copy in progress.
     """
     try:
-        # Nothing next to the file belongs to a backup.
+        # A backup does not include a write-ahead log next to the file.
         with closing(layout.connect_read_only(path, immutable=True)) as database:
             strange = layout.differences(database)
             if strange:
-                raise StoreError(f"{name} is not a backup that the bridge has made: {'; '.join(strange)}")
+                raise StoreError(f"{name} was not made by `mqbridge data backup`: {', '.join(strange)}")
             facts = {str(fact): int(value) for fact, value in database.execute("SELECT name, value FROM fact")}
             version = facts.get("schema", 0)
             if version > SCHEMA_VERSION:
                 raise StoreError(
-                    f"{name} was written by a newer bridge (layout {version}, this one reads {SCHEMA_VERSION}); use that one"
+                    f"{name} was written by a newer bridge (layout {version}, this one reads {SCHEMA_VERSION}); hint: use "
+                    "the newer bridge"
                 )
             if not version:
-                raise StoreError(f"{name} is no database of a queue manager")
+                raise StoreError(f"{name} is not a database of a queue manager")
             structure = layout.damage(database)
     except (sqlite3.DatabaseError, ValueError, TypeError) as error:
-        raise StoreError(f"{name} is no backup of a queue manager, or damaged: {error}") from error
+        raise StoreError(f"{name} is damaged or not a backup of a queue manager: {error}") from error
     if structure:
         raise StoreError(f"{name} is damaged: {structure}")
     if backup and IDENTITY in facts and "backup" not in facts:
@@ -489,7 +492,7 @@ def _checked(path: Path, name: str, *, backup: bool = True) -> Contents:
         )
     findings = examine(path, immutable=True)
     if findings.damage:
-        more = f"; and {len(findings.damage) - 1} more" if len(findings.damage) > 1 else ""
+        more = f", and {len(findings.damage) - 1} more" if len(findings.damage) > 1 else ""
         raise StoreError(f"{name} is damaged: {findings.damage[0]}{more}")
     return _contents(findings, facts, path.stat().st_size)
 
@@ -530,7 +533,7 @@ def _fact(database: sqlite3.Connection, name: str) -> int:
 
 
 def _kept_aside(directory: Path) -> Path:
-    """Link the database of a directory, which no process uses, into a new directory below; return the new directory.
+    """Link the database of a directory, which no process uses, into a new subdirectory. Return the subdirectory.
 
     The write-ahead log is removed after a checkpoint, because SQLite would apply it to the restored database.
     """
@@ -538,7 +541,7 @@ def _kept_aside(directory: Path) -> Path:
     former = directory / time.strftime("before-restore-%Y%m%dT%H%M%S", time.gmtime())
     former.mkdir(mode=0o750)
     if path.exists():
-        # If the checkpoint fails, the database is damaged, and kept as it is.
+        # If the checkpoint fails, the database is damaged, and is kept unchanged.
         with contextlib.suppress(sqlite3.Error), closing(layout.connect(path)) as database:
             database.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
     beside = [file for file in (Path(f"{path}-wal"), Path(f"{path}-shm"), witness_path(path)) if file.exists()]
@@ -555,16 +558,16 @@ def _kept_aside(directory: Path) -> Path:
 def _check_replaceable(file: Path, *, replace: bool) -> None:
     """Raise StoreError if a backup must not replace a file."""
     if file.is_dir():
-        raise StoreError(f"{file} is a directory; name a file in it")
-    # A running queue manager would continue to write to the file that was replaced, and lose everything in it.
+        raise StoreError(f"{file} is a directory; hint: specify a file in it")
+    # A running queue manager would continue to write to the replaced file, and these messages would be lost.
     if is_data_directory(file.resolve().parent):
-        raise StoreError(f"{file} is in the data directory of a queue manager; name a file elsewhere")
+        raise StoreError(f"{file} is in the data directory of a queue manager; hint: specify another directory")
     if not file.exists():
         return
     if not file.is_file():
-        raise StoreError(f"{file} is a device, a pipe or a socket; name a file")
+        raise StoreError(f"{file} is a device, a pipe or a socket; hint: specify a file")
     if not replace:
-        raise StoreError(f"{file} is there already; --force replaces it")
+        raise StoreError(f"{file} already exists; hint: --force replaces it")
 
 
 def _check_room(source: Path, file: Path) -> None:
@@ -572,11 +575,11 @@ def _check_room(source: Path, file: Path) -> None:
     size = sum(file.stat().st_size for file in (source, layout.write_ahead_log(source)) if file.exists())
     parent = file.absolute().parent
     if not parent.is_dir():
-        raise StoreError(f"{parent}: there is no such directory")
+        raise StoreError(f"directory {parent} does not exist")
     disk = os.statvfs(parent)
     spare = RESERVE_BYTES if parent.stat().st_dev == source.stat().st_dev else 0
     if disk.f_bavail * disk.f_frsize < size + spare:
-        raise StoreError(f"{parent}: the disk has no room for {size} bytes; name a file on another one")
+        raise StoreError(f"{parent}: the disk has no room for {size} bytes; hint: specify a file on another disk")
 
 
 @contextlib.contextmanager
@@ -600,8 +603,8 @@ def _translated(file: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise StoreError(f"{file} is not written: {error.strerror or error}") from error
+        raise StoreError(f"{file} was not written: {error.strerror or error}") from error
     except sqlite3.Error as error:
         if primary_code(error) == sqlite3.SQLITE_FULL:
-            raise StoreError(f"{file} is not written: the disk is full") from error
-        raise StoreError(f"{file} is not written: {error}") from error
+            raise StoreError(f"{file} was not written: the disk is full") from error
+        raise StoreError(f"{file} was not written: {error}") from error

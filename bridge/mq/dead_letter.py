@@ -47,11 +47,11 @@ _MAPPING: Final = (
     "Fix the message or the mapping, then retry. `mqbridge dlq export` writes the message to a file, and `mqbridge try"
     " MAPPING --message FILE` prints the exact reason."
 )
-_ROOM: Final = "Find out why nothing reads the queue, and retry when it has room."
-_SHORTER: Final = "Raise MAXMSGL (or the limit that the log names) and retry, or send shorter messages."
+_ROOM: Final = "Find out why no application reads the queue, and retry when it has room."
+_SHORTER: Final = "Raise MAXMSGL (or the limit in the log) and retry, or send shorter messages."
 
 _WORDS: Final[dict[int, tuple[str, str]]] = {
-    cmqc.MQRC_NONE: ("The MQDLH gives no reason.", "Look at the message and its destination."),
+    cmqc.MQRC_NONE: ("The MQDLH contains no reason.", "Check the message and its destination."),
     cmqc.MQRC_Q_FULL: ("Its destination queue was full (MAXDEPTH).", _ROOM),
     cmqc.MQRC_Q_SPACE_NOT_AVAILABLE: (
         "No space was left: on the disk, in the backlog of the client (waiting_bytes), or for retained messages.",
@@ -60,21 +60,21 @@ _WORDS: Final[dict[int, tuple[str, str]]] = {
     cmqc.MQRC_STORAGE_MEDIUM_FULL: ("The disk of the queue manager was full.", "Free some disk space, then retry."),
     cmqc.MQRC_STORAGE_NOT_AVAILABLE: (
         "The queue manager had no memory for it.",
-        "Retry. If it returns, look at the queue manager's memory (limits.memory_watermark of an embedded one).",
+        "Retry. If it returns, check the queue manager's memory (limits.memory_watermark of an embedded one).",
     ),
     cmqc.MQRC_RESOURCE_PROBLEM: (
         "The queue manager lacked a resource.",
-        "Look into the queue manager's log, then retry.",
+        "Check the queue manager's log, then retry.",
     ),
-    cmqc.MQRC_MSG_TOO_BIG_FOR_Q: ("It is longer than the queue takes (MAXMSGL).", _SHORTER),
-    cmqc.MQRC_MSG_TOO_BIG_FOR_Q_MGR: ("It is longer than the queue manager takes (MAXMSGL).", _SHORTER),
-    cmqc.MQRC_MSG_TOO_BIG_FOR_CHANNEL: ("It is longer than the channel or the client takes.", _SHORTER),
+    cmqc.MQRC_MSG_TOO_BIG_FOR_Q: ("It is longer than the queue allows (MAXMSGL).", _SHORTER),
+    cmqc.MQRC_MSG_TOO_BIG_FOR_Q_MGR: ("It is longer than the queue manager allows (MAXMSGL).", _SHORTER),
+    cmqc.MQRC_MSG_TOO_BIG_FOR_CHANNEL: ("It is longer than the channel or the client allows.", _SHORTER),
     cmqc.MQRC_PUT_INHIBITED: (
         "Puts to its queue, or publications to its topic, were inhibited.",
         "ALTER the queue PUT(ENABLED) or the topic PUB(ENABLED), then retry.",
     ),
     cmqc.MQRC_NOT_AUTHORIZED: (
-        "Its user may not put to the queue, or publish to the topic; or its mapping does not allow the name that it chose.",
+        "Its user may not put to the queue or publish to the topic, or its mapping does not allow the name in the message.",
         "Grant the authority with SET AUTHREC, or add the name to `allow` of the mapping (log line MQB5101W), and retry.",
     ),
     cmqc.MQRC_UNKNOWN_OBJECT_NAME: (
@@ -82,7 +82,7 @@ _WORDS: Final[dict[int, tuple[str, str]]] = {
         "DEFINE the queue and retry, or retry with --to another queue.",
     ),
     cmqc.MQRC_UNKNOWN_REMOTE_Q_MGR: (
-        "No client of that identifier has a session, and no queue manager has that name.",
+        "No client with that identifier has a session, and no queue manager has that name.",
         "Retry after the client has connected with a durable session, or delete the message.",
     ),
     cmqc.MQRC_UNKNOWN_OBJECT_Q_MGR: (
@@ -103,7 +103,7 @@ _WORDS: Final[dict[int, tuple[str, str]]] = {
         _MAPPING,
     ),
     cmqc.MQRC_PUBLICATION_FAILURE: (
-        "A subscription could not receive it, and PMSGDLV or NPMSGDLV of the topic requires all of them to.",
+        "A subscription could not receive it, and PMSGDLV or NPMSGDLV of the topic requires that all subscriptions do.",
         "Find the queue that is full or inhibited, then retry. The other subscriptions receive the message again.",
     ),
     cmqc.MQRC_RFH_ERROR: ("Its MQRFH2 cannot be read.", _MAPPING),
@@ -111,7 +111,7 @@ _WORDS: Final[dict[int, tuple[str, str]]] = {
     cmqc.MQRC_RFH_DUPLICATE_PARM: ("Its MQRFH2 contains a property twice.", _MAPPING),
     cmqc.MQRC_HEADER_ERROR: ("One of its headers cannot be read.", _MAPPING),
     cmqc.MQRC_FORMAT_ERROR: (
-        "Its payload does not fit its Format, or a schema, a record or another step of its mapping or channel.",
+        "Its payload does not match its Format, or a schema, a record or another step of its mapping or channel.",
         _MAPPING,
     ),
     cmqc.MQRC_DATA_LENGTH_ERROR: (
@@ -159,7 +159,7 @@ def reason_in_words(reason: int) -> ReasonInWords:
 
 
 def reason_number(text: str) -> int:
-    """Return the number of a reason: `2053`, `MQRC_Q_FULL` or `Q_FULL`. Raises ValueError for none."""
+    """Return the number of a reason: `2053`, `MQRC_Q_FULL` or `Q_FULL`. Raises ValueError if it is not a reason."""
     if text.isascii() and text.isdecimal():
         return int(text)
     name = text.upper()
@@ -183,14 +183,14 @@ class Letter(msgspec.Struct, frozen=True, kw_only=True):
 
     id: str
     stamp: str
-    #: the message has a readable MQDLH; otherwise, the fields from the header are empty
+    #: whether the message has a readable MQDLH. Otherwise, the fields from the header are empty
     has_header: bool
-    #: seconds since the epoch at which the message was dead-lettered, and was first put; 0.0 if unknown
+    #: when the message was dead-lettered, and when it was first put, in seconds since the epoch. 0.0 if unknown
     dead_lettered: float
     put_time: float
     reason: int = cmqc.MQRC_NONE
     reason_name: str = ""
-    #: the reason in a sentence, and what to do
+    #: an explanation of the reason, and advice
     what: str = "It has no MQDLH."
     advice: str = "Retry with --to QUEUE, or delete."
     #: DestQName (a queue or the beginning of a topic string) and DestQMgrName (a queue manager or a client)
@@ -206,7 +206,7 @@ class Letter(msgspec.Struct, frozen=True, kw_only=True):
     priority: int = 0
     user: str = ""
     backout_count: int = 0
-    #: of the RFH2: the client that published it, the topic, the QoS, and whether it is a retained publication
+    #: from the RFH2: the client that published it, the topic, the QoS, and whether it is a retained publication
     client_id: str = ""
     topic: str = ""
     qos: int | None = None
@@ -225,13 +225,13 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
     ids: Collection[str] = ()
     #: numbers of reasons
     reasons: Collection[int] = ()
-    #: DestQName; `*` stands for any characters
+    #: DestQName. `*` matches any characters
     queue: str | None = None
     #: the publisher or the recipient of the message
     client: str | None = None
     #: topic filter of MQTT
     topic_filter: str | None = None
-    #: minimum and maximum time on the dead-letter queue, in seconds
+    #: minimum or maximum time on the dead-letter queue, in seconds
     older_than: float | None = None
     newer_than: float | None = None
 
@@ -270,7 +270,7 @@ def header_of(md: MQMD, data: bytes) -> MQDLH | None:
 
 
 def read_letter(md: MQMD, data: bytes, length: int) -> Letter:
-    """Return the description of a message. `data` may be truncated after the headers; `length` is the full length."""
+    """Return the description of a message. `data` may be truncated after the headers. `length` is the full length."""
     header = header_of(md, data)
     put_time = seconds_of(md.PutDate, md.PutTime)
     described, rest = md, data
@@ -288,7 +288,7 @@ def read_letter(md: MQMD, data: bytes, length: int) -> Letter:
             "destination_queue_manager": characters(header.DestQMgrName),
             "put_by": characters(header.PutApplName),
         }
-    # The later time is that of the dead-lettering. Which header contains it depends on the program that did it.
+    # The later time is that of the dead-lettering. The program that did it determines which header contains the time.
     other = seconds_of(header.PutDate, header.PutTime) if header is not None else put_time
     return Letter(
         id=md.MsgId.hex().upper(),
@@ -327,7 +327,7 @@ def _publication(md: MQMD, data: bytes) -> dict[str, Any]:
 
 
 def content_of(header: RFH2, name: str) -> dict[str, object]:
-    """Return the properties of a folder of an RFH2 by name; an empty dictionary if it is missing or unreadable."""
+    """Return the properties of a folder of an RFH2 by name, or an empty dictionary if it is missing or unreadable."""
     folder = header.folder(name)
     if folder is None:
         return {}
@@ -366,7 +366,7 @@ def original_of(md: MQMD, data: bytes) -> Message:
 def with_dead_letter_time(md: MQMD, data: bytes, former: MQMD, header: MQDLH) -> Message:
     """Return a dead-lettered message with the origin contexts of its former MQMD and MQDLH.
 
-    Which of the two contains the time of the dead-lettering depends on the program that did it.
+    The program that dead-lettered the message determines which of the two contains the time.
     """
     own = header_of(md, data)
     assert own is not None
@@ -381,7 +381,7 @@ def _origin(header: MQMD | MQDLH) -> dict[str, Any]:
 
 
 def transmitted(message: Message) -> tuple[MQXQH, Message] | None:
-    """Return the MQXQH and the message of a transmission queue message; None for any other message."""
+    """Return the MQXQH and the message of a transmission queue message, or None for any other message."""
     if message.md.Format.rstrip(b" \0") != cmqc.MQFMT_XMIT_Q_HEADER.rstrip():
         return None
     chain = decode_chain(message.md.Format, message.md.Encoding, message.md.CodedCharSetId, message.data, strict=False)
@@ -401,7 +401,7 @@ def put_application(name: str) -> str:
 
 
 def seconds_of(date: bytes, clock: bytes) -> float:
-    """Convert PutDate and PutTime, which are in GMT, to seconds since the epoch; 0.0 if they are not valid."""
+    """Convert PutDate and PutTime, which are in GMT, to seconds since the epoch. Return 0.0 if they are not valid."""
     text = characters(date) + characters(clock)
     try:
         return timegm(time.strptime(text[:14], "%Y%m%d%H%M%S")) + int(text[14:16] or 0) / 100
@@ -410,12 +410,12 @@ def seconds_of(date: bytes, clock: bytes) -> float:
 
 
 def _literal(pattern: str) -> str:
-    """Return a pattern of fnmatch in which nothing but `*` is special."""
+    """Return a pattern for fnmatch in which only `*` is special."""
     return pattern.replace("[", "[[]").replace("?", "[?]")
 
 
 def exported(letter: Letter, md: MQMD, data: bytes) -> bytes:
-    """Return a letter as a line of JSON: `letter` has its facts, `data` the bytes of the message in base64."""
+    """Return a message as a line of JSON: `letter` contains its description, `data` its bytes in base64."""
     view = {"letter": letter, **MessageView(md, data).json(), "data": base64.b64encode(data).decode()}
     return msgspec.json.encode(view) + b"\n"
 
@@ -428,7 +428,7 @@ _PUT = cmqc.MQPMO_SYNCPOINT | cmqc.MQPMO_FAIL_IF_QUIESCING
 
 
 class OriginContext(msgspec.Struct, frozen=True):
-    """Origin context: who put a message, and when (GMT): PutApplType, PutApplName, PutDate and PutTime."""
+    """Origin context of a message: the application that put it, and the time in GMT."""
 
     type: int
     name: bytes
@@ -500,7 +500,7 @@ def as_name(name: str) -> bytes:
 
 
 def dead_letter_queue_of(connection: Connection) -> tuple[str, str]:
-    """Return the names of the dead-letter queue (DEADQ, blank if there is none) and of the queue manager. Raises MQError."""
+    """Return the names of the dead-letter queue (DEADQ, which may be blank) and of the queue manager. Raises MQError."""
     selectors = (cmqc.MQCA_DEAD_LETTER_Q_NAME, cmqc.MQCA_Q_MGR_NAME)
     queue, queue_manager = inquire(connection, MQOD(ObjectType=cmqc.MQOT_Q_MGR), selectors)[1]
     return queue.rstrip(" \0"), queue_manager.rstrip(" \0")
@@ -528,7 +528,7 @@ class DeadLetters:
     def __init__(
         self, connection: Connection, queue: str, mapping: str, source: str = "", *, taken_from: str = ""
     ) -> None:
-        """Remember the names. The queue is opened when it is first needed.
+        """Initialize without MQI calls. The queue is opened when it is first needed.
 
         `queue` is the name of the dead-letter queue, or "" for the one in the DEADQ attribute. The MQDLH contains `source` if
         a message has no destination. `taken_from` is the source queue of the mapping, or "" if it reads from a topic.
@@ -554,8 +554,8 @@ class DeadLetters:
     ) -> None:
         """Put a message in the current unit of work.
 
-        `reason` goes to the MQDLH, `why` and the `source` of this message to the log. MsgId, CorrelId and data are kept, and
-        the message context too if the bridge has SETALL authority for the queue. Messages are never truncated. Raises
+        The MQDLH contains `reason`, the log `why` and the `source` of this message. MsgId, CorrelId and data are kept. The
+        message context is kept if the bridge has SETALL authority for the queue. Messages are never truncated. Raises
         DeadLetterRefused, after which the caller must back out the unit of work, or another MQError if the connection is
         lost.
         """
@@ -570,14 +570,14 @@ class DeadLetters:
             self._handle = None if error.reason in _REOPEN else self._handle
             detail = error.detail
             if self._queue == SET_ASIDE_QUEUE and error.reason == cmqc.MQRC_UNKNOWN_OBJECT_NAME:
-                detail += " (hint: mqbridge mqsc-script defines it)"
+                detail += " (hint: `mqbridge mqsc-script` defines it)"
             if error.reason in _TOO_BIG:
                 detail = (
-                    f"{len(data)} bytes and an MQDLH of {cmqc.MQDLH_LENGTH_1} bytes are longer than MAXMSGL (hint: raise"
+                    f"{len(data)} bytes and an MQDLH of {cmqc.MQDLH_LENGTH_1} bytes exceed MAXMSGL (hint: raise"
                     " MAXMSGL of the dead-letter queue and of the queue manager, or set filter.max_size of the mapping)"
                 )
             raise DeadLetterRefused(
-                error.reason, f"dead-letter queue {self._queue or '(DEADQ is blank)'} takes no message: {detail}"
+                error.reason, f"dead-letter queue {self._queue or '(DEADQ is blank)'} rejected a message: {detail}"
             ) from error
         publisher = _publisher_of(Message(md, data))
         log.warning(
@@ -596,14 +596,14 @@ class DeadLetters:
 
     @property
     def sets_aside(self) -> bool:
-        """Whether the mapping takes from the dead-letter queue, so that messages go elsewhere. Raises MQError."""
+        """Whether the mapping's source is the dead-letter queue, so that messages go to another queue. Raises MQError."""
         if not self._queue_manager:
             try:
                 self._inquire()
             except MQError as error:
                 raise_if_lost(error)
                 raise DeadLetterRefused(
-                    error.reason, f"dead-letter queue (DEADQ is blank) takes no message: {error.detail}"
+                    error.reason, f"dead-letter queue (DEADQ is blank) rejected a message: {error.detail}"
                 ) from error
         return self._queue == SET_ASIDE_QUEUE
 
@@ -628,7 +628,7 @@ class DeadLetters:
         queue, queue_manager = dead_letter_queue_of(self._connection)
         self._queue = self._queue or queue
         if not self._queue:
-            raise MQError(cmqc.MQRC_UNKNOWN_OBJECT_NAME, "ALTER QMGR DEADQ('SYSTEM.DEAD.LETTER.QUEUE') names one")
+            raise MQError(cmqc.MQRC_UNKNOWN_OBJECT_NAME, "hint: ALTER QMGR DEADQ('SYSTEM.DEAD.LETTER.QUEUE')")
         self._queue_manager = queue_manager
         if self._queue == self._taken_from:
             self._queue = SET_ASIDE_QUEUE

@@ -46,7 +46,7 @@ def sources_of(mappings: Mapping[str, ToMqMapping | ToMqttMapping]) -> dict[str,
 
 
 class NoDestination(Exception):
-    """The destination of a dead-lettered message is unknown. The text contains a remedy."""
+    """The destination of a dead-lettered message is unknown. The text contains a hint."""
 
 
 class Redelivery(msgspec.Struct, frozen=True):
@@ -58,7 +58,7 @@ class Redelivery(msgspec.Struct, frozen=True):
     retain: bool = False
     #: the mapping that will get the message from the destination and map it again
     mapping: str = ""
-    #: the destination that the mapping determined; blank if it could not determine one
+    #: the destination that the mapping determined, or blank
     mapped_to: str = ""
 
     @property
@@ -77,7 +77,7 @@ class Destinations:
         self._connection = connection
         self._queue_manager = queue_manager
         self._sources = sources
-        #: mapping -> queue of its subscription, "" for none, or why it cannot be inquired
+        #: mapping -> queue of its subscription, "" if it has none, or the reason why it cannot be inquired
         self._subscribed: dict[str, str | NoDestination] = {}
 
     def of(self, letter: Letter, message: Message) -> Redelivery:
@@ -88,11 +88,11 @@ class Destinations:
         removed, because the queue manager adds it again.
         """
         if not letter.has_header:
-            raise NoDestination("it has no MQDLH, which would say where to; hint: specify a queue with --to")
+            raise NoDestination("it has no MQDLH, so its destination is unknown; hint: specify a queue with --to")
         if (publication := self._publication(letter, message)) is not None:
             return publication
         if (source := self._source(letter)) is not None:
-            # A message that the mapping could not map names the mapping's source instead of a destination.
+            # The MQDLH of a message that the mapping could not map contains the mapping's source instead of a destination.
             is_mapped = letter.destination not in (source, letter.topic) and not set("+#") & set(letter.destination)
             mapped_to = letter.destination if is_mapped else ""
             return Redelivery(Destination(source), message, mapping=letter.put_by, mapped_to=mapped_to)
@@ -102,14 +102,14 @@ class Destinations:
             header, message = transmission
             name, manager = characters(header.RemoteQName), characters(header.RemoteQMgrName)
         if not name:
-            raise NoDestination("its MQDLH names no destination; hint: specify a queue with --to")
+            raise NoDestination("its MQDLH contains no destination; hint: specify a queue with --to")
         return Redelivery(Destination(name, queue_manager="" if manager == self._queue_manager else manager), message)
 
     def _publication(self, letter: Letter, message: Message) -> Redelivery | None:
-        """Return the publication of a refused publication's dead-lettered message, None for any other message.
+        """Return the publication if the dead-lettered message is a refused publication, otherwise None.
 
-        Its RFH2 contains the topic string, its MQDLH the beginning of it. A message with mqps.Sud (subscription user data) is
-        not a publication but a delivery to one subscription.
+        Its RFH2 contains the topic string, its MQDLH the beginning of the topic string. A message with mqps.Sud (subscription
+        user data) is not a publication but a delivery to one subscription.
         """
         if not letter.topic or letter.destination_queue_manager not in ("", self._queue_manager):
             return None
@@ -154,12 +154,12 @@ class Destinations:
             raise NoDestination(str(queue))
         if not queue and mapping in self._sources:
             raise NoDestination(
-                f"mapping {mapping} took it from a link, or has no subscription now; hint: specify a queue with --to"
+                f"mapping {mapping} got it from a link, or no longer has a subscription; hint: specify a queue with --to"
             )
         return queue or None
 
     def _subscription_queue(self, mapping: str) -> str | NoDestination:
-        """Return the queue of a mapping's subscription, "" if it has none, or why the queue manager does not tell."""
+        """Return the queue of a mapping's subscription, "" if it has none, or the error if the inquiry fails."""
         try:
             for name in names(mapping):
                 for subscription in self._connection.subscriptions(name):
@@ -193,14 +193,14 @@ _GET = (
 )
 _FIRST = cmqc.MQGMO_BROWSE_FIRST | cmqc.MQGMO_ACCEPT_TRUNCATED_MSG | cmqc.MQGMO_FAIL_IF_QUIESCING
 _PUT = cmqc.MQPMO_SYNCPOINT | cmqc.MQPMO_FAIL_IF_QUIESCING
-#: Another application has got the message, or has it in a unit of work.
+#: Reason codes if another application has got the message, committed or not.
 _GONE = frozenset((cmqc.MQRC_NO_MSG_AVAILABLE, cmqc.MQRC_NO_MSG_UNDER_CURSOR))
 
 
-#: Seconds that a retry waits for mappings and the bridge to process the messages.
+#: Maximum time for mappings and the bridge to process retried messages, in seconds.
 FOLLOW_TIMEOUT = 5.0
 #: The maximum number of messages whose outcome is awaited together.
-_FOLLOWED = 1_000
+_MAX_PENDING = 1_000
 _MIN_PAUSE, _MAX_PAUSE = 0.05, 1.0
 
 
@@ -208,7 +208,7 @@ class RetryOutcome(StrEnum):
     """The outcome of a retry."""
 
     DELIVERED = "delivered"
-    #: its mapping has not taken it yet, or its client has not fetched it
+    #: its mapping has not processed it yet, or its client has not received it
     WAITING = "waiting"
     #: it was put and then dead-lettered again
     RETURNED = "returned"
@@ -223,11 +223,11 @@ class Retried(msgspec.Struct, frozen=True, kw_only=True):
     #: the destination, in words
     place: str
     outcome: RetryOutcome = RetryOutcome.DELIVERED
-    #: why the message is on the dead-letter queue, or waits; blank if it was delivered
+    #: why the message is on the dead-letter queue or still waits. Blank if it was delivered
     failure: str = ""
 
 
-class _OnItsWay(msgspec.Struct, frozen=True):
+class _PendingRetry(msgspec.Struct, frozen=True):
     """A message that was put to a queue from which a mapping or the bridge gets messages."""
 
     letter: Letter
@@ -241,14 +241,14 @@ class DeadLetterQueue:
     """A dead-letter queue on one connection, which must not be used for anything else meanwhile."""
 
     def __init__(self, connection: Connection, queue: str = "") -> None:
-        """Use `queue`, or the queue manager's dead-letter queue (DEADQ) by default. Raises MQError if there is none."""
+        """Use `queue`, or by default the queue manager's dead-letter queue. Raises MQError if DEADQ is blank."""
         self._connection = connection
         deadq, self.queue_manager = dead_letter_queue_of(connection)
         self.name = queue or deadq
         if not self.name:
             raise MQError(
                 cmqc.MQRC_UNKNOWN_OBJECT_NAME,
-                "the queue manager names no dead-letter queue (DEADQ): name one, or"
+                "the queue manager has no dead-letter queue (DEADQ); hint: specify a queue, or"
                 " ALTER QMGR DEADQ('SYSTEM.DEAD.LETTER.QUEUE')",
             )
 
@@ -305,19 +305,21 @@ class DeadLetterQueue:
         again, its original dead-letter time is restored. Raises MQError if the connection is lost.
         """
         destinations = Destinations(self._connection, self.queue_manager, sources or {})
-        followed: list[_OnItsWay] = []
+        awaited: list[_PendingRetry] = []
         for letter, md, data in self.take(selection, count=count):
-            result = self._retry(letter, md, data, to, destinations)
-            if isinstance(result, Retried):
-                yield result
+            outcome = self._retry(letter, md, data, to, destinations)
+            if isinstance(outcome, Retried):
+                yield outcome
                 continue
-            followed.append(result)
-            if len(followed) == _FOLLOWED:
-                yield from self._follow(followed, transmission_queue, timeout)
-                followed = []
-        yield from self._follow(followed, transmission_queue, timeout)
+            awaited.append(outcome)
+            if len(awaited) == _MAX_PENDING:
+                yield from self._outcomes(awaited, transmission_queue, timeout)
+                awaited = []
+        yield from self._outcomes(awaited, transmission_queue, timeout)
 
-    def _retry(self, letter: Letter, md: MQMD, data: bytes, to: str, destinations: Destinations) -> Retried | _OnItsWay:
+    def _retry(
+        self, letter: Letter, md: MQMD, data: bytes, to: str, destinations: Destinations
+    ) -> Retried | _PendingRetry:
         place = f"queue {to}" if to else letter.destination or "(none)"
         try:
             message = original_of(md, data)
@@ -337,49 +339,49 @@ class DeadLetterQueue:
             self._clear(delivery.destination.name)
         header = header_of(md, data)
         if header is not None and (delivery.mapping or delivery.destination.queue_manager):
-            # Drop the data: many messages may be awaited.
+            # Drop the data, because many messages may be pending.
             bare = msgspec.structs.replace(delivery, message=Message(message.md, b""))
-            return _OnItsWay(letter, bare, md, header)
+            return _PendingRetry(letter, bare, md, header)
         return Retried(letter=letter, place=place)
 
-    def _follow(self, followed: list[_OnItsWay], transmission_queue: str, timeout: float) -> Iterator[Retried]:
+    def _outcomes(self, awaited: list[_PendingRetry], transmission_queue: str, timeout: float) -> Iterator[Retried]:
         """Yield the outcome of each message within `timeout` seconds."""
         deadline, pause = time.monotonic() + timeout, _MIN_PAUSE
-        while followed:
-            remaining: list[_OnItsWay] = []
+        while awaited:
+            remaining: list[_PendingRetry] = []
             waiting: list[str] = []
-            for item in followed:
-                # With a blocked mapping, many messages are searched on a long queue.
+            for pending in awaited:
+                # If a mapping is blocked, this loop searches a long queue for each of many messages.
                 if time.monotonic() >= deadline:
-                    remaining.append(item)
-                    waiting.append(f"its outcome is not known after {timeout:g} s")
+                    remaining.append(pending)
+                    waiting.append(f"its outcome is unknown after {timeout:g} s")
                     continue
-                queue = item.delivery.destination.name if item.delivery.mapping else transmission_queue
-                # In this order: once the get is committed, the message has been dead-lettered or will never be.
-                why = self._waits_on(queue, item)
-                if (returned := self._returned(item)) is not None:
+                queue = pending.delivery.destination.name if pending.delivery.mapping else transmission_queue
+                # In this order: after the commit of the get, the message was either dead-lettered or never will be.
+                why = self._waits_on(queue, pending)
+                if (returned := self._returned(pending)) is not None:
                     yield returned
                 elif why:
-                    remaining.append(item)
+                    remaining.append(pending)
                     waiting.append(why)
                 else:
-                    yield Retried(letter=item.letter, place=item.delivery.place)
-            followed = remaining
-            if followed and time.monotonic() >= deadline:
-                for item, why in zip(remaining, waiting, strict=True):
+                    yield Retried(letter=pending.letter, place=pending.delivery.place)
+            awaited = remaining
+            if awaited and time.monotonic() >= deadline:
+                for pending, why in zip(remaining, waiting, strict=True):
                     yield Retried(
-                        letter=item.letter, place=item.delivery.place, outcome=RetryOutcome.WAITING, failure=why
+                        letter=pending.letter, place=pending.delivery.place, outcome=RetryOutcome.WAITING, failure=why
                     )
                 return
-            if followed:
+            if awaited:
                 time.sleep(pause)
                 pause = min(pause * 2, _MAX_PAUSE)
 
-    def _waits_on(self, queue: str, item: _OnItsWay) -> str:
-        """Return why a message may still be on a queue; blank if it was got and the get is committed."""
-        msg_id = item.delivery.message.md.MsgId
+    def _waits_on(self, queue: str, pending: _PendingRetry) -> str:
+        """Return why a message may still be on a queue, or "" if it was got and the get is committed."""
+        msg_id = pending.delivery.message.md.MsgId
         match = GetOptions(Options=_FIRST, MatchOptions=cmqc.MQMO_MATCH_MSG_ID, MsgId=msg_id, MaxLength=0)
-        if not item.delivery.mapping:
+        if not pending.delivery.mapping:
             # On a transmission queue, MQMD.CorrelId is the MsgId of the message. IBM MQ documentation, "MQXQH".
             match = GetOptions(Options=_FIRST, MatchOptions=cmqc.MQMO_MATCH_CORREL_ID, CorrelId=msg_id, MaxLength=0)
         try:
@@ -405,12 +407,12 @@ class DeadLetterQueue:
             return True
         return any(row.get("UNCOM") != "NO" for response in responses for row in response.objects)
 
-    def _returned(self, item: _OnItsWay) -> Retried | None:
-        """Return the outcome if a message was dead-lettered again, after restoring its dead-letter time; None otherwise."""
+    def _returned(self, pending: _PendingRetry) -> Retried | None:
+        """Return the outcome of a message that was dead-lettered again, or None. Restore its dead-letter time."""
         options = GetOptions(
             Options=_NEXT | cmqc.MQGMO_ACCEPT_TRUNCATED_MSG,
             MatchOptions=cmqc.MQMO_MATCH_MSG_ID,
-            MsgId=item.delivery.message.md.MsgId,
+            MsgId=pending.delivery.message.md.MsgId,
             MaxLength=HEADERS,
         )
         handle = self._connection.open(MQOD(ObjectName=self.name), _TAKE)
@@ -420,18 +422,18 @@ class DeadLetterQueue:
                 if message is None:
                     return None
                 letter = read_letter(message.md, message.data, max(message.DataLength, len(message.data)))
-                if _is_return(letter, item):
+                if _is_return(letter, pending):
                     break
             failure = f"{letter.reason_name} ({letter.reason}): {letter.what}"
             if (whole := self._get(handle)) is not None:
-                letter = self._restore_time(letter, whole, item)
-            return Retried(letter=letter, place=item.delivery.place, outcome=RetryOutcome.RETURNED, failure=failure)
+                letter = self._restore_time(letter, whole, pending)
+            return Retried(letter=letter, place=pending.delivery.place, outcome=RetryOutcome.RETURNED, failure=failure)
         finally:
             self._close(handle)
 
-    def _restore_time(self, letter: Letter, found_message: Got, item: _OnItsWay) -> Letter:
-        """Put a message back with its previous dead-letter time and commit. Return the message as it is then."""
-        message = with_dead_letter_time(found_message.md, found_message.data, item.md, item.header)
+    def _restore_time(self, letter: Letter, whole: Got, pending: _PendingRetry) -> Letter:
+        """Put a message back with its previous dead-letter time and commit. Return its new description."""
+        message = with_dead_letter_time(whole.md, whole.data, pending.md, pending.header)
         try:
             self._connection.put1(MQOD(ObjectName=self.name), message, _PUT | cmqc.MQPMO_SET_ALL_CONTEXT)
             self._connection.commit()
@@ -455,7 +457,7 @@ class DeadLetterQueue:
             self._connection.put1(od, message, options)
 
     def _clear(self, topic: str) -> None:
-        """Clear a retained publication. In MQTT, an empty retained message does that (MQTT-3.3.1-10); MQ needs a command."""
+        """Clear a retained publication with a command. In MQTT, an empty retained message does that (MQTT-3.3.1-10)."""
         try:
             self._connection.clear_retained(topic)
         except MQError as error:
@@ -472,7 +474,7 @@ class DeadLetterQueue:
             raise
 
     def _walk(self, opening: int, selection: Selection, length: int | None) -> Iterator[tuple[Letter, Got, int]]:
-        """Yield each selected message, the result of browsing `length` bytes of it, and the handle with the cursor on it.
+        """Yield each selected message, its first `length` bytes, and the handle with the browse cursor on it.
 
         Stop after as many messages as the queue had at the start, because retried messages may come back.
         """
@@ -507,8 +509,8 @@ def _body(message: Message) -> bytes:
     return decode_chain(md.Format, md.Encoding, md.CodedCharSetId, message.data, strict=False).body
 
 
-def _is_return(letter: Letter, item: _OnItsWay) -> bool:
+def _is_return(letter: Letter, pending: _PendingRetry) -> bool:
     """Return whether a dead-lettered message with the same MsgId is this message, not another delivery of its publication."""
-    if item.delivery.mapping:
-        return letter.put_by == item.letter.put_by
-    return letter.destination_queue_manager == item.delivery.destination.queue_manager
+    if pending.delivery.mapping:
+        return letter.put_by == pending.letter.put_by
+    return letter.destination_queue_manager == pending.delivery.destination.queue_manager

@@ -1,7 +1,7 @@
-"""The room on the dead-letter queue for messages of this bridge, by owner (`limits.dead_letter_bytes`, `dead_letter_total`).
+"""The space on the dead-letter queue for messages of this bridge, by owner (`limits.dead_letter_bytes`, `dead_letter_total`).
 
-An owner is a client, a shared subscription, a mapping or a pipeline. Messages that others have put on the queue do not count.
-Only an administrator removes messages from it, so the bridge browses the queue when it starts and when the depth has fallen.
+An owner is a client, a shared subscription, a mapping or a pipeline. Messages of other applications do not count. Only
+administrators remove messages from the queue, so the bridge browses it at the start and when its depth has decreased.
 """
 
 from __future__ import annotations
@@ -75,11 +75,11 @@ class DeadLetterRoom:
         self._lock = threading.Lock()
         self._used: Counter[Owner] = Counter()
         self._total = 0
-        #: what was added during a scan of the queue, or None
+        #: bytes added by owner during a scan of the queue, or None
         self._during: Counter[Owner] | None = None
-        #: the queue has to be browsed (again)
+        #: whether the queue must be browsed
         self.stale = True
-        #: the log has why it cannot be browsed
+        #: whether the log contains the reason why the queue cannot be browsed
         self._unreadable = False
         self.use_limits(limits)
 
@@ -98,7 +98,7 @@ class DeadLetterRoom:
         return self._used[owner]
 
     def take(self, owner: Owner, length: int) -> bool:
-        """Count a message of an owner, with `length` bytes of data. Return False if there is no room for it."""
+        """Count a message of an owner, with `length` bytes of data. Return False if a limit would be exceeded."""
         size = length + OVERHEAD
         with self._lock:
             if self._used[owner] + size > self.owner_bytes:
@@ -135,7 +135,7 @@ class DeadLetterRoom:
             self._during[owner] += size
 
     def try_scan(self, scan: Callable[[], None]) -> bool:
-        """Count the messages on the queue with `scan`, and return whether that was possible. The reason is logged once.
+        """Count the messages on the queue with `scan`. Return whether it succeeded. Log only the first of several failures.
 
         Raises MQError if the connection is lost.
         """
@@ -188,7 +188,7 @@ class DeadLetterRoom:
             with self._lock:
                 during, self._during = self._during, None
                 if complete:
-                    # The scan may have seen some of the messages that were added meanwhile, so it is repeated.
+                    # The scan may have counted some of the messages that were added meanwhile, so it must be repeated.
                     self.stale = bool(during)
                     self._used = used + during
                     self._total = self._used.total()
@@ -200,7 +200,7 @@ def _owner_of(md: MQMD, data: bytes, application: str, mappings: Collection[str]
     if header is None:
         return None
     put_by, manager = characters(header.PutApplName), characters(header.DestQMgrName)
-    # Only a client's rejected publication names no queue manager.
+    # DestQMgrName is blank only for a client's rejected publication.
     if put_by in mappings and put_by != application and manager:
         return MAPPING, put_by
     if put_by.startswith(f"{PIPELINE} ") and manager:
@@ -214,7 +214,7 @@ def _owner_of(md: MQMD, data: bytes, application: str, mappings: Collection[str]
 
 
 def payload_length(format_: bytes, encoding: int, data: bytes, length: int) -> int:
-    """Return the length of the data of a message, to which an RFH2 of usual length does not count.
+    """Return the length of the data of a message, without an RFH2 of usual length.
 
     `data` may be truncated to the headers.
     """

@@ -17,8 +17,8 @@ def definitions(
 ) -> Iterator[str]:
     """Yield the MQSC commands that define all objects of an embedded queue manager. Raises MQError.
 
-    `channels` and `records` (channel and type of channel authentication records) are left out: they are in the configuration
-    file. `everything` includes attributes with their default values.
+    `channels` and `records` (channel and type of channel authentication records) are left out, because the configuration file
+    defines them. `everything` includes attributes with their default values.
     """
     for attributes in _shown(connection, "QMGR"):
         yield f"* Queue manager {attributes['QMNAME']}"

@@ -46,10 +46,10 @@ MAX_RESPONSES = 10_000
 
 
 class TooMany(Exception):
-    """The reply has more than MAX_RESPONSES messages. The text is for people."""
+    """The reply has more than MAX_RESPONSES messages. The text is for display."""
 
 
-#: The maximum number of calls that wait for the queue manager at a time.
+#: The maximum number of concurrent calls that wait for the queue manager.
 MAX_WAITING: Final = 16
 
 
@@ -57,11 +57,11 @@ TOO_MANY_WAITING: Final = "too many requests wait for the queue manager. Try aga
 
 
 class TooManyWaiting(Exception):
-    """MAX_WAITING calls wait already. The text is for people."""
+    """MAX_WAITING calls are already waiting. The text is for display."""
 
 
 class TopicInquiry(Protocol):
-    """Inquires about the topics of a queue manager. Call it on the event loop, which it does not block."""
+    """Inquires about the topics of a queue manager. Call its methods on the event loop. They do not block."""
 
     async def below(self, topic: str | None, after: str | None, rows: int) -> list[TopicNode]:
         """Return the levels directly below a topic string (None for the root), sorted by name.
@@ -88,7 +88,7 @@ class PcfTopicInquiry:
         self._connect = connect
         self._client_names = client_names
         self._threads = DaemonThreads(THREADS, "topics")
-        #: calls that have not ended
+        #: the number of calls that have not ended
         self._waiting = 0
 
     async def below(self, topic: str | None, after: str | None, rows: int) -> list[TopicNode]:
@@ -117,7 +117,7 @@ class PcfTopicInquiry:
         self._waiting += 1
         call = asyncio.wrap_future(self._threads.submit(function, *args, **kwargs))
         call.add_done_callback(self._ended)
-        # The threads may be in calls that never return. So a call that is not awaited any longer counts until it ends.
+        # The threads may be in calls that never return. So a call that is no longer awaited counts until it ends.
         return await asyncio.shield(call)
 
     def _ended(self, call: asyncio.Future[Any]) -> None:
@@ -158,7 +158,7 @@ class PcfTopicInquiry:
         """Run a command. The reason codes in `nothing` mean an empty result. Raises MQError or TooMany."""
         connection = self._connect("topics")
         try:
-            responses = PcfAdministration(connection).run(command, name, most=MAX_RESPONSES + 1)
+            responses = PcfAdministration(connection).run(command, name, max_responses=MAX_RESPONSES + 1)
         except CommandFailed as error:
             if error.reason in nothing:
                 return []
@@ -167,7 +167,7 @@ class PcfTopicInquiry:
             with contextlib.suppress(MQError):
                 connection.disconnect()
         if len(responses) > MAX_RESPONSES:
-            raise TooMany(f"there are more than {MAX_RESPONSES} of them, and the queue manager tells all at once")
+            raise TooMany(f"the queue manager's reply has more than {MAX_RESPONSES} entries")
         return responses
 
 
@@ -192,7 +192,7 @@ class QueueManagerAuthenticator:
     """Authenticates clients with the queue manager's password check."""
 
     def __init__(self, check: Callable[[str, bytes], None], executor: Executor) -> None:
-        """Initialize with a function that checks user and password on `executor`, and raises MQError if it rejects them."""
+        """Initialize. `check` checks a user and a password on `executor`. It raises MQError if it rejects them."""
         self._check = check
         self._queue = VerificationQueue(executor, THREADS)
 
@@ -237,7 +237,7 @@ class QueueManagerStatus(msgspec.Struct, frozen=True, kw_only=True):
     """The status of a queue manager and its local queues."""
 
     queues: Sequence[QueueStatus]
-    #: the name of the dead-letter queue; blank if there is none
+    #: the name of the dead-letter queue, or blank
     dead_letter_queue: str = ""
     #: the queue manager dead-letters messages without an entry in the bridge's log
     diverts_silently: bool = True
@@ -246,8 +246,7 @@ class QueueManagerStatus(msgspec.Struct, frozen=True, kw_only=True):
     #: names of queues that are not defined
     missing: Collection[str] = ()
     #: embedded queue manager only: retained publications and their bytes, file sizes in bytes by kind, whether the disk is
-    #: full, whether the last commit could not be recorded in the witness, and the free space and size of its file system in
-    #: bytes
+    #: full, whether recording the last commit in the witness failed, and the free space and size of its file system in bytes
     retained: int | None = None
     retained_bytes: int | None = None
     file_sizes: Mapping[str, int] = {}
@@ -264,7 +263,7 @@ class QueueManagerInquiry(Protocol):
     interval: float
 
     def look(self, queues: Sequence[str], *, ages: bool = True) -> QueueManagerStatus:
-        """Return the status of these queues, except unusable ones, and of others if that is cheap. Raises MQError.
+        """Return the status of these queues, without unusable ones, and of others if that is cheap. Raises MQError.
 
         `ages` includes the ages of the oldest messages, which needs a command.
         """
@@ -293,17 +292,17 @@ class Events:
 
 
 class HostError(Exception):
-    """The queue manager cannot be used. The message contains the cause and a remedy."""
+    """The queue manager cannot be used. The message contains the cause and a hint."""
 
 
 class Host(Protocol):
     """An embedded queue manager, or the connections to IBM MQ."""
 
     name: str
-    #: the queue for messages that cannot be delivered; "" is the queue manager's dead-letter queue (DEADQ)
+    #: the queue for messages that cannot be delivered, or "" for the queue manager's dead-letter queue (DEADQ)
     dead_letter_queue: str
-    #: changes if the store of the queue manager is restored from a backup; "" if it never was, or on IBM MQ, where the bridge
-    #: cannot tell. Packet identifiers that were recorded in another epoch mean nothing
+    #: changes if the store of the queue manager is restored from a backup. "" if it was never restored, and on IBM MQ, where
+    #: the bridge cannot know. Packet identifiers that were recorded in another epoch are invalid
     epoch: str
 
     #: channel authentication records
@@ -348,11 +347,11 @@ class Host(Protocol):
 
     @property
     def silence(self) -> Silence | None:
-        """Since when and why the queue manager does not answer, also during the start. None if it answers."""
+        """Since when and why the queue manager does not answer, or None if it answers. Also set during the start."""
 
     @property
     def rejected_logins(self) -> int | None:
-        """The number of logins of the bridge that the queue manager has rejected, or None if the bridge does not log in."""
+        """The number of the bridge's logins that the queue manager has rejected, or None if the bridge does not log in."""
 
     @property
     def login_problem(self) -> str:
@@ -368,9 +367,9 @@ class Host(Protocol):
         """Apply the limits that concern the queue manager."""
 
     def name_publishers(self, is_wanted: bool) -> bool:
-        """Write the users of MQTT clients into their publications if mappings need them there, and return whether they do.
+        """Write the users of MQTT clients into their publications if `is_wanted`. Return whether mappings need that.
 
-        They do not if a copy of a publication has the user of its publisher in its MQMD.
+        They do not need it if a copy of a publication has the publisher's user in its MQMD.
         """
 
     async def stop(self) -> None:

@@ -1,4 +1,4 @@
-"""What inquiries at a queue manager return: the topic tree, telemetry channels with their clients, objects and commands."""
+"""Results of inquiries at a queue manager: the topic tree, telemetry channels and clients, objects, effects of commands."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class ChannelStatus(msgspec.Struct, kw_only=True):
 
 
 class ClientStatus(msgspec.Struct, kw_only=True):
-    """A client, connected or away, and its session."""
+    """A connected or disconnected client, and its session."""
 
     client_id: str
     connected: bool
@@ -49,14 +49,14 @@ class ClientStatus(msgspec.Struct, kw_only=True):
     waiting: int
     #: messages sent and not acknowledged
     in_flight: int
-    #: time at which the client connected or left, in seconds since the epoch, or 0.0 if unknown
+    #: time at which the client connected or disconnected, in seconds since the epoch, or 0.0 if unknown
     since: float
-    #: time at which the session expires, in seconds since the epoch, or 0.0 if it does not expire now
+    #: time at which the session expires, in seconds since the epoch, or 0.0 if it is not expiring
     expires_at: float
 
 
 class QueueManagerConnectionStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """A connection to the queue manager: of a thread of the bridge on IBM MQ, of an application on the embedded one."""
+    """A connection to the queue manager: of a bridge thread to IBM MQ, or of an application to the embedded queue manager."""
 
     #: the thread, or the name of the application
     name: str
@@ -115,9 +115,9 @@ class TopicDetails(msgspec.Struct, kw_only=True):
     more: bool
 
 
-#: Kinds of objects that administrators change by forms.
+#: Kinds of objects that administrators change with forms.
 ObjectKind = Literal["QLOCAL", "QALIAS", "QREMOTE", "TOPIC", "NAMELIST"]
-#: What an MQSC command would do.
+#: Effects of an MQSC command.
 Effect = Literal["create", "change", "delete", "clear", "none", "left out", "error"]
 
 
@@ -138,7 +138,7 @@ class ObjectAttribute(msgspec.Struct, frozen=True, kw_only=True):
     label: str
     value: str
     default: str
-    #: the possible values, or words besides a number
+    #: the possible values, or the words allowed instead of a number
     words: list[str] = []
     #: for a number
     low: int | None = None

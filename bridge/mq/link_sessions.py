@@ -1,12 +1,12 @@
-"""Records of mappings' sessions at brokers, and of the exchanges that are half finished in them.
+"""Records of mappings' sessions at brokers, and of their unfinished exchanges.
 
-Packet identifiers mean something in one session only: that of a client identifier at a broker's address, until the broker
-reports that it has no such session (Session Present 0). So each record of packet identifiers names its session:
+Packet identifiers are valid in one session only: that of a client identifier at a broker's address, until the broker reports
+that it has no such session (Session Present 0). So each record of packet identifiers identifies its session:
 
-- `LinkSession`, by mapping: the session that the mapping uses, and the configuration to reach and understand it.
-- `Exchanges`, by session: packet identifiers received and not released, and batches sent and not completed. The record of a
-  session that was left remains, even if it is empty: nothing else is unfinished there.
-- `FormerSession`, by session: no mapping uses the session any longer, but something in it is unfinished.
+- `LinkSession`, by mapping: the session that the mapping uses, with the configuration of link and mapping.
+- `Exchanges`, by session: packet identifiers received and not released, and batches sent and not completed. The record of
+a former session remains, even if it is empty. An empty record means that nothing else is unfinished in the session.
+- `FormerSession`, by session: no mapping uses the session any longer, but exchanges in it are unfinished.
 - `ParkedMessage`, by session: a message of an unfinished batch of a former session. It has left its queue.
 """
 
@@ -46,12 +46,12 @@ class LinkSession(msgspec.Struct, tag="session", eq=True):
     host: str
     port: int
     client_id: str
-    #: filters that it may be subscribed to; none of a mapping to a broker
+    #: filters that it may be subscribed to. Empty for a mapping to a broker
     filters: list[str]
     qos: int = 0
     #: `filters` is known to be complete
     sure: bool = False
-    #: the configuration of link and mapping in JSON; "" in records of releases before 0.3.0
+    #: the configuration of link and mapping in JSON, or "" in records of releases before 0.3.0
     link_config: str = ""
     mapping_config: str = ""
     #: `Host.epoch` of the record. After a restore, the session may have other subscriptions
@@ -75,12 +75,12 @@ class LinkSession(msgspec.Struct, tag="session", eq=True):
 
 
 class FormerSession(msgspec.Struct, tag="former"):
-    """A session that no mapping uses, in which something is unfinished."""
+    """A session that no mapping uses, with unfinished exchanges."""
 
     session: LinkSession
     #: seconds since the epoch
     since: float
-    #: it is to be ended at the broker: its mapping was removed, or uses it in another way
+    #: the session must be ended at the broker, because its mapping was removed or uses the session in another way
     ending: bool = False
     #: packet identifiers to release whose messages are gone
     releasing: list[int] = []
@@ -89,19 +89,19 @@ class FormerSession(msgspec.Struct, tag="former"):
 
 
 class Exchanges(msgspec.Struct, array_like=True):
-    """The half-finished QoS 2 exchanges of a session."""
+    """The unfinished QoS 2 exchanges of a session."""
 
     #: the store in which the packet identifiers are valid. After a restore of older data, they no longer are.
     epoch: str = ""
     #: packet identifiers from the broker: put to MQ, and not released
     received: list[int] = []
-    #: packet identifiers to the broker with the MsgIds of the messages, which are on their queue: the broker may have them
+    #: packet identifiers to the broker with the MsgIds of the messages, which are on their queue. The broker may have them
     sending: list[tuple[int, bytes]] = []
-    #: the same for messages that the broker has accepted (PUBREC), and that are to be released
+    #: the same for messages that the broker has accepted (PUBREC) and that must be released
     releasing: list[tuple[int, bytes]] = []
-    #: digests of publications from the broker by packet identifier, also of released ones that it may send again
+    #: digests of publications from the broker by packet identifier, including released ones that it may send again
     digests: dict[int, bytes] = {}
-    #: the broker uses packet identifiers again early, so that publications cannot be recognized by them
+    #: the broker reuses packet identifiers so early that they do not identify repeated publications
     reuses: bool = False
 
     @property
@@ -121,12 +121,12 @@ class ExchangeRecord:
         self.found = False
 
     def load(self) -> Exchanges:
-        """Return the exchanges as last committed. Those of another epoch of the store are forgotten.
+        """Return the exchanges as last committed. Ignore a record of another epoch of the store.
 
         Raises MQError, with MQRC_UOW_IN_PROGRESS while another connection is replacing the record.
         """
-        data = self._state.load()
-        exchanges = msgspec.msgpack.decode(data, type=Exchanges) if data else None
+        record = self._state.load()
+        exchanges = msgspec.msgpack.decode(record, type=Exchanges) if record else None
         self.found = exchanges is not None and exchanges.epoch == self._epoch
         return exchanges if exchanges is not None and self.found else Exchanges(self._epoch)
 
@@ -180,8 +180,8 @@ class ParkedMessages:
     def take(self) -> list[ParkedMessage]:
         """Get all messages."""
         messages = []
-        while (data := self._queue.take(self._correl_id)) is not None:
-            messages.append(msgspec.msgpack.decode(data, type=ParkedMessage))
+        while (body := self._queue.take(self._correl_id)) is not None:
+            messages.append(msgspec.msgpack.decode(body, type=ParkedMessage))
         return messages
 
     def close(self) -> None:
@@ -202,20 +202,20 @@ class LinkSessions:
         try:
             yield state
         finally:
-            with contextlib.suppress(MQError):  # the next call finds out that the connection is lost
+            with contextlib.suppress(MQError):  # the next call reports a lost connection
                 state.close()
 
     def load(self, mapping: str) -> LinkSession | None:
         """Return the session that a mapping uses, or None. Raises MQError."""
         try:
             with self._opened(mapping, _SESSION) as state:
-                data = state.load(create=False)
+                record = state.load(create=False)
         except MQError as error:
             if error.reason not in _NO_QUEUE:
                 raise
             return None
         with contextlib.suppress(msgspec.DecodeError):
-            return msgspec.msgpack.decode(data, type=LinkSession) if data else None
+            return msgspec.msgpack.decode(record, type=LinkSession) if record else None
         return None
 
     def save(self, session: LinkSession) -> None:
@@ -234,15 +234,15 @@ class LinkSessions:
             state.remove()
 
     def former(self, session: LinkSession) -> FormerSession | None:
-        """Return what is recorded of a session that no mapping used, or None. Raises MQError."""
+        """Return the record of a former session, or None. Raises MQError."""
         try:
             with self._opened(session.key, _FORMER) as state:
-                data = state.load(create=False)
+                record = state.load(create=False)
         except MQError as error:
             if error.reason not in _NO_QUEUE:
                 raise
             return None
-        return msgspec.msgpack.decode(data, type=FormerSession) if data else None
+        return msgspec.msgpack.decode(record, type=FormerSession) if record else None
 
     def save_former(self, former: FormerSession) -> None:
         """Save a former session in the unit of work of the connection. Raises MQError."""
@@ -255,7 +255,7 @@ class LinkSessions:
             state.remove()
 
     def unnamed(self, mapping: str) -> bytes | None:
-        """Return the record of exchanges of a release before 0.3.0, which does not name its session, or None.
+        """Return the record of exchanges of a release before 0.3.0, which does not identify its session, or None.
 
         Raises MQError.
         """

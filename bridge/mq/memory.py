@@ -1,6 +1,7 @@
-"""The memory watermark: while the process uses more memory than that, the bridge accepts no new messages.
+"""The memory watermark: while the process uses more memory, the bridge rejects new messages.
 
-Without it, a backlog that does not fit into memory ends in a kill by the kernel, and a restart loads the same backlog again.
+Without the watermark, a large backlog would fill the memory until the kernel kills the process. A restart would load the same
+backlog again.
 """
 
 from __future__ import annotations
@@ -23,14 +24,14 @@ log = logging.getLogger(__name__)
 SAMPLE_INTERVAL: Final = 1.0
 #: Bytes of accepted messages after which memory use is sampled between two intervals.
 SAMPLE_BYTES: Final = 4 * 1024 * 1024
-#: Bytes that one message takes in memory in addition to its payload, about. Copies for several subscriptions share that.
+#: Approximate memory use of a message in bytes, in addition to its payload. Copies for several subscriptions share it.
 MESSAGE_OVERHEAD: Final = 600
 #: Messages are accepted again below this share of the watermark.
 RECOVERY_SHARE: Final = 0.95
-#: The children are listed at one of this number of samples, because the kernel lists them by thread.
+#: Child processes are listed only at every tenth sample, because the kernel lists them by thread.
 CHILDREN_EVERY: Final = 10
-#: Seconds between attempts to return freed memory to the operating system, and the share of the time that they may take. The
-#: event loop waits meanwhile: 30 ms for 300 MiB of messages of 20 kB, 100 ms for 1.5 GiB.
+#: Seconds between attempts to return freed memory to the operating system, and their maximum share of the time. The event
+#: loop waits meanwhile: 30 ms for 300 MiB of messages of 20 kB, 100 ms for 1.5 GiB.
 TRIM_INTERVAL: Final = 2.0
 TRIM_SHARE: Final = 0.02
 
@@ -44,13 +45,13 @@ _LIMIT_FILES: Final = {"cgroup": ("memory.limit_in_bytes",), "cgroup2": ("memory
 def resident_memory(process: str = "self", proc: Path = _PROC) -> int:
     """Return the resident set size of a process, in bytes.
 
-    The page cache of SQLite's files is not part of it: the kernel reclaims that before it kills.
+    It excludes the page cache of SQLite's files: the kernel reclaims the page cache before it kills a process.
     """
     return int((proc / process / "statm").read_bytes().split()[1]) * _PAGE_SIZE
 
 
 def children(proc: Path = _PROC) -> list[str]:
-    """Return the numbers of the processes that this process has started: the archive has a process of its own."""
+    """Return the identifiers of the child processes of this process. The archive runs in one."""
     process_ids = []
     for file in proc.glob("self/task/*/children"):  # none on kernels without CONFIG_PROC_CHILDREN
         with suppress(OSError):  # the thread has ended
@@ -73,7 +74,7 @@ def available_memory(proc: Path = _PROC) -> int:
     for file in _limit_files(proc):
         try:
             text = file.read_text().strip()
-        except OSError:  # the root has no limit, and a cgroup of another controller neither
+        except OSError:  # the root and cgroups of other controllers have no limit
             continue
         if text != "max":
             limits.append(int(text))
@@ -88,7 +89,7 @@ def in_bytes(setting: str | int) -> int:
 
 
 def _limit_files(proc: Path) -> list[Path]:
-    """Return the files that may limit the memory of this process, those of the ancestors of its cgroups included.
+    """Return the files that may limit the memory of this process, including those of the ancestors of its cgroups.
 
     Source: proc_pid_mountinfo(5), cgroups(7).
     """
@@ -107,7 +108,7 @@ def _limit_files(proc: Path) -> list[Path]:
             continue
         root, mount_point = (Path(word) for word in mounted.split(" ")[3:5])
         own = Path(groups[file_system])
-        # A container may see the path that its cgroup has outside. In that case its own cgroup is mounted.
+        # In a container, the path may be the cgroup's path on the host. In that case the container's cgroup is mounted.
         relative = own.relative_to(root) if own.is_relative_to(root) else Path()
         directory = mount_point / relative
         while directory.is_relative_to(mount_point):
@@ -127,10 +128,10 @@ def _trimmer() -> Callable[[], object]:
 
 
 class MemoryWatermark:
-    """Whether new messages are accepted, by the memory that the process uses.
+    """Accepts or rejects new messages according to the memory use of the process.
 
     `setting` is `limits.memory_watermark`: a percentage of the available memory (`70%`), bytes, or None for no watermark.
-    `accepts` may be called on any thread, everything else on the event loop.
+    `accepts` may be called on any thread, all other methods on the event loop.
     """
 
     def __init__(self, setting: str | int | None) -> None:
@@ -145,7 +146,7 @@ class MemoryWatermark:
         self._timer: asyncio.TimerHandle | None = None
         #: memory use at the last sample, in bytes
         self.used = 0
-        #: in bytes; None if there is no watermark
+        #: in bytes, or None if there is no watermark
         self.watermark: int | None = None
         #: new messages are rejected
         self.above = False
@@ -189,7 +190,7 @@ class MemoryWatermark:
             )
 
     def accepts(self, size: int, messages: int = 1) -> bool:
-        """Return whether messages that take about `size` bytes in memory may be accepted. Count them if they may not."""
+        """Return whether to accept messages that take about `size` bytes in memory. Count rejected messages."""
         self._accepted += size
         if self._accepted >= SAMPLE_BYTES:
             self._sample()
@@ -200,7 +201,7 @@ class MemoryWatermark:
 
     @property
     def problem(self) -> str:
-        """Why new messages are rejected, in words; blank if they are accepted."""
+        """Why new messages are rejected, in words. Blank if they are accepted."""
         if not self.above:
             return ""
         return (

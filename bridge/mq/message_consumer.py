@@ -53,7 +53,7 @@ def names(mapping: str) -> tuple[str, str]:
 
 
 def mapping_of(subscription: str) -> str:
-    """Return the mapping that a subscription belongs to by its name, or ""."""
+    """Return the mapping to which a subscription with this name belongs, or ""."""
     return subscription.removeprefix(PREFIX).removesuffix(_SECOND) if subscription.startswith(PREFIX) else ""
 
 
@@ -146,30 +146,30 @@ class DuplicatePublications:
     """Detects publications that both the former and the new subscription of a mapping deliver."""
 
     def __init__(self) -> None:
-        #: MsgId -> digest of the content; a message delivered again after a backout counts once
+        #: MsgId -> digest of the content. A message delivered again after a backout counts once
         self._delivered: dict[bytes, bytes] = {}
         #: MsgIds of the new subscription's messages that were dropped and may be delivered again after a backout
-        self._left_out: set[bytes] = set()
+        self._dropped: set[bytes] = set()
         self._counts: Counter[bytes] | None = None
 
-    def note(self, messages: Iterable[Got]) -> None:
+    def add_delivered(self, messages: Iterable[Got]) -> None:
         """Record messages from the former subscription."""
         for message in messages:
             self._delivered[message.md.MsgId] = _content_of(message)
 
-    def fresh(self, publications: Iterable[Got]) -> list[Got]:
-        """Return the messages from the new subscription that the former one has not delivered, in order."""
+    def without_delivered(self, publications: Iterable[Got]) -> list[Got]:
+        """Return the messages from the new subscription that the former subscription has not delivered, in order."""
         if self._counts is None:
             self._counts = Counter(self._delivered.values())
         messages = []
         for message in publications:
-            if message.md.MsgId not in self._left_out:
+            if message.md.MsgId not in self._dropped:
                 content = _content_of(message)
                 if not self._counts[content]:
                     messages.append(message)
                     continue
                 self._counts[content] -= 1
-                self._left_out.add(message.md.MsgId)
+                self._dropped.add(message.md.MsgId)
         return messages
 
 
@@ -180,8 +180,8 @@ def _content_of(message: Got) -> bytes:
     return hashlib.blake2b(b"\0".join((*fields, message.data)), digest_size=16).digest()
 
 
-#: Seconds between looks at the new subscription while the topic filter changes.
-SLICE = 0.25
+#: Seconds between checks of the new subscription while the topic filter changes.
+CHECK_INTERVAL = 0.25
 #: Reason codes for a source that is open elsewhere. These errors are temporary.
 OPENED_ELSEWHERE = frozenset((cmqc.MQRC_OBJECT_IN_USE, cmqc.MQRC_SUBSCRIPTION_IN_USE))
 _QUEUE = cmqc.MQOO_INPUT_EXCLUSIVE | cmqc.MQOO_INQUIRE | cmqc.MQOO_FAIL_IF_QUIESCING
@@ -230,7 +230,7 @@ class MessageConsumer:
         #: set during the switch from one subscription to another
         self._duplicates: DuplicatePublications | None = None
         #: messages were got during a switch and are not yet committed
-        self._unsettled = False
+        self._uncommitted = False
         #: the next `browse` begins at the front of the queue
         self._at_front = True
         #: `browse` was called: messages may be marked
@@ -260,17 +260,17 @@ class MessageConsumer:
                     source.mapping,
                     subscription.topic_filter,
                 )
-        if not self._held:
+        if not self._subscriptions:
             self._subscription = create(self._connection, names(source.mapping)[0], source.topic_filter, source.owner)
-        self._arrange()
+        self._update_queues()
 
     @property
-    def _held(self) -> list[MappingSubscription]:
+    def _subscriptions(self) -> list[MappingSubscription]:
         """The open subscriptions, in the order in which they are drained."""
         return [*self._former] if self._subscription is None else [*self._former, self._subscription]
 
-    def _arrange(self) -> None:
-        self._queues = [subscription.queue for subscription in self._held]
+    def _update_queues(self) -> None:
+        self._queues = [subscription.queue for subscription in self._subscriptions]
 
     # Messages --------------------------------------------------------------------------------------------------------
 
@@ -283,18 +283,18 @@ class MessageConsumer:
         until, remaining = time.monotonic() + wait, wait
         pause = 0.0
         while True:
-            changing = bool(self._former) and not self._unsettled
+            changing = bool(self._former) and not self._uncommitted
             batch = self._take(messages, size, seconds, min(remaining, pause) if changing else remaining)
             if self._former or self._duplicates is not None:
-                batch = self._once(batch)
+                batch = self._without_duplicates(batch)
             if batch:
                 return batch
             remaining = max(0.0, until - time.monotonic())
-            if changing and self._succeed():
+            if changing and self._continue_switch():
                 continue
             if remaining <= 0 or not (self._former or self._duplicates is not None):
                 return []
-            pause = SLICE
+            pause = CHECK_INTERVAL
 
     def _take(self, messages: int, size: int, seconds: float, wait: float) -> list[Got]:
         queue = self._queues[0]
@@ -340,11 +340,11 @@ class MessageConsumer:
                 if (message := get_or_none(self._connection, queue, options)) is not None:
                     batch.append(message)
                     break
-        self._unsettled = self._unsettled or bool(batch and self._former)
+        self._uncommitted = self._uncommitted or bool(batch and self._former)
         return batch
 
     def request_of(self, answer: MQMD) -> Message | None:
-        """Get the stored request for a reply, in the same unit of work. Return None if there is none. Raises MQError."""
+        """Get the stored request for a reply, in the same unit of work, or return None. Raises MQError."""
         if self._requests is None or answer.CorrelId == cmqc.MQCI_NONE:
             return None
         options = GetOptions(Options=_GET, MatchOptions=cmqc.MQMO_MATCH_MSG_ID, MsgId=answer.CorrelId)
@@ -353,7 +353,7 @@ class MessageConsumer:
 
     def ended(self) -> None:
         """Record that the unit of work was committed or backed out."""
-        self._unsettled = False
+        self._uncommitted = False
 
     @property
     def depth(self) -> int:
@@ -368,7 +368,7 @@ class MessageConsumer:
         return self._subscription is not None and not self._former and self._duplicates is None
 
     def browse(self, wait: float = 0.0) -> Got | None:
-        """Browse a message that this consumer has not browsed before; None if no message arrives in `wait` seconds.
+        """Browse a message that this consumer has not browsed before. Return None if no message arrives in `wait` seconds.
 
         The queue manager keeps the marks (IBM MQ documentation, "MQGMO - Get-message options", MQGMO_MARK_BROWSE_HANDLE),
         so a call does not scan the backlog again. Raises MQError.
@@ -384,11 +384,11 @@ class MessageConsumer:
         return message
 
     def browse_from_front(self) -> None:
-        """Begin the next `browse` at the front: a message may have been committed, or have a priority, before the cursor."""
+        """Begin the next `browse` at the front, for messages committed before the cursor or with a higher priority."""
         self._at_front = True
 
     def browse_again(self, token: bytes) -> Got | None:
-        """Browse a message by its MsgToken; None if it is no longer on the queue. Raises MQError."""
+        """Browse a message by its MsgToken. Return None if it is no longer on the queue. Raises MQError."""
         self._at_front = True
         options = GetOptions(
             Options=_BROWSE | cmqc.MQGMO_BROWSE_FIRST, MatchOptions=cmqc.MQMO_MATCH_MSG_TOKEN, MsgToken=token
@@ -396,7 +396,7 @@ class MessageConsumer:
         return get_or_none(self._connection, self._queues[0], options)
 
     def take_browsed(self) -> None:
-        """Get the message that was browsed last, in syncpoint. It may have expired meanwhile. Raises MQError."""
+        """Get the message that was browsed last, under syncpoint. Ignore an expired message. Raises MQError."""
         try:
             self._connection.get(self._queues[0], GetOptions(Options=_GET_BROWSED, MaxLength=0))
         except MQError as error:
@@ -405,25 +405,25 @@ class MessageConsumer:
 
     # A change of the topic filter ------------------------------------------------------------------------------------
 
-    def _once(self, messages: list[Got]) -> list[Got]:
+    def _without_duplicates(self, messages: list[Got]) -> list[Got]:
         """Return messages got during a switch, without those that the former subscription has delivered."""
         if not messages:
-            if not self._former and not self._unsettled:
+            if not self._former and not self._uncommitted:
                 self._duplicates = None  # all duplicates have been delivered
             return messages
-        self._unsettled = True
+        self._uncommitted = True
         if self._duplicates is None:
             return messages
         if self._former:
-            self._duplicates.note(messages)
+            self._duplicates.add_delivered(messages)
             return messages
-        return self._duplicates.fresh(messages)
+        return self._duplicates.without_delivered(messages)
 
-    def _succeed(self) -> bool:
-        """Create the new subscription or, in the next call, remove the former one. Return False if it is too early to.
+    def _continue_switch(self) -> bool:
+        """Create the new subscription or, in the next call, remove the former one. Return False if the former is not empty.
 
-        Call this when no message is available from the former subscription. Between the two steps, both deliver. Publications
-        put before the first step but not yet committed arrive via the former only: its depth counts them.
+        Call this when no message is available from the former subscription. Between the two steps, both deliver. Uncommitted
+        publications that were put before the first step arrive only via the former. Its depth includes them.
         """
         former = self._former[0]
         if self._subscription is None and len(self._former) == 1:
@@ -436,7 +436,7 @@ class MessageConsumer:
             remove(self._connection, former)
             self._former.pop(0)
             log.info("MQB5202I mapping %s no longer reads from topics %s", self._source.mapping, former.topic_filter)
-        self._arrange()
+        self._update_queues()
         return True
 
     # The end ---------------------------------------------------------------------------------------------------------
@@ -447,7 +447,7 @@ class MessageConsumer:
             self._connection.close(self._queues[0])
             if self._requests is not None:
                 self._connection.close(self._requests)
-        for subscription in self._held:
+        for subscription in self._subscriptions:
             self._connection.close(subscription.handle, cmqc.MQCO_KEEP_SUB)
             self._connection.close(subscription.queue)
         self._queues, self._former, self._subscription = [], [], None

@@ -25,10 +25,10 @@ _REOPEN = frozenset((cmqc.MQRC_OBJECT_CHANGED, cmqc.MQRC_Q_DELETED))
 
 
 class _Opened(NamedTuple):
-    """How a destination is open."""
+    """The destination and the options of an open handle."""
 
     destination: Destination
-    #: with MQOO_SET_IDENTITY_CONTEXT
+    #: opened with MQOO_SET_IDENTITY_CONTEXT
     identity: bool = False
     #: the user of MQOO_ALTERNATE_USER_AUTHORITY, or "" without it
     authority: str = ""
@@ -109,7 +109,7 @@ class MessageProducer:
         )
 
     def backed_out(self) -> None:
-        """Record that the unit of work was backed out, so that its clears are dropped."""
+        """Discard the clears of the unit of work that was backed out."""
         self._cleared.clear()
 
     def committed(self) -> None:

@@ -1,4 +1,4 @@
-"""MQSC, the language of runmqsc, for both kinds of queue manager: reading scripts and printing responses.
+"""MQSC, the command language of runmqsc, for both kinds of queue manager: reading scripts and printing responses.
 
 Rules follow the IBM MQ documentation, "Building command scripts" and "MQSC commands reference". Two of them are relaxed: an
 open parenthesis continues a command without `+`, and semicolons separate several commands on a line.
@@ -50,8 +50,8 @@ TEXTS = {
     "AMQ8450I": "Display queue status details.",
     "AMQ8457I": "Connection {name} stopped.",
     "AMQ8469E": "Subscription {name} is in use: {detail}.",
-    "AMQ8492W": "Display Channel Status details: of some clients only. One command looks at {looked_at}, and shows as many "
-    "as MAXDEPTH of SYSTEM.MQSC.REPLY.QUEUE says; `mqbridge client list` has them all.",
+    "AMQ8492W": "Display Channel Status details: of some clients only. One command examines {examined}, and displays at most "
+    "MAXDEPTH of SYSTEM.MQSC.REPLY.QUEUE. `mqbridge client list` lists all clients.",
     "AMQ8550I": "Display namelist details.",
     "AMQ8551I": "Namelist {name} changed.",
     "AMQ8552I": "Namelist {name} created.",
@@ -129,7 +129,7 @@ class Position:
 
 
 class MQSCSyntaxError(Exception):
-    """A syntax error, or a command that this queue manager does not support. The message contains what was expected."""
+    """A syntax error, or a command that this queue manager does not support. The message contains the expected syntax."""
 
     def __init__(self, detail: str, where: Position, near: str = "") -> None:
         super().__init__(detail)
@@ -151,7 +151,7 @@ class Parameter:
 
     @property
     def value(self) -> str | None:
-        """The only value; None if there is not exactly one, or if it is a list."""
+        """The only value, or None if there is not exactly one, or if it is a list."""
         if self.values is None or len(self.values) != 1 or not isinstance(self.values[0], str):
             return None
         return self.values[0]
@@ -167,7 +167,7 @@ class Command:
     line: int
     verb: str = ""
     noun: str = ""
-    #: the object name in the parentheses of the noun; None without parentheses
+    #: the object name in the parentheses of the noun, or None without parentheses
     name: str | None = None
     parameters: tuple[Parameter, ...] = ()
     problem: MQSCSyntaxError | None = None
@@ -192,7 +192,7 @@ class Command:
         """Raise MQSCSyntaxError for a parameter with another keyword."""
         for parameter in self.parameters:
             if parameter.keyword not in keywords:
-                raise self.wrong(f"{self.verb} {self.noun} knows no {parameter.keyword}", parameter.keyword)
+                raise self.wrong(f"{self.verb} {self.noun} has no parameter {parameter.keyword}", parameter.keyword)
 
     def choice(self, keyword: str, words: Collection[str], otherwise: str = "") -> str:
         """Return the value of a parameter, which is one of `words`. Raises MQSCSyntaxError."""
@@ -204,7 +204,7 @@ class Command:
         return parameter.value
 
     def flag(self, keyword: str, opposite: str = "") -> bool:
-        """Return whether a keyword is there, which excludes the opposite one. Raises MQSCSyntaxError."""
+        """Return whether a keyword is present, which excludes the opposite one. Raises MQSCSyntaxError."""
         for word in (keyword, opposite):
             if (parameter := self.parameter(word)) is not None and parameter.values is not None:
                 raise self.wrong(f"{word} takes no value", word)
@@ -217,7 +217,7 @@ class Command:
     def required_name(self) -> str:
         """Return the name in the parentheses of the noun. Raises MQSCSyntaxError."""
         if self.name is None:
-            raise MQSCSyntaxError(f"{self.noun} takes a name in parentheses", self.where, self.noun)
+            raise MQSCSyntaxError(f"{self.noun} requires a name in parentheses", self.where, self.noun)
         return self.name
 
 
@@ -362,13 +362,13 @@ def _complete(text: str, line: int, parameters: list[Parameter]) -> Command:
     second = parameters[1]
     noun = NOUNS.get(second.keyword)
     if noun is None:
-        raise MQSCSyntaxError(f"{verb} knows no {second.keyword}", second.where, second.keyword)
+        raise MQSCSyntaxError(f"{verb} does not support {second.keyword}", second.where, second.keyword)
     if second.values is not None and second.value is None:
-        raise MQSCSyntaxError(f"{second.keyword} takes one name", second.where, second.keyword)
+        raise MQSCSyntaxError(f"{second.keyword} requires one name", second.where, second.keyword)
     keywords = set()
     for parameter in parameters[2:]:
         if parameter.keyword in keywords:
-            raise MQSCSyntaxError(f"{parameter.keyword} is there twice", parameter.where, parameter.keyword)
+            raise MQSCSyntaxError(f"{parameter.keyword} is specified twice", parameter.where, parameter.keyword)
         keywords.add(parameter.keyword)
     return Command(text, line, verb, noun, second.value, tuple(parameters[2:]), None, second.where)
 

@@ -1,7 +1,7 @@
 """Queues, topics and namelists as administrators change them: their attributes for forms, and the effects of MQSC commands.
 
 The attributes are those that have an effect at the embedded queue manager. IBM MQ has them, too. SYSTEM objects and all other
-kinds of objects are left to `mqbridge mqsc` and to the tools of IBM MQ.
+kinds of objects require `mqbridge mqsc` or the tools of IBM MQ.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _SYSTEM: Final = "SYSTEM."
 _DETAILS: Final = {"QLOCAL": "USAGE", "QALIAS": "TARGET", "QREMOTE": "RNAME", "TOPIC": "TOPICSTR", "NAMELIST": "NAMES"}
 #: Keywords of the name in DISPLAY, by kind.
 _NAME: Final = {"TOPIC": "TOPIC", "NAMELIST": "NAMELIST"}
-#: What an attribute is, by keyword.
+#: Descriptions of attributes, by keyword.
 LABELS: Final = {
     "DESCR": "Description",
     "PUT": "Puts",
@@ -133,7 +133,7 @@ def details(connection: Connection, kind: ObjectKind, name: str) -> ObjectDetail
 
 
 def definition(kind: ObjectKind, name: str, values: Mapping[str, str], current: ObjectDetails) -> str:
-    """Return the MQSC command that gives an object these values, or "" if it has them already.
+    """Return the MQSC command that sets these attribute values of an object, or "" if it has them already.
 
     `current` has the present values, or the defaults if the object is new. Raises ValueError for a value that is not valid.
     """
@@ -168,21 +168,21 @@ def _quoted(text: str) -> str:
 
 
 def effects(connection: Connection, script: str) -> list[CommandEffect]:
-    """Return what each command of a script would do, each after those that precede it.
+    """Return the effect of each command of a script, after the commands that precede it.
 
-    The queue manager may still refuse a command, for example because a queue is open. Raises MQError or TooManyCommands.
+    The queue manager may still reject a command, for example because a queue is open. Raises MQError or TooManyCommands.
     """
     if len(script) > MAX_SCRIPT:
-        raise TooManyCommands(f"the commands have {len(script):,} characters; the maximum is {MAX_SCRIPT:,}")
+        raise TooManyCommands(f"the commands have {len(script):,} characters, the maximum is {MAX_SCRIPT:,}")
     commands = commands_of(script)
     if len(commands) > MAX_COMMANDS:
-        raise TooManyCommands(f"these are {len(commands):,} commands; the maximum is {MAX_COMMANDS:,}")
+        raise TooManyCommands(f"the script has {len(commands):,} commands, the maximum is {MAX_COMMANDS:,}")
     preview = _Preview(connection)
     return [preview.effect(command) for command in commands]
 
 
 class _Preview:
-    """The objects as they would be after the commands so far."""
+    """The objects after the effects of the commands so far."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -274,7 +274,7 @@ def _with_effect(command: Command) -> Command:
 def _compared(
     effect: Effect, old: Mapping[str, Value], new: Mapping[str, Value]
 ) -> tuple[Effect, str, list[AttributeChange]]:
-    """Return the attributes that differ, and the effect "none" if a change would change none."""
+    """Return the attributes that differ, and the effect "none" if a change does not change any."""
     changes = [
         AttributeChange(keyword, str(old.get(keyword, "")), str(value))
         for keyword, value in new.items()

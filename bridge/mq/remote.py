@@ -1,4 +1,4 @@
-"""MQ connections to an embedded queue manager that runs in another process, their wire protocol, and batches of calls.
+"""MQ connections to an embedded queue manager in another process, their wire protocol, and batches of calls.
 
 Requests and replies are MessagePack frames over a stream socket. A frame is a length (four bytes, big-endian) and one value:
 a request, tagged with its MQI call, or a reply. A socket is one MQ connection, with one request in flight. Closing it backs
@@ -52,12 +52,12 @@ _IDLE: Final = 30
 _INTERVAL: Final = 10
 _PROBES: Final = 3
 
-#: Socket options and their values; some systems lack some of them.
+#: Socket options and their values. Some systems lack some of them.
 _OPTIONS: Final = {
     "TCP_KEEPIDLE": _IDLE,
     "TCP_KEEPINTVL": _INTERVAL,
     "TCP_KEEPCNT": _PROBES,
-    # TCP sends no probes while data is unacknowledged.
+    # TCP does not send probes while data is unacknowledged.
     "TCP_USER_TIMEOUT": (_IDLE + _INTERVAL * _PROBES) * 1000,
 }
 
@@ -122,7 +122,7 @@ class CallPipeline(msgspec.Struct, tag="pipeline", array_like=True):
     """Calls to run in order, while time remains. Each result is a Got, or the MQMD of a put."""
 
     calls: list[GetCall | PutCall]
-    #: how often to run the calls; see `following` for the options of repeated gets
+    #: how often to run the calls. See `following` for the options of repeated gets
     times: MQLONG = 1
     #: bytes of message data after which the pipeline ends
     size: MQLONG = SIZE
@@ -249,7 +249,8 @@ class RemoteConnection:
             from bridge.security.tls import reason_of  # imports the configuration
 
             raise MQError(
-                cmqc.MQRC_SSL_INITIALIZATION_ERROR, f"no TLS with the bridge at {where}: {reason_of(error)}"
+                cmqc.MQRC_SSL_INITIALIZATION_ERROR,
+                f"TLS handshake with the bridge at {where} failed: {reason_of(error)}",
             ) from error
         except OSError as error:
             place = where if isinstance(where, Path) else f"{where[0]}({where[1]})"
@@ -263,7 +264,7 @@ class RemoteConnection:
         except MQError as error:
             self._socket.close()
             if isinstance(error.__cause__, TimeoutError):
-                why = f"the bridge does not answer within {CONNECT_TIMEOUT:g} s: does it hang?"
+                why = f"the bridge did not answer within {CONNECT_TIMEOUT:g} s"
                 raise MQError(cmqc.MQRC_Q_MGR_NOT_AVAILABLE, why) from error
             raise
         # From now on, calls may wait indefinitely: MQGET with MQWI_UNLIMITED does.
@@ -402,7 +403,7 @@ def run_pipeline(
     *,
     until: float = math.inf,
 ) -> list[Any]:
-    """Run calls until one fails, a limit is reached, or time.monotonic() is `until`. Run one at least.
+    """Run at least one call, until one fails, a limit is reached, or time.monotonic() is `until`.
 
     Raises the MQError of the first call.
     """
@@ -437,7 +438,7 @@ def _in_order(pipeline: CallPipeline) -> Iterable[GetCall | PutCall]:
 def get_many(
     connection: Connection, handle: int, options: GetOptions, messages: int = MESSAGES, size: int = SIZE
 ) -> list[Got]:
-    """Call MQGET until there are `messages` messages, `size` bytes of data, or no more messages. Return one message at least.
+    """Call MQGET for up to `messages` messages and `size` bytes of data. Return at least one message.
 
     With MQGMO_BROWSE_FIRST, all calls after the first use MQGMO_BROWSE_NEXT. With MQGMO_WAIT, only the first call waits. A
     short result does not mean that the queue is empty: an embedded queue manager ends a batch that takes too long. Raises the
@@ -447,7 +448,7 @@ def get_many(
 
 
 def put_many(connection: Connection, puts: Sequence[Put], messages: int = MESSAGES, size: int = SIZE) -> list[MQMD]:
-    """Call MQPUT for each message, up to `messages` and `size` bytes of data. Return the MQMDs, as filled in.
+    """Call MQPUT for each message, up to `messages` messages and `size` bytes of data. Return the completed MQMDs.
 
     It may end early, like `get_many`. Raises the MQError of the first MQPUT.
     """

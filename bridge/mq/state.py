@@ -24,7 +24,7 @@ class StateQueue:
             self._handle = connection.open(MQOD(ObjectName=name), options)
         except MQError as error:
             if error.reason == cmqc.MQRC_UNKNOWN_OBJECT_NAME:
-                words = f"no queue {name}, which stores state between restarts; hint: deploy/mq/bridge.mqsc defines it"
+                words = f"state queue {name} is missing; hint: deploy/mq/bridge.mqsc defines it"
                 raise MQError(error.reason, words) from error
             raise
 
@@ -50,7 +50,7 @@ class StateQueue:
         return None if message is None else message.data
 
     def remove(self, correl_id: bytes = cmqc.MQCI_NONE, *, msg_id: bytes = cmqc.MQMI_NONE, wait: int = 0) -> Got | None:
-        """Get the oldest matching message without its body, or return None if there is none."""
+        """Get the oldest matching message without its body. Return None if no message matches."""
         return self._get(cmqc.MQGMO_SYNCPOINT, correl_id, msg_id, wait, with_body=False)
 
     def holds(self, msg_id: bytes) -> bool:
@@ -103,7 +103,7 @@ class MappingState:
     def load(self, *, create: bool = True) -> bytes | None:
         """Return the last committed record, or None.
 
-        With `create`, the first replacement of a new record is noticed while it is in progress, too.
+        With `create`, the first replacement of a new record is detected too while it is in progress.
 
         Do not call this within a unit of work, because it may commit. Raises MQError, with MQRC_UOW_IN_PROGRESS while another
         connection, which may be lost, is replacing the record.
@@ -112,7 +112,7 @@ class MappingState:
         if len(records) == 1:
             raise MQError(
                 cmqc.MQRC_UOW_IN_PROGRESS,
-                f"the unit of work of a connection that was lost has not ended yet (its record on {MAPPING_STATE_QUEUE})",
+                f"the unit of work of a lost connection has not ended yet (a record on {MAPPING_STATE_QUEUE} is incomplete)",
             )
         if not records:
             if create:

@@ -21,7 +21,7 @@ class ClientChannelStatus(msgspec.Struct, kw_only=True):
     """The status of a client in DISPLAY CHSTATUS."""
 
     status: ClientStatus
-    #: the authenticated or claimed user name; blank while the client is disconnected
+    #: the authenticated or claimed user name, or blank while the client is disconnected
     user_name: str
     #: seconds
     keep_alive: int
@@ -30,7 +30,7 @@ class ClientChannelStatus(msgspec.Struct, kw_only=True):
     #: messages that the client has sent and received since it connected
     messages_received: int
     messages_sent: int
-    #: time of the last of these messages, in seconds since the epoch; 0.0 if there was none
+    #: time of the last of these messages, in seconds since the epoch, or 0.0
     last_message_at: float
 
 

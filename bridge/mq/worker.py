@@ -66,7 +66,7 @@ class Stopped(Exception):
 
 
 class Fenced(Exception):
-    """Another bridge has taken over, so this one's view of the queue manager is out of date."""
+    """Another bridge has taken over, so this bridge's view of the queue manager is outdated."""
 
 
 def raise_if_lost(error: MQError) -> None:
@@ -107,11 +107,11 @@ class WorkerEvents:
         """Handle a new connection of a worker."""
 
     def crashed(self, why: str) -> None:
-        """Handle the end of a worker by an internal error."""
+        """Handle the end of a worker due to an internal error."""
         log.critical("MQB4015S a worker ended: %s", why)
 
     def fenced(self, why: str) -> None:
-        """Handle the end of a worker because another bridge has taken over."""
+        """Handle the end of a worker after another bridge has taken over."""
         log.critical("MQB4016S a worker ended, another bridge has taken over: %s", why)
 
 
@@ -139,12 +139,12 @@ class Worker(ABC, Generic[Job]):
         self._look = False
         #: reconnect now: another worker has reconnected
         self._hint = False
-        #: time.monotonic() since when the worker has waited for the queue manager to answer; 0.0 if it does not wait. A
-        #: round with many calls updates it with `answered`.
+        #: time.monotonic() when the worker began to wait for the queue manager, or 0.0 if it does not wait. A round with many
+        #: calls updates it with `answered`.
         self.busy_since = 0.0
-        #: time.monotonic() when the connection was lost; 0.0 while connected and before the first connection
+        #: time.monotonic() when the connection was lost, or 0.0 while connected and before the first connection
         self.lost_since = 0.0
-        #: since when and why there is no connection; None if the queue manager answers, and before the first attempt
+        #: since when and why there is no connection. None if the queue manager answers, and before the first attempt
         self.silence: Silence | None = None
         #: description and time.monotonic() of the last failure other than a lost connection
         self.failure = ""
@@ -160,7 +160,7 @@ class Worker(ABC, Generic[Job]):
         #: the log reports that the queue manager is available, but an object that the worker opens is not
         self._lacks = False
         self.connection: Connection | None = None
-        #: counters of `commit_units`; None to count nothing
+        #: counters of `commit_units`, or None
         self.commits: Commits | None = None
         self.events = events or WorkerEvents()
         #: `serve` has nothing to do until `wake` is called, so the thread may end
@@ -234,7 +234,7 @@ class Worker(ABC, Generic[Job]):
 
     @property
     def unanswered_since(self) -> float:
-        """time.monotonic() since when this worker has waited for an answer or a connection; 0.0 if it does not wait."""
+        """time.monotonic() when this worker began to wait for an answer or a connection, or 0.0 if it does not wait."""
         return self.lost_since or self.busy_since
 
     @property
@@ -361,7 +361,7 @@ class Worker(ABC, Generic[Job]):
                     # The list of problems reports a lost queue manager once for all workers.
                     log.info("MQB4014I %s: not reconnected (attempt %d): %s", self.name, number, error)
                 else:
-                    what = "what the queue manager lacks" if self._lacks else "the queue manager"
+                    what = "an object or authority" if self._lacks else "the queue manager"
                     log.warning("MQB4003W %s: waiting for %s (attempt %d): %s", self.name, what, number, error)
 
         def pause(seconds: float) -> None:

@@ -91,15 +91,15 @@ def administered_bridge(bridge_of_the_file: BridgeProcess) -> Iterator[BridgePro
 @pytest.fixture
 def new_bridge(queue_manager: str, tmp_path: Path) -> Iterator[Callable[..., BridgeProcess]]:
     """Create bridges for a test. The arguments are those of BridgeProcess after the data directory."""
-    made: list[BridgeProcess] = []
+    bridges: list[BridgeProcess] = []
 
     def make(name: str = "data", **options: Any) -> BridgeProcess:
         process = bridge_on(queue_manager, tmp_path / name, **options)
-        made.append(process)
+        bridges.append(process)
         return process
 
     yield make
-    for process in made:
+    for process in bridges:
         process.discard()
         assert "Traceback" not in process.log, process.log
 
@@ -120,16 +120,16 @@ def unique(request: pytest.FixtureRequest) -> str:
 @pytest.fixture
 def remote(environments: None, tmp_path: Path) -> Iterator[Callable[..., RemoteBridgeProcess]]:
     """Create bridges with a remote queue manager."""
-    made: list[RemoteBridgeProcess] = []
+    bridges: list[RemoteBridgeProcess] = []
 
     def make(name: str = "data", **options: Any) -> RemoteBridgeProcess:
-        made.append(RemoteBridgeProcess(tmp_path / name, **options))
-        return made[-1]
+        bridges.append(RemoteBridgeProcess(tmp_path / name, **options))
+        return bridges[-1]
 
     yield make
-    for process in made:
+    for process in bridges:
         process.discard()
-    for process in made:
+    for process in bridges:
         assert "Traceback" not in process.log, process.log
 
 

@@ -68,7 +68,7 @@ def reload(bridge: BridgeProcess, old: str, new: str) -> str:
 
 
 class Calls:
-    """Calls of a device that wait for their replies, each on a thread of its own."""
+    """Calls of a device that wait for their replies, each on its own thread."""
 
     def __init__(self, bridge: BridgeProcess, device: RawClient) -> None:
         self.answers: dict[bytes, Answer | Exception] = {}
@@ -97,12 +97,12 @@ class Calls:
 
     def reply(self, payload: bytes, text: bytes, correlation: bytes | None = None, **properties: Any) -> None:
         """Send a reply to a request, by default with its Correlation Data."""
-        asked = self.requests[payload].properties
-        assert asked is not None and asked.response_topic is not None
-        data = asked.correlation_data if correlation is None else correlation
-        answer = PublishProperties(correlation_data=data or None, **properties)
+        request_properties = self.requests[payload].properties
+        assert request_properties is not None and request_properties.response_topic is not None
+        correlation_data = request_properties.correlation_data if correlation is None else correlation
+        answer = PublishProperties(correlation_data=correlation_data or None, **properties)
         number = self._device.next_packet_id()
-        self._device.send(Publish(asked.response_topic, text, 1, packet_id=number, properties=answer))
+        self._device.send(Publish(request_properties.response_topic, text, 1, packet_id=number, properties=answer))
         assert self._device.wait_for(Puback).packet_id == number
 
     def end(self) -> None:
@@ -114,7 +114,7 @@ class Calls:
     def outcomes(self, name: str) -> list[tuple[int, str]]:
         """The statuses and texts of an application's calls."""
         answers = [self.answers[payload] for payload in self.requests if payload.startswith(name.encode())]
-        return [(one.status, one.text) if isinstance(one, Answer) else (0, repr(one)) for one in answers]
+        return [(answer.status, answer.text) if isinstance(answer, Answer) else (0, repr(answer)) for answer in answers]
 
 
 @pytest.fixture
@@ -275,7 +275,7 @@ def test_a_kill_loses_no_accepted_publication(bridge: BridgeProcess, calls: Call
 def test_a_reload_while_the_queue_manager_is_away(
     bridge: RemoteBridgeProcess, device: RawClient, calls: Calls, dies: bool
 ) -> None:
-    """Requests in progress of the changed application fail, and the others are performed later or fail, too."""
+    """Requests in progress of the changed application fail. The others are performed later, or fail as well."""
     calls.begin("app", 3)
     publishers = Publishers(bridge)
     until(lambda: publishers.accepted)

@@ -64,7 +64,7 @@ def bridge(queue_manager: str, tmp_path_factory: pytest.TempPathFactory) -> Iter
 
 @contextmanager
 def answering(client: Any, answer: Callable[[], None]) -> Iterator[None]:
-    """Let a device answer one request on a thread of its own."""
+    """Answer one request as a device, on a separate thread."""
     thread = threading.Thread(target=answer)
     with client:
         thread.start()
@@ -117,14 +117,18 @@ def test_a_device_answers_a_call(bridge: BridgeProcess, unique: str, name: str, 
 
     def answer() -> None:
         request = device.take()
-        asked = request.properties
-        assert asked is not None and asked.response_topic is not None
-        assert (request.payload, asked.user_property, asked.message_expiry_interval) == (b"\0?", (("a", "b"),), 30)
+        request_properties = request.properties
+        assert request_properties is not None and request_properties.response_topic is not None
+        assert (request.payload, request_properties.user_property, request_properties.message_expiry_interval) == (
+            b"\0?",
+            (("a", "b"),),
+            30,
+        )
         properties = PublishProperties(
-            correlation_data=asked.correlation_data, content_type="text/x", user_property=((name, "1&2"),)
+            correlation_data=request_properties.correlation_data, content_type="text/x", user_property=((name, "1&2"),)
         )
         number = device.next_packet_id()
-        device.send(Publish(asked.response_topic, b"\xff!", 1, packet_id=number, properties=properties))
+        device.send(Publish(request_properties.response_topic, b"\xff!", 1, packet_id=number, properties=properties))
 
     device.subscribe((f"shop/{unique}", 1))
     with answering(device, answer):

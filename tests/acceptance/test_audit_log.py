@@ -44,8 +44,8 @@ def bridge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BridgeProcess]:
 def entries(bridge: BridgeProcess, event: str, **facts: str) -> list[dict[str, Any]]:
     """Return the entries of an event with these facts."""
     text = (bridge.data_directory.parent / "audit.jsonl").read_text(encoding="utf-8")
-    found = [one for one in map(json.loads, text.splitlines()) if one["event"] == event]
-    return [one for one in found if facts.items() <= one.items()]
+    events = [entry for entry in map(json.loads, text.splitlines()) if entry["event"] == event]
+    return [entry for entry in events if facts.items() <= entry.items()]
 
 
 @pytest.mark.parametrize(
@@ -76,11 +76,11 @@ def test_rejections_before_connect(bridge: BridgeProcess, channel: str, there: i
 
 
 def test_frequent_connections(bridge: BridgeProcess) -> None:
-    def told() -> set[str]:
+    def reasons() -> set[str]:
         with RawClient(bridge.ports["RATE"], "fast"):
-            return {one["why"] for one in entries(bridge, "refused", channel="RATE")}
+            return {entry["why"] for entry in entries(bridge, "refused", channel="RATE")}
 
-    eventually(told, {"127.0.0.1 connects more often than 1 times in a second (connect_rate)"})
+    eventually(reasons, {"127.0.0.1 connects more often than 1 times in a second (connect_rate)"})
 
 
 def test_a_session_that_is_taken_over(bridge: BridgeProcess) -> None:
@@ -108,8 +108,8 @@ def test_applications_before_authentication(bridge: BridgeProcess, there: int, s
             while connection.recv(100):
                 pass
 
-        def told() -> set[str]:
-            found = entries(bridge, "application refused")
-            return {one["address"] for one in found if one["why"].startswith(why)}
+        def addresses() -> set[str]:
+            refused = entries(bridge, "application refused")
+            return {entry["address"] for entry in refused if entry["why"].startswith(why)}
 
-        eventually(told, {"127.0.0.1"})
+        eventually(addresses, {"127.0.0.1"})

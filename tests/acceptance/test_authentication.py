@@ -227,8 +227,8 @@ def test_a_will_does_not_bypass_authorization(bridge: BridgeProcess) -> None:
     client = RawClient(bridge.ports["PASSWORD"], "c3", user_name="dev", password=SECRET.encode(), will=will)
     assert client.connect().return_code == 0
     client.vanish()
-    told = "the will of client 'c3' to 'own/c1/will' as user 'dev' was rejected"
-    eventually(lambda: told in bridge.log, True)
+    warning = "the will of client 'c3' to 'own/c1/will' as user 'dev' was rejected"
+    eventually(lambda: warning in bridge.log, True)
 
 
 def test_the_audit_log(bridge: BridgeProcess) -> None:
@@ -245,11 +245,11 @@ def test_the_audit_log(bridge: BridgeProcess) -> None:
         client.disconnect()
 
     def entries() -> list[tuple[str, ...]]:
-        found = map(json.loads, file.read_text(encoding="utf-8").splitlines())
-        shown = ("user", "code", "filter", "topic", "reason")
-        mine = [one for one in found if one.get("client", "").startswith("audited")]
-        assert all(one["address"].startswith("127.0.0.1:") and one["channel"] == "PASSWORD" for one in mine)
-        return [(one["event"], *(str(one[name]) for name in shown if name in one)) for one in mine]
+        events = map(json.loads, file.read_text(encoding="utf-8").splitlines())
+        keys = ("user", "code", "filter", "topic", "reason")
+        mine = [entry for entry in events if entry.get("client", "").startswith("audited")]
+        assert all(entry["address"].startswith("127.0.0.1:") and entry["channel"] == "PASSWORD" for entry in mine)
+        return [(entry["event"], *(str(entry[name]) for name in keys if name in entry)) for entry in mine]
 
     expected = [
         ("connected", "dev"),
@@ -273,8 +273,12 @@ def test_applications_in_the_audit_log(bridge: BridgeProcess) -> None:
 
     def entries() -> list[dict[str, object]]:
         text = (bridge.data_directory.parent / "audit.jsonl").read_text(encoding="utf-8")
-        found = [one for one in map(json.loads, text.splitlines()) if one.get("user") == "app" and "client" not in one]
-        return [{key: one[key] for key in ("event", "command", "ok") if key in one} for one in found]
+        events = [
+            entry
+            for entry in map(json.loads, text.splitlines())
+            if entry.get("user") == "app" and "client" not in entry
+        ]
+        return [{key: entry[key] for key in ("event", "command", "ok") if key in entry} for entry in events]
 
     expected: list[dict[str, object]] = [
         {"event": "application refused"},

@@ -56,17 +56,17 @@ def bridge_authorities() -> str:
 
 def enforcing(queue_manager: str, directory: Path, script: str = SCRIPT, config: str = CHANNELS) -> BridgeProcess:
     """A bridge that is not started, with a queue manager that enforces authorities."""
-    data = directory / "data"
+    data_directory = directory / "data"
     if queue_manager == "embedded":
         path = directory / "authorities.mqsc"
         path.write_text(script)
         settings = f"queue_manager: {{authorities: enforced, scripts: [{path}]}}\n"
-        return BridgeProcess(data, config=settings + config)
-    host = QueueManagerProcess(data, script + bridge_authorities(), authorities="enforced")
+        return BridgeProcess(data_directory, config=settings + config)
+    host = QueueManagerProcess(data_directory, script + bridge_authorities(), authorities="enforced")
     environment = {"MQBRIDGE_PASSWORD": "none is asked for"}
     user = f"  user: {BRIDGE_USER}\n"
     return RemoteBridgeProcess(
-        data, library=queue_manager, queue_manager=host, settings=user, config=config, env=environment
+        data_directory, library=queue_manager, queue_manager=host, settings=user, config=config, env=environment
     )
 
 
@@ -82,7 +82,7 @@ def logged(bridge: BridgeProcess) -> Callable[..., str]:
     before = len(bridge.log)
 
     def line(*words: str) -> str:
-        lines = [one for one in bridge.log[before:].splitlines() if all(word in one for word in words)]
+        lines = [text for text in bridge.log[before:].splitlines() if all(word in text for word in words)]
         assert lines, f"no line with {words} in:\n{bridge.log[before:]}"
         return lines[0]
 
@@ -160,8 +160,8 @@ def test_authority_that_is_granted_and_revoked(bridge: BridgeProcess, unique: st
     topic = "SET AUTHREC PROFILE(PLANT) OBJTYPE(TOPIC) PRINCIPAL('dave')"
 
     def code() -> int:
-        with RawClient(bridge.port, unique, user_name="dave") as one:
-            return one.connect().return_code
+        with RawClient(bridge.port, unique, user_name="dave") as dave:
+            return dave.connect().return_code
 
     bridge.mqsc(f"{record} AUTHADD(PUT)\n{topic} AUTHADD(SUB)\n")
     with client(bridge, unique, "dave") as subscriber:
@@ -191,12 +191,12 @@ def test_durable_session_over_a_restart(bridge: BridgeProcess, unique: str) -> N
 def test_retained_publications_are_cleared(bridge: BridgeProcess, unique: str) -> None:
     """With a remote queue manager, this is a command for which the bridge has the authority (CLR)."""
     topic = f"plant/{unique}"
-    with client(bridge, unique, "alice") as one:
-        one.publish(topic, b"kept", 1, retain=True)
-        one.publish(topic, b"", 1, retain=True)
-        one.subscribe((topic, 1))
-        one.publish(topic, b"live", 1)
-        assert one.take().payload == b"live"
+    with client(bridge, unique, "alice") as alice:
+        alice.publish(topic, b"kept", 1, retain=True)
+        alice.publish(topic, b"", 1, retain=True)
+        alice.subscribe((topic, 1))
+        alice.publish(topic, b"live", 1)
+        assert alice.take().payload == b"live"
 
 
 def test_check_describes_the_clients(queue_manager: str, bridge: BridgeProcess) -> None:

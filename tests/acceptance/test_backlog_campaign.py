@@ -97,18 +97,18 @@ def dead_letters(bridge: BridgeProcess) -> dict[str, list[int]]:
     """Return the numbers of the messages on the dead-letter queue, by owner."""
     connection = RemoteConnection(bridge.data_directory)
     handle = connection.open(MQOD(ObjectName=DEAD_LETTERS), cmqc.MQOO_BROWSE)
-    found: dict[str, list[int]] = {}
+    numbers: dict[str, list[int]] = {}
     while (got := get_or_none(connection, handle, GetOptions(Options=cmqc.MQGMO_BROWSE_NEXT))) is not None:
         owner = decode_mqdlh(got.data).DestQMgrName.decode().rstrip(" \0")
-        if not (data := bytes(got.data).rstrip()).endswith(b"end"):
-            found.setdefault(owner, []).append(int(data[-8:]))
+        if not (body := bytes(got.data).rstrip()).endswith(b"end"):
+            numbers.setdefault(owner, []).append(int(body[-8:]))
     connection.disconnect()
-    return found
+    return numbers
 
 
 def problems(bridge: BridgeProcess) -> dict[str, Any]:
     status = json.loads(Administrator(bridge).run("status", "--json").stdout)
-    return {one["subject"]: one for one in status["problems"]}
+    return {problem["subject"]: problem for problem in status["problems"]}
 
 
 def campaign(bridge: BridgeProcess, *, size: int, most: int, limit: str) -> None:
@@ -119,8 +119,8 @@ def campaign(bridge: BridgeProcess, *, size: int, most: int, limit: str) -> None
     silent = RawClient.connected(bridge.port, "silent", level=5)
     silent.subscribe(("#", 1))
     healthy = [Healthy(bridge.port, number) for number in range(HEALTHY)]
-    for one in healthy:
-        one.start()
+    for subscriber in healthy:
+        subscriber.start()
     publisher = Publisher(bridge.port, size)
     exceeded_at, reported_at, named = 0.0, 0.0, ""
     #: the limits in problems so far: as the subject, or as the reason why a session ends
@@ -130,29 +130,31 @@ def campaign(bridge: BridgeProcess, *, size: int, most: int, limit: str) -> None
         if not exceeded_at and "MQB2402W" in bridge.log:
             exceeded_at = time.monotonic()
         if exceeded_at and not (reported_at and limit in limits):
-            found = problems(bridge)
-            limits += " ".join(f"{one['subject']} {one['what']}" for one in found.values() if one["kind"] == "limit")
-            named = " ".join(one["what"] for one in found.values() if one["kind"] == "limit")
+            listed = problems(bridge)
+            limits += " ".join(
+                f"{problem['subject']} {problem['what']}" for problem in listed.values() if problem["kind"] == "limit"
+            )
+            named = " ".join(problem["what"] for problem in listed.values() if problem["kind"] == "limit")
             if not reported_at and ("'away'" in named or "'silent'" in named):
                 reported_at = time.monotonic()
     assert limit in limits
     ended = publisher.sent
     publisher.publish(2_000)
     publisher.finish()
-    for one in healthy:
-        one.join(120)
-        assert not one.is_alive()
+    for subscriber in healthy:
+        subscriber.join(120)
+        assert not subscriber.is_alive()
     assert bridge.log.count("MQB2410W") == 2, publisher.sent
     # No publication was rejected, and clients that keep up have received everything, in order.
     assert set(publisher.codes) <= {0, 0x10}
-    for number, one in enumerate(healthy):
+    for number, subscriber in enumerate(healthy):
         expected = [*range(number, publisher.sent, HEALTHY)]
-        assert one.numbers == expected, (
+        assert subscriber.numbers == expected, (
             number,
-            len(one.numbers),
+            len(subscriber.numbers),
             len(expected),
-            one.numbers[-5:],
-            [*{*expected} - {*one.numbers}][:10],
+            subscriber.numbers[-5:],
+            [*{*expected} - {*subscriber.numbers}][:10],
         )
     assert reported_at and reported_at - exceeded_at < 10
     assert "MQB0008E" not in bridge.log, "the memory watermark comes last"
@@ -170,7 +172,7 @@ def campaign(bridge: BridgeProcess, *, size: int, most: int, limit: str) -> None
         f"problem after {reported_at - exceeded_at:.1f} s: {named[:150]}",
     )
     for owner, waited in received_by.items():
-        assert waited == sorted(waited), "what waits comes in order"
+        assert waited == sorted(waited), "waiting messages arrive in order"
         accepted = sorted(waited + letters.get(owner, []))
         print(f"{owner}: {len(waited)} delivered after waiting, {len(accepted) - len(waited)} dead letters")
         # accepted = delivered + waiting + dead-lettered + counted, and nothing twice.

@@ -40,8 +40,8 @@ def subscribed_and_away(bridge: BridgeProcess, topic_filter: str = "w/#", level:
 
 def publish(bridge: BridgeProcess, first: int, number: int, qos: int = 1) -> None:
     with RawClient.connected(bridge.port, "publisher") as client:
-        for one in range(first, first + number):
-            client.publish("w/t", b"%04d" % one + bytes(996), qos)
+        for index in range(first, first + number):
+            client.publish("w/t", b"%04d" % index + bytes(996), qos)
         client.disconnect()
 
 
@@ -51,7 +51,7 @@ def depth(bridge: BridgeProcess, queue: str) -> int:
 
 def problems(bridge: BridgeProcess) -> dict[str, Any]:
     status = json.loads(Administrator(bridge).run("status", "--json").stdout)
-    return {one["subject"]: one for one in status["problems"]}
+    return {problem["subject"]: problem for problem in status["problems"]}
 
 
 @pytest.mark.parametrize("level", [4, 5])

@@ -29,7 +29,7 @@ TRANSMISSION_QUEUE = "SYSTEM.MQTT.TRANSMIT.QUEUE"
 
 def mqbridge(*words: object, **env: str) -> subprocess.CompletedProcess[str]:
     if "LD_PRELOAD" in env:
-        command = [str(one) for one in (MQBRIDGE, *words)]
+        command = [str(word) for word in (MQBRIDGE, *words)]
         return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, env=os.environ | env)
     return run(*map(str, words))
 
@@ -192,7 +192,9 @@ def test_files_without_important_content_may_be_lost(tmp_path: Path) -> None:
             for file in [*others, archive / ".lock"]:
                 change(file)
             bridge.start()
-            assert [one["body"] for one in bridge.messages("KEPT")] == [f"message {one}" for one in range(number + 1)]
+            assert [message["body"] for message in bridge.messages("KEPT")] == [
+                f"message {index}" for index in range(number + 1)
+            ]
         done = mqbridge("data", "verify", "--config", bridge.config, "--data-dir", bridge.data_directory)
         assert done.returncode == 0 and f"archive {archive} is undamaged" in done.stdout, done
 

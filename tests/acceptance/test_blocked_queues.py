@@ -18,8 +18,8 @@ mappings:
 
 
 def status(bridge: BridgeProcess) -> Any:
-    (found,) = Administrator(bridge).json("mapping", "list")
-    return found
+    (mapping,) = Administrator(bridge).json("mapping", "list")
+    return mapping
 
 
 def publish(bridge: BridgeProcess, *numbers: int) -> None:
@@ -47,8 +47,8 @@ def test_a_kill_while_a_queue_is_full_loses_and_duplicates_nothing(
     publish(bridge, *range(5, 10))
     until(lambda: waiting(bridge) == [("FULL", 9)], lambda: status(bridge))
     bridge.wait_for_depth("OUT", 10)
-    shown = Administrator(bridge).does("mapping", "list")
-    assert "queue FULL accepts no messages: MQRC_Q_FULL (2053); 9 messages wait" in shown
+    table = Administrator(bridge).does("mapping", "list")
+    assert "queue FULL accepts no messages: MQRC_Q_FULL (2053); 9 messages wait" in table
     bridge.mqsc("ALTER QLOCAL(FULL) MAXDEPTH(100)")
     bridge.wait_for_depth("FULL", 10)
     until(lambda: status(bridge).get("state") == "running", lambda: status(bridge))

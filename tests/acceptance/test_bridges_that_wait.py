@@ -19,7 +19,7 @@ from tests.helpers.raw_client import RawClient
 from tests.helpers.remote_bridge import NAME, RemoteBridgeProcess
 from tests.helpers.scrape import admin_url, ask
 
-#: IBM's reason, or why there is none.
+#: IBM's reason code, or the reason why it is missing.
 AWAY, HANGS = r"MQRC_\w+ \(\d+\)", "connected, but no reply"
 TOKEN = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFG"
 
@@ -47,9 +47,9 @@ class Observer:
         assert (status["state"], status["queue_manager_available"]) == (state, False)
         assert what.match(problem["what"]) and problem["kind"] == "queue_manager" and problem["remedy"]
         assert problem["since"] > 0 and status["waits_since"] > 0
-        shown = self._administrator.run("status")
-        assert shown.exit_code == 1
-        assert what.search(shown.stdout) and f"it waits for {status['waits_for']}, since " in shown.stdout
+        outcome = self._administrator.run("status")
+        assert outcome.exit_code == 1
+        assert what.search(outcome.stdout) and f"it waits for {status['waits_for']}, since " in outcome.stdout
         assert f"the bridge is {state} and waits for " in self._administrator.refused("client", "list")
         code, body = ask(f"{self.url}/readyz")
         first, *problems = body.splitlines()

@@ -25,7 +25,7 @@ FILE = "channels: [{name: FILE, port: 0}]\n"
 
 def channels(bridge: BridgeProcess) -> dict[str, dict[str, Any]]:
     """Return the channels of `mqbridge channel list`, by name."""
-    return {one["name"]: one for one in Administrator(bridge).json("channel", "list")}
+    return {channel["name"]: channel for channel in Administrator(bridge).json("channel", "list")}
 
 
 def display(bridge: BridgeProcess, *words: str) -> list[Any]:
@@ -35,7 +35,7 @@ def display(bridge: BridgeProcess, *words: str) -> list[Any]:
 
 
 def states(bridge: BridgeProcess) -> dict[str, str]:
-    return {one["CHANNEL"]: one["STATUS"] for one in display(bridge, "CHSTATUS(*)", "CHLTYPE(MQTT)")}
+    return {channel["CHANNEL"]: channel["STATUS"] for channel in display(bridge, "CHSTATUS(*)", "CHLTYPE(MQTT)")}
 
 
 def started(bridge: BridgeProcess, name: str) -> int:
@@ -87,7 +87,10 @@ def test_a_channel_is_defined_and_started_and_survives_a_restart(bridge: BridgeP
     eventually(lambda: states(bridge), {"FILE": "RUNNING", "PLANT": "STOPPED"})
     port = started(bridge, "PLANT")
     listed = channels(bridge)
-    assert [(name, one["defined_by"]) for name, one in listed.items()] == [("FILE", "file"), ("PLANT", "command")]
+    assert [(name, channel["defined_by"]) for name, channel in listed.items()] == [
+        ("FILE", "file"),
+        ("PLANT", "command"),
+    ]
     subscriber = Subscriber(port, "pumps/#", qos=1, options=("-i", "watch", "-u", "carol", "-P", "x", "-k", "77"))
     publish(port, "pumps/1", "on", "-i", "pump-1", qos=2)
     assert subscriber.message()["payload"] == "on"
@@ -95,10 +98,10 @@ def test_a_channel_is_defined_and_started_and_survives_a_restart(bridge: BridgeP
     eventually(
         lambda: [
             {
-                key: one[key]
+                key: connection[key]
                 for key in ("CLIENTID", "STATUS", "CLNTUSER", "MCAUSER", "KAINT", "PROTOCOL", "MSGSNT", "MSGRCVD")
             }
-            for one in display(bridge, "CHSTATUS(PLANT)", "CHLTYPE(MQTT)", "CLIENTID('watch')", "ALL")
+            for connection in display(bridge, "CHSTATUS(PLANT)", "CHLTYPE(MQTT)", "CLIENTID('watch')", "ALL")
         ],
         [
             {
@@ -152,7 +155,7 @@ def test_one_client_is_purged(bridge: BridgeProcess) -> None:
         bridge.mq("pub", f"to/{name}", "wait for me", "--persistent")
     bridge.wait_for_depth(TRANSMISSION_QUEUE, 2)
     away = display(bridge, "CHSTATUS(PLANT)", "CHLTYPE(MQTT)", "CLIENTID('pump-*')", "PENDING")
-    assert [(one["CLIENTID"], one["STATUS"], one["PENDING"]) for one in away] == [
+    assert [(session["CLIENTID"], session["STATUS"], session["PENDING"]) for session in away] == [
         ("pump-1", "DISCONNECTED", 1),
         ("pump-2", "DISCONNECTED", 1),
     ]

@@ -107,8 +107,8 @@ def test_invalid_publications_of_older_clients_are_dead_lettered(
             client.publish(topic, payload, qos)
         client.ping()
         assert [witness.take().payload for _ in range(2)] == [VALID, VALID + b" "]
-    found = letters(bridge, topic)
-    assert [letter["dlh"]["ReasonName"] for letter in found] == [LETTER] * 3
+    dead_letters = letters(bridge, topic)
+    assert [letter["dlh"]["ReasonName"] for letter in dead_letters] == [LETTER] * 3
     assert VIOLATION in bridge.log
 
 
@@ -133,11 +133,11 @@ def test_clients_of_mqtt_5_learn_the_first_violation(bridge: BridgeProcess, uniq
         assert [answer.packet_id for answer in answers] == [7, 8, 9]
         codes = [answer.reason_code for answer in answers]
         assert codes == [ReasonCode.SUCCESS, ReasonCode.PAYLOAD_FORMAT_INVALID, ReasonCode.SUCCESS]
-        said = answers[1].properties.reason_string if answers[1].properties is not None else None
-        assert said == (VIOLATION if asks else None)
+        reason = answers[1].properties.reason_string if answers[1].properties is not None else None
+        assert reason == (VIOLATION if asks else None)
         assert [witness.take().payload for _ in range(2)] == [VALID, VALID]
-        (shown,) = Administrator(bridge).json("client", "show", unique)
-        assert shown["invalid_publications"] == 1
+        (details,) = Administrator(bridge).json("client", "show", unique)
+        assert details["invalid_publications"] == 1
     assert letters(bridge, topic) == []
 
 
@@ -246,9 +246,9 @@ def test_status_metrics_and_audit(bridge: BridgeProcess, unique: str) -> None:
             client.send(Publish(topic, INVALID, 1, False, False, 1))
             client.expect(Puback)
         (problem,) = [
-            one
-            for one in json.loads(Administrator(bridge).run("status", "--json").stdout)["problems"]
-            if one["kind"] == "payloads" and one["subject"] == "OPEN"
+            problem
+            for problem in json.loads(Administrator(bridge).run("status", "--json").stdout)["problems"]
+            if problem["kind"] == "payloads" and problem["subject"] == "OPEN"
         ]
     assert re.match(
         rf"client '{unique}'(?: and \d+ more)? of channel OPEN published \d+ invalid payloads", problem["what"]
@@ -327,9 +327,9 @@ def test_archive(new_bridge: Callable[..., BridgeProcess], tmp_path: Path) -> No
             client.expect(Puback)
     assert bridge.stop() == 0
     rows = [row for file in (tmp_path / "archive").rglob("*.parquet") for row in pq.read_table(file).to_pylist()]
-    found = {row["client_id"]: (row["outcome"], row["reason"]) for row in rows if row["topic"] == "a/readings"}
+    outcomes = {row["client_id"]: (row["outcome"], row["reason"]) for row in rows if row["topic"] == "a/readings"}
     reason = f"{LETTER} (2110): {VIOLATION}"
-    assert found == {"c4": ("refused", reason), "c5": ("refused", reason)}
+    assert outcomes == {"c4": ("refused", reason), "c5": ("refused", reason)}
     audit = [json.loads(line) for line in (tmp_path / "audit.log").read_text().splitlines()]
     events = {entry["event"]: entry for entry in audit if entry["event"].startswith("publication")}
     assert events["publication dead-lettered"]["why"] == events["publication refused"]["why"] == VIOLATION

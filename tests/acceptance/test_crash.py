@@ -72,7 +72,7 @@ class Killer:
 
     def restart(self) -> None:
         """Start the bridge again, after a client has lost its connection."""
-        assert self._timer is not None, f"the connection was closed, but nobody killed the bridge:\n{self._bridge.log}"
+        assert self._timer is not None, f"the connection was closed, but the bridge was not killed:\n{self._bridge.log}"
         self._timer.join(PATIENCE)
         self._timer = None
         self._bridge.start()
@@ -83,23 +83,23 @@ class Killer:
 
 
 def drive(
-    one: Publisher | DurableSubscriber,
+    client: Publisher | DurableSubscriber,
     bridge: BridgeProcess,
     killer: Killer,
     until: Callable[[], bool],
     progress: Callable[[], int],
 ) -> None:
     """Run one client, over all kills, until it is finished."""
-    one.connect(bridge.port)
+    client.connect(bridge.port)
     while not (until() and killer.done):
         killer.look(progress())
         try:
-            one.step()
+            client.step()
         except ConnectionClosed:
-            one.close()
+            client.close()
             killer.restart()
-            one.connect(bridge.port)
-    one.close()
+            client.connect(bridge.port)
+    client.close()
 
 
 def enlist(bridge: BridgeProcess, qos: int, level: int = 4) -> DurableSubscriber:
@@ -138,7 +138,8 @@ def test_kill_while_publishing_and_again_while_delivering(
     drive(publisher, bridge, killer, lambda: publisher.finished, lambda: len(publisher.acknowledged))
     assert len(publisher.acknowledged) == count
     audit = [
-        (str(one["rfh2"][0]["folders"]["mqps"]["Top"]), number_of(one["body"])) for one in bridge.messages("AUDIT")
+        (str(message["rfh2"][0]["folders"]["mqps"]["Top"]), number_of(message["body"]))
+        for message in bridge.messages("AUDIT")
     ]
     report(f"QoS {qos}, publishing", bridge, publisher, audit)
     assert bridge.kills == kills
@@ -226,27 +227,30 @@ def test_the_audit_finds_no_loss(
     last.connect(bridge.port)
     subscriber.connect(bridge.port)
     while not last.finished or len(subscriber.received) < count + 100:
-        one = subscriber if last.finished else last
-        one.step()
+        client = subscriber if last.finished else last
+        client.step()
     bridge.wait_for_depth("SYSTEM.MQTT.TRANSMIT.QUEUE", 0)
     until(
-        lambda: [one["topic"] for one in read(archive) if one["outcome"] == "acknowledged"].count("crash/last") >= 100
+        lambda: [row["topic"] for row in read(archive) if row["outcome"] == "acknowledged"].count("crash/last") >= 100
     )
     bridge.kill()
     assert bridge.start().stop() == 0, bridge.log
 
     seen = records.write(tmp_path / "seen")
-    doctored = write(tmp_path / "doctored", [one for place, one in enumerate(records.rows) if place != count + 7])
+    doctored = write(tmp_path / "doctored", [row for place, row in enumerate(records.rows) if place != count + 7])
     judged = CliRunner().invoke(program, ["audit", "--archive", str(seen), "--json"])
-    found = json.loads(judged.stdout)
-    assert (judged.exit_code, found["held"]) == (0, True), judged.output
-    assert {key: number for key, number in found["totals"].items() if number} == {"expected": count, "delivered": count}
+    report_of_archive = json.loads(judged.stdout)
+    assert (judged.exit_code, report_of_archive["held"]) == (0, True), judged.output
+    assert {key: number for key, number in report_of_archive["totals"].items() if number} == {
+        "expected": count,
+        "delivered": count,
+    }
     # Events in the archive's memory at a kill are unknown, so the audit does not report them.
     verdict = audit([archive])
     assert verdict.held, verdict.examples
     assert verdict.gaps and verdict.totals.delivered >= 100
     assert verdict.totals.pending == 0
-    # The audit must detect a loss: one delivery less is one lost message.
+    # The audit must detect a loss: if one delivery is missing, one message is lost.
     verdict = audit([doctored])
     assert not verdict.held and verdict.totals.lost == 1
 
@@ -261,7 +265,7 @@ def test_kill_during_publication_and_delivery(
     subscriber = enlist(bridge, qos)
     publisher = Publisher("sender", TOPICS, count, qos, window=30)
     end = threading.Event()
-    threads = [Restless(one, bridge, chance.randrange(1_000_000), end) for one in (subscriber, publisher)]
+    threads = [Restless(client, bridge, chance.randrange(1_000_000), end) for client in (subscriber, publisher)]
     for thread in threads:
         thread.start()
     marks = sorted(chance.sample(range(count - 100), kills))

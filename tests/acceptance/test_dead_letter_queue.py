@@ -63,9 +63,9 @@ def test_a_mapping_from_the_dead_letter_queue(tmp_path: Path) -> None:
         operator.publish("nowhere", b"lost", 1)
         notice = operator.take()
         assert notice.topic == "ops/MQRC_UNKNOWN_OBJECT_NAME/NOWHERE"
-        found = json.loads(notice.payload)
-        assert (found["text"], found["by"]) == ("lost", "nowhere")
-        assert re.fullmatch(r"20\d{6} \d{8}", found["at"])
+        fields = json.loads(notice.payload)
+        assert (fields["text"], fields["by"]) == ("lost", "nowhere")
+        assert re.fullmatch(r"20\d{6} \d{8}", fields["at"])
         (aside,) = [json.loads(line) for line in dlq(bridge, "list", "--set-aside", "--json").stdout.splitlines()]
         assert (aside["destination"], aside["put_by"]) == ("SYSTEM.DEAD.LETTER.QUEUE", "notices")
         assert "dead letters that a mapping could not process" in Administrator(bridge).run("status").stdout
@@ -92,17 +92,23 @@ def test_a_message_that_could_not_be_put_is_mapped_again(bridge: BridgeProcess) 
         assert watcher.take().payload == b"from a topic"
         bridge.mq("put", "SOURCE", "from a queue", "--persistent")
         bridge.wait_for_depth(DEAD_LETTERS, 2)
-        found = {one["put_by"]: one for one in letters(bridge)}
-        assert (found["from-topic"]["destination"], found["from-topic"]["topic"]) == ("LATER", "shop/7/orders")
-        assert found["from-topic"]["reason_name"] == "MQRC_UNKNOWN_OBJECT_NAME"
-        assert (found["from-queue"]["destination"], found["from-queue"]["size"]) == ("SOURCE", len("from a queue"))
+        dead_letters = {letter["put_by"]: letter for letter in letters(bridge)}
+        assert (dead_letters["from-topic"]["destination"], dead_letters["from-topic"]["topic"]) == (
+            "LATER",
+            "shop/7/orders",
+        )
+        assert dead_letters["from-topic"]["reason_name"] == "MQRC_UNKNOWN_OBJECT_NAME"
+        assert (dead_letters["from-queue"]["destination"], dead_letters["from-queue"]["size"]) == (
+            "SOURCE",
+            len("from a queue"),
+        )
 
         bridge.mqsc("DEFINE QLOCAL(LATER)\nDEFINE QLOCAL(ELSEWHERE)")
-        before = {one["put_by"]: one for one in letters(bridge)}
+        before = {letter["put_by"]: letter for letter in letters(bridge)}
         done = dlq(bridge, "retry", "--bound-for", "SOURCE")  # the mapping rejects it again
         assert done.exit_code == 1 and "retried 1 message: 0 delivered, 1 returned" in done.stdout, done.stderr
         assert "from mapping from-queue: MQRC_" in done.stderr
-        after = {one["put_by"]: one for one in letters(bridge)}
+        after = {letter["put_by"]: letter for letter in letters(bridge)}
         assert after["from-queue"]["dead_lettered"] == before["from-queue"]["dead_lettered"]
         bridge.wait_for_depth(DEAD_LETTERS, 2)
         done = dlq(bridge, "retry", "--bound-for", "SOURCE", "--to", "ELSEWHERE")
@@ -113,7 +119,7 @@ def test_a_message_that_could_not_be_put_is_mapped_again(bridge: BridgeProcess) 
         (retried,) = [json.loads(line) for line in done.stdout.splitlines()]
         assert (retried["outcome"], retried["destination"]) == ("delivered", "LATER by mapping from-topic")
         bridge.wait_for_depth("LATER", 1)
-        assert [one["body"] for one in bridge.messages("LATER")] == ["from a topic"]
+        assert [message["body"] for message in bridge.messages("LATER")] == ["from a topic"]
         assert letters(bridge) == []
         shopper.publish("shop/8/orders", b"the next", 1)
         assert watcher.take().payload == b"the next"  # and not the one before once more
@@ -171,7 +177,7 @@ def test_a_name_that_a_message_may_choose_after_a_reload(tmp_path: Path) -> None
         done = dlq(bridge, "retry", "--all")
         assert done.exit_code == 0, done.stderr
         assert "retried 1 message: 1 delivered" in done.stdout
-        assert [one["body"] for one in bridge.messages("SYSTEM.PLANT")] == ["chosen"]
+        assert [message["body"] for message in bridge.messages("SYSTEM.PLANT")] == ["chosen"]
         assert letters(bridge) == []
 
 

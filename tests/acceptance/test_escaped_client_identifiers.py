@@ -27,8 +27,8 @@ def test_a_durable_session_with_an_escaped_name(bridge: RemoteBridgeProcess) -> 
         client.publish("t/own", b"live", 1)
         assert client.take().payload == b"live"
         client.disconnect()
-    (shown,) = bridge.mq_json("display", "SUB('dev%2D1%20%C3%A9:*')", "TOPICSTR", "DESTQMGR")
-    assert (shown["TOPICSTR"], shown["DESTQMGR"]) == ("t/+", "dev%2D1%20%C3%A9")
+    (subscription,) = bridge.mq_json("display", "SUB('dev%2D1%20%C3%A9:*')", "TOPICSTR", "DESTQMGR")
+    assert (subscription["TOPICSTR"], subscription["DESTQMGR"]) == ("t/+", "dev%2D1%20%C3%A9")
     bridge.mq("pub", "t/a", "away", "--persistent")
     bridge.restart()
     with RawClient(bridge.port, "dev-1 é", clean=False) as client:

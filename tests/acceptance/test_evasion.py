@@ -76,7 +76,7 @@ UPGRADE = (
 
 
 class Peak:
-    """The most memory that a bridge takes from now on."""
+    """The peak of a bridge's memory from now on."""
 
     def __init__(self, bridge: BridgeProcess) -> None:
         assert bridge.process is not None
@@ -89,7 +89,7 @@ class Peak:
         return self._peak() - self._before
 
     def _peak(self) -> int:
-        (line,) = (one for one in (self._directory / "status").read_text().splitlines() if one.startswith("VmHWM:"))
+        (line,) = (row for row in (self._directory / "status").read_text().splitlines() if row.startswith("VmHWM:"))
         return int(line.split()[1]) * 1024
 
 
@@ -142,7 +142,7 @@ def password(file: Path, user: str) -> None:
 
 
 def reset(client: RawClient, moment: str) -> None:
-    """End a connection at such a moment that the other side finds no address."""
+    """Reset a connection at a moment when the other side can no longer read its address."""
     with suppress(ConnectionClosed):  # rejected at once
         if moment == "in CONNECT":
             client.send_bytes(encode(client.packet)[:7])
@@ -154,8 +154,8 @@ def reset(client: RawClient, moment: str) -> None:
     client.socket.close()
 
 
-def let_in(port: int, client_id: str) -> RawClient:
-    """Return a client as soon as it is accepted."""
+def accepted_client(port: int, client_id: str) -> RawClient:
+    """Return a client as soon as its connection is accepted."""
     tried: list[RawClient] = []
 
     def comes_in() -> bool:
@@ -184,7 +184,7 @@ def test_a_reset_does_not_evade_the_address_rules(
         watcher = stack.enter_context(RawClient.connected(bridge.ports["FREE"], "watcher"))
         assert watcher.subscribe((topic, 1)) == (1,)
         for number in range(there):
-            stack.enter_context(let_in(bridge.ports[channel], f"there {number}"))
+            stack.enter_context(accepted_client(bridge.ports[channel], f"there {number}"))
         for number in range(10):
             reset(RawClient(bridge.ports[channel], f"r{number}", will=Will(topic, b"got in", 1), source=source), moment)
         marker = stack.enter_context(RawClient.connected(bridge.ports["FREE"], "marker"))
@@ -199,14 +199,14 @@ def test_a_reset_frees_its_place(bridge: BridgeProcess, moment: str) -> None:
     for number in range(5):
         reset(RawClient(port, f"p{number}"), moment)
 
-    def both_come_in() -> list[int]:
-        with RawClient(port, "one") as one, RawClient(port, "two") as two:
+    def connect_both() -> list[int]:
+        with RawClient(port, "one") as first, RawClient(port, "two") as second:
             try:
-                return [one.connect().return_code, two.connect().return_code]
+                return [first.connect().return_code, second.connect().return_code]
             except ConnectionClosed:
                 return []
 
-    eventually(both_come_in, [0, 0])
+    eventually(connect_both, [0, 0])
 
 
 def test_a_flood_does_not_extend_a_token(bridge: BridgeProcess, key: ec.EllipticCurvePrivateKey) -> None:
@@ -271,8 +271,8 @@ def test_names_are_compared_completely(bridge: BridgeProcess) -> None:
     for user, code in (("factory-line-1", 0), ("factory-line-2", 0x87), ("mapped-device", 0x87)):
         with RawClient(bridge.ports["BY.NAME"], user, level=5, user_name=user, password=SECRET.encode()) as client:
             assert client.connect().return_code == 0
-            asked = ["of/factory-line-1/#", f"of/{user}/#", "of/factory-line/#", "of/plant/#"]
-            assert client.subscribe(*((one, 0) for one in asked)) == (code, 0, 0x87, 0x87)
+            filters = ["of/factory-line-1/#", f"of/{user}/#", "of/factory-line/#", "of/plant/#"]
+            assert client.subscribe(*((topic_filter, 0) for topic_filter in filters)) == (code, 0, 0x87, 0x87)
 
 
 def test_a_name_that_is_too_long_for_mq_does_not_become_the_user_of_another_name(bridge: BridgeProcess) -> None:
@@ -320,6 +320,6 @@ def test_a_common_name_with_commas_is_one_name(bridge: BridgeProcess) -> None:
     """No part of a name is parsed as another attribute, which could match a record of another user."""
     assert proxied(bridge, "e,OU=admin") == 0
     text = (bridge.data_directory.parent / "audit.jsonl").read_text(encoding="utf-8")
-    entries = [one for one in map(json.loads, text.splitlines()) if one["event"] == "connected"]
+    entries = [entry for entry in map(json.loads, text.splitlines()) if entry["event"] == "connected"]
     assert entries[-1]["channel"] == "PROXY.NAME"
     assert entries[-1]["user"] == "e,OU=admin"

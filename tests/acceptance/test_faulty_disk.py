@@ -80,14 +80,14 @@ class Units:
 
     def verify(self, bodies: list[str]) -> None:
         """Compare the outcomes with the contents of the queue."""
-        found: dict[int, list[str]] = {}
+        halves_of: dict[int, list[str]] = {}
         for body in bodies:
-            found.setdefault(int(body.partition(".")[0]), []).append(body)
+            halves_of.setdefault(int(body.partition(".")[0]), []).append(body)
         for number in range(self._next):
-            halves = found.get(number, [])
-            assert halves in ([], [f"{number}.0", f"{number}.1"]), f"unit of work {number} is there in part: {halves}"
-            assert halves or number not in self.committed, f"unit of work {number} was committed, and is not there"
-            assert not halves or number not in self.refused, f"unit of work {number} was refused, and is there"
+            halves = halves_of.get(number, [])
+            assert halves in ([], [f"{number}.0", f"{number}.1"]), f"unit of work {number} exists in part: {halves}"
+            assert halves or number not in self.committed, f"unit of work {number} was committed and does not exist"
+            assert not halves or number not in self.refused, f"unit of work {number} was rejected and exists"
 
 
 class Site:
@@ -96,8 +96,8 @@ class Site:
     def __init__(self, bridge: BridgeProcess, library: Path, qos: int) -> None:
         self.bridge = bridge
         self.library = library
-        #: has a line for each call that failed
-        self.told = bridge.data_directory.with_suffix(".faults")
+        #: a file with a line for each call that failed
+        self.fault_log = bridge.data_directory.with_suffix(".faults")
         self.publisher = Publisher("sender", ["t/0", "t/1"], COUNT, qos, WINDOW)
         self.subscriber = DurableSubscriber("keeper", "t/#", qos)
         self.units = Units(bridge.data_directory)
@@ -107,7 +107,7 @@ class Site:
         self.bridge.env |= {
             "LD_PRELOAD": str(self.library),
             "FAULTY_DISK_AT": fault,
-            "FAULTY_DISK_TOLD": str(self.told),
+            "FAULTY_DISK_TOLD": str(self.fault_log),
         }
         try:
             self.bridge.start()
@@ -116,29 +116,29 @@ class Site:
             self.bridge.ended()
             self.start()
 
-    def connect(self, one: Publisher | DurableSubscriber) -> None:
+    def connect(self, client: Publisher | DurableSubscriber) -> None:
         """Connect, with retries: the bridge rejects connections, or ends, while its disk fails."""
         for _ in range(ATTEMPTS):
             if not self.bridge.running:
                 self.bridge.ended()
                 self.start()
             try:
-                one.connect(self.bridge.port)
+                client.connect(self.bridge.port)
                 return
             except ConnectionRefusedError:
-                self.bridge.ended()  # it is ending
+                self.bridge.ended()  # the bridge is ending
             except (ConnectionClosed, ConnectionError):
-                one.close()
+                client.close()
         raise AssertionError(f"it never connected:\n{self.bridge.log}")
 
-    def step(self, one: Publisher | DurableSubscriber, timeout: float = 0.02) -> None:
+    def step(self, client: Publisher | DurableSubscriber, timeout: float = 0.02) -> None:
         try:
-            one.step(timeout)
+            client.step(timeout)
         except TimeoutError:
             pass
         except (ConnectionClosed, ConnectionError):
-            one.close()
-            self.connect(one)
+            client.close()
+            self.connect(client)
 
     def run(self, fault: str, kill_at: int) -> None:
         self.start()
@@ -146,9 +146,9 @@ class Site:
         self.connect(self.subscriber)
         assert self.bridge.stop() == 0
         self.start(fault)
-        for one in (self.subscriber, self.publisher):
-            one.close()
-            self.connect(one)
+        for client in (self.subscriber, self.publisher):
+            client.close()
+            self.connect(client)
         killed = False
         while not self.publisher.finished or len(self.subscriber.numbers) < COUNT:
             self.units.step()
@@ -164,7 +164,7 @@ class Site:
         self.start()
         verify(self.subscriber.received, self.publisher, self.publisher.qos)
         assert not self.subscriber.undeclared, f"sent again without DUP (MQTT-3.3.1-1): {self.subscriber.undeclared}"
-        self.units.verify([str(one["body"]) for one in self.bridge.messages("UNITS")])
+        self.units.verify([str(message["body"]) for message in self.bridge.messages("UNITS")])
         assert self.bridge.stop() == 0, self.bridge.log
 
 
@@ -209,7 +209,7 @@ def test_a_full_disk_is_drained(new_bridge: Callable[..., BridgeProcess], librar
             subscriber.step()
         sender.publish("t/0", b"0", 1)
     assert reserve.exists()
-    assert subscriber.numbers == {*range(COUNT + 1), COUNT + 2}, "what was refused was delivered"
+    assert subscriber.numbers == {*range(COUNT + 1), COUNT + 2}, "a rejected message was delivered"
     subscriber.close()
     assert bridge.stop() == 0
     assert reserve.exists()  # the next start may need it
@@ -235,7 +235,7 @@ def test_dup_is_set_after_a_failed_commit_and_a_restart(
         assert client.connect().session_present
         sent = [client.wait_for(Publish) for _ in range(WINDOW)]
         fault.write_text("fsync once")
-        client.send(*[Pubrec(one.packet_id) for one in sent])
+        client.send(*[Pubrec(message.packet_id) for message in sent])
         with pytest.raises(ConnectionClosed):
             client.fill()
     assert bridge.stop() == 0
@@ -249,8 +249,8 @@ def test_dup_is_set_after_a_failed_commit_and_a_restart(
     with RawClient(bridge.port, "keeper", clean=False) as client:
         assert client.connect().session_present
         again = [client.wait_for(Publish) for _ in range(WINDOW)]
-    assert [(one.packet_id, one.payload, one.dup) for one in again] == [
-        (one.packet_id, one.payload, True) for one in sent
+    assert [(message.packet_id, message.payload, message.dup) for message in again] == [
+        (message.packet_id, message.payload, True) for message in sent
     ]
     assert bridge.stop() == 0
 
@@ -376,8 +376,8 @@ def test_other_processes_open_the_database_while_commits_fail(
     """A disk that syncs in 5 ms and fails sometimes. The bridge survives, and no acknowledged message is lost."""
     # On a slow machine, more than 64 MiB wait.
     config = "limits: {waiting_bytes: 8 GiB, waiting_total: 8 GiB}"
-    bridge, told, failing = new_bridge(config=config), tmp_path / "faults", tmp_path / "fault"
-    disk = {"FAULTY_DISK": failing, "FAULTY_DISK_DELAY": 5, "FAULTY_DISK_TOLD": told, "LD_PRELOAD": library}
+    bridge, fault_log, failing = new_bridge(config=config), tmp_path / "faults", tmp_path / "fault"
+    disk = {"FAULTY_DISK": failing, "FAULTY_DISK_DELAY": 5, "FAULTY_DISK_TOLD": fault_log, "LD_PRELOAD": library}
     bridge.env |= {name: str(value) for name, value in disk.items()}
     bridge.start()
     subscriber = DurableSubscriber("keeper", "t/#", 1)
@@ -386,7 +386,7 @@ def test_other_processes_open_the_database_while_commits_fail(
     load = Load(Publisher("sender", ["t/0", "t/1"], 10_000_000, 1, WINDOW), bridge)
     load.start()
     failing.write_text(fault)
-    until(lambda: told.exists() or not bridge.running)
+    until(lambda: fault_log.exists() or not bridge.running)
     look = "import sqlite3, sys; print(sqlite3.connect(sys.argv[1]).execute('SELECT count(*) FROM batch').fetchone())"
     commands: list[list[str | Path]] = [
         [MQBRIDGE, "data", "backup", "--force", tmp_path / "backup.db", "--data-dir", bridge.data_directory],
@@ -410,7 +410,9 @@ def test_other_processes_open_the_database_while_commits_fail(
     acknowledged = load.publisher.acknowledged
     while not acknowledged <= subscriber.numbers:
         subscriber.step()
-    print(f"{rounds} rounds, {told.read_text().count('fault')} calls failed, {len(acknowledged)} messages acknowledged")
+    print(
+        f"{rounds} rounds, {fault_log.read_text().count('fault')} calls failed, {len(acknowledged)} messages acknowledged"
+    )
     subscriber.close()
     assert bridge.stop() == 0
 
@@ -426,7 +428,7 @@ def campaign(new_bridge: Callable[..., BridgeProcess], library: Path, runs: int)
         print(f"MQBRIDGE_TEST_SEED={number}: {fault}, QoS {qos}, killed at {kill_at}", end="", flush=True)
         site = Site(new_bridge(f"data{number}"), library, qos)
         site.run(fault, kill_at)
-        print(f", {site.told.read_text().count('fault') if site.told.exists() else 0} calls failed")
+        print(f", {site.fault_log.read_text().count('fault') if site.fault_log.exists() else 0} calls failed")
 
 
 @pytest.mark.slow

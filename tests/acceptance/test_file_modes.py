@@ -28,7 +28,7 @@ def too_open(mode: int) -> bool:
     return bool(stat.S_IMODE(mode) & ~allowed)
 
 
-@pytest.mark.parametrize("umask", [0o000, *(pytest.param(one, marks=pytest.mark.slow) for one in (0o022, 0o077))])
+@pytest.mark.parametrize("umask", [0o000, *(pytest.param(mask, marks=pytest.mark.slow) for mask in (0o022, 0o077))])
 def test_others_have_no_access(umask: int, tmp_path: Path) -> None:
     (tmp_path / "made").mkdir()
     before = os.umask(umask)
@@ -40,12 +40,12 @@ def test_others_have_no_access(umask: int, tmp_path: Path) -> None:
         client.subscribe(("t", 1))
         client.publish("t", b"secret", 1)
     eventually(lambda: any(tmp_path.rglob("*.parquet")), True)
-    made = [tmp_path / "data", tmp_path / "archive"]
-    made += [path for name in ("data", "archive", "made") for path in (tmp_path / name).rglob("*")]
-    names = {path.name for path in made}
+    paths = [tmp_path / "data", tmp_path / "archive"]
+    paths += [path for name in ("data", "archive", "made") for path in (tmp_path / name).rglob("*")]
+    names = {path.name for path in paths}
     assert {"queuemanager.db", "queuemanager.reserve", "control.sock", "mqbridge.sock"} <= names
     assert {"mqtt.sock", "audit.jsonl", "admin.tokens"} <= names
-    wrong = {str(path): oct(path.stat().st_mode) for path in made if path.exists() and too_open(path.stat().st_mode)}
+    wrong = {str(path): oct(path.stat().st_mode) for path in paths if path.exists() and too_open(path.stat().st_mode)}
     assert wrong == {}
     assert (tmp_path / "data" / "admin.tokens").stat().st_mode & 0o077 == 0
     assert bridge.stop() == 0

@@ -35,13 +35,13 @@ def run(bridge: RemoteBridgeProcess, *options: str) -> tuple[int, list[str]]:
         return process.process.wait(), lines
 
 
-def shown(bridge: RemoteBridgeProcess) -> list[Any]:
+def displays(bridge: RemoteBridgeProcess) -> list[Any]:
     """Return everything at the queue manager that the tests create."""
     wanted = (("QLOCAL(*)", "CURDEPTH"), ("SUB(*)",), ("TPSTATUS('#')", "RETAINED"))
-    found = [bridge.run_mq("display", *words, "--json").stdout.splitlines() for words in wanted]
+    outputs = [bridge.run_mq("display", *words, "--json").stdout.splitlines() for words in wanted]
     # The killed bridge leaves its own records, as each bridge does.
-    found[0] = [line for line in found[0] if b"SYSTEM.MQTT.PERSISTENT.STATE" not in line]
-    return found
+    outputs[0] = [line for line in outputs[0] if b"SYSTEM.MQTT.PERSISTENT.STATE" not in line]
+    return outputs
 
 
 @pytest.mark.parametrize("library", ["ibmmq", pytest.param("pymqi", marks=pytest.mark.slow)])
@@ -55,16 +55,16 @@ def test_all_other_tests_pass_on_the_stand_in(environments: None, tmp_path: Path
     )
     bridge.env["MQI_STANDIN"] = bridge.queue_manager.start().place
     # The reply queue of the previous command may still exist.
-    until(lambda: b"MQBRIDGE." not in b"".join(shown(bridge)[0]))
-    before = shown(bridge)
+    until(lambda: b"MQBRIDGE." not in b"".join(displays(bridge)[0]))
+    before = displays(bridge)
     bridge.mq("put", "T", "x", "--to", "dev1")
     status, lines = run(bridge)
     assert status == 1 and "is in use: 1 messages for clients are on SYSTEM.MQTT.TRANSMIT.QUEUE" in lines[-2]
     assert "use --yes to run them anyway" in lines[-1]
     bridge.run_mq("run", "-", stdin=b"CLEAR QLOCAL(SYSTEM.MQTT.TRANSMIT.QUEUE)")
     status, lines = run(bridge, "--json", "--subscriptions", "200")
-    results = {one["test"]: one for one in map(json.loads, lines)}
-    assert {name: one["result"] for name, one in results.items() if one["result"] != "pass"} == {
+    results = {report["test"]: report for report in map(json.loads, lines)}
+    assert {name: report["result"] for name, report in results.items() if report["result"] != "pass"} == {
         # The stand-in's queue manager checks no passwords at its socket, and has no server-connection channels.
         "wrong password": "fail",
         "channel": "skip",
@@ -77,8 +77,8 @@ def test_all_other_tests_pass_on_the_stand_in(environments: None, tmp_path: Path
     assert "the user of the subscription (the publisher put" in results["user of a publication"]["detail"]
     assert status == 1
     assert "CHCKCLNT" in results["wrong password"]["remedy"]
-    assert len(results) == 27 and all(one["meaning"] for one in results.values())
-    eventually(lambda: shown(bridge), before)
+    assert len(results) == 27 and all(report["meaning"] for report in results.values())
+    eventually(lambda: displays(bridge), before)
     with at_work(bridge):
         status, lines = run(bridge, "--yes", "--subscriptions", "10")
     assert any(line.startswith(f"skip  exclusive use of the transmission queue: {NOT_IN_USE}") for line in lines), lines
@@ -131,10 +131,10 @@ mappings:
         with LineProcess(command, env=library_environment("ibmmq")) as process:
             lines = process.rest(SILENCE)
             status = process.process.wait()
-    results = {one["test"]: one for one in map(json.loads, lines)}
-    assert {name: one["result"] for name, one in results.items() if one["result"] != "pass"} == {"channel": "skip"}, (
-        lines
-    )
+    results = {report["test"]: report for report in map(json.loads, lines)}
+    assert {name: report["result"] for name, report in results.items() if report["result"] != "pass"} == {
+        "channel": "skip"
+    }, lines
     assert status == 0
     assert results["wrong password"]["detail"] == "rejected with MQRC_NOT_AUTHORIZED (2035)"
     assert re.fullmatch(

@@ -43,7 +43,7 @@ def test_the_report_about_the_stand_in(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "answer", "status", "said"),
+    ("arguments", "answer", "status", "message"),
     [
         ([], "n\n", 2, "not started"),
         ([], "", 2, "not started"),
@@ -51,7 +51,7 @@ def test_the_report_about_the_stand_in(tmp_path: Path) -> None:
     ],
 )
 def test_without_consent_to_the_licence_nothing_is_started(
-    arguments: list[str], answer: str, status: int, said: str, tmp_path: Path
+    arguments: list[str], answer: str, status: int, message: str, tmp_path: Path
 ) -> None:
     docker = tmp_path / "docker"
     docker.write_text(f"#!/bin/sh\ntouch {tmp_path}/started\n")
@@ -61,7 +61,7 @@ def test_without_consent_to_the_licence_nothing_is_started(
     done = subprocess.run(
         command, env=environment, cwd=tmp_path, input=answer, capture_output=True, text=True, check=False
     )
-    assert (done.returncode, said in done.stderr, (tmp_path / "started").exists()) == (status, True, False)
+    assert (done.returncode, message in done.stderr, (tmp_path / "started").exists()) == (status, True, False)
 
 
 def test_the_workflow_runs_the_script_and_is_marked_as_not_run() -> None:

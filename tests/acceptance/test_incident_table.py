@@ -819,9 +819,9 @@ TARGET = {"job": "mqbridge", "instance": "b1"}
 
 @pytest.fixture
 def site(tmp_path: Path) -> Iterator[Site]:
-    made = Site(tmp_path)
-    yield made
-    made.discard()
+    incident_site = Site(tmp_path)
+    yield incident_site
+    incident_site.discard()
 
 
 @pytest.mark.timeout(900)
@@ -839,8 +839,10 @@ def test_an_incident(site: Site, name: str) -> None:
     incident.cause(site)
 
     def listed() -> list[dict[str, Any]]:
-        found = site.problems()
-        return [problem for problem in found if problem["kind"] == incident.kind and incident.what in problem["what"]]
+        problems = site.problems()
+        return [
+            problem for problem in problems if problem["kind"] == incident.kind and incident.what in problem["what"]
+        ]
 
     until(listed, lambda: f"{site.problems()}\n{site.bridge.log}", PATIENCE + incident.begins)
     (site.problem,) = listed()
@@ -862,10 +864,10 @@ def test_an_incident(site: Site, name: str) -> None:
 
 def report_everywhere(site: Site, incident: Incident) -> None:
     """The command, the console, the metric, the alert and the log agree."""
-    shown = Administrator(site.bridge).run("status")
-    assert shown.exit_code == 1
-    assert incident.what in shown.stdout
-    assert incident.hint in " ".join(shown.stdout.split())
+    status = Administrator(site.bridge).run("status")
+    assert status.exit_code == 1
+    assert incident.what in status.stdout
+    assert incident.hint in " ".join(status.stdout.split())
     page = Console(site.bridge).log_in(TOKEN).get("/").text
     assert incident.what in page
     assert incident.hint.replace("`", "") in page

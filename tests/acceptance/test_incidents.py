@@ -66,17 +66,17 @@ def test_all_outputs_report_the_same_problems(tmp_path: Path) -> None:
     until(lambda: "messages of mapping" in listed().get("queue", {}).get("what", ""), lambda: str(listed()))
     until(lambda: listed().keys() == INCIDENTS.keys(), lambda: str(listed()))
     problems = listed()
-    shown = administrator.run("status")
-    assert shown.exit_code == 1
+    outcome = administrator.run("status")
+    assert outcome.exit_code == 1
     page = console.log_in().get("/").text
     scrape = Scrape(bridge)
     until(lambda: all(f"problem began: {text}" in bridge.log for text in INCIDENTS.values()), lambda: bridge.log)
     for kind, text in INCIDENTS.items():
         problem = problems[kind]
         assert problem["what"].startswith(text) and problem["since"] and problem["remedy"]
-        for place in (shown.stdout, page):
+        for place in (outcome.stdout, page):
             assert text in place
-        assert problem["remedy"] in shown.stdout
+        assert problem["remedy"] in outcome.stdout
         assert scrape.get("mqbridge_problem", kind=kind) == 1
     assert bridge.stop() == 0
 
@@ -88,7 +88,7 @@ def reported(bridge: BridgeProcess, kind: str) -> dict[str, str]:
     def listed() -> list[dict[str, str]]:
         return list(json.loads(administrator.run("status", "--json").stdout)["problems"])
 
-    until(lambda: [one["kind"] for one in listed()] == [kind], lambda: str(listed()))
+    until(lambda: [problem["kind"] for problem in listed()] == [kind], lambda: str(listed()))
     (problem,) = listed()
     assert problem["what"] in administrator.run("status").stdout and problem["remedy"]
     assert problem["what"] in Console(bridge).log_in().get("/").text

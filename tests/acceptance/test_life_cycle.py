@@ -52,15 +52,15 @@ def test_output_for_a_new_user(tmp_path: Path) -> None:
 
     Without a configuration file, the bridge stops in order when the terminal is closed, although it can no longer print.
     """
-    data, log = tmp_path / "data", tmp_path / "log"
-    process, terminal, printed = run_on_terminal("--data-dir", data, wanted="hello from MQ", errors=log)
+    data_directory, log = tmp_path / "data", tmp_path / "log"
+    process, terminal, printed = run_on_terminal("--data-dir", data_directory, wanted="hello from MQ", errors=log)
     try:
         first, subscribe, publish = (line.strip() for line in printed.splitlines()[:3])
         assert first == "Try next, each in a separate terminal:"
         port = int(subscribe.split(" -p ")[1].split()[0])
         assert subscribe.startswith(f"mosquitto_sub -p {port} ")
         text = log.read_text()
-        assert f"queue manager MQB1 (embedded), data in {data}" in text
+        assert f"queue manager MQB1 (embedded), data in {data_directory}" in text
         assert f"channel PLAIN.MQTT listens for MQTT clients on 127.0.0.1:{port}" in text
         with Subscriber(port, "demo/#") as subscriber:
             # With the path of the bridge, or by its name if it is in PATH.
@@ -122,7 +122,7 @@ def test_the_log_has_numbered_events_and_standard_output_is_empty(tmp_path: Path
     if log_format == "json":
         events = [(entry["id"], entry["message"]) for entry in map(json.loads, lines)]
     else:
-        events = [(found[1], found[2]) for line in lines if (found := re.search(r"(MQB\d{4}[IWES]) (.*)", line))]
+        events = [(event[1], event[2]) for line in lines if (event := re.search(r"(MQB\d{4}[IWES]) (.*)", line))]
         assert len(events) == len(lines)
     identifiers = [identifier for identifier, _ in events]
     assert identifiers[0] == "MQB0011I" and identifiers[-2:] == ["MQB0014I", "MQB0015I"], events
@@ -134,7 +134,7 @@ def test_the_log_has_numbered_events_and_standard_output_is_empty(tmp_path: Path
     assert re.fullmatch(r"ready after \d+\.\d s: queue manager MQB1, channels PLAIN.MQTT on 127\.0\.0\.1:\d+", ready)
 
 
-def test_it_listens_on_loopback_only_by_default(bridge: BridgeProcess) -> None:
+def test_the_bridge_listens_on_loopback_only_by_default(bridge: BridgeProcess) -> None:
     addresses = set()
     for table, family in (("/proc/net/tcp", socket.AF_INET), ("/proc/net/tcp6", socket.AF_INET6)):
         for line in Path(table).read_text().splitlines()[1:]:
@@ -206,18 +206,18 @@ def test_a_configuration_with_mistakes(tmp_path: Path) -> None:
 
 
 def test_nohup_keeps_a_bridge_running(tmp_path: Path) -> None:
-    data = str(tmp_path / "data")
-    bridge = LineProcess(["nohup", MQBRIDGE, "run", "--port", "0", "--data-dir", data])
+    data_directory = str(tmp_path / "data")
+    bridge = LineProcess(["nohup", MQBRIDGE, "run", "--port", "0", "--data-dir", data_directory])
     bridge.line_where(lambda line: "MQB0012I" in line)
     bridge.process.send_signal(signal.SIGHUP)
-    assert run("mq", "pub", "demo/hello", "x", "--data-dir", data).returncode == 0
+    assert run("mq", "pub", "demo/hello", "x", "--data-dir", data_directory).returncode == 0
     bridge.process.send_signal(signal.SIGTERM)
     bridge.line_where(lambda line: "stopping" in line)
     assert bridge.process.wait(PATIENCE) == 0
 
 
 @pytest.mark.queue_managers("embedded", "ibmmq")
-def test_it_stops_in_order(own_bridge: BridgeProcess, queue_manager: str) -> None:
+def test_the_bridge_stops_in_order(own_bridge: BridgeProcess, queue_manager: str) -> None:
     """Exit status 0, closed connections, no process left, and no error in the log.
 
     MQ applications end with an embedded queue manager, and continue with a remote one. Ctrl-C has the same effect as SIGTERM.
@@ -237,7 +237,7 @@ def test_it_stops_in_order(own_bridge: BridgeProcess, queue_manager: str) -> Non
             assert application.json()["body"] == "goes on"
     assert bridge.announced[-1] == "stopped, exit status 0"
     assert " ERROR " not in bridge.log
-    assert "MQB0006W" not in bridge.log  # there is no systemd to notify
+    assert "MQB0006W" not in bridge.log  # there is no systemd that could be notified
 
 
 @pytest.mark.queue_managers("embedded")
@@ -285,7 +285,9 @@ def test_sigterm_under_load(own_bridge: BridgeProcess, qos: int, count: int) -> 
     print(f"{len(subscriber.received)} received, {len(repeated(subscriber.received))} of them again")
     assert not marks
     assert publisher.acknowledged == set(range(count)) == subscriber.numbers
-    assert subscriber.published_twice == [], "what the bridge had taken before it stopped was not acknowledged"
+    assert subscriber.published_twice == [], (
+        "publications that the bridge had taken before it stopped were not acknowledged"
+    )
     if qos == 2:
         assert repeated(subscriber.received) == []
     for numbers in first_deliveries(subscriber.received).values():
@@ -295,12 +297,12 @@ def test_sigterm_under_load(own_bridge: BridgeProcess, qos: int, count: int) -> 
 
 def work_until_closed(publisher: Publisher, subscriber: DurableSubscriber) -> None:
     """Let both continue until the bridge closes their connections."""
-    for one in (publisher, subscriber):
+    for client in (publisher, subscriber):
         try:
             while True:
-                one.step(PATIENCE)
+                client.step(PATIENCE)
         except ConnectionClosed:
-            one.close()
+            client.close()
 
 
 def step_if_anything(subscriber: DurableSubscriber) -> None:
@@ -310,7 +312,7 @@ def step_if_anything(subscriber: DurableSubscriber) -> None:
 
 @pytest.mark.queue_managers("embedded", slow="ibmmq")
 def test_sigterm_with_a_client_that_never_reads(new_bridge: Callable[..., BridgeProcess]) -> None:
-    """It does not prevent the bridge from stopping."""
+    """The client does not prevent the bridge from stopping."""
     bridge = new_bridge(config="limits:\n  shutdown_timeout: 1 s\n").start()
     with (
         RawClient(bridge.port, "slow", receive_buffer=4_096, clean=False) as slow,
@@ -325,13 +327,13 @@ def test_sigterm_with_a_client_that_never_reads(new_bridge: Callable[..., Bridge
     with RawClient(bridge.port, "slow", clean=False) as slow:
         slow.connect()
         received = [slow.take() for _ in range(20)]
-        assert [int(one.payload.rstrip(b"x")) for one in received] == list(range(20))
+        assert [int(publication.payload.rstrip(b"x")) for publication in received] == list(range(20))
 
 
 # systemd --------------------------------------------------------------------------------------------------------------
 
 
-# The queue manager has no part in this.
+# The queue manager is not involved.
 @pytest.mark.queue_managers("embedded", slow="ibmmq")
 def test_notifications_to_systemd(tmp_path: Path, new_bridge: Callable[..., BridgeProcess]) -> None:
     """READY=1 when clients can connect, WATCHDOG=1 periodically, STOPPING=1 (sd_notify(3), Type=notify).
@@ -362,7 +364,7 @@ def test_notifications_to_systemd(tmp_path: Path, new_bridge: Callable[..., Brid
 # Channels -------------------------------------------------------------------------------------------------------------
 
 
-# The queue manager has no part in this.
+# The queue manager is not involved.
 @pytest.mark.queue_managers("embedded", slow="ibmmq")
 def test_a_little_endian_channel(new_bridge: Callable[..., BridgeProcess]) -> None:
     """The little-endian dialect on one channel, MQTT on the other. They exchange messages of each QoS."""
@@ -397,7 +399,7 @@ def test_commands_of_an_administrator(bridge: BridgeProcess, unique: str) -> Non
         client.subscribe((f"{unique}/+", 1))
         client.publish(f"{unique}/r", b"x", 1, retain=True)
         client.take()
-        queues = {one["QUEUE"] for one in bridge.mq_json("display", "QLOCAL(*)")}
+        queues = {queue["QUEUE"] for queue in bridge.mq_json("display", "QLOCAL(*)")}
         assert {
             "SYSTEM.MQTT.TRANSMIT.QUEUE",
             "SYSTEM.MQTT.PERSISTENT.STATE",
@@ -406,7 +408,7 @@ def test_commands_of_an_administrator(bridge: BridgeProcess, unique: str) -> Non
         assert bridge.mq_json("display", "QMGR")[0]["DEFXMITQ"] == "SYSTEM.MQTT.TRANSMIT.QUEUE"
         status = bridge.mq_json("display", "QSTATUS('SYSTEM.MQTT.TRANSMIT.QUEUE')")[0]
         assert status["IPPROCS"] >= 1 and "CURDEPTH" in status
-        assert "SYSTEM.BASE.TOPIC" in {one["TOPIC"] for one in bridge.mq_json("display", "TOPIC(*)")}
+        assert "SYSTEM.BASE.TOPIC" in {topic["TOPIC"] for topic in bridge.mq_json("display", "TOPIC(*)")}
         topic = bridge.mq_json("display", f"TPSTATUS('{unique}/r')")[0]
         assert (topic["RETAINED"], topic["PUB"]) == ("YES", "ENABLED")
         refused = bridge.run_mq("get", "NO.SUCH.QUEUE")

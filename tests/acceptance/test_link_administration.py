@@ -63,17 +63,17 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BridgeProcess]:
         input=b"correct horse\n",
         check=True,
     )
-    made = BridgeProcess(directory / "data", config=BROKER.format(directory))
-    yield made.start()
-    made.discard()
+    process = BridgeProcess(directory / "data", config=BROKER.format(directory))
+    yield process.start()
+    process.discard()
 
 
 @pytest.fixture(scope="module")
 def bridge(broker: BridgeProcess, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BridgeProcess]:
     directory = broker.data_directory.parent
-    made = BridgeProcess(tmp_path_factory.mktemp("bridge") / "data", config=LINKS.format(directory, **broker.ports))
-    yield made.start()
-    made.discard()
+    process = BridgeProcess(tmp_path_factory.mktemp("bridge") / "data", config=LINKS.format(directory, **broker.ports))
+    yield process.start()
+    process.discard()
 
 
 @pytest.mark.parametrize("link", TRIALS)
@@ -97,7 +97,7 @@ def test_links_are_shown_with_the_connections_of_mappings(bridge: BridgeProcess)
     administrator = Administrator(bridge)
 
     def links() -> dict[str, list[dict[str, object]]]:
-        return {one["name"]: one["connections"] for one in administrator.json("link", "list")}
+        return {link["name"]: link["connections"] for link in administrator.json("link", "list")}
 
     until(lambda: links()["plain"][0]["connected"] and links()["nowhere"][0]["last_error"])
     (near,), (far,) = links()["plain"], links()["nowhere"]
@@ -108,9 +108,9 @@ def test_links_are_shown_with_the_connections_of_mappings(bridge: BridgeProcess)
     assert "cannot connect" in str(far["last_error"])
     assert links()["secured"] == []
     assert "127.0.0.1:1 " in administrator.does("link", "list")
-    shown = administrator.does("link", "show", "nowhere")
-    assert re.search("far +NOT CONNECTED +mqbridge-[0-9a-f]{8}-far", shown)
-    assert "far: last error at" in shown
+    table = administrator.does("link", "show", "nowhere")
+    assert re.search("far +NOT CONNECTED +mqbridge-[0-9a-f]{8}-far", table)
+    assert "far: last error at" in table
     assert administrator.refused("link", "show", "none", status=3) == "no link none\n"
     assert administrator.refused("link", "test", "none", status=3) == "no link none\n"
 

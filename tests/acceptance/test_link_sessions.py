@@ -110,13 +110,15 @@ def faults_of(taps: list[Tap], queue: list[tuple[str, int]], total: int) -> list
     for index, tap in enumerate(taps):
         moved = Counter(number for topic, number in queue if topic == f"in/{index}")
         twice = {number for number, times in moved.items() if times > 1}
-        told = {number for number in twice if moved[number] <= tap.begun[number] or number in tap.repeated}
+        repeated_by_broker = {
+            number for number in twice if moved[number] <= tap.begun[number] or number in tap.repeated
+        }
         print(
             f"broker {index}: {total} sent, {total - len(moved)} lost by it, {len(tap.repeated)} repeated after PUBCOMP;"
         )
-        print(f"  {len(told)} moved twice that it had begun again or repeated after PUBCOMP")
+        print(f"  {len(repeated_by_broker)} moved twice that it had begun again or repeated after PUBCOMP")
         faults += [f"{number} lost, to MQ" for number in tap.received if number < total and number not in moved]
-        faults += [f"{number} doubled, to MQ" for number in twice - told]
+        faults += [f"{number} doubled, to MQ" for number in twice - repeated_by_broker]
     for number in range(total):
         exchanges = sum(len(tap.accepted[number]) for tap in taps)
         if exchanges != 1:
@@ -136,9 +138,9 @@ class TwoBrokers:
         self.brokers: list[Mosquitto] = []
         self.taps: list[Tap] = []
         for name in "ab":
-            data = directory / f"mosquitto-{name}"
-            data.mkdir()
-            self.brokers.append(Mosquitto(data, "allow_anonymous true", *broker_options).start())
+            broker_directory = directory / f"mosquitto-{name}"
+            broker_directory.mkdir()
+            self.brokers.append(Mosquitto(broker_directory, "allow_anonymous true", *broker_options).start())
             self.taps.append(Tap(self.brokers[-1].port, version))
         config = config_of(self.taps[0].port, in_flight=100, version=version)
         self.bridge = new_bridge(config=f"control_socket: {directory}/control\n{config}").start()
@@ -152,7 +154,7 @@ class TwoBrokers:
         ]
 
     def move(self, tap: Tap | None = None, *, killed: bool = False) -> None:
-        """Let the link point to a broker, by reload or while the bridge is down."""
+        """Point the link to a broker, by reload or while the bridge is stopped."""
         bridge = self.bridge
         assert bridge.config is not None
         assert bridge.process is not None
@@ -200,7 +202,7 @@ class TwoBrokers:
     def unfinished(self) -> list[int]:
         """Return the numbers of messages from MQ that are unfinished in former sessions."""
         mappings = self.administrator.json("mapping", "list")
-        return [session["messages"] for one in mappings for session in one["unfinished"]]
+        return [session["messages"] for mapping in mappings for session in mapping["unfinished"]]
 
     def cause(self, fault: str) -> None:
         """Cause a fault by name."""
@@ -217,8 +219,10 @@ class TwoBrokers:
 
     def run(self, faults: Mapping[str, int]) -> None:
         """Cause faults under load, each with the frequency of its weight, then move everything that is left."""
-        publishers = [one for one, _ in self.clients if isinstance(one, PacedPublisher)]
-        threads = [Restless(one, broker, SEED + index, self.end) for index, (one, broker) in enumerate(self.clients)]
+        publishers = [client for client, _ in self.clients if isinstance(client, PacedPublisher)]
+        threads = [
+            Restless(client, broker, SEED + index, self.end) for index, (client, broker) in enumerate(self.clients)
+        ]
         counts: Counter[str] = Counter()
         try:
             # A session at each broker.
@@ -241,7 +245,8 @@ class TwoBrokers:
                 publisher.allowed = self.total
             put(self.bridge, ["out"], range(sent, self.total))
             until_at_last(
-                lambda: all(one.finished for one in publishers), lambda: [len(one.acknowledged) for one in publishers]
+                lambda: all(publisher.finished for publisher in publishers),
+                lambda: [len(publisher.acknowledged) for publisher in publishers],
             )
             for tap, broker in zip(self.taps, self.brokers, strict=True):
                 self.visit(tap)
@@ -251,10 +256,13 @@ class TwoBrokers:
                 publish(broker.port, last[0], str(last[1]), qos=2)
                 until_at_last(lambda last=last: last in on_queue(self.bridge, "in"), lambda: self.depth("in"))  # type: ignore[misc]
             until_at_last(lambda: not any(self.unfinished()), self.unfinished)
-            subscribers = [one for one, _ in self.clients if isinstance(one, DurableSubscriber)]
+            subscribers = [client for client, _ in self.clients if isinstance(client, DurableSubscriber)]
             until_at_last(
-                lambda: not subscribers or len(set().union(*(one.numbers for one in subscribers))) == self.total,
-                lambda: [len(one.numbers) for one in subscribers],
+                lambda: (
+                    not subscribers
+                    or len(set().union(*(subscriber.numbers for subscriber in subscribers))) == self.total
+                ),
+                lambda: [len(subscriber.numbers) for subscriber in subscribers],
             )
         finally:
             self.end.set()
@@ -284,10 +292,10 @@ def test_a_link_that_moves_between_two_brokers(
         subscriber.close()
         two.clients.append((subscriber, broker))
     two.run({"restart broker": 1, "kill bridge": 1, "move": 2, "move killed": 1})
-    moved = [item for item in on_queue(two.bridge, "in") if item[0] != "in/end"]
-    out = Counter(number for one in subscribers for _, number in one.received)
+    moved = [publication for publication in on_queue(two.bridge, "in") if publication[0] != "in/end"]
+    out = Counter(number for subscriber in subscribers for _, number in subscriber.received)
     for number in repeated(out):
-        print(f"{number} came twice: {[one.history[number] for one in subscribers]}")
+        print(f"{number} came twice: {[subscriber.history[number] for subscriber in subscribers]}")
         print(f"  accepted from the bridge in {[sorted(tap.accepted[number]) for tap in two.taps]}")
     assert repeated(out) == []
     assert faults_of(two.taps, moved, two.total) == []
@@ -297,11 +305,12 @@ def test_a_link_that_moves_between_two_brokers(
 
 @pytest.mark.parametrize("version", ["3.1.1", "5"])
 def test_brokers_that_are_killed(new_bridge: Callable[..., BridgeProcess], tmp_path: Path, version: str) -> None:
-    """A killed mosquitto loses what it acknowledged since it last saved. It saves at the end of each iteration of its loop.
+    """A killed mosquitto loses everything that it acknowledged after its last save. It saves at the end of each
+    iteration of its loop.
 
-    So the bridge is checked against the recorded traffic: a publication that it answered with PUBREC is on the queue once,
-    unless the broker started another exchange for it, or repeated it after PUBCOMP. A broker has answered each message that
-    left the queue with PUBREC, in one exchange.
+    So the bridge is checked against the recorded traffic. A publication that it answered with PUBREC is on the queue
+    once, unless the broker started another exchange for it, or repeated it after PUBCOMP. A broker has answered each
+    message that left the queue with PUBREC, in one exchange.
     """
     two = TwoBrokers(new_bridge, tmp_path, version, "autosave_on_changes true", "autosave_interval 1")
     weights = dict.fromkeys(

@@ -44,14 +44,16 @@ class Traffic:
             (self.publisher, lambda: self.publisher.finished),
             (self.subscriber, lambda: len(self.subscriber.numbers) == count),
         ]
-        self._threads = [threading.Thread(target=self._work, args=one, daemon=True) for one in done]
+        self._threads = [
+            threading.Thread(target=self._work, args=client_and_end, daemon=True) for client_and_end in done
+        ]
         for thread in self._threads:
             thread.start()
 
-    def _work(self, one: Publisher | DurableSubscriber, done: Callable[[], bool]) -> None:
+    def _work(self, client: Publisher | DurableSubscriber, done: Callable[[], bool]) -> None:
         try:
             while not done():
-                one.step()
+                client.step()
         except BaseException as failure:
             self._failures.append(failure)
 

@@ -121,7 +121,9 @@ def test_a_client_that_never_reads_does_not_slow_another(bridge: BridgeProcess, 
                 sender.publish("flood", b"awake", 0)
                 late += drained(slow)
             assert 0 < len(late) < COUNT
-            assert [one for one in late if one != b"awake"] == [one for one in [*received, b"last"] if one in set(late)]
+            assert [payload for payload in late if payload != b"awake"] == [
+                payload for payload in [*received, b"last"] if payload in set(late)
+            ]
         slow.ping()
     bridge.wait_for_depth("SYSTEM.MQTT.TRANSMIT.QUEUE", 0)
 
@@ -198,15 +200,15 @@ def test_incomplete_packets_and_silence_have_no_effect(bridge: BridgeProcess) ->
 
 def test_max_clients(bridge: BridgeProcess) -> None:
     port = bridge.ports["TWO"]
-    with RawClient.connected(port, "one") as one, RawClient.connected(port, "two"):
+    with RawClient.connected(port, "one") as first, RawClient.connected(port, "two"):
         with RawClient(port, "three") as three:
             # CONNACK 3 may arrive before CONNECT is read, or the connection may be reset before.
             with contextlib.suppress(ConnectionClosed, socket.error):
                 assert three.connect() == Connack(3)
             with contextlib.suppress(ConnectionClosed, socket.error):
                 three.receive()
-                raise AssertionError("the third client is let in")
-        one.disconnect()
+                raise AssertionError("the third client was accepted")
+        first.disconnect()
         RawClient.connected(port, "three").vanish()
 
 

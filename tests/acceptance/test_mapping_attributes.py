@@ -222,9 +222,9 @@ def site(queue_manager: str, tmp_path_factory: pytest.TempPathFactory) -> Iterat
         yield site
 
 
-def mqtt5(given: dict[str, Any] | None = None) -> Properties:
+def mqtt5(fields: dict[str, Any] | None = None) -> Properties:
     properties = Properties(PacketTypes.PUBLISH)
-    for name, value in (given or {}).items():
+    for name, value in (fields or {}).items():
         setattr(properties, name, value)
     return properties
 
@@ -232,8 +232,8 @@ def mqtt5(given: dict[str, Any] | None = None) -> Properties:
 def publications(rows: list[ToMq]) -> Iterator[tuple[str, bytes, int, bool, Properties]]:
     for row in rows:
         if row.passed_by is not None:
-            payload, qos, retain, given = row.passed_by
-            yield f"a/{row.name}", payload, qos, retain, mqtt5(given)
+            payload, qos, retain, fields = row.passed_by
+            yield f"a/{row.name}", payload, qos, retain, mqtt5(fields)
         yield f"a/{row.name}", row.payload, row.qos, row.retain, mqtt5(row.mqtt5)
 
 
@@ -242,12 +242,12 @@ def from_broker(site: MappingSite) -> dict[str, list[Any]]:
     """Return the messages of the queue, at least one of each row, by topic."""
     publish_all(site.broker.port, publications(TO_MQ))
     site.bridge.wait_for_depth("IN", len(TO_MQ))
-    found: dict[str, list[Any]] = {}
+    messages: dict[str, list[Any]] = {}
     for message in site.bridge.mq_json("get", "IN", "--limit", "0"):
         content = folders(message)
         topic = content["mqps"]["Top"] if "mqps" in content else content["mqtt"]["topic"]
-        found.setdefault(topic, []).append(message)
-    return found
+        messages.setdefault(topic, []).append(message)
+    return messages
 
 
 @pytest.mark.queue_managers("embedded", "ibmmq")
@@ -265,8 +265,8 @@ def value(message: Any, path: str, wanted: Any) -> Any:
         body = message["body"]
         return body.encode() if message["bodyEncoding"] == "utf-8" else base64.b64decode(body)
     part = message["md"] if head == "md" else message["rfh2"][0] if head == "rfh2" else folders(message).get(head)
-    found = part if not dot or part is None else part.get(rest)
-    return wanted if isinstance(wanted, range) and found in wanted else found
+    content = part if not dot or part is None else part.get(rest)
+    return wanted if isinstance(wanted, range) and content in wanted else content
 
 
 def test_destinations(site: MappingSite) -> None:
@@ -291,10 +291,10 @@ def at_broker(site: MappingSite) -> dict[str, list[Any]]:
     with PahoSubscriber(site.broker.port, "b/#") as subscriber:
         for row in TO_MQTT:
             put(site, row, queue(row.name))
-        found: dict[str, list[Any]] = {}
+        messages: dict[str, list[Any]] = {}
         for message in (subscriber.message() for _ in TO_MQTT):
-            found.setdefault(message.topic, []).append(message)
-    return found
+            messages.setdefault(message.topic, []).append(message)
+    return messages
 
 
 def put(site: MappingSite, row: ToMqtt, name: str) -> None:

@@ -51,7 +51,7 @@ def depth(bridge: BridgeProcess) -> int:
 
 def problems(bridge: BridgeProcess) -> dict[str, Any]:
     status = json.loads(Administrator(bridge).run("status", "--json").stdout)
-    return {f"{one['kind']} {one['subject']}": one for one in status["problems"]}
+    return {f"{problem['kind']} {problem['subject']}": problem for problem in status["problems"]}
 
 
 @pytest.fixture
@@ -94,7 +94,7 @@ def test_a_fast_publisher_is_rejected_and_others_are_not(bridge: BridgeProcess) 
 
 
 def test_before_mqtt_5_a_publisher_is_disconnected(bridge: BridgeProcess) -> None:
-    """There is no other way to reject a publication. It publishes again when the mapping continues."""
+    """The publisher cannot be told in any other way. It publishes again when the mapping continues."""
     with RawClient.connected(bridge.port, "fast") as fast, pytest.raises(ConnectionClosed):
         publish(fast, 1_000)
     bridge.mqsc("ALTER QLOCAL(FULL) MAXDEPTH(5000)")

@@ -158,11 +158,11 @@ def test_telemetry(site: MappingSite) -> None:
     }
     (header,) = message["rfh2"]
     assert (header["Format"], header["CodedCharSetId"]) == ("MQSTR", 1208)
-    found = folders(message)
+    content = folders(message)
     # MQTT subscribers do not learn the publisher, so the client identifier is that of the link.
-    assert found.pop("mqtt").keys() == {"clientId", "qos", "msgid"}
-    assert hops(found.pop("mqbridge")["hops"]) == "MQB1/telemetry"
-    assert found == {
+    assert content.pop("mqtt").keys() == {"clientId", "qos", "msgid"}
+    assert hops(content.pop("mqbridge")["hops"]) == "MQB1/telemetry"
+    assert content == {
         "mqps": {"Top": "plant/line2/oven/temp"},
         "usr": {"line": "line2", "sensor": "oven/temp", "site_x002D_id": "north"},
     }
@@ -238,10 +238,15 @@ def test_prices(site: MappingSite) -> None:
         price = live.message()
     with PahoSubscriber(site.broker.port, "market/nyse/#") as late:
         again = late.message()
-    for one, retained in ((price, True), (again, True)):
-        assert (one.topic, one.payload, one.qos, one.retain) == ("market/nyse/ibm", b"251.20", 0, retained)
-        assert one.properties.ContentType == "text/plain"
-        seen = dict(one.properties.UserProperty)
+    for message, retained in ((price, True), (again, True)):
+        assert (message.topic, message.payload, message.qos, message.retain) == (
+            "market/nyse/ibm",
+            b"251.20",
+            0,
+            retained,
+        )
+        assert message.properties.ContentType == "text/plain"
+        seen = dict(message.properties.UserProperty)
         assert hops(seen.pop("mqbridge-hops")) == "MQB1/prices"
         assert seen == {"currency": "USD", "market": "NYSE"}
     assert 590 <= again.properties.MessageExpiryInterval <= price.properties.MessageExpiryInterval == 600
@@ -274,9 +279,17 @@ def test_an_mqtt_5_client_is_answered_by_an_application_that_does_not_know_mqtt(
     answers.
     """
     with PahoSubscriber(site.broker.port, "clients/+/answers") as clients:
-        for client, data in (("one", "7"), ("two", "7"), ("three", "x" * 30)):
+        for client, correlation_data in (("one", "7"), ("two", "7"), ("three", "x" * 30)):
             response = ("-D", "publish", "response-topic", f"clients/{client}/answers")
-            site.publish("service/time/request", f"from {client}", *response, "-D", "publish", "correlation-data", data)
+            site.publish(
+                "service/time/request",
+                f"from {client}",
+                *response,
+                "-D",
+                "publish",
+                "correlation-data",
+                correlation_data,
+            )
         requests = [site.get("SERVICE.TIME") for _ in range(3)]
         for request in requests:
             md = request["md"]
@@ -287,12 +300,12 @@ def test_an_mqtt_5_client_is_answered_by_an_application_that_does_not_know_mqtt(
         for request in reversed(requests):
             site.bridge.mq("put", md["ReplyToQ"], f"answer {request['body']}", "--correl-id", request["md"]["MsgId"])
         answers = [clients.message() for _ in range(3)]
-    assert {(one.topic, one.payload, one.properties.CorrelationData) for one in answers} == {
+    assert {(answer.topic, answer.payload, answer.properties.CorrelationData) for answer in answers} == {
         ("clients/one/answers", b"answer from one", b"7"),
         ("clients/two/answers", b"answer from two", b"7"),
         ("clients/three/answers", b"answer from three", b"x" * 30),
     }
-    assert not any(hasattr(one.properties, "ResponseTopic") for one in answers)
+    assert not any(hasattr(answer.properties, "ResponseTopic") for answer in answers)
     site.bridge.wait_for_depth("MQTT.REQUESTS", 0)
     # An answer without a request
     site.bridge.mq("put", "MQTT.ANSWERS", "late", "--correl-id", requests[0]["md"]["MsgId"])
@@ -326,9 +339,9 @@ def test_text_in_several_code_pages(site: MappingSite, ccsid: int, codec: str) -
         site.bridge.mq(
             "put", "HOST.STOCK", "--ccsid", str(ccsid), "--property", f"site=X{ccsid}", stdin=document.encode(codec)
         )
-        while (found := display.message())["topic"] != f"stock/x{ccsid}":
-            assert found["retain"]  # of other tests
-        assert (found["payload"], found["qos"]) == (document, 1)
+        while (publication := display.message())["topic"] != f"stock/x{ccsid}":
+            assert publication["retain"]  # of other tests
+        assert (publication["payload"], publication["qos"]) == (document, 1)
         site.bridge.mq("put", "HOST.NOTICES", "--ccsid", str(ccsid), stdin="Tür 7  ".encode(codec))
         notice = json.loads(display.message()["payload"])
     assert list(notice) == ["text", "by", "at"]

@@ -122,16 +122,16 @@ def on_queue(bridge: BridgeProcess, queue: str) -> list[tuple[str, int]]:
     """Return topic and number of each message that a mapping has put, in order."""
     application = connected(bridge)
     handle = application.open(MQOD(ObjectName=queue), cmqc.MQOO_BROWSE)
-    found = []
+    publications = []
     try:
         while True:
             got = application.get(handle, GetOptions(Options=cmqc.MQGMO_BROWSE_NEXT))
             publication = publication_of(Message(got.md, got.data))
-            found.append((publication.topic, number_of(publication.payload)))
+            publications.append((publication.topic, number_of(publication.payload)))
     except MQError as error:
         assert error.reason == cmqc.MQRC_NO_MSG_AVAILABLE, error
     application.disconnect()
-    return found
+    return publications
 
 
 def verify(what: str, qos: int, received: list[tuple[str, int]], count: int) -> None:
@@ -197,8 +197,8 @@ def test_guarantees_under_load(
     watcher = Subscriber(mosquitto.port, "out/0")
     end = threading.Event()
     threads = [
-        Restless(one, place, seed, end)
-        for seed, (one, place) in enumerate(
+        Restless(client, place, seed, end)
+        for seed, (client, place) in enumerate(
             [(publisher, mosquitto), (local, bridge), *((subscriber, mosquitto) for subscriber in subscribers)]
         )
     ]
@@ -207,7 +207,11 @@ def test_guarantees_under_load(
         for thread in threads:
             if thread.failure is not None:
                 raise thread.failure
-        return len(publisher.acknowledged) + len(local.acknowledged) + sum(len(one.numbers) for one in subscribers)
+        return (
+            len(publisher.acknowledged)
+            + len(local.acknowledged)
+            + sum(len(subscriber.numbers) for subscriber in subscribers)
+        )
 
     whole = 4 * count
     for thread in threads:
@@ -239,9 +243,9 @@ def test_guarantees_under_load(
     # All duplicates have arrived when the mappings have completed their exchanges and end in order.
     assert bridge.restart().running
     for queue in queues:
-        found = on_queue(bridge, queue)
-        verify(f"to queue {queue}", int(queue[-1]) if queue != "local" else 2, found, count)
-        assert found
+        publications = on_queue(bridge, queue)
+        verify(f"to queue {queue}", int(queue[-1]) if queue != "local" else 2, publications, count)
+        assert publications
     for subscriber in subscribers:
         verify(f"to the broker, QoS {subscriber.qos}", subscriber.qos, subscriber.received, count)
         assert subscriber.published_twice == []

@@ -39,12 +39,12 @@ def brokers(tmp_path: Path, certificates: Path) -> Iterator[dict[str, Mosquitto]
     users = tmp_path / "users"
     subprocess.run(["mosquitto_passwd", "-b", "-c", users, USER, PASSWORD], check=True)
     asks = (f"password_file {users}", "allow_anonymous false", "require_certificate true")
-    made = {}
+    running = {}
     for name, settings in (("plain", ()), ("secure", tls_settings(certificates, *asks))):
         (tmp_path / name).mkdir()
-        made[name] = Mosquitto(tmp_path / name, *settings).start()
-    yield made
-    for broker in made.values():
+        running[name] = Mosquitto(tmp_path / name, *settings).start()
+    yield running
+    for broker in running.values():
         broker.stop()
 
 
@@ -84,7 +84,7 @@ def configuration(brokers: dict[str, Mosquitto], certificates: Path) -> dict[str
 
 
 def states(bridge: BridgeProcess) -> dict[str, str]:
-    return {one["name"]: one["state"] for one in Administrator(bridge).json("mapping", "list")}
+    return {mapping["name"]: mapping["state"] for mapping in Administrator(bridge).json("mapping", "list")}
 
 
 def test_from_broker_to_broker(tmp_path: Path, brokers: dict[str, Mosquitto], certificates: Path) -> None:
@@ -108,10 +108,10 @@ def test_from_broker_to_broker(tmp_path: Path, brokers: dict[str, Mosquitto], ce
             for number in range(MANY):
                 at_secure.publish(f"q/{number % 3}", str(number), 2)
             back = [at_plain.message() for _ in range(MANY)]
-        for found, root in ((there, "t"), (back, "q")):
-            assert [int(one.payload) for one in found] == list(range(MANY))
-            assert [one.topic for one in found] == [f"{root}/{number % 3}" for number in range(MANY)]
-        assert {hops(dict(one.properties.UserProperty)["mqbridge-hops"]) for one in there + back} == {
+        for messages, root in ((there, "t"), (back, "q")):
+            assert [int(message.payload) for message in messages] == list(range(MANY))
+            assert [message.topic for message in messages] == [f"{root}/{number % 3}" for number in range(MANY)]
+        assert {hops(dict(message.properties.UserProperty)["mqbridge-hops"]) for message in there + back} == {
             "MQB1/over-topics-1,MQB1/over-topics-2",
             "MQB1/over-queue-1,MQB1/over-queue-2",
         }

@@ -24,7 +24,7 @@ WRONG = BEFORE + '  wrong: {from: {mqtt: "wrong/#/more"}, to: {queue: MORE}}\n'
 
 
 def statuses(bridge: BridgeProcess) -> dict[str, Any]:
-    return {one["name"]: one for one in Administrator(bridge).json("mapping", "list")}
+    return {mapping["name"]: mapping for mapping in Administrator(bridge).json("mapping", "list")}
 
 
 def configure(bridge: BridgeProcess, text: str) -> None:
@@ -37,7 +37,7 @@ def configure(bridge: BridgeProcess, text: str) -> None:
 def test_reload(new_bridge: Callable[..., BridgeProcess], queue_manager: str, tmp_path: Any) -> None:
     bridge = new_bridge(config=f"control_socket: {tmp_path / 'control'}\n" + BEFORE).start()
     bridge.mqsc("DEFINE QLOCAL(KEPT)\nDEFINE QLOCAL(PAUSED)\nDEFINE QLOCAL(MORE)")
-    until(lambda: all(one["state"] == "running" for one in statuses(bridge).values()), lambda: statuses(bridge))
+    until(lambda: all(mapping["state"] == "running" for mapping in statuses(bridge).values()), lambda: statuses(bridge))
     client = RawClient.connected(bridge.port, "sender")
 
     def publish(topic: str) -> None:
@@ -60,7 +60,7 @@ def test_reload(new_bridge: Callable[..., BridgeProcess], queue_manager: str, tm
     done = Administrator(bridge).run("reload")
     assert done.exit_code != 0
     line = bridge.config.read_text().splitlines().index(WRONG.splitlines()[-1]) + 1
-    assert any(one.startswith(f"{bridge.config}:{line}:") for one in done.stderr.splitlines()), done.stderr
+    assert any(complaint.startswith(f"{bridge.config}:{line}:") for complaint in done.stderr.splitlines()), done.stderr
     assert bridge.process is not None
     bridge.process.send_signal(signal.SIGHUP)
     until(lambda: "nothing has changed" in bridge.log, lambda: bridge.log)

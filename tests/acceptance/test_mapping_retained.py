@@ -90,13 +90,13 @@ def late_here(site: MappingSite, root: str) -> set[str]:
 
 
 def late(subscribe: Callable[[], PahoSubscriber | Subscriber], port: int, root: str) -> set[str]:
-    found = set()
+    topics = set()
     with subscribe() as subscriber:
         publish(port, f"{root}/end", "end", qos=1)
-        while (one := topic_and_retained(subscriber.message()))[0] != f"{root}/end":
-            if one[1]:  # otherwise it has just arrived
-                found.add(one[0].removeprefix(f"{root}/"))
-    return found
+        while (publication := topic_and_retained(subscriber.message()))[0] != f"{root}/end":
+            if publication[1]:  # otherwise it has just arrived
+                topics.add(publication[0].removeprefix(f"{root}/"))
+    return topics
 
 
 def topic_and_retained(message: Any) -> tuple[str, bool]:
@@ -115,7 +115,7 @@ def live(subscriber: PahoSubscriber | Subscriber, root: str) -> dict[str, bool]:
 @pytest.mark.queue_managers("embedded")
 @pytest.mark.parametrize("version", ["5", "3.1.1"])
 def test_from_own_clients_to_a_broker(site: MappingSite, version: str) -> None:
-    """A link with 3.1.1 tells the broker what to retain as well as one with 5."""
+    """A link with 3.1.1 retains the same publications at the broker as a link with 5."""
     source, target = ("out", "there") if version == "5" else ("out3", "there3")
     with PahoSubscriber(site.broker.port, f"{target}/#") as subscriber:
         publish_cases(site.bridge.port, source)
@@ -159,12 +159,12 @@ def test_from_a_broker_to_a_queue(site: MappingSite) -> None:
     for payload in ("x", ""):
         publish_cases(site.broker.port, "queue", payload)
         site.bridge.wait_for_depth("Q", len(CASES))
-        found = {}
+        retained = {}
         for message in site.bridge.mq_json("get", "Q", "--limit", "0"):
             mqps = folders(message)["mqps"]
             assert message["body"] == payload
-            found[mqps["Top"].removeprefix("queue/")] = mqps.get("Ret", False)
-        assert found == dict(zip(CASES, RETAINED.values(), strict=True))
+            retained[mqps["Top"].removeprefix("queue/")] = mqps.get("Ret", False)
+        assert retained == dict(zip(CASES, RETAINED.values(), strict=True))
 
 
 def test_from_a_queue_to_a_broker(site: MappingSite) -> None:
@@ -194,6 +194,6 @@ def test_retained_messages_from_before_the_mapping_come_first(site: MappingSite)
     site.bridge.restart()
     site.bridge.wait_for_depth("Q", 2)
     topics = [folders(message)["mqps"] for message in site.bridge.mq_json("get", "Q", "--limit", "0")]
-    found = {mqps["Top"]: mqps.get("Ret") for mqps in topics}
-    assert found == {"before/5": True, "before/3.1.1": True}
+    retained = {mqps["Top"]: mqps.get("Ret") for mqps in topics}
+    assert retained == {"before/5": True, "before/3.1.1": True}
     eventually(lambda: late_at_broker(site, "since"), {"before/own"})

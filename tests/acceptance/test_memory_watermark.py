@@ -27,9 +27,9 @@ CONFIG = "limits: {{waiting_bytes: 8 GiB, waiting_total: 8 GiB, memory_watermark
 
 def resident(bridge: BridgeProcess) -> int:
     assert bridge.process is not None
-    found = re.search(r"VmRSS:\s*(\d+) kB", Path(f"/proc/{bridge.process.pid}/status").read_text())
-    assert found is not None
-    return int(found[1]) * 1024
+    line = re.search(r"VmRSS:\s*(\d+) kB", Path(f"/proc/{bridge.process.pid}/status").read_text())
+    assert line is not None
+    return int(line[1]) * 1024
 
 
 class Site:
@@ -98,17 +98,17 @@ class Site:
 
 @pytest.fixture
 def started(tmp_path: Path) -> Iterator[Callable[[str, MemoryCgroup | None], BridgeProcess]]:
-    made: list[BridgeProcess] = []
+    bridges: list[BridgeProcess] = []
 
     def start(watermark: str, cgroup: MemoryCgroup | None = None) -> BridgeProcess:
         bridge = BridgeProcess(tmp_path / "data", config=CONFIG.format(watermark))
-        made.append(bridge)
+        bridges.append(bridge)
         if cgroup is not None:
             bridge.wrapper = cgroup.wrapper
         return bridge.start()
 
     yield start
-    for bridge in made:
+    for bridge in bridges:
         bridge.discard()
         assert "Traceback" not in bridge.log, bridge.log
 

@@ -49,7 +49,9 @@ def waiting(bridge: BridgeProcess, qos: int) -> Iterator[dict[bytes, int]]:
             else:
                 publisher.wait_for(Pubrec)
                 publisher.send(Pubrel(at))
-        got = {one.payload: one.packet_id for one in (client.wait_for(Publish) for _ in payloads)}
+        got = {
+            publication.payload: publication.packet_id for publication in (client.wait_for(Publish) for _ in payloads)
+        }
     assert list(got) == payloads and len(set(got.values())) == MESSAGES
     yield got
 
@@ -86,6 +88,6 @@ def test_a_smaller_receive_maximum_keeps_order_and_packet_identifiers(
             got = took_all(client, qos)
             client.ping()
             assert not client.inbox
-    assert {one.payload: one.packet_id for one in got} == sent
-    assert [one.payload for one in got] == list(sent)
-    assert all(one.dup for one in got)
+    assert {publication.payload: publication.packet_id for publication in got} == sent
+    assert [publication.payload for publication in got] == list(sent)
+    assert all(publication.dup for publication in got)

@@ -53,12 +53,14 @@ def test_wildcards(bridge: BridgeProcess, unique: str) -> None:
         f"+/{'+/' * 2}c": [],
         f"{unique}/+/+": [f"{unique}/a/b", f"{unique}/b/b", f"{unique}//"],
     }
-    subscribers = {one: Subscriber(bridge.port, one, f"{unique}/end", qos=1) for one in expected}
+    subscribers = {
+        topic_filter: Subscriber(bridge.port, topic_filter, f"{unique}/end", qos=1) for topic_filter in expected
+    }
     for topic in topics:
         publish(bridge.port, topic, topic, qos=1)
     for topic_filter, subscriber in subscribers.items():
         with subscriber:
-            received = list(itertools.takewhile(lambda one: not one.endswith("/end"), iter_topics(subscriber)))
+            received = list(itertools.takewhile(lambda topic: not topic.endswith("/end"), iter_topics(subscriber)))
             wanted = [topic for topic in expected[topic_filter] if not topic.endswith("/end")]
             if topic_filter.startswith("+"):
                 received = [topic for topic in received if topic.startswith(unique)]

@@ -26,9 +26,9 @@ def bridge(environments: None, tmp_path: Path) -> Iterator[RemoteBridgeProcess]:
 
 def subscription(client_id: str, user_data: str | None) -> str:
     """Run DEFINE SUB as for a durable session of a client, with a waiting publication."""
-    data = "" if user_data is None else f" USERDATA('{user_data}')"
+    user_data_parameter = "" if user_data is None else f" USERDATA('{user_data}')"
     where = f"DEST(SYSTEM.MQTT.PUBLICATION.QUEUE) DESTQMGR('{client_id}')"
-    return f"DEFINE SUB('{client_id}:news/#') TOPICSTR('news/#') {where}{data}\n"
+    return f"DEFINE SUB('{client_id}:news/#') TOPICSTR('news/#') {where}{user_data_parameter}\n"
 
 
 def test_durable_subscriptions_are_adopted_by_user_data(bridge: RemoteBridgeProcess) -> None:
@@ -47,7 +47,7 @@ def test_durable_subscriptions_are_adopted_by_user_data(bridge: RemoteBridgeProc
     client.acknowledge(publication)
     bridge.wait_for_depth(TRANSMISSION_QUEUE, 0)
     letters = bridge.messages(DEAD_LETTER_QUEUE)
-    assert sorted((one["dlh"]["DestQName"], one["dlh"]["DestQMgrName"]) for one in letters) == [
+    assert sorted((letter["dlh"]["DestQName"], letter["dlh"]["DestQMgrName"]) for letter in letters) == [
         ("ORDERS", "nobody"),
         ("SYSTEM.MQTT.PUBLICATION.QUEUE", "blank"),
         ("SYSTEM.MQTT.PUBLICATION.QUEUE", "other"),
@@ -57,8 +57,8 @@ def test_durable_subscriptions_are_adopted_by_user_data(bridge: RemoteBridgeProc
         with RawClient(bridge.port, name, clean=False) as client:
             assert not client.connect().session_present
             assert client.subscribe(("news/#", 1)) == (1,)
-            (shown,) = bridge.mq_json("display", f"SUB('{name}:*')", "USERDATA", "DURABLE")
-            assert (shown["USERDATA"], shown["DURABLE"]) == ("1", "YES")
+            (details,) = bridge.mq_json("display", f"SUB('{name}:*')", "USERDATA", "DURABLE")
+            assert (details["USERDATA"], details["DURABLE"]) == ("1", "YES")
             bridge.mq("pub", "news/a", f"for {name}", "--persistent")
             while client.take().payload != f"for {name}".encode():
                 pass

@@ -82,18 +82,18 @@ def test_message_id_is_the_end_of_the_msgid_on_the_transmission_queue(bridge: Br
     bridge.mq("pub", f"{unique}/mq", "from MQ", "--persistent")
     put = bridge.mq_json("put", f"{unique}/direct", "to you", "--to", unique, "--persistent")[0]
 
-    waiting = [one for one in bridge.messages(TRANSMISSION_QUEUE) if one["xqh"]["RemoteQMgrName"] == unique]
-    assert [one["body"] for one in waiting] == ["from MQTT", "from MQ", "to you"]
-    assert [one["xqh"]["RemoteQName"] for one in waiting] == [
+    waiting = [message for message in bridge.messages(TRANSMISSION_QUEUE) if message["xqh"]["RemoteQMgrName"] == unique]
+    assert [message["body"] for message in waiting] == ["from MQTT", "from MQ", "to you"]
+    assert [message["xqh"]["RemoteQName"] for message in waiting] == [
         "SYSTEM.MQTT.PUBLICATION.QUEUE",
         "SYSTEM.MQTT.PUBLICATION.QUEUE",
         f"{unique}/direct",
     ]
-    for one in waiting:
-        assert one["md"]["Format"] == "MQXMIT"
-        assert re.fullmatch(r"[0-9A-F]{48}", one["md"]["MsgId"])
-        assert one["md"]["CorrelId"] == one["xqh"]["md"]["MsgId"]
-        assert one["xqh"]["md"]["Persistence"] == 1
+    for message in waiting:
+        assert message["md"]["Format"] == "MQXMIT"
+        assert re.fullmatch(r"[0-9A-F]{48}", message["md"]["MsgId"])
+        assert message["md"]["CorrelId"] == message["xqh"]["md"]["MsgId"]
+        assert message["xqh"]["md"]["Persistence"] == 1
     assert waiting[0]["rfh2"][0]["folders"] == {
         "mqtt": {"clientId": f"{unique}-s", "qos": 1, "msgid": 1},
         "mqps": {"Top": f"{unique}/mqtt", "Sud": "2"},
@@ -103,7 +103,7 @@ def test_message_id_is_the_end_of_the_msgid_on_the_transmission_queue(bridge: Br
     assert waiting[2]["rfh2"] == []
     assert waiting[2]["xqh"]["md"]["MsgId"] == put["MsgId"]
 
-    ids = [int(one["md"]["MsgId"][-4:], 16) for one in waiting]
+    ids = [int(message["md"]["MsgId"][-4:], 16) for message in waiting]
     assert 0 not in ids
     if len(set(ids)) == 1:
         # MsgIds of IBM's form on Linux. Later messages have the next free identifiers.
@@ -116,7 +116,9 @@ def test_message_id_is_the_end_of_the_msgid_on_the_transmission_queue(bridge: Br
             Publish(f"{unique}/direct", b"to you", 2, False, False, ids[2]),
         ]
         client.ping()
-        left = [one for one in bridge.messages(TRANSMISSION_QUEUE) if one["xqh"]["RemoteQMgrName"] == unique]
+        left = [
+            message for message in bridge.messages(TRANSMISSION_QUEUE) if message["xqh"]["RemoteQMgrName"] == unique
+        ]
         assert left == []
     with RawClient.connected(bridge.port, unique) as client:
         client.disconnect()
@@ -136,11 +138,15 @@ def test_payload_from_standard_input(bridge: BridgeProcess, unique: str, body: b
 def dead_letter(bridge: BridgeProcess, client_id: str) -> Any:
     """Wait for the message for a client on the dead-letter queue."""
 
-    def found() -> list[Any]:
-        return [one for one in bridge.messages("SYSTEM.DEAD.LETTER.QUEUE") if one["dlh"]["DestQMgrName"] == client_id]
+    def letters() -> list[Any]:
+        return [
+            letter
+            for letter in bridge.messages("SYSTEM.DEAD.LETTER.QUEUE")
+            if letter["dlh"]["DestQMgrName"] == client_id
+        ]
 
-    until(found)
-    (letter,) = found()
+    until(letters)
+    (letter,) = letters()
     return letter
 
 
@@ -158,7 +164,7 @@ def test_a_message_for_an_unknown_client_goes_to_the_dead_letter_queue(bridge: B
         "Format": "MQSTR",
     }
     assert dead["dlh"]["PutDate"] == put["PutDate"]
-    assert unique not in [one["xqh"]["RemoteQMgrName"] for one in bridge.messages(TRANSMISSION_QUEUE)]
+    assert unique not in [message["xqh"]["RemoteQMgrName"] for message in bridge.messages(TRANSMISSION_QUEUE)]
 
 
 def test_a_topic_that_mqtt_does_not_allow_goes_to_the_dead_letter_queue(bridge: BridgeProcess, unique: str) -> None:
@@ -176,9 +182,9 @@ def test_a_topic_that_mqtt_does_not_allow_goes_to_the_dead_letter_queue(bridge: 
 def test_display_sub_lists_client_identifier_and_topic(bridge: BridgeProcess, unique: str) -> None:
     with RawClient.connected(bridge.port, unique, clean=False) as client:
         client.subscribe((f"{unique}/+", 1), (f"{unique}/b/#", 2))
-        shown = bridge.mq_json("display", f"SUB('{unique}*')", "ALL")
+        subscriptions = bridge.mq_json("display", f"SUB('{unique}*')", "ALL")
         keys = ("SUB", "TOPICSTR", "DEST", "DESTQMGR", "USERDATA", "DURABLE")
-        assert [{key: one[key] for key in keys} for one in shown] == [
+        assert [{key: subscription[key] for key in keys} for subscription in subscriptions] == [
             {
                 "SUB": f"{unique}:{topic}",
                 "TOPICSTR": topic,
@@ -191,7 +197,9 @@ def test_display_sub_lists_client_identifier_and_topic(bridge: BridgeProcess, un
         ]
         assert f"SUB({unique}:{unique}/+)" in bridge.mq("display", f"SUB('{unique}*')")
         client.unsubscribe(f"{unique}/+")
-        assert [one["SUB"] for one in bridge.mq_json("display", f"SUB('{unique}*')")] == [f"{unique}:{unique}/b/#"]
+        assert [subscription["SUB"] for subscription in bridge.mq_json("display", f"SUB('{unique}*')")] == [
+            f"{unique}:{unique}/b/#"
+        ]
         client.disconnect()
     with RawClient.connected(bridge.port, unique):
         # The previous session has ended. Messages for its subscriptions have no recipient until they are removed, so the

@@ -50,8 +50,8 @@ def ask(packet_id: int, *filters: tuple[str, int], identifier: int | None = None
 
 
 def say(topic: str, payload: bytes, qos: int = 0, packet_id: int = 0, **properties: object) -> Publish:
-    said = PublishProperties(**properties) if properties else None
-    return Publish(topic, payload, qos, False, False, packet_id, said)
+    publish_properties = PublishProperties(**properties) if properties else None
+    return Publish(topic, payload, qos, False, False, packet_id, publish_properties)
 
 
 #: Statements, the sent packets, with a topic of the test, and the received packets (without the message ids of PUBLISH).
@@ -86,9 +86,11 @@ EXCHANGES: list[tuple[str, Callable[[str], Sides]]] = [
         [Suback(1, (1, 0)), Unsuback(2, (0,)), say(f"{t}/end", b"")])),
     ("MQTT-3.8.4-8: the lower QoS", lambda t: (
         [ask(1, (f"{t}/0", 0), (f"{t}/1", 1), (f"{t}/2", 2)),
-         *(say(f"{t}/{asked}", b"%d" % qos, qos, 10 * asked + qos if qos else 0) for asked in range(3) for qos in range(3))],
-        [Suback(1, (0, 1, 2)), *(kind(10 * asked + qos) for asked in range(3) for qos, kind in ((1, Puback), (2, Pubrec))),
-         *(say(f"{t}/{asked}", b"%d" % qos, min(asked, qos)) for asked in range(3) for qos in range(3))])),
+         *(say(f"{t}/{granted}", b"%d" % qos, qos, 10 * granted + qos if qos else 0)
+           for granted in range(3) for qos in range(3))],
+        [Suback(1, (0, 1, 2)),
+         *(kind(10 * granted + qos) for granted in range(3) for qos, kind in ((1, Puback), (2, Pubrec))),
+         *(say(f"{t}/{granted}", b"%d" % qos, min(granted, qos)) for granted in range(3) for qos in range(3))])),
     ("MQTT-3.3.4-2 MQTT-3.3.4-3 MQTT-3.3.4-5: one message for each subscription", lambda t: (
         [ask(1, (f"{t}/#", 2), identifier=1), ask(2, (f"{t}/+", 1), identifier=2), say(f"{t}/a", b"x", 2, 3)],
         [Suback(1, (2,)), Suback(2, (1,)), Pubrec(3), say(f"{t}/a", b"x", 2, subscription_identifier=(1,)),
@@ -131,7 +133,7 @@ EXCHANGES: list[tuple[str, Callable[[str], Sides]]] = [
          say(f"{t}/b", b"3", topic_alias=1), say("", b"4", topic_alias=64), say("", b"5", topic_alias=1)],
         [Suback(1, (0,)), Puback(5), *(say(f"{t}/{name}", payload) for name, payload in
                                       (("a", b"1"), ("a", b"2"), ("b", b"3"), ("a", b"4"), ("b", b"5")))])),
-    ("MQTT-4.8.2-3: a share beside a subscription of its own", lambda t: (
+    ("MQTT-4.8.2-3: a share and an ordinary subscription", lambda t: (
         [ask(1, (f"$share/g/{t}", 0), identifier=1), ask(2, (t, 1), identifier=2), say(t, b"x", 1, 3)],
         [Suback(1, (0,)), Suback(2, (1,)), Puback(3), say(t, b"x", subscription_identifier=(1,)),
          say(t, b"x", 1, subscription_identifier=(2,))])),
@@ -166,7 +168,7 @@ def normal(packet: Packet) -> Packet:
 
 def of_kind(kind: type[Packet], packets: Sequence[Packet]) -> list[Packet]:
     """Return packets of one type in order, and PUBLISH packets of several subscriptions grouped by subscription."""
-    return sorted((one for one in packets if type(one) is kind), key=subscription_of)
+    return sorted((packet for packet in packets if type(packet) is kind), key=subscription_of)
 
 
 def subscription_of(packet: Packet) -> tuple[int, ...]:

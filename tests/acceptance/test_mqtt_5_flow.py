@@ -48,7 +48,7 @@ def test_the_receive_maximum_of_the_client_applies(bridge: BridgeProcess, unique
         client.wait_for(Pubrel)
         client.wait_for(Pubrel)
         client.ping()
-        assert not [one for one in client.inbox if isinstance(one, Publish)]
+        assert not [packet for packet in client.inbox if isinstance(packet, Publish)]
         client.send(Pubcomp(first.packet_id))
         third = client.wait_for(Publish)
         assert third.payload == b"2"
@@ -64,7 +64,10 @@ def test_the_receive_maximum_of_the_server(bridge: BridgeProcess, unique: str) -
         assert connack.properties is not None and connack.properties.receive_maximum
         maximum = connack.properties.receive_maximum
         client.send_bytes(
-            b"".join(encode(Publish(unique, b"", 2, False, False, one), "big", 5) for one in range(1, maximum + 2))
+            b"".join(
+                encode(Publish(unique, b"", 2, False, False, packet_id), "big", 5)
+                for packet_id in range(1, maximum + 2)
+            )
         )
         assert ended(client).reason_code == ReasonCode.RECEIVE_MAXIMUM_EXCEEDED
 
@@ -86,12 +89,12 @@ def test_options_that_a_channel_grants(new_bridge: Callable[..., BridgeProcess])
     """
     config = "channels: [{name: C, keep_alive: 60, session_expiry: 100 s, max_packet_size: 1000}]\n"
     bridge = new_bridge(config=config).start()
-    for keep_alive, given in ((0, 60), (61, 60), (60, None), (10, None)):
+    for keep_alive, server_keep_alive in ((0, 60), (61, 60), (60, None), (10, None)):
         with RawClient(bridge.port, "k", level=5, keep_alive=keep_alive) as client:
             connack = client.connect()
-            assert connack.properties is not None and connack.properties.server_keep_alive == given
-    for asked, granted in ((0, None), (100, None), (101, 100), (0xFFFFFFFF, 100)):
-        properties = ConnectProperties(session_expiry_interval=asked)
+            assert connack.properties is not None and connack.properties.server_keep_alive == server_keep_alive
+    for requested, granted in ((0, None), (100, None), (101, 100), (0xFFFFFFFF, 100)):
+        properties = ConnectProperties(session_expiry_interval=requested)
         with RawClient(bridge.port, "k", level=5, properties=properties) as client:
             connack = client.connect()
             assert connack.properties is not None and connack.properties.session_expiry_interval == granted
@@ -157,11 +160,14 @@ def test_no_matching_subscribers(bridge: BridgeProcess, unique: str) -> None:
         subscribe(client, f"{unique}/heard", 0)
         nobody, heard = f"{unique}/nobody", f"{unique}/heard"
         client.send(
-            *(Publish(topic, b"", 1, False, False, one) for one, topic in enumerate((nobody, heard, nobody), 1))
+            *(
+                Publish(topic, b"", 1, False, False, packet_id)
+                for packet_id, topic in enumerate((nobody, heard, nobody), 1)
+            )
         )
         answers = [client.wait_for(Puback) for _ in range(3)]
         none = ReasonCode.NO_MATCHING_SUBSCRIBERS
-        assert [(one.packet_id, one.reason_code) for one in answers] == [(1, none), (2, 0), (3, none)]
+        assert [(answer.packet_id, answer.reason_code) for answer in answers] == [(1, none), (2, 0), (3, none)]
         client.send(Publish(nobody, b"", 2, False, False, 4))
         assert client.wait_for(Pubrec).reason_code == none
         client.send(Pubrel(4))
@@ -243,8 +249,12 @@ def test_above_the_limit_only_publish_is_rejected(bridge: BridgeProcess, unique:
 @pytest.mark.parametrize(
     "refuse",
     [
-        lambda client, one: client.send(Pubrec(one, ReasonCode.UNSPECIFIED_ERROR)),
-        lambda client, one: (client.send(Pubrec(one)), client.wait_for(Pubrel), client.send(Pubcomp(one, 0x92))),
+        lambda client, packet_id: client.send(Pubrec(packet_id, ReasonCode.UNSPECIFIED_ERROR)),
+        lambda client, packet_id: (
+            client.send(Pubrec(packet_id)),
+            client.wait_for(Pubrel),
+            client.send(Pubcomp(packet_id, 0x92)),
+        ),
     ],
     ids=["PUBREC", "PUBCOMP"],
 )

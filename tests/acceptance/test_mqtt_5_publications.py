@@ -94,8 +94,8 @@ def test_a_retained_publication_expires(bridge: BridgeProcess, unique: str) -> N
     """MQTT-3.3.2-5, -6: its interval decreases, and then it is deleted."""
     with client_of(bridge, unique) as client:
         for topic, interval in (("long", 600), ("short", 1)):
-            said = PublishProperties(message_expiry_interval=interval)
-            client.send(Publish(f"{unique}/{topic}", b"x", 1, True, False, interval, said))
+            properties = PublishProperties(message_expiry_interval=interval)
+            client.send(Publish(f"{unique}/{topic}", b"x", 1, True, False, interval, properties))
             client.wait_for(Puback)
         eventually(lambda: retained(client, f"{unique}/short"), [])
         (got,) = retained(client, f"{unique}/long")
@@ -114,8 +114,8 @@ def test_a_waiting_message_expires(bridge: BridgeProcess, unique: str) -> None:
             other.send(Publish(f"{unique}/m", b"sent", 2, False, False, 1, short))
             other.wait_for(Pubrec)
             first = away.wait_for(Publish)
-        for packet_id, (payload, said) in enumerate(((b"short", short), (b"long", long)), 2):
-            other.send(Publish(f"{unique}/m", payload, 1, False, False, packet_id, said))
+        for packet_id, (payload, properties) in enumerate(((b"short", short), (b"long", long)), 2):
+            other.send(Publish(f"{unique}/m", payload, 1, False, False, packet_id, properties))
         other.send(Publish(f"{unique}/r", b"clock", 1, True, False, 9, short))
         while other.wait_for(Puback).packet_id != 9:
             pass
@@ -133,15 +133,16 @@ def test_a_waiting_message_expires(bridge: BridgeProcess, unique: str) -> None:
 def test_an_expired_publication_is_acknowledged_to_the_end(bridge: BridgeProcess, unique: str) -> None:
     """MQTT-4.3.3-13."""
     with client_of(bridge, unique) as client:
-        said = PublishProperties(message_expiry_interval=0)
-        client.send(Publish(unique, b"", 2, False, False, 7, said))
+        properties = PublishProperties(message_expiry_interval=0)
+        client.send(Publish(unique, b"", 2, False, False, 7, properties))
         assert client.wait_for(Pubrec).packet_id == 7
         client.send(Pubrel(7))
         assert client.wait_for(Pubcomp) == Pubcomp(7)
 
 
 @pytest.mark.xfail(
-    strict=True, reason="MQMD.Expiry ends at 999,999,999 tenths of a second; docs/reference/mqtt-5.md says so"
+    strict=True,
+    reason="MQMD.Expiry ends at 999,999,999 tenths of a second. docs/reference/mqtt-5.md documents this limit.",
 )
 def test_the_longest_expiry(bridge: BridgeProcess, unique: str) -> None:
     """MQTT-3.3.2-6."""
@@ -162,8 +163,10 @@ def test_aliases_end_with_their_connection(bridge: BridgeProcess, unique: str) -
             for topic in (f"{unique}/t", ""):
                 client.send(Publish(topic, b"x", properties=alias))
             got = [client.expect(Publish) for _ in range(2)]
-            assert [one.topic for one in got] == [f"{unique}/t", "" if maximum else f"{unique}/t"]
-            assert {one.properties and one.properties.topic_alias for one in got} == {maximum or None}
+            assert [publication.topic for publication in got] == [f"{unique}/t", "" if maximum else f"{unique}/t"]
+            assert {publication.properties and publication.properties.topic_alias for publication in got} == {
+                maximum or None
+            }
     with client_of(bridge, unique) as client:
         client.send(Publish("", b"x", properties=alias))
         assert ended(client).reason_code == ReasonCode.PROTOCOL_ERROR

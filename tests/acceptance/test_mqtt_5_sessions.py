@@ -106,7 +106,7 @@ def test_unfinished_messages_are_sent_again(bridge: BridgeProcess, unique: str, 
         for number in range(6):
             other.publish(f"{unique}/{number % 2 + 1}", b"%d" % number, 2)
         sent = [first.wait_for(Publish) for _ in range(6)]
-        assert not any(one.dup for one in sent)
+        assert not any(publication.dup for publication in sent)
         first.acknowledge(sent[0])
         first.acknowledge(sent[1])
         first.send(Pubrec(sent[3].packet_id))
@@ -117,14 +117,14 @@ def test_unfinished_messages_are_sent_again(bridge: BridgeProcess, unique: str, 
         with RawClient(bridge.port, unique, clean=False, level=5, properties=session) as second:
             assert second.connect().session_present
             again = [second.receive() for _ in range(4)]
-            assert [one for one in again if isinstance(one, Pubrel)] == [Pubrel(sent[3].packet_id)]
-            assert [one for one in again if isinstance(one, Publish)] == [
+            assert [packet for packet in again if isinstance(packet, Pubrel)] == [Pubrel(sent[3].packet_id)]
+            assert [packet for packet in again if isinstance(packet, Publish)] == [
                 msgspec.structs.replace(sent[number], dup=True) for number in (2, 4, 5)
             ]
             second.send(Pubcomp(sent[3].packet_id))
-            for one in again:
-                if isinstance(one, Publish):
-                    second.acknowledge(one)
+            for packet in again:
+                if isinstance(packet, Publish):
+                    second.acknowledge(packet)
             second.ping()
             assert not second.inbox
         with RawClient(bridge.port, unique, clean=False, level=5, properties=ConnectProperties()) as third:

@@ -77,7 +77,9 @@ def test_one_message_for_several_filters(new_bridge: Callable[..., BridgeProcess
         client.ping()
         other.publish("t/a", b"other", 1)
         got = [client.wait_for(Publish) for _ in range(2)]
-        identifiers = sorted(sorted(one.properties.subscription_identifier) for one in got if one.properties)
+        identifiers = sorted(
+            sorted(publication.properties.subscription_identifier) for publication in got if publication.properties
+        )
         assert identifiers == [[1, 2], [3]]
         assert other.take().payload == b"other"
         client.ping()
@@ -150,7 +152,7 @@ def subscribe_again(bridge: BridgeProcess, topic: str, session: ConnectPropertie
             client.send(Puback(publish.packet_id))
         assert numbers == list(range(count))
         client.ping()
-        assert {type(one) for one in client.inbox} == {Suback}
+        assert {type(packet) for packet in client.inbox} == {Suback}
 
 
 def test_unsubscribing_while_messages_are_in_flight(bridge: BridgeProcess, unique: str) -> None:

@@ -23,7 +23,7 @@ from tests.helpers.raw_client import RawClient
 
 
 def test_a_will_has_properties(bridge: BridgeProcess, unique: str) -> None:
-    said: dict[str, Any] = {
+    properties: dict[str, Any] = {
         "payload_format_indicator": 1,
         "content_type": "c",
         "response_topic": "r",
@@ -32,10 +32,10 @@ def test_a_will_has_properties(bridge: BridgeProcess, unique: str) -> None:
     }
     with client_of(bridge, unique) as witness:
         subscribe(witness, unique)
-        with client_of(bridge, f"{unique}-2", will=Will(unique, b"w", 1, properties=WillProperties(**said))):
+        with client_of(bridge, f"{unique}-2", will=Will(unique, b"w", 1, properties=WillProperties(**properties))):
             pass
         got = witness.take()
-        assert (got.payload, got.properties) == (b"w", PublishProperties(**said))
+        assert (got.payload, got.properties) == (b"w", PublishProperties(**properties))
 
 
 def test_disconnect_with_will(bridge: BridgeProcess, unique: str) -> None:
@@ -88,7 +88,7 @@ def test_the_time_at_which_a_will_is_published(bridge: BridgeProcess, unique: st
         assert client.connect().session_present is (expiry == 600)
 
 
-@pytest.mark.parametrize("clean", [False, True], ids=["goes on", "begins anew"])
+@pytest.mark.parametrize("clean", [False, True], ids=["goes on", "begins again"])
 def test_a_delayed_will_and_a_takeover_of_the_session(bridge: BridgeProcess, unique: str, clean: bool) -> None:
     """MQTT-3.1.3-9, MQTT-3.1.4-3: the will of the older connection is published unless its session continues."""
     will = Will(f"{unique}/will", b"w", properties=WillProperties(will_delay_interval=600))
@@ -107,19 +107,19 @@ def test_a_delayed_will_and_a_takeover_of_the_session(bridge: BridgeProcess, uni
 
 def test_the_will_of_the_latest_connection_applies(bridge: BridgeProcess, unique: str) -> None:
     """MQTT-3.1.2-7, MQTT-3.1.2-10: a will belongs to one connection, and has its own expiry."""
-    said = WillProperties(message_expiry_interval=600, user_property=(("b", "1"), ("a", "2"), ("b", "3")))
+    properties = WillProperties(message_expiry_interval=600, user_property=(("b", "1"), ("a", "2"), ("b", "3")))
     with client_of(bridge, f"{unique}-2") as witness:
         subscribe(witness, unique)
         with client_of(bridge, unique, will=Will(unique, b"first", 2)) as client:
             client.send(Disconnect())
             client.expect_closed()
-        with client_of(bridge, unique, will=Will(unique, b"second", 2, properties=said)):
+        with client_of(bridge, unique, will=Will(unique, b"second", 2, properties=properties)):
             pass
         with client_of(bridge, unique):
             pass
         got = witness.take()
         assert (got.payload, got.qos) == (b"second", 2) and got.properties is not None
-        assert got.properties.user_property == said.user_property, "MQTT-3.1.3-10"
+        assert got.properties.user_property == properties.user_property, "MQTT-3.1.3-10"
         assert 500 < (got.properties.message_expiry_interval or 0) <= 600
         witness.publish(unique, b"end")
         assert witness.take().payload == b"end"

@@ -35,7 +35,7 @@ def test_publish_and_subscribe(bridge: BridgeProcess, unique: str, version: int,
     client = MqttJs(bridge.port, unique, version, steps)
     assert client.result("connect")["code"] == 0
     assert client.result("subscribe") == [[f"{unique}/+", qos]]
-    first, second = next(one["receive"]["messages"] for one in client.end() if "receive" in one)
+    first, second = next(event["receive"]["messages"] for event in client.end() if "receive" in event)
     assert [first["topic"], first["payload"], first["qos"]] == [f"{unique}/a", data(b"21.5"), qos]
     assert [second["topic"], second["payload"], second["properties"]] == [f"{unique}/b", data(b"\0\xff"), {}]
     if version == 5:
@@ -83,9 +83,9 @@ def test_topic_aliases_in_both_directions(bridge: BridgeProcess, unique: str) ->
     options = {"autoAssignTopicAlias": True, "properties": {"topicAliasMaximum": 2}}
     client = MqttJs(bridge.port, unique, 5, steps, **options)
     assert client.result("connect")["properties"]["topicAliasMaximum"] > 0
-    messages = next(one["receive"]["messages"] for one in client.end() if "receive" in one)
-    assert [one["payload"] for one in messages] == [data(b"%d" % number) for number in range(12)]
-    assert {one["properties"].get("topicAlias") for one in messages} <= {1, 2, None}
+    messages = next(event["receive"]["messages"] for event in client.end() if "receive" in event)
+    assert [message["payload"] for message in messages] == [data(b"%d" % number) for number in range(12)]
+    assert {message["properties"].get("topicAlias") for message in messages} <= {1, 2, None}
 
 
 def test_members_of_a_share(bridge: BridgeProcess, unique: str) -> None:
@@ -108,7 +108,7 @@ def test_an_mq_application_is_answered(bridge: BridgeProcess, unique: str) -> No
     bridge.mqsc("DEFINE QLOCAL(ANSWERS.JS) REPLACE\n")
     client = MqttJs(bridge.port, unique, 5, [{"receive": 1}], clean=False, properties={"sessionExpiryInterval": 60})
     assert client.result("connect")["code"] == 0
-    (asked,) = bridge.mq_json("put", "cmd/restart", "now", "--to", unique, "--reply-to", "ANSWERS.JS")
+    (sent_request,) = bridge.mq_json("put", "cmd/restart", "now", "--to", unique, "--reply-to", "ANSWERS.JS")
     request = client.result("receive")["messages"][0]["properties"]
     answer = {
         "publish": [
@@ -119,4 +119,4 @@ def test_an_mq_application_is_answered(bridge: BridgeProcess, unique: str) -> No
     }
     MqttJs(bridge.port, unique, 5, [answer], clean=False).end()
     (answered,) = bridge.mq_json("get", "ANSWERS.JS")
-    assert [answered["body"], answered["md"]["CorrelId"]] == ["done", asked["MsgId"]]
+    assert [answered["body"], answered["md"]["CorrelId"]] == ["done", sent_request["MsgId"]]

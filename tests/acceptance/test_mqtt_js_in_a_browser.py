@@ -74,11 +74,11 @@ def test_origins(tmp_path: Path) -> None:
         config = CONFIG.format(origin=own, directory=tmp_path)
         bridge = BridgeProcess(tmp_path / "data", config=config).start()
         stack.callback(bridge.discard)
-        for origin, version, let_in in ((own, 4, True), (own, 5, True), (foreign, 5, False)):
+        for origin, version, accepted in ((own, 4, True), (own, 5, True), (foreign, 5, False)):
             browser = stack.enter_context(Browser(origin))
             browser.do("open", {"ignoreHTTPSErrors": True})
             assert browser.do("goto", f"/?{bridge.port}#{version}") == 200
-            if let_in:
+            if accepted:
                 browser.do("sees", "#said", "pages/one: from the page")
                 assert browser.do("text", "#state") == "connected"
             else:

@@ -121,7 +121,7 @@ def test_at_a_queue_by_an_administrative_subscription(bridge: BridgeProcess, uni
     mosquitto.publish(bridge.port, f"{unique}/2", "22.5", "-i", unique, qos=0)
     messages = bridge.mq_json("get", queue, "--limit", "2", "--wait", "10")
     assert messages[0]["md"]["CorrelId"] == messages[1]["md"]["CorrelId"]
-    assert [steady(one) for one in messages] == [
+    assert [steady(message) for message in messages] == [
         expected(unique, f"{unique}/1", "21.5", qos=1, packet_id=1),
         expected(unique, f"{unique}/2", "22.5", qos=0),
     ]

@@ -96,10 +96,10 @@ class Fleet:
 
 @pytest.fixture
 def fleet(tmp_path: Path) -> Iterator[Fleet]:
-    made = Fleet(tmp_path)
-    yield made
-    made.bridge.discard()
-    assert "Traceback" not in made.bridge.log, made.bridge.log
+    password_fleet = Fleet(tmp_path)
+    yield password_fleet
+    password_fleet.bridge.discard()
+    assert "Traceback" not in password_fleet.bridge.log, password_fleet.bridge.log
 
 
 def test_after_a_kill_no_password_is_verified_with_the_password_file_again(fleet: Fleet) -> None:

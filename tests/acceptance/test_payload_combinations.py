@@ -27,7 +27,7 @@ pytestmark = pytest.mark.queue_managers("embedded")
 
 
 def status(bridge: BridgeProcess, name: str) -> Any:
-    return next(one for one in Administrator(bridge).json("mapping", "list") if one["name"] == name)
+    return next(mapping for mapping in Administrator(bridge).json("mapping", "list") if mapping["name"] == name)
 
 
 def replace(file: Path, content: str) -> None:
@@ -98,10 +98,10 @@ def test_parts_use_the_rows_of_one_table_and_no_change_is_lost(
         send("d1", state)
         send("d2", state // 3)
     until(lambda: status(bridge, "parts")["taken"] == 6 + 2 * 57, lambda: status(bridge, "parts"))
-    found = {name: documents(bridge, f"SITE.{name}") for name in "ABC"}
-    for site, parts in found.items():
+    parts_by_site = {name: documents(bridge, f"SITE.{name}") for name in "ABC"}
+    for site, parts in parts_by_site.items():
         assert {part["site"] for part in parts} <= {site}
-    counts = Counter((part["id"], part["state"], part["part"]) for parts in found.values() for part in parts)
+    counts = Counter((part["id"], part["state"], part["part"]) for parts in parts_by_site.values() for part in parts)
     expected = [("d1", state, part) for state in range(60) for part in (1, 2, 3)]
     expected += [("d2", state, part) for state in range(1, 20) for part in (1, 2, 3)]
     assert counts == Counter(expected)
@@ -139,8 +139,8 @@ def test_a_copybook_changes_between_a_failure_and_its_repetition_while_a_schema_
 
     too_large = '{"device": "D4", "amount": 1234567, "site": "HH"}'
     assert rejected(too_large) == ReasonCode.PAYLOAD_FORMAT_INVALID
-    for value in (1, 2, 3):
-        client.publish("readings", json.dumps({"device": f"D{value}", "amount": value}).encode(), 1)
+    for amount in (1, 2, 3):
+        client.publish("readings", json.dumps({"device": f"D{amount}", "amount": amount}).encode(), 1)
     until(lambda: "MQB5007W mapping records: queue RECORDS" in bridge.log, lambda: bridge.log)
     # An invalid copybook changes nothing. Then its AMOUNT is longer, and the schema allows that.
     replace(copybook, COPYBOOK.format(picture="S9(3) COMP-9", more=""))
@@ -166,16 +166,16 @@ def test_a_copybook_changes_between_a_failure_and_its_repetition_while_a_schema_
     Administrator(bridge).does("reload")
     Administrator(bridge).does("dlq", "retry", "--all")
     bridge.wait_for_depth("RECORDS", 3)
-    found = [bridge.run_mq("get", "RECORDS", "--raw").stdout.hex() for _ in range(3)]
-    assert found == [f"c4f{value}4040" + f"000000{value}c" + "6f40" for value in (1, 2, 3)]
+    records = [bridge.run_mq("get", "RECORDS", "--raw").stdout.hex() for _ in range(3)]
+    assert records == [f"c4f{amount}4040" + f"000000{amount}c" + "6f40" for amount in (1, 2, 3)]
 
 
 @pytest.fixture
 def broker(tmp_path: Path) -> Iterator[Mosquitto]:
     (tmp_path / "broker").mkdir()
-    made = Mosquitto(tmp_path / "broker").start()
-    yield made
-    made.stop()
+    mosquitto = Mosquitto(tmp_path / "broker").start()
+    yield mosquitto
+    mosquitto.stop()
 
 
 def test_exactly_once_and_limit_over_kills(

@@ -28,9 +28,9 @@ DEAD_LETTERS = "SYSTEM.DEAD.LETTER.QUEUE"
 @pytest.fixture
 def broker(tmp_path: Path) -> Iterator[Mosquitto]:
     (tmp_path / "broker").mkdir()
-    made = Mosquitto(tmp_path / "broker").start()
-    yield made
-    made.stop()
+    mosquitto = Mosquitto(tmp_path / "broker").start()
+    yield mosquitto
+    mosquitto.stop()
 
 
 def config_of(directory: Path, broker: Mosquitto, version: str) -> str:
@@ -131,8 +131,8 @@ def test_steps_of_mappings_from_and_to_a_broker(
     with Subscriber(broker.port, "answers/#", qos=2) as subscriber:
         for celsius in ("21.5", "3", "-40.1", "999.9"):
             publish(broker.port, "readings", f'{{"device": "D7", "celsius": {celsius}}}', qos=1, version=send)
-        found = [subscriber.message() for _ in range(2)]
-    assert [(message["topic"], json.loads(message["payload"])) for message in found] == [
+        answers = [subscriber.message() for _ in range(2)]
+    assert [(message["topic"], json.loads(message["payload"])) for message in answers] == [
         ("answers/d7", {"fahrenheit": pytest.approx(70.7)}),
         ("answers/d7", {"fahrenheit": pytest.approx(1831.82)}),
     ]

@@ -30,7 +30,7 @@ mappings:
 
 
 def status(bridge: BridgeProcess, name: str) -> Any:
-    return next(one for one in Administrator(bridge).json("mapping", "list") if one["name"] == name)
+    return next(mapping for mapping in Administrator(bridge).json("mapping", "list") if mapping["name"] == name)
 
 
 def bodies(bridge: BridgeProcess, queue: str) -> list[str]:

@@ -43,16 +43,20 @@ mappings:
 @pytest.fixture(scope="module")
 def bridge(queue_manager: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BridgeProcess]:
     directory = tmp_path_factory.mktemp("publisher")
-    data, config = directory / "data", f"control_socket: {directory}/control\n{CONFIG}"
+    data_directory, config = directory / "data", f"control_socket: {directory}/control\n{CONFIG}"
     process: BridgeProcess
     if queue_manager == "embedded":
         script = directory / "authorities.mqsc"
         script.write_text(SCRIPT)
-        process = BridgeProcess(data, config=f"queue_manager: {{authorities: enforced, scripts: [{script}]}}\n{config}")
+        process = BridgeProcess(
+            data_directory, config=f"queue_manager: {{authorities: enforced, scripts: [{script}]}}\n{config}"
+        )
     else:
-        host = QueueManagerProcess(data, SCRIPT + bridge_authorities() + OF_THE_BRIDGE, authorities="enforced")
+        host = QueueManagerProcess(
+            data_directory, SCRIPT + bridge_authorities() + OF_THE_BRIDGE, authorities="enforced"
+        )
         process = RemoteBridgeProcess(
-            data,
+            data_directory,
             library=queue_manager,
             queue_manager=host,
             settings=f"  user: {BRIDGE_USER}\n",
@@ -60,7 +64,7 @@ def bridge(queue_manager: str, tmp_path_factory: pytest.TempPathFactory) -> Iter
             env={"MQBRIDGE_PASSWORD": "none is asked for"},
         )
     with at_work(process):
-        until(lambda: {one["state"] for one in Administrator(process).json("mapping", "list")} == {"running"})
+        until(lambda: {mapping["state"] for mapping in Administrator(process).json("mapping", "list")} == {"running"})
         yield process
 
 
@@ -90,8 +94,8 @@ def test_queues(bridge: BridgeProcess) -> None:
         assert rejected(bridge) == ("B", "to-queues")
         alice.publish("devices/queue/A", b"4", 1)
         until(lambda: len(bridge.messages("A")) == 2)
-    assert [one["body"] for one in bridge.messages("A")] == ["1", "4"]
-    (status,) = [one for one in Administrator(bridge).json("mapping", "list") if one["name"] == "to-queues"]
+    assert [message["body"] for message in bridge.messages("A")] == ["1", "4"]
+    (status,) = [mapping for mapping in Administrator(bridge).json("mapping", "list") if mapping["name"] == "to-queues"]
     assert status["backouts"] == 0, "nothing is tried again"
 
 
@@ -108,8 +112,8 @@ def test_topics(bridge: BridgeProcess) -> None:
         alice.publish("devices/topic/plant/bob/a", b"not in publish_topics of DEVICES", 1)
         assert rejected(bridge)[1] == "to-topics"
         alice.publish("devices/topic/plant/alice/a", b"right", 1)
-        found = alice.expect(Publish)
-        assert (found.topic, found.payload) == ("plant/alice/a", b"right")
+        publication = alice.expect(Publish)
+        assert (publication.topic, publication.payload) == ("plant/alice/a", b"right")
     assert "may not publish to 'plant/bob/a' (publish_topics of a channel that it may use)" in bridge.log
     # The authorities in deploy/mq/bridge.mqsc suffice to inspect the queues and to count the dead letters.
     assert "MQB9101W" not in bridge.log and "MQB9104W" not in bridge.log

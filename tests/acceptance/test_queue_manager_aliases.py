@@ -50,6 +50,6 @@ def test_clients_with_an_alias_get_messages_and_the_default_route_stays(tmp_path
     # Other queue managers are reached as before, and so are clients without an alias.
     bridge.mq("put", "Q", "for QM9", "--to", "QM9")
     bridge.mq("put", "commands/1", "lost", "--to", "dev3")
-    assert [one["md"]["Format"].strip() for one in bridge.messages("HUB")] == ["MQXMIT", "MQXMIT"]
+    assert [message["md"]["Format"].strip() for message in bridge.messages("HUB")] == ["MQXMIT", "MQXMIT"]
     assert bridge.stop() == 0
     bridge.discard()

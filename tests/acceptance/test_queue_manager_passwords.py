@@ -40,15 +40,15 @@ def bridge(environments: None, tmp_path: Path) -> Iterator[RemoteBridgeProcess]:
 
 
 def code(bridge: RemoteBridgeProcess, user: str | None, password: str | None) -> int:
-    given = None if password is None else password.encode()
-    with RawClient(bridge.ports["QMGR"], "c1", user_name=user, password=given) as client:
+    password_bytes = None if password is None else password.encode()
+    with RawClient(bridge.ports["QMGR"], "c1", user_name=user, password=password_bytes) as client:
         return client.connect().return_code
 
 
 def test_passwords(bridge: RemoteBridgeProcess) -> None:
     """Right and wrong passwords. While the queue manager is unreachable, clients are rejected as "unavailable"."""
     host = bridge.queue_manager
-    found = {
+    codes = {
         who: code(bridge, *who)
         for who in (
             ("alice", "correct horse"),
@@ -62,7 +62,7 @@ def test_passwords(bridge: RemoteBridgeProcess) -> None:
             (None, None),
         )
     }
-    assert found == {
+    assert codes == {
         ("alice", "correct horse"): 0,
         ("alice", "wrong"): 4,
         ("alice", ""): 4,

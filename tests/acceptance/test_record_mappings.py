@@ -42,7 +42,7 @@ DOCUMENT = '{"device":"Ä1","temperature":21.5,"samples":-2}'
 
 
 def status(bridge: BridgeProcess, name: str) -> Any:
-    return next(one for one in Administrator(bridge).json("mapping", "list") if one["name"] == name)
+    return next(mapping for mapping in Administrator(bridge).json("mapping", "list") if mapping["name"] == name)
 
 
 def running(bridge: BridgeProcess) -> None:
@@ -58,10 +58,10 @@ def records(bridge: BridgeProcess, queue: str) -> list[bytes]:
 def bridge(new_bridge: Callable[..., BridgeProcess], queue_manager: str, tmp_path: Path) -> Iterator[BridgeProcess]:
     (tmp_path / "reading.cpy").write_text(COPYBOOK)
     text = f"control_socket: {tmp_path / 'control'}\n" + MAPPINGS.format(directory=tmp_path)
-    made = new_bridge(config=text).start()
-    made.mqsc("DEFINE QLOCAL(READINGS) MAXDEPTH(2)\nDEFINE QLOCAL(COMMANDS)")
-    running(made)
-    yield made
+    process = new_bridge(config=text).start()
+    process.mqsc("DEFINE QLOCAL(READINGS) MAXDEPTH(2)\nDEFINE QLOCAL(COMMANDS)")
+    running(process)
+    yield process
 
 
 @pytest.mark.queue_managers("embedded", "ibmmq", "pymqi")

@@ -50,7 +50,7 @@ def bridge(shared: BridgeProcess) -> BridgeProcess:
     """A bridge with a configuration file with channels A and B."""
     reload(shared, channels(A, B))
     listed = Administrator(shared).json("channel", "list")
-    shared.ports = {one["name"]: int(one["endpoint"].rpartition(":")[2]) for one in listed}
+    shared.ports = {channel["name"]: int(channel["endpoint"].rpartition(":")[2]) for channel in listed}
     return shared
 
 
@@ -67,15 +67,15 @@ def write(bridge: BridgeProcess, config: str) -> None:
 
 
 def reload(bridge: BridgeProcess, config: str, *, whole: bool = True) -> list[str]:
-    """Let the bridge reload a file. Return the lines about changes, except those about mappings.
+    """Reload a file. Return the lines about changes, except those about mappings.
 
-    If the reload is not complete (`whole`), they are on standard error.
+    If the reload is incomplete (`whole` is False), the lines are on standard error.
     """
     write(bridge, config)
     done = Administrator(bridge).run("reload")
-    said, unsaid = (done.stdout, done.stderr) if whole else (done.stderr, done.stdout)
-    assert (done.exit_code, unsaid) == (0 if whole else 1, ""), done.output
-    return [line for line in said.splitlines() if line != "no mapping has changed"]
+    changes, other_output = (done.stdout, done.stderr) if whole else (done.stderr, done.stdout)
+    assert (done.exit_code, other_output) == (0 if whole else 1, ""), done.output
+    return [line for line in changes.splitlines() if line != "no mapping has changed"]
 
 
 def port_of(line: str) -> int:
@@ -178,10 +178,10 @@ def test_required_client_identity(bridge: BridgeProcess, tmp_path: Path) -> None
         with RawClient(port, "c", user_name=user, password=password) as client:
             return client.connect().return_code
 
-    assert [code(one) for one in (None, b"pa55", b"w0rd")] == [0, 0, 0]
+    assert [code(password) for password in (None, b"pa55", b"w0rd")] == [0, 0, 0]
     for name, expected in (("old", [5, 0, 4]), ("new", [5, 4, 0])):
         reload(bridge, channels(A, f"{B}, authentication: [{{method: password, file: {tmp_path}/{name}}}]"))
-        assert [code(one) for one in (None, b"pa55", b"w0rd")] == expected
+        assert [code(password) for password in (None, b"pa55", b"w0rd")] == expected
     reload(bridge, channels(A, B, more="channel_authentication:\n  - {type: BLOCKADDR, address_list: ['127.0.0.1']}\n"))
     assert code(b"w0rd") == 5
     there.ping()
@@ -217,7 +217,7 @@ def test_traffic_of_another_channel_is_not_affected(bridge: BridgeProcess) -> No
         return len(count)
 
     def receive() -> None:
-        while not total or any(len(one) < total[0] for one in received.values()):
+        while not total or any(len(payloads) < total[0] for payloads in received.values()):
             publication = subscriber.wait_for(Publish)
             doubled.extend([publication] * publication.dup)
             received[publication.topic].append(publication.payload)
@@ -239,7 +239,7 @@ def test_traffic_of_another_channel_is_not_affected(bridge: BridgeProcess) -> No
     for thread in threads:
         thread.join(PATIENCE)
     assert not any(thread.is_alive() for thread in threads)
-    expected = [b"%d" % one for one in range(number())]
+    expected = [b"%d" % index for index in range(number())]
     assert received == {"load/1": expected, "load/2": expected}
     assert not doubled
     subscriber.ping()
@@ -333,16 +333,16 @@ def test_reloads_at_the_same_time(bridge: BridgeProcess, logged: Callable[[], st
     write(bridge, channels(A, B))
     assert bridge.process is not None
     with ThreadPoolExecutor() as pool:
-        asked = [pool.submit(ask, bridge.data_directory / "control.sock", Reload()) for _ in range(3)]
+        requests = [pool.submit(ask, bridge.data_directory / "control.sock", Reload()) for _ in range(3)]
         bridge.process.send_signal(signal.SIGHUP)
-        answers = [one.result(PATIENCE) for one in asked]
+        answers = [request.result(PATIENCE) for request in requests]
     assert all(answer.ok for answer in answers)
     until(lambda: bridge.log.count("MQB0101I reload: channel B listens") == before + 1, logged)
     assert sum("channel B listens" in "".join(answer.lines) for answer in answers) <= 1
     client.ping()
 
 
-# The queue manager has no part in this.
+# The queue manager is not involved.
 @pytest.mark.queue_managers("embedded")
 def test_command_line_options_survive_a_reload(new_bridge: Callable[..., BridgeProcess]) -> None:
     """--port and --log-level apply unless the file changes the same option."""

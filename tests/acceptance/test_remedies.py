@@ -31,7 +31,7 @@ class Incident:
     def problems(self) -> dict[str, Any]:
         """Return the problems, by kind and subject."""
         status = json.loads(self._administrator.run("status", "--json").stdout)
-        return {f"{one['kind']} {one['subject']}".rstrip(): one for one in status["problems"]}
+        return {f"{problem['kind']} {problem['subject']}".rstrip(): problem for problem in status["problems"]}
 
     def wait_for(self, *keys: str) -> dict[str, Any]:
         """Wait until exactly these problems exist."""
@@ -134,7 +134,7 @@ def large_packet(port: int) -> bool:
         return True
 
 
-#: Limits, with the part of the file that has {} for their value, and what they reject.
+#: Limits, with the part of the file that has {} for their value, and the action that they reject.
 RAISED: dict[str, tuple[str, Callable[[int], bool]]] = {
     "sessions": ("limits: {{sessions: {}}}\n", two_clients),
     "subscriptions_total": ("limits: {{subscriptions_total: {}}}\n", two_subscriptions),

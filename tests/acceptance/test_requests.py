@@ -91,13 +91,13 @@ def test_the_oldest_requests_are_dropped(new_bridge: NewBridge) -> None:
         topics = [take_answer(client)[0] for _ in range(8)]
         assert topics == [f"answers/of-dev/{number}" for number in range(12, 20)]
         letters = bridge.messages("SYSTEM.DEAD.LETTER.QUEUE")
-        assert [one["dlh"]["Reason"] for one in letters] == [2085] * 12
+        assert [letter["dlh"]["Reason"] for letter in letters] == [2085] * 12
 
 
 def test_a_device_answers_an_application(bridge: BridgeProcess, unique: str) -> None:
     bridge.mqsc("DEFINE QLOCAL(ANSWERS) REPLACE\n")
     with device(bridge, unique) as client:
-        (asked,) = bridge.mq_json("put", "cmd/restart", "now", "--to", unique, "--reply-to", "ANSWERS")
+        (sent_request,) = bridge.mq_json("put", "cmd/restart", "now", "--to", unique, "--reply-to", "ANSWERS")
         request = client.take()
         assert request.properties is not None
         topic = request.properties.response_topic
@@ -113,7 +113,7 @@ def test_a_device_answers_an_application(bridge: BridgeProcess, unique: str) -> 
         (answered,) = bridge.mq_json("get", "ANSWERS")
         assert answered["body"] == "restarted"
         assert answered["md"]["MsgType"] == 2
-        assert answered["md"]["CorrelId"] == asked["MsgId"]
+        assert answered["md"]["CorrelId"] == sent_request["MsgId"]
         client.send(
             Publish(topic.replace("ANSWERS", "SYSTEM.DEFAULT.LOCAL.QUEUE"), b"!", 1, False, False, 8, properties)
         )

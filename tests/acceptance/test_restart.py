@@ -65,7 +65,10 @@ def durable_session(bridge: BridgeProcess, word: str) -> Iterator[None]:
         with RawClient(bridge.port, f"{word}-{level}", clean=False, level=level) as client:
             assert client.connect().session_present is (level == 4)
             received = [client.take() for _ in range(4)]
-            assert [(one.topic, one.payload, one.qos, one.retain) for one in received] == [
+            assert [
+                (publication.topic, publication.payload, publication.qos, publication.retain)
+                for publication in received
+            ] == [
                 (f"{word}/news/1", b"one", 1, False),
                 (f"{word}/old/2", b"two", 1, False),
                 (f"{word}/news/3", b"three", 2, False),
@@ -114,9 +117,9 @@ def _take_again(client: RawClient, qos: int, first: list[Publish], *, killed: bo
         else:
             assert type(packet) is Publish, packet
             again.append(packet)
-    assert again == [msgspec.structs.replace(one, dup=True) for one in first[1:]]
-    for one in again:
-        client.acknowledge(one)
+    assert again == [msgspec.structs.replace(publication, dup=True) for publication in first[1:]]
+    for publication in again:
+        client.acknowledge(publication)
     client.send(Pingreq())
     client.expect(Pingresp)
 
@@ -152,13 +155,16 @@ def direct_messages(bridge: BridgeProcess, word: str) -> Iterator[None]:
     yield
     bridge.mq("put", "cmd", "in memory", "--to", word)
     with RawClient.connected(bridge.port, word, clean=False) as client:
-        assert [(one.payload, one.qos) for one in (client.take(), client.take())] == [(b"kept", 1), (b"in memory", 1)]
+        assert [(publication.payload, publication.qos) for publication in (client.take(), client.take())] == [
+            (b"kept", 1),
+            (b"in memory", 1),
+        ]
 
 
 def mqtt_5_session(bridge: BridgeProcess, word: str) -> Iterator[None]:
     """MQTT-3.1.2-5, -23: options and identifiers of subscriptions, properties of waiting and of retained messages."""
     own, topic, shared = f"{word}/own", f"{word}/t/1", f"{word}/s"
-    said = msgspec.structs.replace(EVERYTHING, message_expiry_interval=600)
+    sent_properties = msgspec.structs.replace(EVERYTHING, message_expiry_interval=600)
     with client_of(bridge, word, properties=LASTING) as client:
         subscribe(client, own, 1, identifier=1, no_local=True)
         subscribe(client, f"{word}/t/+", 2, identifier=2)
@@ -166,7 +172,7 @@ def mqtt_5_session(bridge: BridgeProcess, word: str) -> Iterator[None]:
         client.publish(own, b"own before", 1)
     with client_of(bridge, f"{word}-p") as other:
         for qos in (1, 2):
-            other.send(Publish(topic, b"%d" % qos, qos, True, False, qos, said))
+            other.send(Publish(topic, b"%d" % qos, qos, True, False, qos, sent_properties))
         other.wait_for(Puback)
         other.wait_for(Pubrec)
         other.send(Pubrel(2))
@@ -180,12 +186,12 @@ def mqtt_5_session(bridge: BridgeProcess, word: str) -> Iterator[None]:
         subscribe(client, f"{word}/t/+", 2, identifier=4, retain_handling=1)
         got = {}
         for _ in range(4):
-            one = client.wait_for(Publish)
-            client.acknowledge(one)
-            got[one.payload] = one.qos, one.properties
+            publication = client.wait_for(Publish)
+            client.acknowledge(publication)
+            got[publication.payload] = publication.qos, publication.properties
         expiry = got[b"1"][1].message_expiry_interval if got[b"1"][1] is not None else None
         assert expiry is not None and 0 < expiry <= 600
-        waited = msgspec.structs.replace(said, subscription_identifier=(2,))
+        waited = msgspec.structs.replace(sent_properties, subscription_identifier=(2,))
         assert {payload: (qos, _same_expiry(properties)) for payload, (qos, properties) in got.items()} == {
             b"1": (1, waited),
             b"2": (2, waited),
@@ -194,7 +200,7 @@ def mqtt_5_session(bridge: BridgeProcess, word: str) -> Iterator[None]:
         }
         subscribe(client, topic, 2)
         retained = client.take()
-        assert (retained.payload, retained.retain, _same_expiry(retained.properties)) == (b"2", True, said)
+        assert (retained.payload, retained.retain, _same_expiry(retained.properties)) == (b"2", True, sent_properties)
 
 
 def _same_expiry(properties: PublishProperties | None) -> PublishProperties | None:
@@ -214,8 +220,13 @@ def retained_publications(bridge: BridgeProcess, word: str) -> Iterator[None]:
     yield
     with RawClient.connected(bridge.port, f"{word}-l") as late:
         late.subscribe((f"{word}/#", 2))
-        one = late.take()
-        assert (one.topic, one.payload, one.qos, one.retain) == (f"{word}/kept", b"last", 1, True)
+        publication = late.take()
+        assert (publication.topic, publication.payload, publication.qos, publication.retain) == (
+            f"{word}/kept",
+            b"last",
+            1,
+            True,
+        )
         late.publish(f"{word}/end", b"", 1)
         assert late.take().topic == f"{word}/end"
 
@@ -239,8 +250,10 @@ def requests_of_a_device(bridge: BridgeProcess, word: str) -> Iterator[None]:
     bridge.mqsc(f"DEFINE QLOCAL('{queue}')\nDEFINE SUB('{queue}') TOPICSTR('{word}/ask') DEST('{queue}')\n")
 
     def ask(client: RawClient, number: int) -> None:
-        data = b"%d" % number * 25
-        properties = PublishProperties(response_topic=f"{client.packet.client_id}/{number}", correlation_data=data)
+        correlation_data = b"%d" % number * 25
+        properties = PublishProperties(
+            response_topic=f"{client.packet.client_id}/{number}", correlation_data=correlation_data
+        )
         client.send(Publish(f"{word}/ask", b"?", 1, False, False, number + 1, properties))
         assert client.expect(Puback) == Puback(number + 1)
 
@@ -269,10 +282,10 @@ def request_of_an_application(bridge: BridgeProcess, word: str) -> Iterator[None
     queue = f"{word}.ANSWERS"
     bridge.mqsc(f"DEFINE QLOCAL('{queue}')\n")
     client = client_of(bridge, word, clean=False, properties=LASTING)
-    (asked,) = bridge.mq_json("put", "cmd/restart", "now", "--to", word, "--reply-to", queue)
+    (sent_request,) = bridge.mq_json("put", "cmd/restart", "now", "--to", word, "--reply-to", queue)
     request = client.take()
     # The record is put with the message, not before.
-    eventually(lambda: any("replyKey" in str(one["body"]) for one in bridge.messages(STATE)), True)
+    eventually(lambda: any("replyKey" in str(message["body"]) for message in bridge.messages(STATE)), True)
     yield
     with client_of(bridge, word, clean=False, properties=LASTING) as client:
         assert request.properties is not None
@@ -280,7 +293,7 @@ def request_of_an_application(bridge: BridgeProcess, word: str) -> Iterator[None
         client.send(Publish(request.properties.response_topic or "", b"done", 1, False, False, 1, properties))
         assert client.wait_for(Puback) == Puback(1), "PUBREL may come again: PUBCOMP was perhaps not on record"
     (answered,) = bridge.mq_json("get", queue)
-    assert answered["md"]["CorrelId"] == asked["MsgId"]
+    assert answered["md"]["CorrelId"] == sent_request["MsgId"]
 
 
 def message_among_the_records_of_sessions(bridge: BridgeProcess, word: str) -> Iterator[None]:
@@ -290,10 +303,10 @@ def message_among_the_records_of_sessions(bridge: BridgeProcess, word: str) -> I
         return
     (put,) = bridge.mq_json("put", STATE, word)
     yield
-    (letter,) = (one for one in bridge.messages(DLQ) if one["body"] == word)
-    found = [letter["md"]["MsgId"], letter["dlh"]["ReasonName"], letter["dlh"]["DestQName"]]
-    assert found == [put["MsgId"], "MQRC_FORMAT_ERROR", STATE]
-    assert word not in [one["body"] for one in bridge.messages(STATE)]
+    (letter,) = (message for message in bridge.messages(DLQ) if message["body"] == word)
+    fields = [letter["md"]["MsgId"], letter["dlh"]["ReasonName"], letter["dlh"]["DestQName"]]
+    assert fields == [put["MsgId"], "MQRC_FORMAT_ERROR", STATE]
+    assert word not in [message["body"] for message in bridge.messages(STATE)]
 
 
 def share_of_absent_members(bridge: BridgeProcess, word: str) -> Iterator[None]:
@@ -310,7 +323,9 @@ def share_of_absent_members(bridge: BridgeProcess, word: str) -> Iterator[None]:
     level = 5 if word.startswith("kill") else 3
     with RawClient.connected(bridge.port, f"{word}-{level}", level=level, clean=False) as back:
         received = [back.take() for _ in range(50)]
-        assert [int(one.payload) for one in received] == list(range(50)) and not any(one.dup for one in received)
+        assert [int(publication.payload) for publication in received] == list(range(50)) and not any(
+            publication.dup for publication in received
+        )
         back.publish(f"{word}/y", b"50", 1)
         assert back.take().payload == b"50"
         back.disconnect()
@@ -336,7 +351,7 @@ def share_of_connected_members(bridge: BridgeProcess, word: str) -> Iterator[Non
         with contextlib.suppress(ConnectionClosed):
             while True:
                 member.fill()
-        seen |= {int(one.payload) for one in member.inbox if isinstance(one, Publish)}
+        seen |= {int(packet.payload) for packet in member.inbox if isinstance(packet, Publish)}
     back = [RawClient.connected(bridge.port, f"{word}-{level}", clean=False, level=level) for level in levels]
     with RawClient.connected(bridge.port, f"{word}-p") as sender:
         for number in range(count, count + 20):
@@ -348,9 +363,9 @@ def share_of_connected_members(bridge: BridgeProcess, word: str) -> Iterator[Non
             with contextlib.suppress(TimeoutError):
                 member.fill(0.02)
             while member.inbox:
-                one = member.expect(Publish)
-                member.acknowledge(one)
-                received.append(int(one.payload))
+                publication = member.expect(Publish)
+                member.acknowledge(publication)
+                received.append(int(publication.payload))
         return seen.union(*numbers) == set(range(count + 20))
 
     eventually(complete, True)
@@ -383,7 +398,11 @@ def share_that_was_left(bridge: BridgeProcess, word: str) -> Iterator[None]:
         with RawClient(bridge.port, name, clean=False, level=level) as member:
             assert member.connect().session_present
             again = [member.take() for _ in range(3)]
-            assert [(one.payload, one.dup) for one in again] == [(b"1", True), (b"2", True), (b"3", True)]
+            assert [(publication.payload, publication.dup) for publication in again] == [
+                (b"1", True),
+                (b"2", True),
+                (b"3", True),
+            ]
             with RawClient.connected(bridge.port, f"{word}-p") as sender:
                 sender.publish(name, b"not wanted", 1)
             member.ping()
@@ -392,9 +411,11 @@ def share_that_was_left(bridge: BridgeProcess, word: str) -> Iterator[None]:
 
 
 def mosquitto_sub(bridge: BridgeProcess, word: str) -> Iterator[None]:
-    """Its subscriptions and messages are there when it returns, before and after a restart."""
+    """Its subscriptions and messages survive, whether it uses MQTT 3.1, 3.1.1 or 5."""
     versions = ("mqttv31", "mqttv311", "mqttv5")
-    durable = {one: {"qos": 2, "version": one, "options": ("-c", "-i", f"{word}-{one}")} for one in versions}
+    durable = {
+        version: {"qos": 2, "version": version, "options": ("-c", "-i", f"{word}-{version}")} for version in versions
+    }
     for version in versions:
         with Subscriber(bridge.port, f"{word}/{version}/#", **durable[version]) as subscriber:
             subscriber.stop()
@@ -404,7 +425,7 @@ def mosquitto_sub(bridge: BridgeProcess, word: str) -> Iterator[None]:
         root = f"{word}/{version}"
         publish(bridge.port, f"{root}/2", "after", qos=1, version=version)
         with Subscriber(bridge.port, f"{root}/#", **durable[version]) as subscriber:
-            assert sorted((subscriber.message() for _ in range(2)), key=lambda one: one["topic"]) == [
+            assert sorted((subscriber.message() for _ in range(2)), key=lambda message: message["topic"]) == [
                 {"topic": f"{root}/1", "payload": "before", "qos": 2, "retain": 0},
                 {"topic": f"{root}/2", "payload": "after", "qos": 1, "retain": 0},
             ]

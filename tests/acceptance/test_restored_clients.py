@@ -104,7 +104,7 @@ def backup(tmp_path: Path, bridge: BridgeProcess) -> None:
 
 
 def salvage(tmp_path: Path) -> BridgeProcess:
-    """Accept the loss of the commits since the backup."""
+    """Accept the loss of all commits after the backup."""
     bridge = BridgeProcess(tmp_path / "salvaged")
     older = tmp_path / "older"
     shutil.copy(tmp_path / "data" / "queuemanager.witness", older)
@@ -164,7 +164,7 @@ def test_no_message_after_a_restore_is_treated_as_a_repetition(
         keeper.connect(bridge)
         send(bridge, *after[3:])
         keeper.follow_until_received(*after)
-        assert [one for one in keeper.received if one in after] == after
+        assert [publication for publication in keeper.received if publication in after] == after
         # The client may have completed it since the backup. A duplicate is allowed.
         assert set(keeper.received) <= {*after, *numbered("open at the backup", 3)}
         assert bridge.log.count("MQB2408I") == 1
@@ -203,7 +203,7 @@ def test_an_interrupted_release(tmp_path: Path, level: int, receive_maximum: int
             bridge.start()
             keeper.connect(bridge)
             keeper.follow_until_received(*after)
-            assert [one for one in keeper.received if one in after] == after
+            assert [publication for publication in keeper.received if publication in after] == after
             keeper.close()
 
 
@@ -355,4 +355,4 @@ def crash_and_restore(tmp_path: Path, bridge: BridgeProcess, relay: FrozenRelay,
         received: list[str] = []
         while not set(expected) <= set(received):
             received.append(take())
-        assert [one for one in received if one in expected] == expected
+        assert [publication for publication in received if publication in expected] == expected

@@ -58,7 +58,7 @@ def put(bridge: BridgeProcess, *bodies: str) -> None:
 
 
 def arrived(bridge: BridgeProcess) -> list[str]:
-    return [str(one["body"]) for one in bridge.messages("in")]
+    return [str(message["body"]) for message in bridge.messages("in")]
 
 
 def depth(bridge: BridgeProcess, queue: str) -> int:
@@ -115,7 +115,7 @@ def test_no_message_after_a_restore_is_treated_as_a_repetition(
         received: list[str] = []
         while not set(sent) <= set(received):
             received.append(str(subscriber.message()["payload"]))
-        assert [one for one in received if one in sent] == sent
+        assert [number for number in received if number in sent] == sent
         # Messages that are not in the backup were lost with the data directory, unless the broker had accepted them.
         assert set(received) <= {*sent, *numbered("open at the backup", 3), *numbered("open at the crash", 3)}
         assert restored.log.count("MQB5313I") == 1

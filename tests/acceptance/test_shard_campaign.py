@@ -1,10 +1,12 @@
 """Shards, each an active bridge and a standby, behind HAProxy, while processes and hosts fail.
 
-Nothing acknowledged is lost, QoS 2 arrives once, each publisher's messages are in order, and clients of other shards keep
-their connections and get their messages. The members of a shared subscription, which are clients of several shards, get
-everything together. What was published to them with QoS 2 reaches a second member only after the first one has lost its
-connection. MQBRIDGE_TEST_SECONDS is the duration, and MQBRIDGE_TEST_SEED repeats the faults.
-The campaign prints for how long the clients of affected shards were not served. With `-rP`, pytest shows what it prints.
+Nothing acknowledged is lost, QoS 2 arrives once, and each publisher's messages are in order. Clients of other shards
+keep their connections and get their messages. The members of a shared subscription, which are clients of several
+shards, get all messages together. A QoS 2 message reaches a second member only after the first one has lost its
+connection.
+
+MQBRIDGE_TEST_SECONDS is the duration, and MQBRIDGE_TEST_SEED repeats the faults. The campaign prints for how long the
+clients of affected shards were not served. `pytest -rP` shows the output.
 """
 
 from __future__ import annotations
@@ -96,7 +98,7 @@ DEFINE QLOCAL(BETWEEN)
 
 
 class DeviceThread(threading.Thread):
-    """A client that works in a thread of its own until told, and connects again after each loss."""
+    """A client that works in its own thread until it is stopped, and reconnects after each loss."""
 
     def __init__(
         self,
@@ -229,7 +231,7 @@ class Receipt:
 
 
 class Group:
-    """A shared subscription: its publisher, its members, and what they have received together."""
+    """A shared subscription: its publisher, its members, and all messages that they have received."""
 
     def __init__(self, source: PublisherThread) -> None:
         self.source = source
@@ -245,7 +247,7 @@ class Group:
         return {receipt.number for receipt in self.receipts.copy()}
 
     def verify(self) -> list[int]:
-        """Check what was received. Return the numbers of messages of QoS 2 that reached several members."""
+        """Check the received messages. Return the numbers of QoS 2 messages that reached several members."""
         missing = self.source.client.acknowledged - self.numbers
         assert not missing, f"{len(missing)} acknowledged messages are lost: {sorted(missing)[:20]}"
         if self.source.client.qos < 2:
@@ -301,7 +303,7 @@ class MemberThread(DeviceThread):
 
 
 class VisitorThread(threading.Thread):
-    """A client that becomes a member of a shared subscription for a moment, again and again, with clean sessions."""
+    """A client that joins a shared subscription briefly, again and again, with clean sessions."""
 
     def __init__(self, group: Group, client_id: str, topic_filter: str, port: int, ending: threading.Event) -> None:
         super().__init__(daemon=True)
@@ -340,7 +342,7 @@ class VisitorThread(threading.Thread):
             self._receive(client)
             client.send(Unsubscribe(2, (self._filter,)))
             self._receive(client, Unsuback)
-            # Messages that were sent before UNSUBACK are acknowledged. None comes after it.
+            # Messages that were sent before UNSUBACK are acknowledged. No message follows it.
             self._receive(client)
             self.visits += 1
         finally:
@@ -383,7 +385,7 @@ def subscribed(subscriber: DurableSubscriber, port: int) -> bool:
 
 def _is_complete(pair: Sequence[ShardProcess]) -> bool:
     """Return whether one process of a shard is active, and the other one stands by."""
-    return {one.ready for one in pair} == {one.stands_by for one in pair} == {True, False}
+    return {bridge.ready for bridge in pair} == {bridge.stands_by for bridge in pair} == {True, False}
 
 
 class Campaign:
@@ -415,7 +417,7 @@ class Campaign:
         self.processes = [process for pair in self.pairs for process in pair]
         self._listen, self._config = free_port(), directory / "haproxy.cfg"
         shipped = (ROOT / "deploy" / "haproxy-shards.cfg").read_text()
-        servers = [[(one.host.address, one.port, one.admin) for one in pair] for pair in self.pairs]
+        servers = [[(bridge.host.address, bridge.port, bridge.admin) for bridge in pair] for pair in self.pairs]
         self._config.write_text(balanced(shipped, self._listen, free_port(), servers, checks=checks))
         self.devices: list[DeviceThread] = []
         self.publishers: list[Publisher] = []
@@ -466,7 +468,7 @@ class Campaign:
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """Run all processes and clients. At the end of the block, everything that was acknowledged arrives."""
+        """Run all processes and clients. At the end of the block, all acknowledged messages must have arrived."""
         try:
             for order in (0, 1):
                 start_all([pair[order] for pair in self.pairs])
@@ -487,13 +489,13 @@ class Campaign:
                 process.discard()
 
     def _finish(self) -> None:
-        """End publishing, wait for all that was acknowledged, and verify what has arrived."""
+        """Stop publishing, wait for all acknowledged messages, and verify the received ones."""
         for device in self.devices:
             device.publishes = False
             if isinstance(device, PublisherThread):
                 device.due.set()
         until_at_last(
-            lambda: not any(self._missing()) or any(one.failure for one in self.devices),
+            lambda: not any(self._missing()) or any(device.failure for device in self.devices),
             lambda: [sorted(missing)[:5] for missing in self._missing()],
         )
         self._ending.set()
@@ -517,7 +519,9 @@ class Campaign:
         return [group.visitor for group in self.groups if group.visitor is not None]
 
     def _missing(self) -> list[set[int]]:
-        """Return the numbers of messages on their way, by publisher. {-1} stands for those that are not acknowledged."""
+        """Return the numbers of the messages that are still on their way, by publisher. {-1} stands for unacknowledged
+        ones.
+        """
         expected = [
             *zip(self.publishers, (subscriber.numbers for subscriber in self.subscribers), strict=False),
             *((group.source.client, group.numbers) for group in self.groups),
@@ -527,32 +531,37 @@ class Campaign:
     def settle(self) -> None:
         """Wait until each shard has an active bridge and a standby, all clients stay connected, and messages arrive."""
         until_at_last(
-            lambda: all(map(_is_complete, self.pairs)), lambda: [[one.readiness for one in pair] for pair in self.pairs]
+            lambda: all(map(_is_complete, self.pairs)),
+            lambda: [[bridge.readiness for bridge in pair] for pair in self.pairs],
         )
         self.wait_for_progress(self.devices)
         until_at_last(
-            lambda: self._settled() or any(one.failure for one in self.devices),
-            lambda: [(one.client.client_id, one.away_since, one.failure) for one in self.devices],
+            lambda: self._settled() or any(device.failure for device in self.devices),
+            lambda: [(device.client.client_id, device.away_since, device.failure) for device in self.devices],
         )
-        assert not any(one.failure for one in self.devices), [one.failure for one in self.devices if one.failure]
+        assert not any(device.failure for device in self.devices), [
+            device.failure for device in self.devices if device.failure
+        ]
 
     def _settled(self) -> bool:
-        before = [one.client.connections for one in self.devices]
+        before = [device.client.connections for device in self.devices]
         time.sleep(1.0)
-        after = [one.client.connections for one in self.devices]
-        return all(one.away_since is None for one in self.devices) and after == before
+        after = [device.client.connections for device in self.devices]
+        return all(device.away_since is None for device in self.devices) and after == before
 
     def wait_for_progress(self, devices: Sequence[DeviceThread]) -> None:
-        """Wait until each of these clients has sent or received a message that was not in progress before."""
-        # What was in progress may still arrive.
+        """Wait until each of these clients has sent or received a message that was not yet in progress."""
+        # Messages that were in progress may still arrive.
         time.sleep(0.5)
         since = time.monotonic()
         for device in self.devices:
             if isinstance(device, PublisherThread):
                 device.due.set()
         until_at_last(
-            lambda: all(one.progress > since for one in devices) or any(one.failure for one in self.devices),
-            lambda: [(one.client.client_id, one.away_since) for one in devices if one.progress <= since],
+            lambda: (
+                all(device.progress > since for device in devices) or any(device.failure for device in self.devices)
+            ),
+            lambda: [(device.client.client_id, device.away_since) for device in devices if device.progress <= since],
         )
 
     def active_on(self, host: Host) -> dict[int, ShardProcess]:
@@ -571,18 +580,22 @@ def test_a_rolling_upgrade_disconnects_each_client_once(
     campaign = Campaign(tmp_path, Site(tmp_path, remote))
     times: list[float] = []
     with campaign.running():
-        before = [one.client.connections for one in campaign.devices]
+        before = [device.client.connections for device in campaign.devices]
         for number, pair in enumerate(campaign.pairs):
-            standby, active = sorted(pair, key=lambda one: one.ready)
+            standby, active = sorted(pair, key=lambda bridge: bridge.ready)
             standby.restart(signal.SIGTERM)  # with the new version
             active.hand_over()
             campaign.settle()
             # A publisher notices the loss only when it publishes.
-            clients = [one for one in campaign.devices if one.shard == number and not isinstance(one, PublisherThread)]
-            times += [one.seconds_away for one in clients]
+            clients = [
+                device
+                for device in campaign.devices
+                if device.shard == number and not isinstance(device, PublisherThread)
+            ]
+            times += [client.seconds_away for client in clients]
             active.restart(signal.SIGTERM)
             campaign.settle()
-        assert [one.client.connections for one in campaign.devices] == [number + 1 for number in before]
+        assert [device.client.connections for device in campaign.devices] == [number + 1 for number in before]
     assert min(times) > 0
     print(
         f"the standby accepted {len(times)} clients {statistics.median(times):.1f} s (median), {max(times):.1f} s (longest)"
@@ -591,9 +604,9 @@ def test_a_rolling_upgrade_disconnects_each_client_once(
 
 
 class Faults:
-    """What happens to one process or to a host, and how long clients are not served meanwhile.
+    """Faults of one process or of a host, and how long clients are not served meanwhile.
 
-    A fault is a generator. It yields when the fault has begun, and ends it when the clients are served again.
+    A fault is a generator. It yields when the fault has begun, and ends the fault when the clients are served again.
     """
 
     #: names, and the time in seconds after which clients of affected shards are served again
@@ -635,7 +648,7 @@ class Faults:
             self._return()
             return
         number = self._chance.randrange(len(self._campaign.pairs))
-        pair = sorted(self._campaign.pairs[number], key=lambda one: one.ready)
+        pair = sorted(self._campaign.pairs[number], key=lambda bridge: bridge.ready)
         process = pair[self._chance.random() < 0.8 or name == "yield"]
         affected = frozenset({number} if process is pair[1] else ())
         with self._measured(name, affected), self._fault_of_process(name, process):
@@ -664,7 +677,7 @@ class Faults:
 
     @contextmanager
     def _fault_of_host(self, name: str, host: Host) -> Iterator[None]:
-        processes = [one for one in self._campaign.processes if one.host is host]
+        processes = [process for process in self._campaign.processes if process.host is host]
         if name == "partition from the queue manager":
             block(host.namespace, self._queue_manager)
             try:
@@ -686,28 +699,28 @@ class Faults:
             start_all(processes)
 
     def _wait_for(self, shards: frozenset[int]) -> None:
-        """Wait until the clients of shards are served."""
-        self._campaign.wait_for_progress([one for one in self._campaign.devices if one.passes & shards])
+        """Wait until the clients of these shards are served."""
+        self._campaign.wait_for_progress([device for device in self._campaign.devices if device.passes & shards])
 
     @contextmanager
     def _measured(self, name: str, shards: frozenset[int]) -> Iterator[None]:
         """Measure the effects of a fault on the clients of the shards that it affects, and on all others."""
         devices = self._campaign.devices
-        affected = [one for one in devices if one.shard in shards]
-        others = [one for one in devices if one.shard not in shards]
-        before = [one.client.connections for one in others]
+        affected = [device for device in devices if device.shard in shards]
+        others = [device for device in devices if device.shard not in shards]
+        before = [device.client.connections for device in others]
         begin = time.monotonic()
         yield
         self._campaign.settle()
-        after = [one.client.connections for one in others]
+        after = [device.client.connections for device in others]
         assert after == before, f"{name} of shards {sorted(shards)} disconnected other clients"
         self.counts[name] += 1
-        times = [max(0.0, one.served_at - begin) for one in affected]
+        times = [max(0.0, device.served_at - begin) for device in affected]
         print(f"{name}, shards {sorted(shards)}: at most {max(times, default=0.0):.1f} s", flush=True)
         self.affected[name] += times
-        for one in others:
-            if isinstance(one, SubscriberThread) and not one.passes & shards:
-                self.latencies[name] += [seconds for when, seconds in one.latencies if when > begin]
+        for device in others:
+            if isinstance(device, SubscriberThread) and not device.passes & shards:
+                self.latencies[name] += [seconds for when, seconds in device.latencies if when > begin]
 
     def _return(self) -> None:
         """Return the clients to the preferred host of their shard, as an administrator does after the loss of a host."""
@@ -722,7 +735,7 @@ class Faults:
         expected = self.OF_A_PROCESS | self.OF_A_HOST
         for name, count in self.counts.items():
             times, latencies = self.affected[name] or [0.0], self.latencies[name] or [0.0]
-            late = sum(one > expected[name] for one in times)
+            late = sum(seconds > expected[name] for seconds in times)
             lines.append(
                 f"{name}: {count} times. {len(self.affected[name])} clients were served again after"
                 f" {statistics.median(times):.1f} s (median), {max(times):.1f} s (longest), {late} of them after more than"
@@ -739,7 +752,7 @@ def _prefer(pid: int) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(3 * SECONDS + 1_200)  # the start takes minutes on a busy machine
-def test_faults_of_shards_and_hosts_lose_nothing_and_do_not_concern_others(
+def test_faults_of_shards_and_hosts_lose_nothing_and_do_not_affect_others(
     tmp_path: Path, remote: Callable[..., RemoteBridgeProcess]
 ) -> None:
     require_namespaces()

@@ -40,12 +40,12 @@ def site(request: pytest.FixtureRequest, tmp_path: Path, remote: Callable[..., R
 
 def problems_of(bridge: RemoteBridgeProcess, subject: str) -> list[Any]:
     """Return the problems of a bridge that concern a queue."""
-    return [one for one in status(bridge).get("problems", ()) if one["subject"] == subject]
+    return [problem for problem in status(bridge).get("problems", ()) if problem["subject"] == subject]
 
 
 @PACKAGES
 def test_a_queue_manager_of_an_earlier_version_lacks_the_queue_of_members(site: Site) -> None:
-    """The bridge starts, reports what is missing, and serves everything but $share until the script is run."""
+    """The bridge starts, reports the missing queue, and serves everything but $share until the script is run."""
     bridges = [site.bridge(number) for number in range(OF)]
     bridges[0].mqsc(f"DELETE QLOCAL('{MEMBERS}')\n")
     for bridge in bridges:
@@ -140,7 +140,7 @@ def mapping_state(bridge: RemoteBridgeProcess) -> bool:
 
 
 def test_a_standby_of_another_number_of_shards_does_not_start(site: Site) -> None:
-    """It would refuse the sessions when it takes over. The right standby takes over meanwhile."""
+    """It would reject the sessions after taking over. The standby with the right number takes over meanwhile."""
     bridges = [site.bridge(number).start() for number in range(OF)]
     members = members_of(bridges, clean=False)
     with pytest.raises(BridgeFailed, match=r"shard.of is 3, and the sessions on .* are those of 2 shards"):
@@ -219,7 +219,7 @@ def test_a_reload_while_the_queue_manager_is_away(site: Site, killed: bool) -> N
     assert sorted(bodies) == [b"0", b"1", b"2"]
 
 
-def test_a_full_queue_of_a_shared_subscription_concerns_no_others(site: Site) -> None:
+def test_a_full_queue_of_a_shared_subscription_affects_no_others(site: Site) -> None:
     """Also while a bridge is killed. Publications that it rejects are on the dead-letter queue."""
     bridges = [site.bridge(number).start() for number in range(OF)]
     members = members_of(bridges, clean=False)
@@ -245,13 +245,13 @@ def test_a_full_queue_of_a_shared_subscription_concerns_no_others(site: Site) ->
     while not numbers.issuperset(range(20, 30)):
         # The bridge may have been killed before it has removed a message that its member acknowledged.
         numbers |= {*map(int, itertools.chain(*received(others, 1)))}
-    # Each message of the full queue is there, or on the dead-letter queue.
+    # Each message is on the full queue or on the dead-letter queue.
     members[0] = reconnected(bridges[0], members[0])
     (kept,) = received(members[:1], 4)
     members[0].ping()
     kept += [member.payload for member in members[0].inbox if isinstance(member, Publish)]
     bridges[0].wait_for_depth("SYSTEM.DEAD.LETTER.QUEUE", 30 - len(kept))
-    # With room, all members receive messages again.
+    # When the queue has room again, all members receive messages.
     bridges[0].mqsc(f"ALTER QLOCAL('{queue}') MAXDEPTH(5000)\n")
     members[1] = reconnected(bridges[1], members[1])
     publisher.publish("t", b"30", 1)

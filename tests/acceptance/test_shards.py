@@ -201,7 +201,8 @@ def test_forwarding_continues_when_the_dead_letter_queue_accepts_messages_again(
     until(lambda: bridges[0].log.count("MQB4216E") > 1, lambda: bridges[0].log)
     # A problem, and metrics for alerts, report it.
     until(
-        lambda: any("forwarder:" in one["what"] for one in status(bridges[0])["problems"]), lambda: status(bridges[0])
+        lambda: any("forwarder:" in problem["what"] for problem in status(bridges[0])["problems"]),
+        lambda: status(bridges[0]),
     )
     metrics = ask(f"http://127.0.0.1:{admin}/metrics")[1].splitlines()
     assert any(line.startswith('mqbridge_problem{kind="commits"') and not line.endswith(" 0.0") for line in metrics), (
@@ -287,7 +288,7 @@ def test_forwarding_to_a_queue_continues_after_many_rejected_messages(site: Site
 
 
 @PACKAGES
-def test_a_client_of_another_shard_is_told_its_server(site: Site) -> None:
+def test_a_client_of_another_shard_gets_the_address_of_its_server(site: Site) -> None:
     bridge, name = site.bridge(0).start(), client_of(1)
     refused = RawClient(bridge.port, name, level=5).connect()
     assert refused.return_code == ReasonCode.USE_ANOTHER_SERVER and refused.properties is not None
@@ -421,6 +422,50 @@ def test_the_oldest_messages_beyond_the_limit_of_a_shared_subscription_are_dead_
     bridges[0].wait_for_depth("SYSTEM.DEAD.LETTER.QUEUE", numbers[0])
 
 
+def test_a_message_that_a_former_member_has_not_acknowledged_goes_to_another_shard(site: Site) -> None:
+    bridges = [site.bridge(number).start() for number in range(OF)]
+    away = RawClient.connected(bridges[1].port, client_of(1, "away"), clean=False)
+    assert away.subscribe(("$share/g/t", 1)) == (1,)
+    away.disconnect()
+    former = RawClient.connected(bridges[0].port, client_of(0, "former"))
+    assert former.subscribe(("$share/g/t", 1)) == (1,)
+    RawClient.connected(bridges[0].port, client_of(0, "publisher")).publish("t", b"1", 1)
+    assert former.expect(Publish).payload == b"1"
+    former.unsubscribe("$share/g/t")
+    former.socket.close()
+    assert reconnected(bridges[1], away).take().payload == b"1"
+
+
+def test_messages_return_to_a_full_queue_when_the_only_shard_that_empties_it_starts_again(site: Site) -> None:
+    """Meanwhile, clients of the shard that returns a message are served, and it reports a problem."""
+    bridges = [site.bridge(number).start() for number in range(OF)]
+    away = RawClient.connected(bridges[1].port, client_of(1, "away"), clean=False)
+    assert away.subscribe(("$share/g/t", 1)) == (1,)
+    former = RawClient.connected(bridges[0].port, client_of(0, "former"))
+    assert former.subscribe(("$share/g/t", 1)) == (1,)
+    away.disconnect()
+    bridges[1].stop()
+    publisher = RawClient.connected(bridges[0].port, client_of(0, "publisher"))
+    publisher.publish("t", b"1", 1)
+    assert former.expect(Publish).payload == b"1"
+    (queue,) = {row["DEST"] for row in bridges[0].mq_json("display", "SUB('$share/g:t')", "DEST")}
+    bridges[0].mqsc(f"ALTER QLOCAL('{queue}') MAXDEPTH(1)\n")
+    former.unsubscribe("$share/g/t")
+    publisher.publish("t", b"2", 1)
+    former.socket.close()
+    until(lambda: "MQRC_Q_FULL" in bridges[0].log, lambda: bridges[0].log)
+    publisher.publish("t", b"3", 1)
+    assert publisher.subscribe(("u", 1)) == (1,)
+    publisher.publish("u", b"u", 1)
+    assert publisher.take().payload == b"u"
+    assert "shared subscriptions: MQRC_Q_FULL" in str(status(bridges[0])["problems"])
+    bridges[1].start()
+    away = reconnected(bridges[1], away)
+    assert {away.take().payload for _ in range(2)} == {b"1", b"2"}
+    # The queue manager did not put the second message to the full queue.
+    bridges[0].wait_for_depth("SYSTEM.DEAD.LETTER.QUEUE", 1)
+
+
 def test_a_shared_subscription_whose_queue_is_inhibited_does_not_affect_others(site: Site) -> None:
     bridge = site.bridge(0).start()
     member = RawClient.connected(bridge.port, client_of(0))
@@ -462,7 +507,7 @@ def test_a_shared_subscription_loses_nothing_when_a_shard_and_the_queue_manager_
     bridges[1].start()
     members[1] = reconnected(bridges[1], members[1])
     everything = {str(number).encode() for number in range(60)}
-    # The queue manager may have committed what the bridge publishes again.
+    # The queue manager may have committed messages that the bridge publishes again.
     assert {*itertools.chain(*received(members, 60))} == everything
     assert {*itertools.chain(*received([other], 60))} == everything
     for member in members:
@@ -510,20 +555,20 @@ def test_the_last_members_leave_while_another_one_joins(site: Site) -> None:
     )
     publisher = RawClient.connected(bridges[0].port, client_of(0, "publisher"))
     for order in itertools.permutations((*leaving, None)):
-        for shard, one in enumerate(joining):
+        for shard, newcomer in enumerate(joining):
             for member in leaving:
                 assert member.subscribe(("$share/g/t", 1)) == (1,)
             for leaver in order:
                 if leaver is None:
-                    one.send(Subscribe(100, (("$share/g/t", 1),)))
+                    newcomer.send(Subscribe(100, (("$share/g/t", 1),)))
                 else:
                     leaver.send(Unsubscribe(100, ("$share/g/t",)))
-            assert one.wait_for(Suback).return_codes == (1,)
+            assert newcomer.wait_for(Suback).return_codes == (1,)
             for member in leaving:
                 member.wait_for(Unsuback)
             publisher.publish("t", b"%d" % shard, 1)
-            assert one.take().payload == b"%d" % shard
-            one.unsubscribe("$share/g/t")
+            assert newcomer.take().payload == b"%d" % shard
+            newcomer.unsubscribe("$share/g/t")
             assert_nothing_is_left(bridges[0])
 
 
@@ -536,7 +581,7 @@ def test_the_last_members_leave_while_another_one_joins(site: Site) -> None:
     ],
     ids=["put", "get", "deleted"],
 )
-def test_members_receive_messages_while_nobody_can_join(
+def test_members_receive_messages_while_no_client_can_join(
     tmp_path: Path, remote: Callable[..., RemoteBridgeProcess], broken: str, repaired: str, code: int
 ) -> None:
     site = Site(tmp_path, remote, settings="  probe_interval: 1 s\n")
@@ -768,7 +813,9 @@ def test_requests_and_replies_stay_with_their_session(site: Site) -> None:
     properties = PublishProperties(response_topic="answers/of-device", correlation_data=b"x" * 30)
     device.send(Publish("ask", b"?", 1, False, False, 100, properties))
     assert device.wait_for(Puback).reason_code == 0
-    (asked,) = bridges[0].mq_json("put", "commands/reset", "now", "--to", name, "--reply-to", "ANSWERS", "--persistent")
+    (sent_command,) = bridges[0].mq_json(
+        "put", "commands/reset", "now", "--to", name, "--reply-to", "ANSWERS", "--persistent"
+    )
     command = device.take()
     # The record of the request is written before the message is removed.
     bridges[1].wait_for_depth("SYSTEM.MQTT.TRANSMIT.QUEUE.1", 0)
@@ -787,7 +834,7 @@ def test_requests_and_replies_stay_with_their_session(site: Site) -> None:
     device.send(Publish(command.properties.response_topic, b"done", 1, False, False, 101, properties))
     assert device.wait_for(Puback).reason_code == 0
     (answer,) = bridges[0].mq_json("get", "ANSWERS")
-    assert (answer["body"], answer["md"]["CorrelId"]) == ("done", asked["MsgId"])
+    assert (answer["body"], answer["md"]["CorrelId"]) == ("done", sent_command["MsgId"])
 
 
 def mqtt_31(port: int, client_id: str) -> int:
@@ -811,9 +858,9 @@ def over_websocket(port: int, client_id: str) -> int:
     """Connect like a browser, and return the code of CONNACK."""
     with websocket(f"ws://127.0.0.1:{port}/mqtt", subprotocols=[Subprotocol("mqtt")]) as connection:
         connection.send(encode(Connect(client_id)))
-        data = connection.recv(PATIENCE)
-        assert isinstance(data, bytes)
-        (connack,) = Decoder(server=False, protocol_level=4).feed(data)
+        frame = connection.recv(PATIENCE)
+        assert isinstance(frame, bytes)
+        (connack,) = Decoder(server=False, protocol_level=4).feed(frame)
     assert isinstance(connack, Connack)
     return int(connack.return_code)
 
@@ -863,7 +910,7 @@ def test_haproxy_leads_clients_to_their_shards(site: Site, tmp_path: Path) -> No
         for shard, bridge in zip(SHARDS, bridges, strict=True):
             connected = Administrator(bridge).clients()
             assert {*connected} == {name for name in clients if shard.owns(name)}
-            assert all(one["address"].startswith("127.0.0.1") for one in connected.values())
+            assert all(client["address"].startswith("127.0.0.1") for client in connected.values())
         # A client without an identifier, and one that HAProxy cannot read: a bridge with the bridge bit.
         assert RawClient(listen, "", level=4).connect().return_code == 0
         assert bridge_bit(listen, client_of(1, "bridge")) == 3
@@ -877,28 +924,33 @@ def test_one_command_shows_all_shards(site: Site) -> None:
     client = RawClient.connected(bridges[1].port, client_of(1))
     files = [str(bridge.config) for bridge in bridges]
     runner = CliRunner()
-    shown = runner.invoke(program_, ["group", "status", *files, "-o", "json"], catch_exceptions=False)
-    assert shown.exit_code == 0, shown.output
-    assert [(one["shard"], one["status"]["state"], one["status"]["clients"]) for one in json.loads(shown.stdout)] == [
+    outcome = runner.invoke(program_, ["group", "status", *files, "-o", "json"], catch_exceptions=False)
+    assert outcome.exit_code == 0, outcome.output
+    assert [
+        (answer["shard"], answer["status"]["state"], answer["status"]["clients"])
+        for answer in json.loads(outcome.stdout)
+    ] == [
         ("0 of 2", "running", 0),
         ("1 of 2", "running", 1),
     ]
     client.disconnect()
     bridges[0].stop()
-    shown = runner.invoke(program_, ["group", "status", *files], catch_exceptions=False)
-    assert shown.exit_code == 1 and "no answer" in shown.stdout
+    outcome = runner.invoke(program_, ["group", "status", *files], catch_exceptions=False)
+    assert outcome.exit_code == 1 and "no answer" in outcome.stdout
     name = client_of(1)
-    asked = runner.invoke(program_, ["group", "shard", name, "--config", files[0]], catch_exceptions=False)
-    assert asked.stdout == "shard 1 of 2\n"
+    location = runner.invoke(program_, ["group", "shard", name, "--config", files[0]], catch_exceptions=False)
+    assert location.stdout == "shard 1 of 2\n"
 
 
 def test_commands_know_the_options_of_a_shard(site: Site, tmp_path: Path) -> None:
-    """A reload changes none of them, and names what needs a restart."""
+    """A reload changes none of them, and names those that need a restart."""
     bridge = site.bridge(1).start()
     assert bridge.config is not None
     administrator, text = Administrator(bridge), bridge.config.read_text()
     line = text[: text.index("  shard:")].count("\n") + 1
-    settings = {one["key"]: (one["value"], one["source"]) for one in administrator.json("config", "list")}
+    settings = {
+        setting["key"]: (setting["value"], setting["source"]) for setting in administrator.json("config", "list")
+    }
     for key, value in (("number", "1"), ("of", "2"), ("server_reference", "mqtt-{shard}.example.com")):
         assert settings[f"queue_manager.shard.{key}"] == (value, f"{bridge.config}:{line}")
     edited = tmp_path / "edited.yaml"
@@ -924,20 +976,24 @@ def test_one_command_shows_the_shards_of_other_hosts_by_their_admin_ports(site: 
     token = tmp_path / "token"
     token.write_text("s3cret-of-the-monitor\n")
     words = ["group", "status", f"127.0.0.1:{ports[0]}", f"http://localhost:{ports[1]}", "-o", "json"]
-    shown = CliRunner().invoke(program_, [*words, "--token-file", str(token)], catch_exceptions=False)
-    assert shown.exit_code == 0, shown.output
-    assert [(one["bridge"], one["shard"], one["status"]["state"]) for one in json.loads(shown.stdout)] == [
+    outcome = CliRunner().invoke(program_, [*words, "--token-file", str(token)], catch_exceptions=False)
+    assert outcome.exit_code == 0, outcome.output
+    assert [
+        (answer["bridge"], answer["shard"], answer["status"]["state"]) for answer in json.loads(outcome.stdout)
+    ] == [
         (f"http://127.0.0.1:{ports[0]}/", "0 of 2", "running"),
         (f"http://localhost:{ports[1]}", "1 of 2", "running"),
     ]
-    shown = CliRunner().invoke(program_, words, catch_exceptions=False)
-    assert shown.exit_code == 1
-    assert all("requires a token" in one["failure"] for one in json.loads(shown.stdout))
+    outcome = CliRunner().invoke(program_, words, catch_exceptions=False)
+    assert outcome.exit_code == 1
+    assert all("requires a token" in answer["failure"] for answer in json.loads(outcome.stdout))
 
 
 def running(bridge: RemoteBridgeProcess, name: str) -> bool:
     """Return whether a mapping, and no other one, runs."""
-    return [(one["name"], one["state"]) for one in Administrator(bridge).json("mapping", "list")] == [(name, "running")]
+    return [(mapping["name"], mapping["state"]) for mapping in Administrator(bridge).json("mapping", "list")] == [
+        (name, "running")
+    ]
 
 
 def test_mappings_run_in_their_shards(site: Site) -> None:

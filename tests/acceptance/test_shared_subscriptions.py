@@ -95,7 +95,7 @@ def test_each_message_goes_to_one_member(
     for member in members:
         assert member.numbers == sorted(member.numbers), "in order for each member"
         assert len(member.numbers) > count // len(members) // 4, "all take part"
-        assert all(one.qos == 1 and not one.dup for one in member.publishes)
+        assert all(publication.qos == 1 and not publication.dup for publication in member.publishes)
     assert subscriptions(bridge, f"$share/g-{unique}") == [f"$share/g-{unique}:{unique}/#"]
     for member in members:
         member.client.unsubscribe(share)
@@ -119,8 +119,8 @@ def test_a_member_that_does_not_acknowledge_does_not_block_others(bridge: Bridge
     assert numbers_of(still, busy) == list(range(200))
     still.client.vanish()
     take_all(200, busy)
-    assert sorted(busy.numbers) == list(range(200)), "what it had not acknowledged comes to the other, once"
-    assert not any(one.dup for one in busy.publishes)
+    assert sorted(busy.numbers) == list(range(200)), "the other member gets its unacknowledged messages, once"
+    assert not any(publication.dup for publication in busy.publishes)
 
 
 def test_a_member_that_does_not_read_does_not_block_others(bridge: BridgeProcess, unique: str) -> None:
@@ -155,8 +155,10 @@ def test_unacknowledged_messages_are_sent_again_after_a_reconnect(bridge: Bridge
     member.client.vanish()
     back = Member(bridge.port, f"m-{unique}"[:23], "", clean=False)
     take_all(5, back)
-    assert back.numbers == member.numbers and all(one.dup for one in back.publishes)
-    assert [one.packet_id for one in back.publishes] == [one.packet_id for one in member.publishes]
+    assert back.numbers == member.numbers and all(publication.dup for publication in back.publishes)
+    assert [publication.packet_id for publication in back.publishes] == [
+        publication.packet_id for publication in member.publishes
+    ]
     back.client.unsubscribe(share)
     Member(bridge.port, f"m-{unique}"[:23], "").client.disconnect()
 
@@ -199,10 +201,10 @@ def test_a_receive_maximum_of_one(bridge: BridgeProcess, unique: str) -> None:
 def test_mosquitto_sub(bridge: BridgeProcess, unique: str) -> None:
     share = f"$share/g/{unique}/t"
     with (
-        Subscriber(bridge.port, share, qos=1, version="mqttv5") as one,
-        Subscriber(bridge.port, share, qos=1, version="mqttv5") as two,
+        Subscriber(bridge.port, share, qos=1, version="mqttv5") as first,
+        Subscriber(bridge.port, share, qos=1, version="mqttv5") as second,
     ):
         for number in range(4):
             publish(bridge.port, f"{unique}/t", f"{number}", qos=1, version="mqttv5")
-        came = [[int(member.message()["payload"]) for _ in range(2)] for member in (one, two)]
-        assert sorted(itertools.chain(*came)) == [0, 1, 2, 3] and all(one == sorted(one) for one in came)
+        came = [[int(member.message()["payload"]) for _ in range(2)] for member in (first, second)]
+        assert sorted(itertools.chain(*came)) == [0, 1, 2, 3] and all(numbers == sorted(numbers) for numbers in came)

@@ -80,8 +80,8 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def bridge(certificates: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BridgeProcess]:
     """A bridge with channels of all kinds."""
-    data = tmp_path_factory.mktemp("tls") / "data"
-    with at_work(BridgeProcess(data, config=CONFIG.format(certificates))) as process:
+    data_directory = tmp_path_factory.mktemp("tls") / "data"
+    with at_work(BridgeProcess(data_directory, config=CONFIG.format(certificates))) as process:
         process.mqsc("DEFINE QLOCAL(SAID)\nDEFINE SUB(SAID) TOPICSTR('said/#') DEST(SAID)\n")
         yield process
 
@@ -100,9 +100,9 @@ def own(certificates: Path, name: str) -> tuple[str, ...]:
 
 def users_of(bridge: BridgeProcess) -> list[str]:
     """Get the messages that have arrived. Return their users."""
-    found = [one["md"]["UserIdentifier"].strip() for one in bridge.messages("SAID")]
+    users = [message["md"]["UserIdentifier"].strip() for message in bridge.messages("SAID")]
     bridge.mqsc("CLEAR QLOCAL(SAID)\n")
-    return found
+    return users
 
 
 def test_a_certificate_whose_user_name_is_too_long_for_mq_is_rejected(
@@ -147,13 +147,13 @@ def test_a_publication_over_tls(bridge: BridgeProcess, certificates: Path, chann
 def test_messages_that_a_client_does_not_accept(
     bridge: BridgeProcess, certificates: Path, channel: str, options: tuple[str, ...], host: str
 ) -> None:
-    done = publish(bridge, channel, certificates, *(one.format(certificates) for one in options), host=host)
+    done = publish(bridge, channel, certificates, *(option.format(certificates) for option in options), host=host)
     assert done.returncode != 0
     assert users_of(bridge) == []
 
 
 @pytest.mark.parametrize(
-    ("name", "told"),
+    ("name", "reason"),
     [
         ("expired", "certificate has expired"),
         ("early", "certificate is not yet valid"),
@@ -166,7 +166,7 @@ def test_messages_that_a_client_does_not_accept(
 )
 @pytest.mark.parametrize("channel", ["REQUIRED", "REQUIRED12"])
 def test_rejected_certificates(
-    bridge: BridgeProcess, certificates: Path, name: str | None, told: str, channel: str
+    bridge: BridgeProcess, certificates: Path, name: str | None, reason: str, channel: str
 ) -> None:
     """The handshake fails at the bridge, its log contains the reason, and no message arrives.
 
@@ -176,7 +176,7 @@ def test_rejected_certificates(
     options = () if name is None else own(certificates, name)
     done = publish(bridge, channel, certificates, *options, "--ciphers", "ALL:@SECLEVEL=0")
     assert done.returncode != 0
-    eventually(lambda: bool(re.search(told, bridge.log[before:])), True)
+    eventually(lambda: bool(re.search(reason, bridge.log[before:])), True)
     assert f"channel {channel}:" in bridge.log[before:]
     assert users_of(bridge) == []
 
@@ -197,16 +197,16 @@ def paho_publishes(
     client = Client(CallbackAPIVersion.VERSION2, protocol=MQTTv5)
     certificate, key = (None, None) if name is None else (f"{certificates}/{name}.pem", f"{certificates}/{name}.key")
     client.tls_set(f"{certificates}/{authority}.pem", certificate, key, ciphers="ALL:@SECLEVEL=0")
-    let_in: queue.Queue[bool] = queue.Queue()
-    client.on_connect = lambda *_: let_in.put(True)
-    client.on_disconnect = lambda *_: let_in.put(False)
+    accepted: queue.Queue[bool] = queue.Queue()
+    client.on_connect = lambda *_: accepted.put(True)
+    client.on_disconnect = lambda *_: accepted.put(False)
     try:
         client.connect("localhost", bridge.ports[channel])
     except ssl.SSLError:
         return False
     client.loop_start()
     try:
-        if not let_in.get(timeout=PATIENCE):
+        if not accepted.get(timeout=PATIENCE):
             return False
         publication = client.publish("said/x", "hello", 1)
         publication.wait_for_publish(PATIENCE)
@@ -302,9 +302,9 @@ def test_certificates_that_change_while_clients_are_connected(certificates: Path
             with RawClient(bridge.port, "look") as client:
                 stream = context.wrap_socket(client.socket, server_hostname="localhost")
                 client.socket = stream
-                found = stream.getpeercert()
-                assert found is not None
-                return str(found["serialNumber"])
+                certificate = stream.getpeercert()
+                assert certificate is not None
+                return str(certificate["serialNumber"])
 
         with RawClient(bridge.port, "stays") as stays:
             stays.socket = context.wrap_socket(stays.socket, server_hostname="localhost")

@@ -25,13 +25,13 @@ def administrator(bridge: BridgeProcess) -> Administrator:
 def test_publishers_of_a_topic(bridge: BridgeProcess, administrator: Administrator) -> None:
     with RawClient.connected(bridge.port, "publisher") as publisher:
         publisher.publish("who/publishes", b"x", 1)
-        (found,) = administrator.json("topic", "publishers", "who/#", "--for", "0s")
-        assert (found["client_id"], found["topic"]) == ("publisher", "who/publishes")
+        (details,) = administrator.json("topic", "publishers", "who/#", "--for", "0s")
+        assert (details["client_id"], details["topic"]) == ("publisher", "who/publishes")
 
         def is_counted() -> bool:
             publisher.publish("who/publishes", b"x", 1)
-            (found,) = administrator.json("topic", "publishers", "who/#", "--for", "0s")
-            return bool(found["count"])
+            (details,) = administrator.json("topic", "publishers", "who/#", "--for", "0s")
+            return bool(details["count"])
 
         until(is_counted)
         assert "publisher" in administrator.does("topic", "publishers", "who/publishes", "--for", "0s")
@@ -41,15 +41,15 @@ def test_publishers_of_a_topic(bridge: BridgeProcess, administrator: Administrat
 def test_a_publication_is_made_retained_and_cleared(bridge: BridgeProcess, administrator: Administrator) -> None:
     with RawClient.connected(bridge.port, "listener") as client:
         client.subscribe(("made/here", 1))
-        said = administrator.does("topic", "publish", "made/here", "hello", "--retain", "--persistent")
-        assert said == "published 5 bytes to made/here, retained\n"
+        summary = administrator.does("topic", "publish", "made/here", "hello", "--retain", "--persistent")
+        assert summary == "published 5 bytes to made/here, retained\n"
         assert client.take().payload == b"hello"
-        (shown,) = administrator.json("topic", "show", "made/here")
-        assert [one["topic"] for one in shown["retained"]] == ["made/here"]
+        (details,) = administrator.json("topic", "show", "made/here")
+        assert [publication["topic"] for publication in details["retained"]] == ["made/here"]
         cleared = administrator.does("topic", "clear", "made/here", "--yes")
         assert cleared == "deleted the retained publication of made/here\n"
-        (shown,) = administrator.json("topic", "show", "made/here")
-        assert shown["retained"] == []
+        (details,) = administrator.json("topic", "show", "made/here")
+        assert details["retained"] == []
         client.ping()
         assert not client.inbox
 
@@ -58,9 +58,10 @@ def test_the_route_of_a_publication(bridge: BridgeProcess, administrator: Admini
     with RawClient.connected(bridge.port, "subscriber") as client:
         client.subscribe(("route/+", 0))
         (route,) = administrator.json("topic", "route", "route/1", "--client", "subscriber")
-        assert [(one["subscriber"], one["qos"], one["state"]) for one in route["subscriptions"]] == [
-            ("subscriber", 0, "connected")
-        ]
+        assert [
+            (subscription["subscriber"], subscription["qos"], subscription["state"])
+            for subscription in route["subscriptions"]
+        ] == [("subscriber", 0, "connected")]
         assert route["accepted"]
         text = administrator.does("topic", "route", "route/1", "--client", "subscriber")
         assert "subscriber  route/+" in text

@@ -74,7 +74,7 @@ def bridge(
         assert "s3cret" not in running.log
 
 
-def said(*pairs: tuple[str, str]) -> Properties:
+def publish_properties(*pairs: tuple[str, str]) -> Properties:
     properties = Properties(PacketTypes.PUBLISH)
     properties.UserProperty = list(pairs)
     return properties
@@ -95,27 +95,31 @@ def test_a_publication_its_put_and_its_delivery_are_one_trace(bridge: BridgeProc
     versions, messages = ("3.1.1", "5"), {}
     with PahoSubscriber(bridge.port, "plant/#", 1) as subscriber:
         for version in versions:
-            publish_all(bridge.port, [(f"plant/{version}", b"21.5", 1, False, said(("unit", "C")))], version=version)
+            publish_all(
+                bridge.port,
+                [(f"plant/{version}", b"21.5", 1, False, publish_properties(("unit", "C")))],
+                version=version,
+            )
             messages[version] = subscriber.message()
-        publish_all(bridge.port, [("plant/qos-0", b"", 0, False, said())])
+        publish_all(bridge.port, [("plant/qos-0", b"", 0, False, publish_properties())])
         subscriber.message()
         traces = {version: collector.trace(f"plant/{version}", "publish", "put", "deliver") for version in versions}
         # A delivery with QoS 0 has a span, too, which ends when the message is written.
         spans = collector.trace("plant/qos-0", "publish", "put", "deliver")
     chain(*spans)
-    assert [one.attributes["mqtt.qos"] for one in (spans[0], spans[2])] == [0, 0]
+    assert [span.attributes["mqtt.qos"] for span in (spans[0], spans[2])] == [0, 0]
     for version, (publish, put, deliver) in traces.items():
         chain(publish, put, deliver)
         assert publish.parent_id == ""
-        assert [one.kind for one in (publish, put, deliver)] == ["server", "producer", "consumer"]
-        assert {one.service for one in (publish, put, deliver)} == {"site 7"}
+        assert [span.kind for span in (publish, put, deliver)] == ["server", "producer", "consumer"]
+        assert {span.service for span in (publish, put, deliver)} == {"site 7"}
         assert publish.start <= put.start <= put.end <= publish.end
         assert deliver.start <= deliver.end
         assert deliver.events == ["sent"]
-        assert [one.name for one in (publish, put, deliver)] == [
+        assert [span.name for span in (publish, put, deliver)] == [
             f"{operation} plant/{version}" for operation in ("publish", "put", "deliver")
         ]
-        types = [one.attributes["messaging.operation.type"] for one in (publish, put, deliver)]
+        types = [span.attributes["messaging.operation.type"] for span in (publish, put, deliver)]
         assert types == ["receive", "send", "process"]
         topic = f"plant/{version}"
         assert publish.attributes == {
@@ -134,7 +138,9 @@ def test_a_publication_its_put_and_its_delivery_are_one_trace(bridge: BridgeProc
         assert properties["traceparent"] == put.traceparent
         assert ("unit" in properties) == (version == "5")
     # Each request has the headers of the file.
-    assert {(one["authorization"], one["x-scope"]) for one in collector.headers} == {("Bearer s3cret", "plant")}
+    assert {(headers["authorization"], headers["x-scope"]) for headers in collector.headers} == {
+        ("Bearer s3cret", "plant")
+    }
 
 
 # The context is in the message, which waits on the queue manager.
@@ -143,7 +149,7 @@ def test_a_message_that_waited_over_restarts_belongs_to_its_trace(bridge: Bridge
     """Its delivery is the child of its put, although client and bridge were stopped meanwhile. tracestate is preserved."""
     with PahoClient(bridge.port, "sleeper", paho.MQTTv5, clean=False) as sleeper:
         sleeper.subscribe(("waits/#", 2))
-    context = said(("traceparent", SAMPLED), ("tracestate", "vendor=1"))
+    context = publish_properties(("traceparent", SAMPLED), ("tracestate", "vendor=1"))
     before = {}
     for qos in (1, 2):
         publish_all(bridge.port, [(f"waits/{qos}", b"21.5", qos, False, context)])
@@ -154,7 +160,7 @@ def test_a_message_that_waited_over_restarts_belongs_to_its_trace(bridge: Bridge
         for qos, (publish, put) in before.items():
             (deliver,) = collector.trace(f"waits/{qos}", "deliver")
             assert (publish.trace_id, publish.parent_id) == (TRACE, SPAN)
-            assert [one.state for one in (publish, put, deliver)] == ["vendor=1"] * 3
+            assert [span.state for span in (publish, put, deliver)] == ["vendor=1"] * 3
             chain(publish, put, deliver)
             assert deliver.attributes["mqtt.qos"] == qos
             # It starts with its put, before the restart.
@@ -163,7 +169,7 @@ def test_a_message_that_waited_over_restarts_belongs_to_its_trace(bridge: Bridge
 
 def test_a_malformed_context_is_replaced(bridge: BridgeProcess, collector: Collector) -> None:
     """A new trace starts, without the received tracestate. The publication is processed as usual."""
-    malformed = said(("traceparent", SAMPLED.upper()), ("tracestate", "vendor=1"), ("unit", "C"))
+    malformed = publish_properties(("traceparent", SAMPLED.upper()), ("tracestate", "vendor=1"), ("unit", "C"))
     with PahoSubscriber(bridge.port, "malformed", 1) as subscriber:
         publish_all(bridge.port, [("malformed", b"", 1, False, malformed)])
         message = subscriber.message()
@@ -176,7 +182,7 @@ def test_a_malformed_context_is_replaced(bridge: BridgeProcess, collector: Colle
 def test_a_mapping_continues_the_trace(bridge: BridgeProcess, collector: Collector) -> None:
     """A publication that a mapping puts to a queue, and another one publishes from there, is one trace."""
     trace = "5" * 32
-    context = said(("traceparent", f"00-{trace}-{SPAN}-01"), ("unit", "C"))
+    context = publish_properties(("traceparent", f"00-{trace}-{SPAN}-01"), ("unit", "C"))
     with PahoSubscriber(bridge.port, "down/#", 1) as subscriber:
         publish_all(bridge.port, [("up/1", b"{}", 1, False, context)])
         message = subscriber.message()
@@ -206,7 +212,7 @@ def test_an_application_and_a_link_belong_to_the_trace(
 def test_a_rejected_publication_has_a_reason(bridge: BridgeProcess, collector: Collector) -> None:
     """The spans of a publication that the queue manager rejects contain the reason."""
     bridge.mqsc("DEFINE TOPIC(SHUT) TOPICSTR('shut') PUB(DISABLED)\n")
-    publish_all(bridge.port, [("shut/1", b"", 1, False, said())])
+    publish_all(bridge.port, [("shut/1", b"", 1, False, publish_properties())])
     publish, put = collector.trace("shut/1", "publish", "put")
     chain(publish, put)
     assert publish.error == put.error
@@ -218,15 +224,15 @@ def test_a_rejecting_collector_is_reported_once(bridge: BridgeProcess, collector
     begin, requests = len(bridge.log), len(collector.headers)
     collector.status = 400
     try:
-        publish_all(bridge.port, [(f"plant/{number}", b"", 1, False, said()) for number in range(5)])
+        publish_all(bridge.port, [(f"plant/{number}", b"", 1, False, publish_properties()) for number in range(5)])
         until(lambda: len(collector.headers) > requests, lambda: "no request")
         until(lambda: "MQB9301W" in bridge.log[begin:], lambda: bridge.log)
         requests = len(collector.headers)
-        publish_all(bridge.port, [("plant/6", b"", 1, False, said())])
+        publish_all(bridge.port, [("plant/6", b"", 1, False, publish_properties())])
         until(lambda: len(collector.headers) > requests, lambda: "no second request")
     finally:
         collector.status = 200
-    publish_all(bridge.port, [("plant/7", b"", 1, False, said())])
+    publish_all(bridge.port, [("plant/7", b"", 1, False, publish_properties())])
     until(lambda: "MQB9302I" in bridge.log[begin:], lambda: bridge.log)
     assert bridge.log[begin:].count("MQB9301W") == 1
     assert "opentelemetry" not in bridge.log
@@ -249,15 +255,18 @@ def test_the_sender_decides_whether_its_messages_are_traced(new_bridge: Callable
         }
         with PahoSubscriber(bridge.port, "secret/#", 1) as subscriber:
             publish_all(
-                bridge.port, [(f"secret/{name}", b"", 1, False, said(*pairs)) for name, pairs in contexts.items()]
+                bridge.port,
+                [(f"secret/{name}", b"", 1, False, publish_properties(*pairs)) for name, pairs in contexts.items()],
             )
-            given = {message.topic: user_properties(message) for message in (subscriber.message() for _ in contexts)}
+            contexts_of_messages = {
+                message.topic: user_properties(message) for message in (subscriber.message() for _ in contexts)
+            }
             # The messages are traced in order, so the last one arrives last.
             spans = collector.trace(None, "publish", "put", "deliver")
         assert len(collector.spans) == 3 and spans[0].trace_id == TRACE
     chain(*spans)
     assert "secret" not in repr(spans) and "publisher" not in repr(spans)
-    assert given == {
+    assert contexts_of_messages == {
         "secret/none": {"a": "b"},
         "secret/unsampled": {"traceparent": UNSAMPLED},
         "secret/malformed": {"traceparent": "00-x"},
@@ -272,13 +281,13 @@ def test_messages_do_not_wait_for_the_collector(new_bridge: Callable[..., Bridge
     bridge = new_bridge(config=configured(f"http://127.0.0.1:{port}/v1/traces", traces={"waiting": 50})).start()
 
     def publish_many() -> None:
-        publish_all(bridge.port, [(f"plant/{number}", b"", 1, False, said()) for number in range(MANY)])
+        publish_all(bridge.port, [(f"plant/{number}", b"", 1, False, publish_properties()) for number in range(MANY)])
         assert subscriber.until(f"plant/{MANY - 1}") == [f"plant/{number}" for number in range(MANY)]
 
     with PahoSubscriber(bridge.port, "plant/#", 1) as subscriber:
         publish_many()
         until(lambda: "MQB9301W" in bridge.log, lambda: bridge.log)
-        with socket.create_server(("127.0.0.1", port)):  # nobody accepts its connections
+        with socket.create_server(("127.0.0.1", port)):  # no process accepts its connections
             publish_many()
             assert bridge.stop() == 0
     assert bridge.log.count("MQB9301W") == 1

@@ -48,7 +48,9 @@ def put(bridge: BridgeProcess, broker: FakeBroker) -> Peer:
 
 
 def accepted(broker: FakeBroker, peer: Peer) -> int:
-    """Let the broker accept a message, and disappear before it completes the exchange. Return the packet identifier."""
+    """Simulate a broker that accepts a message and disappears before it completes the exchange. Return the packet
+    identifier.
+    """
     ((_, packet_id),) = peer.published(1, 0x04)
     peer.send(answer(PUBREC, packet_id))
     assert peer.packet_ids(PUBREL, 1) == [packet_id]
@@ -57,7 +59,7 @@ def accepted(broker: FakeBroker, peer: Peer) -> int:
 
 
 def completed(broker: FakeBroker, packet_id: int) -> Peer:
-    """Let the broker, which has returned with the session, complete the exchange."""
+    """Simulate the broker, which has returned with the session and completes the exchange."""
     peer = broker.connected(present=True)
     assert peer.packet_ids(PUBREL, 1) == [packet_id]
     peer.send(answer(PUBCOMP, packet_id))
@@ -85,8 +87,10 @@ def test_an_unfinished_session_is_shown_and_given_up(
     line = f" at {address}: 1 message that the broker may have, kept until it is reachable"
     until(lambda: line in administrator.does("mapping", "show", "out"), lambda: bridge.log)
     assert line in administrator.does("mapping", "list")
-    (shown,) = administrator.json("mapping", "show", "out")
-    assert [(one["address"], one["messages"], one["received"]) for one in shown["unfinished"]] == [(address, 1, 0)]
+    (mapping,) = administrator.json("mapping", "show", "out")
+    assert [(session["address"], session["messages"], session["received"]) for session in mapping["unfinished"]] == [
+        (address, 1, 0)
+    ]
     assert bridge.messages("OUT") == bridge.messages("SYSTEM.DEAD.LETTER.QUEUE") == []
 
     given_up = administrator.does("mapping", "give-up", "out", "--yes")

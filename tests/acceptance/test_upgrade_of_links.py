@@ -73,9 +73,9 @@ def test_exchanges_of_a_link_that_moved_stay_in_the_recorded_session(
 
         def unfinished() -> dict[str, tuple[str, int, int]]:
             return {
-                one["name"]: (session["address"], session["messages"], session["received"])
-                for one in administrator.json("mapping", "list")
-                for session in one["unfinished"]
+                mapping["name"]: (session["address"], session["messages"], session["received"])
+                for mapping in administrator.json("mapping", "list")
+                for session in mapping["unfinished"]
             }
 
         address = f"{HOST}:{broker.port}"

@@ -88,15 +88,15 @@ def dead_letters(bridge: BridgeProcess) -> list[tuple[int, int]]:
     """Get the messages on the dead-letter queue. Return their reasons and numbers."""
     connection = RemoteConnection(bridge.data_directory)
     handle = connection.open(MQOD(ObjectName="DLQ"), cmqc.MQOO_INPUT_SHARED)
-    found = []
+    letters = []
     try:
         while True:
             got = connection.get(handle, GetOptions(Options=cmqc.MQGMO_NO_SYNCPOINT))
-            found.append((decode_mqdlh(got.data).Reason, int(bytes(got.data[-1000:-996]))))
+            letters.append((decode_mqdlh(got.data).Reason, int(bytes(got.data[-1000:-996]))))
     except MQError as error:
         assert error.reason == cmqc.MQRC_NO_MSG_AVAILABLE
     connection.disconnect()
-    return found
+    return letters
 
 
 def test_dead_letter(started: Started) -> None:
@@ -111,7 +111,7 @@ def test_dead_letter(started: Started) -> None:
     assert published(bridge) == [0] * SENT
     assert [number for _, number in dead_letters(bridge)] == list(range(SENT))
     assert received(bridge, ROOM - 1) == list(range(ROOM))
-    no_more_sessions_than_there_may_be(bridge)
+    sessions_are_limited(bridge)
 
 
 def test_drop_oldest(started: Started) -> None:
@@ -142,7 +142,7 @@ def test_refuse(started: Started) -> None:
     assert set(published(bridge)) <= {0, 0x10}
 
 
-def no_more_sessions_than_there_may_be(bridge: BridgeProcess) -> None:
+def sessions_are_limited(bridge: BridgeProcess) -> None:
     """Clients with a session can reconnect. Clients that would start another one are rejected with a reason code."""
     with RawClient.connected(bridge.port, "one"), RawClient.connected(bridge.port, "two") as two:
         with RawClient(bridge.port, "three", level=5) as third:
@@ -185,7 +185,7 @@ def test_the_session_ends_if_the_dead_letter_queue_is_full(started: Started) -> 
     assert kept[ROOM:]
     eventually(lambda: "MQB2410W" in bridge.log, True)
     status = json.loads(Administrator(bridge).run("status", "--json").stdout)
-    problems = {one["subject"]: one for one in status["problems"]}
+    problems = {problem["subject"]: problem for problem in status["problems"]}
     assert not {"waiting_bytes", "dead_letter_bytes"} & problems.keys()
     assert all(word in problems["waiting_full"]["what"] for word in ("'away'", "waiting_bytes", "dead_letter_bytes"))
     assert bridge.stop() == 0

@@ -74,9 +74,9 @@ class WebSocketClient:
 
     def receive(self) -> Packet:
         while not self._packets:
-            data = self.connection.recv(PATIENCE)
-            assert isinstance(data, bytes)
-            self._packets += self._decoder.feed(data)
+            frame = self.connection.recv(PATIENCE)
+            assert isinstance(frame, bytes)
+            self._packets += self._decoder.feed(frame)
         return self._packets.pop(0)
 
 
@@ -92,8 +92,8 @@ def test_packets_in_frames_of_any_size(bridge: BridgeProcess) -> None:
         for begin in range(0, len(whole), 7_001):
             connection.send(whole[begin : begin + 7_001])
         connection.send([whole[:1], whole[1:]])  # fragments of one message
-        received = sorted((client.receive() for _ in range(4)), key=lambda one: type(one).__name__)
-        assert [type(one) for one in received] == [Puback, Puback, Publish, Publish]
+        received = sorted((client.receive() for _ in range(4)), key=lambda packet: type(packet).__name__)
+        assert [type(packet) for packet in received] == [Puback, Puback, Publish, Publish]
         assert isinstance(received[3], Publish) and len(received[3].payload) == 70_000
         assert connection.ping().wait(PATIENCE)
 
@@ -114,7 +114,7 @@ def test_handshakes(bridge: BridgeProcess, path: str, subprotocols: list[str], o
     options = {
         "ssl": trusting(bridge),
         "origin": origin,
-        "subprotocols": [Subprotocol(one) for one in subprotocols] or None,
+        "subprotocols": [Subprotocol(name) for name in subprotocols] or None,
     }
     try:
         with connect(f"wss://localhost:{bridge.ports['WSS']}{path}", **options) as connection:
@@ -142,8 +142,8 @@ def test_mqtt_js(bridge: BridgeProcess, version: int, channel: str) -> None:
         options = {"protocol": "wss", "path": "/ws/mqtt", "host": "localhost", "rejectUnauthorized": False}
     client = MqttJs(bridge.ports[channel], f"js-{version}", version, steps, **options)
     assert client.result("connect")["code"] == 0
-    messages = next(one["receive"]["messages"] for one in client.end() if "receive" in one)
-    assert [(one["topic"], one["qos"]) for one in messages] == [("js/a", 1), ("js/b", 1)]
+    messages = next(event["receive"]["messages"] for event in client.end() if "receive" in event)
+    assert [(message["topic"], message["qos"]) for message in messages] == [("js/a", 1), ("js/b", 1)]
 
 
 def test_text_frames_are_rejected(bridge: BridgeProcess) -> None:
@@ -165,15 +165,15 @@ REQUEST = (
 def test_frames_that_arrive_with_the_request(bridge: BridgeProcess, cut: int | None) -> None:
     """They are answered as if they had arrived later, however the bytes are divided."""
     packets = encode(Connect("early")) + encode(Pingreq())
-    said = REQUEST % b"websocket" + bytes((0x82, 0x80 | len(packets))) + bytes(4) + packets
+    handshake = REQUEST % b"websocket" + bytes((0x82, 0x80 | len(packets))) + bytes(4) + packets
     expected = b"\r\n\r\n" + bytes((0x82, 4)) + encode(Connack(0)) + bytes((0x82, 2)) + encode(Pingresp())
     with socket.create_connection(("127.0.0.1", bridge.ports["WS"]), PATIENCE) as connection:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        for part in (said[:cut], said[cut:] if cut is not None else b""):
+        for part in (handshake[:cut], handshake[cut:] if cut is not None else b""):
             connection.sendall(part)
         answered = b""
-        while not answered.endswith(expected) and (data := connection.recv(65_536)):
-            answered += data
+        while not answered.endswith(expected) and (chunk := connection.recv(65_536)):
+            answered += chunk
     assert answered.startswith(b"HTTP/1.1 101 ") and answered.endswith(expected)
 
 
@@ -181,8 +181,8 @@ def test_a_close_frame_that_arrives_with_the_request(bridge: BridgeProcess) -> N
     with socket.create_connection(("127.0.0.1", bridge.ports["WS"]), PATIENCE) as connection:
         connection.sendall(REQUEST % b"websocket" + bytes((0x88, 0x80)) + bytes(4))
         answered = b""
-        while data := connection.recv(65_536):
-            answered += data
+        while chunk := connection.recv(65_536):
+            answered += chunk
     assert answered.startswith(b"HTTP/1.1 101 ") and answered.endswith(bytes((0x88, 0)))
 
 

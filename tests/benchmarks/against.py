@@ -1,14 +1,18 @@
-"""`python -m tests.benchmarks.against COMMIT`: the working tree beside a commit and mosquitto, in turn, several rounds.
+"""`python -m tests.benchmarks.against COMMIT`: compare the working tree with a commit and mosquitto.
 
-Every row is a shape (publishers, subscribers, window), a QoS, a kind of session and a payload. All three servers run all
-the time on the same cores, and take turns at each row, so that a drift of the machine hits them alike; a ratio is formed
-within a round, and the median of these and their spread are printed, with the CPU time that a message costs each server,
-which a busy machine changes least. The word `compiled` in place of COMMIT puts the compiled tree (`sh deploy/compile.sh`)
-beside itself as pure Python; with a commit both are pure. The word `mqtt5` puts the working tree with clients of MQTT 5
-(`--properties`: user properties of each message) beside itself with clients of 3.1.1. With `--rates` latencies at these
-rates take the place of rows. A durable row with a window of one says what part of its ceiling it reaches: all publishers'
-messages with each sync of a page to the disk, which is timed beside each such run, for a disk's speed changes within
-minutes. The load is `load.c`: with small windows a generator in Python would measure itself.
+Each row is a shape (publishers, subscribers, window), a QoS, a kind of session and a payload. All three servers run all
+the time on the same cores and take turns at each row, so a drift of the machine affects them equally. A ratio is
+computed within each round. The table shows the median and the spread of these ratios, and the CPU time that a message
+costs each server, which a busy machine changes least.
+
+The word `compiled` instead of COMMIT compares the compiled tree (`sh deploy/compile.sh`) with the same code as pure
+Python. With a commit, both are pure Python. The word `mqtt5` compares clients of MQTT 5 (`--properties`: user
+properties of each message) with clients of 3.1.1, both on the working tree. `--rates` measures latencies at these rates
+instead of rows.
+
+A durable row with a window of one also shows what part of its ceiling it reaches. The ceiling is one message of each
+publisher per sync of a page to the disk. The sync is timed next to each such run, because the speed of a disk changes
+within minutes. The load is `load.c`: with small windows, a generator in Python would measure itself.
 """
 
 from __future__ import annotations
@@ -35,14 +39,14 @@ from tests.benchmarks.latency import Trickle
 from tests.benchmarks.servers import STORAGE, Bridge, Mosquitto, Server, ServerUnavailable
 
 ROOT = Path(__file__).parents[2]
-#: Target of a change: the geometric mean of all rows, and each row unless its spread says otherwise.
+#: Target of a change for the geometric mean of all rows, and for each row unless its spread is wider.
 MEAN_TARGET, ROW_TARGET = 0.97, 0.90
-#: The word for the working tree compiled, beside itself as pure Python.
+#: The word that compares the compiled working tree with the same code as pure Python.
 COMPILED = "compiled"
-#: The word for the working tree with clients of MQTT 5, beside itself with clients of 3.1.1.
+#: The word that compares clients of MQTT 5 with clients of 3.1.1.
 MQTT_5 = "mqtt5"
 NAMES = ("mosquitto", "base", "present")
-#: How often a sync is timed beside a run, whose servers keep their data in the same directory.
+#: Number of syncs that are timed next to a run, on the disk of the servers.
 SYNCS = 50
 #: Columns that the tables need.
 NARROWEST = 190
@@ -50,7 +54,7 @@ NARROWEST = 190
 
 @dataclass(frozen=True)
 class Shape:
-    """Who sends to whom."""
+    """The numbers of publishers and subscribers, and their window."""
 
     name: str
     publishers: int
@@ -69,7 +73,7 @@ SHAPES = (
 
 @dataclass(frozen=True)
 class Row:
-    """What is measured in one run."""
+    """One row of the table: the parameters of a run."""
 
     shape: Shape
     window: int
@@ -82,7 +86,7 @@ class Row:
         return f"{self.shape.name}, window {self.window}, QoS {self.qos}, {session}, {self.payload} B"
 
     def ceiling(self) -> float | None:
-        """Messages/s that the disk allows just now, where each message waits for a sync; None where none does so."""
+        """Messages/s that the disk currently allows if each message waits for a sync. None if no message does."""
         if not (self.durable and self.qos and self.window == 1):
             return None
         return self.shape.publishers / (machine.sync_us(tempfile.gettempdir(), SYNCS) * 1e-6)
@@ -90,7 +94,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Pace:
-    """At which rate and how latency is measured in one run."""
+    """The rate and the session of a latency measurement."""
 
     rate: int
     qos: int
@@ -100,29 +104,29 @@ class Pace:
         return f"{self.rate}/s, QoS {self.qos}, {'durable' if self.durable else 'clean'}"
 
 
-#: Of one pace, what each run says, by server.
+#: The figures of each run at one pace, by server.
 Latencies = dict[str, list[dict[str, object]]]
 
 
 @dataclass
 class Figures:
-    """Messages/s received of one row, round by round, by server; None where a run failed."""
+    """Received messages/s of one row by server, one per round. None if a run failed."""
 
     rates: dict[str, list[float | None]] = field(default_factory=dict)
     #: microseconds of CPU time, of user and system, for each message received
     cpu: dict[str, list[float | None]] = field(default_factory=dict)
-    #: the present code's rate in multiples of what the disk allowed just then
+    #: rate of the working tree as a multiple of what the disk allowed at that time
     shares: list[float] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)
 
-    def ratios(self, one: str, other: str) -> list[float]:
-        """The ratios of two servers within each round."""
-        pairs = zip(self.rates.get(one, ()), self.rates.get(other, ()), strict=False)
+    def ratios(self, first: str, other: str) -> list[float]:
+        """Return the ratios of two servers within each round."""
+        pairs = zip(self.rates.get(first, ()), self.rates.get(other, ()), strict=False)
         return [a / b for a, b in pairs if a and b]
 
 
 class Checkout(Bridge):
-    """The bridge as some directory has it, run by this interpreter with its packages."""
+    """A checkout of the bridge, run by this interpreter with its packages."""
 
     def __init__(self, name: str, root: Path, cores: set[int] | None, *, pure: bool = True) -> None:
         super().__init__(cores)
@@ -131,14 +135,14 @@ class Checkout(Bridge):
         self.pure = pure
 
     def command(self) -> list[str]:
-        # `-P` and PYTHONPATH: neither the folder it is started in nor the installed package is to be imported.
+        # `-P` and PYTHONPATH: import neither the working directory nor the installed package.
         run = ["run", "--data-dir", str(self.folder / "data"), "--port", "0"]
         environment = [f"PYTHONPATH={self.root}", f"MQBRIDGE_PURE={int(self.pure)}"]
         return ["env", *environment, sys.executable, "-P", "-m", "bridge", *run]
 
 
 def compiled(folder: Path) -> Path:
-    """The load generator, compiled. Raises subprocess.CalledProcessError where there is no C compiler."""
+    """Compile the load generator. Raises subprocess.CalledProcessError without a C compiler."""
     program = folder / "load"
     subprocess.run(["cc", "-O2", "-o", str(program), str(Path(__file__).with_name("load.c"))], check=True)
     return program
@@ -147,7 +151,7 @@ def compiled(folder: Path) -> Path:
 def measure(
     program: Path, port: int, row: Row, seconds: float, core: int | None, *, level: int = 4, properties: int = 0
 ) -> dict[str, float | str]:
-    """Put the load of a row on a server; the figures that `load.c` prints."""
+    """Put the load of a row on a server. Return the figures that `load.c` prints."""
     shape = row.shape
     words = [
         port,
@@ -161,7 +165,7 @@ def measure(
     ]
     pinned = [] if core is None else ["taskset", "-c", str(core)]
     try:
-        said = subprocess.run(
+        outcome = subprocess.run(
             [*pinned, str(program), *map(str, words), str(seconds), str(level), str(properties), "tcp"],
             capture_output=True,
             timeout=seconds + 90,
@@ -169,12 +173,12 @@ def measure(
         )
     except subprocess.SubprocessError as error:
         return {"failure": str(error)}
-    figures: dict[str, float | str] = json.loads(said.stdout)
+    figures: dict[str, float | str] = json.loads(outcome.stdout)
     return figures
 
 
 def rows(options: argparse.Namespace) -> list[Row]:
-    """The rows that were asked for."""
+    """Return the selected rows."""
     shapes = [shape for shape in SHAPES if not options.shapes or shape.name in options.shapes]
     return [
         Row(shape, window, qos, durable, payload)
@@ -187,17 +191,17 @@ def rows(options: argparse.Namespace) -> list[Row]:
 
 
 def numbers(value: str) -> list[int]:
-    """Whole numbers, separated by commas."""
+    """Parse whole numbers, separated by commas."""
     return [int(number) for number in value.split(",")]
 
 
 def sessions(value: str) -> list[bool]:
-    """Kinds of session, separated by commas: whether each is durable."""
+    """Parse kinds of session, separated by commas. Return whether each is durable."""
     return [{"clean": False, "durable": True}[word] for word in value.split(",")]
 
 
 def parser() -> argparse.ArgumentParser:
-    """The options."""
+    """Return the options."""
     out = argparse.ArgumentParser(prog="python -m tests.benchmarks.against", description=__doc__)
     out.add_argument("commit", help='the commit to compare the working tree with; "compiled", "mqtt5": itself')
     out.add_argument("--rounds", type=int, default=5)
@@ -218,7 +222,7 @@ def parser() -> argparse.ArgumentParser:
 def rounds(
     options: argparse.Namespace, base: Path, server_cores: set[int] | None
 ) -> Iterator[tuple[int, list[Server]]]:
-    """For each round its number and the servers, which run; their order turns, so that none is always the first."""
+    """Yield each round's number and running servers. The order rotates, so no server is always the first."""
     for number in range(1, options.rounds + 1):
         servers: list[Server] = [
             Mosquitto(server_cores),
@@ -236,7 +240,7 @@ def rounds(
 
 
 def latencies(options: argparse.Namespace, base: Path) -> dict[Pace, Latencies]:
-    """All rounds of latencies, between one publisher and one subscriber."""
+    """Measure all rounds of latencies, between one publisher and one subscriber."""
     server_cores, core = machine.split_cores(True)
     if core is not None:
         os.sched_setaffinity(0, {core})
@@ -258,7 +262,7 @@ def latencies(options: argparse.Namespace, base: Path) -> dict[Pace, Latencies]:
 
 
 def show_latencies(console: Console, results: dict[Pace, Latencies]) -> None:
-    """Print medians of the rounds, and what they are in multiples of mosquitto's."""
+    """Print the medians of the rounds, also as multiples of mosquitto's."""
     table = Table(
         title="milliseconds from publish to receipt: medians; multiples of mosquitto's: median (lowest-highest)"
     )
@@ -269,20 +273,20 @@ def show_latencies(console: Console, results: dict[Pace, Latencies]) -> None:
         cells = [str(pace)]
         multiples = []
         for share in ("p50_ms", "p99_ms"):
-            found = {name: [float(str(one[share])) for one in figures[name]] for name in NAMES}
-            cells += [f"{statistics.median(found[name]):.3f}" for name in NAMES]
-            ratios = [a / b for a, b in zip(found["present"], found["mosquitto"], strict=True)]
+            milliseconds = {name: [float(str(figure[share])) for figure in figures[name]] for name in NAMES}
+            cells += [f"{statistics.median(milliseconds[name]):.3f}" for name in NAMES]
+            ratios = [a / b for a, b in zip(milliseconds["present"], milliseconds["mosquitto"], strict=True)]
             multiples.append(f"{statistics.median(ratios):.2f} ({min(ratios):.2f}-{max(ratios):.2f})")
         table.add_row(*cells, *multiples)
     console.print(table)
     for pace, figures in results.items():
         for name in NAMES:
-            if lost := sum(int(str(one["lost"])) for one in figures[name]):
+            if lost := sum(int(str(figure["lost"])) for figure in figures[name]):
                 console.print(f"late or lost, and in no figure: {pace}: {name}: {lost} messages")
 
 
 def campaign(options: argparse.Namespace, base: Path, folder: Path, console: Console) -> dict[Row, Figures]:
-    """All rounds of rows."""
+    """Measure all rounds of all rows."""
     server_cores, core = machine.split_cores(True)
     program = compiled(folder)
     chosen = rows(options)
@@ -340,8 +344,8 @@ def show(console: Console, results: dict[Row, Figures]) -> None:
                 if statistics.median(ratios) < ROW_TARGET:
                     beyond = "beyond its spread" if max(ratios) < ROW_TARGET else "within its spread"
                     below.append(f"{row}: {statistics.median(ratios):.2f}, {beyond}")
-        spent = [[one for one in figures.cpu.get(name, ()) if one] for name in NAMES]
-        cells.append(" ".join(f"{statistics.median(one):.1f}" if one else "-" for one in spent))
+        spent = [[cost for cost in figures.cpu.get(name, ()) if cost] for name in NAMES]
+        cells.append(" ".join(f"{statistics.median(costs):.1f}" if costs else "-" for costs in spent))
         shares = figures.shares
         cells.append(f"{statistics.median(shares):.2f} ({min(shares):.2f}-{max(shares):.2f})" if shares else "")
         table.add_row(*cells)
@@ -357,7 +361,7 @@ def show(console: Console, results: dict[Row, Figures]) -> None:
 
 
 def main() -> None:
-    """Check the commit out beside the working tree, measure, print, write."""
+    """Check the commit out, measure it with the working tree, print and write the figures."""
     options = parser().parse_args()
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     console = Console(width=max(NARROWEST, Console().width))

@@ -1,4 +1,4 @@
-"""`python -m tests.benchmarks.archive`: what the archive costs the service: its rate with and without one, side by side."""
+"""`python -m tests.benchmarks.archive`: compare the rate of the service with and without an archive."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from tests.benchmarks import machine
 from tests.benchmarks.generator import MeasureFailed, measure
 from tests.benchmarks.servers import START_WAIT, Bridge, ServerUnavailable
 
-#: Of the rate without an archive, with one.
+#: The smallest acceptable rate with an archive, as a fraction of the rate without one.
 LEAST: Final = 0.9
-#: Published, and not yet delivered, at most; by QoS.
+#: Maximum number of messages that are published and not yet delivered, by QoS.
 BACKLOG: Final = (4000, 4000, 400)
 #: Seconds that a measurement may take beyond its planned time.
 MARGIN: Final = 30.0
@@ -32,7 +32,7 @@ STOP_WAIT: Final = 60.0
 
 
 class Archiving(Bridge):
-    """The bridge with an archive, in its folder."""
+    """A bridge with an archive in its directory."""
 
     name = "archive"
 
@@ -42,7 +42,7 @@ class Archiving(Bridge):
         return [*super().command(), str(config)]
 
     def start(self) -> None:
-        """As every server, and wait until the archive's process is at work."""
+        """Start the bridge, and wait until the archive process is running."""
         super().start()
         with (self.folder / "archive" / LOCK).open("ab") as lock:
             until = time.monotonic() + START_WAIT
@@ -57,31 +57,31 @@ class Archiving(Bridge):
                 time.sleep(0.05)
 
     def end(self) -> None:
-        """Have it stop in order: everything is written then."""
+        """Stop the bridge in order, so that everything is written."""
         process = psutil.Process(self.pid)
         process.terminate()
         process.wait(STOP_WAIT)
 
     def rows(self) -> dict[str, int]:
-        """Rows of publications and deliveries in the archive, and those that it says are missing."""
-        found = {"in": 0, "out": 0, "missing": 0}
+        """Return the number of rows of publications, of deliveries, and of rows that the archive reports missing."""
+        counts = {"in": 0, "out": 0, "missing": 0}
         for file in archive_files(self.folder / "archive"):
             columns = ["direction", "outcome", "size"]
-            for one in (
+            for group in (
                 pyarrow.parquet.read_table(file, columns=columns, partitioning=None)
                 .group_by(["direction", "outcome"])
                 .aggregate([("size", "count"), ("size", "sum")])
                 .to_pylist()
             ):
-                if one["outcome"] == Outcome.GAP:
-                    found["missing"] += one["size_sum"]
-                elif one["direction"] in (Direction.IN, Direction.OUT):
-                    found[one["direction"]] += one["size_count"]
-        return found
+                if group["outcome"] == Outcome.GAP:
+                    counts["missing"] += group["size_sum"]
+                elif group["direction"] in (Direction.IN, Direction.OUT):
+                    counts[group["direction"]] += group["size_count"]
+        return counts
 
 
 def parser() -> argparse.ArgumentParser:
-    """The options."""
+    """Return the options."""
     out = argparse.ArgumentParser(prog="python -m tests.benchmarks.archive", description=__doc__)
     add = out.add_argument
     add("--qos", default="0,1,2", help="QoS levels (0,1,2)")
@@ -94,27 +94,27 @@ def parser() -> argparse.ArgumentParser:
 
 
 class Figures(NamedTuple):
-    """What one load brought."""
+    """The figures of one load."""
 
     #: messages a second, end to end
     rate: float
     #: processor time of the service's own process for each message, in microseconds
     service: float
-    #: the same of the archive's process
+    #: processor time of the archive process for each message, in microseconds
     archive: float
 
 
 def processor_time(process: psutil.Process) -> float:
-    """Seconds so far, of this process alone."""
+    """Return the processor time of this process alone so far, in seconds."""
     times = process.cpu_times()
     return float(times.user + times.system)
 
 
 def load(server: Bridge, qos: int, options: argparse.Namespace) -> Figures:
-    """The figures of one load. Raises MeasureFailed."""
+    """Return the figures of one load. Raises MeasureFailed."""
     service = psutil.Process(server.pid)
     processes = [service, *service.children()]
-    before = [processor_time(one) for one in processes]
+    before = [processor_time(process) for process in processes]
     figures = measure(
         "load",
         timeout=options.seconds + MARGIN,
@@ -133,7 +133,7 @@ def load(server: Bridge, qos: int, options: argparse.Namespace) -> Figures:
     if figures["failure"] or figures["lost"]:
         raise MeasureFailed(figures["failure"] or f"{figures['lost']} messages lost")
     try:
-        spent = [processor_time(one) - seconds for one, seconds in zip(processes, before, strict=True)]
+        spent = [processor_time(process) - seconds for process, seconds in zip(processes, before, strict=True)]
     except psutil.NoSuchProcess as error:
         raise MeasureFailed(f"the archive's process has ended: {server.last_words()}") from error
     each = [1e6 * time / figures["received"] for time in spent]
@@ -141,7 +141,9 @@ def load(server: Bridge, qos: int, options: argparse.Namespace) -> Figures:
 
 
 def one_round(kind: type[Bridge], qos: int, options: argparse.Namespace) -> tuple[Figures, dict[str, int]]:
-    """The figures of a fresh server, and what is in its archive once it is stopped in order. Raises MeasureFailed."""
+    """Return the figures of a fresh server, and the rows of its archive after it stopped in order. Raises
+    MeasureFailed.
+    """
     server = kind()
     server.start()
     try:
@@ -155,25 +157,25 @@ def one_round(kind: type[Bridge], qos: int, options: argparse.Namespace) -> tupl
 
 
 def run(options: argparse.Namespace) -> dict[str, Any]:
-    """All rounds: with and without in turn, so that a drift of the machine hits both alike."""
-    found: dict[str, Any] = {}
+    """Run all rounds, alternating with and without an archive, so that a drift of the machine affects both."""
+    results: dict[str, Any] = {}
     for qos in map(int, options.qos.split(",")):
         figures: defaultdict[str, list[Figures]] = defaultdict(list)
         missing = total = 0
         for number in range(options.rounds):
             kinds: list[type[Bridge]] = [Bridge, Archiving]
             for kind in kinds if number % 2 == 0 else kinds[::-1]:
-                one, rows = one_round(kind, qos, options)
-                figures[kind.name].append(one)
+                figure, rows = one_round(kind, qos, options)
+                figures[kind.name].append(figure)
                 missing += rows.get("missing", 0)
                 total += rows.get("in", 0) + rows.get("out", 0)
         without, archived = (
             Figures(*map(statistics.median, zip(*figures[kind.name], strict=True))) for kind in (Bridge, Archiving)
         )
-        # Of each round by itself: the machine may be another one in the next.
+        # Within each round, because the speed of the machine may change between rounds.
         pairs = list(zip(figures[Bridge.name], figures[Archiving.name], strict=True))
-        ratio = statistics.median(two.rate / one.rate for one, two in pairs)
-        spent = statistics.median(one.service / two.service for one, two in pairs)
+        ratio = statistics.median(archiving.rate / bare.rate for bare, archiving in pairs)
+        spent = statistics.median(bare.service / archiving.service for bare, archiving in pairs)
         print(
             f"QoS {qos}: {without.rate:,.0f}/s without, {archived.rate:,.0f}/s with an archive: {ratio:.2f} x "
             f"(target at least {LEAST} x: {'met' if ratio >= LEAST else 'missed'}); {total:,} rows, {missing:,} missing"
@@ -183,27 +185,27 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
             f"with: {spent:.2f} x; of the archive's process: {archived.archive:.1f} us",
             flush=True,
         )
-        found[f"QoS {qos}"] = {
+        results[f"QoS {qos}"] = {
             "ratio": ratio,
             "processor_time_ratio": spent,
             "rows": total,
             "missing": missing,
-            "without": [one._asdict() for one in figures[Bridge.name]],
-            "with": [one._asdict() for one in figures[Archiving.name]],
+            "without": [figure._asdict() for figure in figures[Bridge.name]],
+            "with": [figure._asdict() for figure in figures[Archiving.name]],
         }
-    return found
+    return results
 
 
 def main() -> None:
-    """Measure and print; a missed target is a figure and no failure. The last line is JSON."""
+    """Measure and print. A missed target is a figure, not a failure. The last line is JSON."""
     options = parser().parse_args()
     facts = machine.facts()
     print(machine.described(facts), flush=True)
     try:
-        found = run(options)
+        results = run(options)
     except (MeasureFailed, ServerUnavailable) as error:
         sys.exit(f"not measured: {error}")
-    print(json.dumps(found))
+    print(json.dumps(results))
 
 
 if __name__ == "__main__":

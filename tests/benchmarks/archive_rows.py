@@ -1,4 +1,4 @@
-"""An archive of any size, made up: publishers, subscribers, all three QoS, and nothing lost unless asked for."""
+"""Generated archives of any size, with publishers, subscribers and all three QoS. Nothing is lost unless requested."""
 
 from __future__ import annotations
 
@@ -13,15 +13,17 @@ from bridge.archive.schema import COLUMNS, SUFFIX, Direction, arrow_schema, part
 from bridge.archive.writer import GROUP_BYTES, GROUP_ROWS, ROW_BYTES
 from bridge.telemetry.outcome import Outcome
 
-#: 12:00 UTC on a day; a publication each MESSAGE_INTERVAL microseconds, so that 5,000,000 of them take 50 minutes.
+#: 12:00 UTC on a day. There is a publication every MESSAGE_INTERVAL microseconds: 5,000,000 of them take 50 minutes.
 START = int(datetime(2026, 3, 2, 12, tzinfo=UTC).timestamp() * 1_000_000)
 MESSAGE_INTERVAL = 600
-#: Publications to a file.
+#: Publications per file.
 CHUNK = 500_000
 
 
 def _texts(form: str, numbers: np.ndarray, *divisor: int) -> pa.Array:
-    """`form` with each number, or with remainder and quotient by a divisor; few differ, so that they are made once."""
+    """Return `form` with each number, or with its remainder and quotient by a divisor. Each distinct text is created
+    once.
+    """
     values, places = np.unique(numbers, return_inverse=True)
     texts = [form.format(*([value % divisor[0], value // divisor[0]] if divisor else [value])) for value in values]
     return pa.array(texts).take(pa.array(places))
@@ -37,9 +39,10 @@ def generate(
     payload: int = 0,
     lost: int = 0,
 ) -> None:
-    """Write `rows` rows, half of them publications and half deliveries, each topic to one of the subscribers.
+    """Write `rows` rows: half are publications, half are deliveries of each topic to one of the subscribers.
 
-    `payload` are the bytes of each payload in the archive, 0 none; the first `lost` deliveries with QoS 1 or 2 are left out.
+    `payload` is the number of payload bytes in the archive, 0 for none. The first `lost` deliveries with QoS 1 or 2 are
+    omitted.
     """
     _write(directory, START, _standing(subscribers))
     publications = rows // 2
@@ -58,11 +61,11 @@ def generate(
 
 
 def _standing(subscribers: int) -> pa.Table:
-    """Durable sessions, each subscribed to a subtree."""
-    made = [row(sequence=1, direction=Direction.ARCHIVE, outcome=Outcome.STARTED, received=START, settled=START)]
+    """Return the rows of durable sessions, each subscribed to a subtree."""
+    rows = [row(sequence=1, direction=Direction.ARCHIVE, outcome=Outcome.STARTED, received=START, settled=START)]
     for number in range(subscribers):
         values = {"direction": Direction.SUBSCRIPTION, "client_id": f"subscriber-{number}", "received": START - 1000}
-        made += [
+        rows += [
             row(sequence=2 * number + 2, outcome=Outcome.CONNECTED, settled=START - 1000, durable=True, **values),
             row(
                 sequence=2 * number + 3,
@@ -74,7 +77,7 @@ def _standing(subscribers: int) -> pa.Table:
                 **values,
             ),
         ]
-    columns = zip(*made, strict=True)
+    columns = zip(*rows, strict=True)
     schema = arrow_schema()
     return pa.table(
         [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)], schema=schema
@@ -93,7 +96,7 @@ def _messages(
     content = pa.nulls(count, pa.binary())
     if payload:
         data = generator.integers(0, 256, (count, payload), dtype=np.uint8)
-        content = pa.array([one.tobytes() for one in data], pa.binary())
+        content = pa.array([payload.tobytes() for payload in data], pa.binary())
     return _table(
         count,
         sequence=START + number * 2,
@@ -114,7 +117,7 @@ def _messages(
 
 
 def _deliveries(came: pa.Table, number: np.ndarray, subscribers: int, topics: int) -> pa.Table:
-    """Each publication, as it goes to its subscriber a little later."""
+    """Return the rows of the deliveries, each a little later than its publication."""
     topic = number % topics
     qos = came.column("qos").to_numpy()
     settled = START + number * MESSAGE_INTERVAL + 5_000 + (number * 7919) % 20_000
@@ -157,7 +160,7 @@ def _write(directory: Path, microseconds: int, table: pa.Table) -> None:
     place = partition(directory, datetime.fromtimestamp(microseconds / 1_000_000, UTC))
     place.mkdir(parents=True, exist_ok=True)
     name = table.column("sequence")[0].as_py()
-    # Row groups as the service writes them.
+    # The same row groups as those of the service.
     most = max(1, GROUP_BYTES // (ROW_BYTES + table.get_total_buffer_size() // table.num_rows))
     path = place / f"{name}{SUFFIX}"
     pa.parquet.write_table(table, path, compression="zstd", compression_level=1, row_group_size=min(most, GROUP_ROWS))

@@ -1,4 +1,4 @@
-"""Audit of an archive of many rows: seconds from the command to its verdict, and the memory that it takes at most."""
+"""Duration and peak memory of the audit of an archive with many rows."""
 
 from __future__ import annotations
 
@@ -17,30 +17,30 @@ from tests.benchmarks.archive_rows import generate
 
 MQBRIDGE = Path(sys.executable).with_name("mqbridge")
 ROWS = 10_000_000
-#: Deliveries left out of the archive, which the audit has to find.
+#: Deliveries omitted from the archive, which the audit must find.
 LOST = 3
-#: Seconds between looks at the memory.
+#: Seconds between samples of the memory.
 SAMPLE = 0.2
 
 
 @dataclass
 class AuditFigures:
-    """What was measured. `memory_mb` is resident."""
+    """The figures of an audit. `memory_mb` is resident memory."""
 
     rows: int
     seconds: float
     memory_mb: float
-    #: of the archive on disk, which has no payloads
+    #: size of the archive on disk, without payloads
     archive_mb: float
 
     @property
     def rows_per_second(self) -> float:
-        """Rows judged each second, the start of the command included."""
+        """Rows audited per second, including the start of the command."""
         return self.rows / self.seconds
 
 
 class Memory(threading.Thread):
-    """Watches the resident memory of a process and its children."""
+    """Sample the resident memory of a process and its children."""
 
     def __init__(self, process: int) -> None:
         super().__init__(daemon=True)
@@ -55,24 +55,26 @@ class Memory(threading.Thread):
     def _resident(self) -> int:
         total = 0
         try:
-            for one in (self._process, *self._process.children(recursive=True)):
-                total += one.memory_info().rss
+            for process in (self._process, *self._process.children(recursive=True)):
+                total += process.memory_info().rss
         except psutil.NoSuchProcess:
-            return total  # it ends while it is looked at
+            return total  # it has ended meanwhile
         return total
 
     def end(self) -> None:
-        """Stop watching."""
+        """Stop sampling."""
         self._ended.set()
         self.join()
 
 
 def measure(rows: int = ROWS) -> AuditFigures:
-    """Make an archive in a temporary directory, audit it by the command, and check the verdict. AssertionError if wrong."""
+    """Generate an archive in a temporary directory, audit it, and check the verdict. Raises AssertionError if it is
+    wrong.
+    """
     with tempfile.TemporaryDirectory(prefix="mqbridge-audit-") as name:
         directory = Path(name)
         generate(directory, rows, lost=LOST)
-        size = sum(one.stat().st_size for one in directory.rglob("*.parquet"))
+        size = sum(file.stat().st_size for file in directory.rglob("*.parquet"))
         began = time.monotonic()
         with subprocess.Popen(
             [MQBRIDGE, "audit", "--archive", directory, "--json"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
@@ -88,5 +90,5 @@ def measure(rows: int = ROWS) -> AuditFigures:
 
 
 if __name__ == "__main__":
-    found = measure(int(sys.argv[1]) if len(sys.argv) > 1 else ROWS)
-    print(f"audit of {found.rows:,} rows: {found.seconds:.1f} s, {found.memory_mb:,.0f} MB at most")
+    figures = measure(int(sys.argv[1]) if len(sys.argv) > 1 else ROWS)
+    print(f"audit of {figures.rows:,} rows: {figures.seconds:.1f} s, {figures.memory_mb:,.0f} MB at most")

@@ -1,4 +1,4 @@
-"""The order of the measurements: brokers in turn within each round, so that a drift of the machine hits all alike."""
+"""The order of the measurements: brokers take turns within each round, so that a drift of the machine affects all."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MARGIN = 30.0
 
 @dataclass(frozen=True)
 class Parameters:
-    """Everything that was chosen on the command line."""
+    """The options of the command line."""
 
     brokers: tuple[str, ...] = ("mosquitto", "mosquitto-autosave", *PEERS, "amqtt", "bridge", "relay")
     qos: tuple[int, ...] = (0, 1, 2)
@@ -34,7 +34,7 @@ class Parameters:
     payload: int = 100
     window: int = 100
     # At QoS 2 a larger bound would make mosquitto walk its list of open handshakes for most of its time (measured:
-    # 30 000/s at 4000, 80 000/s at 400): compared is what it can do.
+    # 30 000/s at 4000, 80 000/s at 400). The comparison is with its best rate.
     backlog: tuple[int, int, int] = (4000, 4000, 400)
     seconds: float = 5.0
     idle_clients: int = 1000
@@ -47,8 +47,8 @@ class Parameters:
     generator_core: int | None = None
 
     def count(self, broker: str, qos: int) -> int:
-        """Messages of one run."""
-        # The forwarder is far faster than any broker: more messages, or its run would be too short to time.
+        """Return the number of messages of one run."""
+        # The forwarder is much faster than any broker: with fewer messages its run would be too short to time.
         factor = {"amqtt": self.amqtt_share, "relay": 2.5}.get(broker, 1.0)
         return max(self.publishers, int(self.messages[qos] * factor))
 
@@ -76,12 +76,12 @@ class Results:
     notes: list[str] = field(default_factory=list)
 
     def as_dict(self) -> dict[str, object]:
-        """For JSON."""
+        """Return the results for JSON."""
         return asdict(self)
 
 
 class Campaign:
-    """Runs all measurements; a broker that cannot be started or measured is noted and left out."""
+    """All measurements. A broker that cannot be started or measured is reported and left out."""
 
     def __init__(self, parameters: Parameters, say: Callable[[str], None]) -> None:
         self.parameters = parameters
@@ -91,18 +91,18 @@ class Campaign:
         self._deadline = time.monotonic() + parameters.budget
 
     def run(self) -> None:
-        """Relay once, the rounds, then latency and memory."""
+        """Measure the relay once, then the rounds, then latency and memory."""
         chosen = self.parameters
         brokers = [b for b in chosen.brokers if b != RelayServer.name]
         for name in chosen.brokers:
             self.results.versions[name] = SERVERS[name]().version()
-        self.say("  ".join(f"{name} {said}" for name, said in self.results.versions.items()))
+        self.say("  ".join(f"{name} {version}" for name, version in self.results.versions.items()))
         if RelayServer.name in chosen.brokers and chosen.rounds:
             self._load(RelayServer.name, 1, ("clean",))
         for number in range(1, min(1, chosen.rounds) + 1):
             for name in brokers:
                 self._load(name, number, chosen.sessions)
-        # The single measurements come after the first round: should time run out, later rounds are what is missing.
+        # The single measurements follow the first round: if time runs out, only later rounds are missing.
         for name in brokers:
             if SERVERS[name].durable_only:
                 continue
@@ -117,7 +117,7 @@ class Campaign:
                 self._load(name, number, chosen.sessions)
 
     def profile(self, target: Path, name: str = Bridge.name) -> None:
-        """One more pass over the load while py-spy samples the server; its figures are not counted."""
+        """Run the load once more while py-spy samples the server. The figures of this run are not counted."""
         chosen = self.parameters
         with self._server(name) as server:
             if server is None:
@@ -128,26 +128,26 @@ class Campaign:
             spy += ["-f", "raw", "-o", str(target), "--pid", str(server.pid)]
             recorder = subprocess.Popen(spy, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
             try:
-                time.sleep(1.0)  # py-spy has to attach
+                time.sleep(1.0)  # time for py-spy to attach
                 for session in chosen.sessions:
                     for qos in chosen.qos:
                         self._measure_load(server, qos, session)
             finally:
                 if recorder.poll() is None:
-                    recorder.send_signal(signal.SIGINT)  # on which it writes what it has
+                    recorder.send_signal(signal.SIGINT)  # then it writes its samples
                 try:
-                    _, said = recorder.communicate(timeout=20)
+                    _, errors = recorder.communicate(timeout=20)
                 except subprocess.TimeoutExpired:
                     recorder.kill()
-                    _, said = recorder.communicate()
+                    _, errors = recorder.communicate()
             if target.exists():
                 self._note(f"profile of {name}: {target}")
             else:
-                self._note(f"no profile: {(said.strip().splitlines() or ['py-spy said nothing'])[-1]}")
+                self._note(f"no profile: {(errors.strip().splitlines() or ['py-spy said nothing'])[-1]}")
 
     @contextmanager
     def _server(self, name: str) -> Iterator[Server | None]:
-        """A fresh server of this kind; None when it cannot be had, or the time is up."""
+        """Yield a fresh server of this kind, or None if it is not available or time is up."""
         server: Server | None = None
         if name not in self._absent and self._in_time(name):
             cores = set(self.parameters.server_cores) or None
@@ -247,12 +247,12 @@ class Campaign:
                 )
 
     def _idle(self, name: str) -> None:
-        """On a server that did nothing before: memory freed after a load would hide what the clients need."""
+        """Measure a fresh server: memory freed after a load would hide the memory of the clients."""
         chosen = self.parameters
         with self._server(name) as server:
             if server is None:
                 return
-            time.sleep(0.5)  # let it finish its own start
+            time.sleep(0.5)  # time for its own start
             try:
                 figures = measure(
                     "idle",

@@ -1,4 +1,4 @@
-"""One TCP connection of the generator to the broker under test."""
+"""A TCP connection of the generator to the broker under test."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ RECEIVE = 1 << 18
 
 
 class BrokerGone(Exception):
-    """The broker refused or closed a connection."""
+    """The broker rejected or closed a connection."""
 
 
 class Channel:
@@ -30,18 +30,18 @@ class Channel:
 
     @classmethod
     def begin(cls, port: int, client_id: str) -> Self:
-        """Send CONNECT and leave its answer for later, so that many clients can connect at once."""
+        """Send CONNECT without waiting for the CONNACK, so that many clients can connect at once."""
         return cls.opened(port, frames.connect(client_id, clean=True))
 
     @classmethod
     def opened(cls, port: int, packets: bytes) -> Self:
-        """Connect, send packets, and leave their answers for later."""
+        """Connect and send packets without waiting for their replies."""
         self = cls.__new__(cls)
         self._open(port, packets, 15.0)
         return self
 
     def expect(self, kind: int) -> bytes:
-        """Block for one packet of this kind, for instance CONNACK."""
+        """Wait for one packet of this kind, for instance CONNACK."""
         while (end := frames.packet_end(self.rest, 0)) is None:
             chunk = self.socket.recv(RECEIVE)
             if not chunk:
@@ -59,7 +59,7 @@ class Channel:
             raise BrokerGone(f"did not grant QoS {qos}")
 
     def receive(self) -> bytes:
-        """What there is to read, with what was left over last time in front."""
+        """Return the available bytes, after those left over from the previous read."""
         try:
             chunk = self.socket.recv(RECEIVE)
         except BlockingIOError:
@@ -70,7 +70,7 @@ class Channel:
         return data
 
     def flush(self) -> bool:
-        """Send what is due; True when all of it went out."""
+        """Send pending bytes. Return whether all were sent."""
         if self.out:
             try:
                 sent = self.socket.send(self.out)
@@ -80,7 +80,7 @@ class Channel:
         return not self.out
 
     def close(self) -> None:
-        """Disconnect in order, as far as the broker still lets us."""
+        """Disconnect in order, unless the broker has closed the connection."""
         try:
             self.socket.setblocking(True)
             self.socket.settimeout(1.0)

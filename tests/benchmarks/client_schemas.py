@@ -1,4 +1,4 @@
-"""CPU time of the check of publications with the schemas of a channel, without a queue manager.
+"""CPU time of the validation of publications against the schemas of a channel, without a queue manager.
 
 python -m tests.benchmarks.client_schemas [--rounds 300]
 """
@@ -25,7 +25,7 @@ from tests.benchmarks.mapping_steps import SCHEMA
 
 TOPIC = "plant/l1/temp"
 LONG = {"device": {}, "temp": 1, "list": [{"a": n, "b": n * 1.5, "c": str(n)} for n in range(100_000)]}
-#: Kind of publication -> topic, payload, publications in a unit of work.
+#: Kind of publication -> topic, payload, publications per unit of work.
 PUBLICATIONS = {
     "valid": (TOPIC, b'{"device":{"id":"d1","fw":"1.0"},"temp":31.5,"unit":"C"}', 100),
     "invalid": (TOPIC, b'{"device":{"id":"d1","fw":"1.0"},"unit":"C"}', 100),

@@ -1,7 +1,7 @@
 """`python -m tests.benchmarks.console`: server time of the console's pages, with 10,000 sessions and 1,000 queues.
 
-Half of the clients are connected. Each page is asked for again and again, over one connection as a browser keeps it, while a
-pair of clients beside it is idle; the time is from the request to the last byte of the answer.
+Half of the clients are connected. Each page is requested repeatedly over one connection, like a browser does, while two
+other clients are idle. The time is from the request to the last byte of the response.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ PAGES = (
 
 
 def fill(bridge: BridgeProcess) -> list[RawClient]:
-    """Make the sessions and retained publications; return the clients that stay connected."""
+    """Create the sessions and retained publications. Return the clients that stay connected."""
     kept = []
     for number in range(SESSIONS):
         client = RawClient.connected(bridge.port, f"client-{number:05}", clean=False)
@@ -45,7 +45,7 @@ def fill(bridge: BridgeProcess) -> list[RawClient]:
 
 
 def measure(console: Console) -> None:
-    """Print for each page the median, the 95th percentile and the longest of its times, in milliseconds, and its size."""
+    """Print the median, 95th percentile and maximum time of each page, in milliseconds, and its size."""
     cookie = {"Cookie": "; ".join(f"{name}={value}" for name, value in console.cookies.items())}
     connection = http.client.HTTPConnection(console.place)
     print(f"{'page':<36} {'median':>8} {'p95':>8} {'longest':>8} {'bytes':>9}")

@@ -1,6 +1,7 @@
-"""The load generator as a process of its own, so that it shares neither interpreter nor event loop with anything else.
+"""The load generator in its own process, so that it shares neither interpreter nor event loop with the rest.
 
-`python -m tests.benchmarks.generator` reads one request (JSON) from stdin and writes its figures (JSON) to stdout.
+`python -m tests.benchmarks.generator` reads one request (JSON) from standard input and writes its figures (JSON) to
+standard output.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ class MeasureFailed(Exception):
 
 
 def measure(kind: str, *, timeout: float, core: int | None, **parameters: object) -> dict[str, Any]:
-    """Run one measurement in a fresh process and return its figures."""
+    """Run one measurement in a new process and return its figures."""
     request = json.dumps({"kind": kind, "core": core, "parameters": parameters})
     command = [sys.executable, "-m", "tests.benchmarks.generator"]
     try:
@@ -38,11 +39,11 @@ def measure(kind: str, *, timeout: float, core: int | None, **parameters: object
 
 
 def main() -> None:
-    """Serve the one request."""
+    """Handle one request."""
     request = json.load(sys.stdin)
     if request["core"] is not None:
         os.sched_setaffinity(0, {request["core"]})
-    gc.disable()  # a collection in the middle of a run would show as latency
+    gc.disable()  # A garbage collection during a run would show as latency.
     json.dump(MEASURES[request["kind"]](**request["parameters"]).run(), sys.stdout)
 
 

@@ -1,4 +1,4 @@
-"""Memory of a server per idle client: resident size before and after many clients have connected."""
+"""Memory of a server per idle client: resident size before and after many clients connect."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from tests.benchmarks.channel import Channel
 BATCH = 50
 """Clients that connect at once: fewer than the accept queue of any of the servers (asyncio: 100)."""
 WARM_UP = 20
-"""Clients connected before the first reading, so that what a server allocates once is not counted."""
+"""Clients connected before the first reading, so that one-time allocations of a server are not counted."""
 SETTLE = 1.0
 
 
 def resident(pid: int) -> int:
-    """Resident bytes of a process and its children, and what of them was swapped out meanwhile."""
+    """Return the resident bytes of a process and its children, and how many of them were swapped out meanwhile."""
     server = psutil.Process(pid)
     total = 0
     for process in (server, *server.children(recursive=True)):
@@ -29,14 +29,14 @@ def resident(pid: int) -> int:
 
 
 class Crowd:
-    """Clients that connect and then say nothing."""
+    """Clients that connect and are idle afterwards."""
 
     def __init__(self, *, port: int, pid: int, clients: int) -> None:
         self.port, self.pid, self.clients = port, pid, clients
         self.channels: list[Channel] = []
 
     def run(self) -> dict[str, object]:
-        """Connect all, read the memory, disconnect; the figures."""
+        """Connect all, measure the memory, disconnect, and return the figures."""
         try:
             self._connect(WARM_UP)
             time.sleep(SETTLE)

@@ -33,14 +33,14 @@ SILENCE = 3.0
 def client(identifier: str, port: int, clean: bool) -> paho.Client:
     """Return a connected client whose network loop runs in a thread."""
     connected = threading.Event()
-    made = paho.Client(CallbackAPIVersion.VERSION2, identifier, clean_session=clean)
-    made.max_inflight_messages_set(100)
-    made.on_connect = lambda *_: connected.set()
-    made.connect("127.0.0.1", port)
-    made.loop_start()
+    paho_client = paho.Client(CallbackAPIVersion.VERSION2, identifier, clean_session=clean)
+    paho_client.max_inflight_messages_set(100)
+    paho_client.on_connect = lambda *_: connected.set()
+    paho_client.connect("127.0.0.1", port)
+    paho_client.loop_start()
     if not connected.wait(WAIT):
         raise TimeoutError(f"{identifier}: no CONNACK")
-    return made
+    return paho_client
 
 
 def end(connection: paho.Client) -> None:

@@ -17,12 +17,12 @@ PATIENCE = 3.0
 
 
 def percentile(ordered: list[float], share: float) -> float:
-    """The value that `share` of the sorted samples do not exceed."""
+    """Return the smallest value that is at least as large as `share` of the sorted samples."""
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))] if ordered else float("nan")
 
 
 class Pace(Tally):
-    """A tally that also notes when each message came."""
+    """A tally that also records the arrival time of each message."""
 
     def __init__(self, count: int) -> None:
         super().__init__(1)
@@ -30,7 +30,7 @@ class Pace(Tally):
         self.now = 0.0
 
     def add(self, stamps: Iterable[tuple[int, ...]]) -> None:
-        """Count, and enter the time of this read for each message not seen before."""
+        """Count messages, and record the time of this read for each new one."""
         seen = list(stamps)
         for _, sequence in seen:
             self.arrivals[sequence] = self.arrivals[sequence] or self.now
@@ -38,7 +38,7 @@ class Pace(Tally):
 
 
 class Trickle:
-    """One publisher at a steady rate, one subscriber."""
+    """One publisher at a steady rate and one subscriber."""
 
     def __init__(self, *, port: int, qos: int, durable: bool, rate: float, seconds: float, payload: int) -> None:
         self.port, self.qos, self.durable, self.rate = port, qos, durable, rate
@@ -46,7 +46,7 @@ class Trickle:
         self.shape = frames.Shape(qos, payload)
 
     def run(self) -> dict[str, object]:
-        """Publish on schedule; percentiles in milliseconds."""
+        """Publish on schedule. Return percentiles in milliseconds."""
         receiving = Channel(self.port, SUBSCRIBER, clean=not self.durable)
         sending = None
         try:
@@ -73,7 +73,7 @@ class Trickle:
         end = started + self.count / self.rate + PATIENCE
         while pace.distinct < self.count and (now := time.perf_counter()) < end:
             due = started + publisher.sent / self.rate if publisher.sent < self.count else end
-            # select and not epoll: its time-out is in microseconds.
+            # select instead of epoll, because its timeout has a resolution of microseconds
             readable, _, _ = select.select(list(clients), (), (), max(0.0, due - now))
             pace.now = time.perf_counter()
             for number in readable:

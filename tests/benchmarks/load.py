@@ -1,4 +1,4 @@
-"""Throughput: some publishers and one subscriber, end to end, with bounded windows."""
+"""Throughput from some publishers to one subscriber, with bounded windows."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ STALL = 3.0
 
 
 class Publisher:
-    """One publishing client: its packets, and how far it is."""
+    """A publishing client: its packets and its progress."""
 
     def __init__(self, channel: Channel, stream: bytearray, size: int, qos: int) -> None:
         self.channel, self.stream, self.size, self.qos = channel, stream, size, qos
@@ -27,14 +27,14 @@ class Publisher:
         self.acked = 0
 
     def publish(self, count: int) -> int:
-        """Put up to `count` further messages in the send buffer; how many it was."""
+        """Put up to `count` further messages in the send buffer. Return their number."""
         count = min(count, self.total - self.sent)
         self.channel.out += memoryview(self.stream)[self.sent * self.size : (self.sent + count) * self.size]
         self.sent += count
         return count
 
     def take(self, data: bytes) -> None:
-        """Read acknowledgements, answer PUBREC with PUBREL."""
+        """Read acknowledgements, and answer PUBREC with PUBREL."""
         at, step = 0, frames.HANDSHAKE_SIZE
         while len(data) - at >= step:
             kind = data[at]
@@ -50,7 +50,7 @@ class Publisher:
 
 
 class Subscriber:
-    """The receiving client: counts messages and acknowledges a whole read in one send."""
+    """The receiving client, which counts messages and acknowledges those of a read in one send."""
 
     def __init__(self, channel: Channel, shape: frames.Shape, tally: Tally) -> None:
         self.channel, self.shape, self.tally = channel, shape, tally
@@ -68,7 +68,7 @@ class Subscriber:
                 self.released += count
                 at += count * frames.HANDSHAKE_SIZE
                 continue
-            # A repeated message has its DUP flag set: such runs are counted and acknowledged in the same way.
+            # A repeated message has its DUP flag set. Such runs are counted and acknowledged in the same way.
             prefix = bytes((data[at],)) + self._prefix[1:]
             if data[at] & ~frames.DUP_FLAG != self._prefix[0]:
                 raise BrokerGone(f"sent the subscriber {data[at : at + 8].hex()}")
@@ -86,7 +86,7 @@ class Subscriber:
 
     @property
     def delivered(self) -> int:
-        """Messages whose delivery is complete; at QoS 2 that is with PUBREL."""
+        """The number of messages whose delivery is complete. At QoS 2 PUBREL completes it."""
         return min(self.released, self.tally.distinct) if self.shape.qos == 2 else self.tally.distinct
 
     def _answer(self, kind: int, data: bytes, start: int, step: int, count: int) -> None:
@@ -94,14 +94,14 @@ class Subscriber:
 
 
 class CpuClock:
-    """CPU seconds of the server (with its children), of this process and of all else on the machine."""
+    """CPU seconds of the server (with its children), of this process, and of all other processes."""
 
     def __init__(self, pid: int) -> None:
         server = psutil.Process(pid)
         self._family = [server, *server.children(recursive=True)]
 
     def read(self) -> tuple[float, float, float]:
-        """Seconds so far: server, generator, others."""
+        """Return the seconds so far of server, generator and others."""
         server = 0.0
         for process in self._family:
             with contextlib.suppress(psutil.Error):
@@ -111,7 +111,7 @@ class CpuClock:
         system = psutil.cpu_times()
         busy = (
             sum(system) - system.idle - system.iowait - system.guest - system.guest_nice
-        )  # guests are in user already
+        )  # user time includes that of guests
         return server, own, busy - server - own
 
 
@@ -144,7 +144,7 @@ class Load:
         self.stopping = False
 
     def run(self) -> dict[str, object]:
-        """Connect, load the broker, disconnect; the figures."""
+        """Connect, load the broker, disconnect, and return the figures."""
         channels: list[Channel] = []
         try:
             channels.append(Channel(self.port, SUBSCRIBER, clean=not self.durable))
@@ -162,7 +162,7 @@ class Load:
         finally:
             for channel in channels:
                 channel.close()
-            if self.durable:  # leave no stored session behind for the next run
+            if self.durable:  # leave no stored session for the next run
                 with contextlib.suppress(OSError, BrokerGone):
                     Channel(self.port, SUBSCRIBER, clean=True).close()
 
@@ -176,7 +176,7 @@ class Load:
             failure = f"the broker {error}" if isinstance(error, BrokerGone) else str(error)
             last = time.perf_counter()
         took = max(last - started, 1e-9)
-        # Over the time until now, which a wait for messages that never came makes longer than `took`.
+        # Until now, not for `took`: a wait for messages that never arrived is included.
         until = max(time.perf_counter() - started, 1e-9)
         server, own, others = (100 * (b - a) / until for a, b in zip(before, self.cpu.read(), strict=True))
         sent = sum(p.sent for p in self.publishers)
@@ -196,7 +196,7 @@ class Load:
         }
 
     def _exchange(self, started: float) -> float:
-        """Send and receive until all is through, or the time is up and what was sent is through; the last receipt."""
+        """Send and receive until everything has arrived or time is up. Return the time of the last receipt."""
         last = started
         deadline = started + self.seconds
         self._pump()
@@ -216,11 +216,12 @@ class Load:
                 return last
 
     def _pump(self) -> None:
-        """Fill the windows, then send what is due on every connection."""
-        # Counted until delivery is complete: mosquitto reads one packet of each client in turn, so that several
-        # publishers outrun one subscriber's QoS 2 handshakes, and its list of open ones would grow all through the run.
+        """Fill the windows, then send the pending bytes of every connection."""
+        # Messages count until delivery is complete. mosquitto reads one packet of each client in turn, so several
+        # publishers outrun the QoS 2 handshakes of one subscriber, and its list of open handshakes would grow during
+        # the run.
         room = self.backlog - sum(p.sent for p in self.publishers) + self.subscriber.delivered
-        # At QoS 0 nothing else paces the publishers: wait for some room, or each read would send a few messages only.
+        # At QoS 0 nothing else paces the publishers. Without this wait, each read would send only a few messages.
         if not self.stopping and (self.qos or room >= self.backlog // 4):
             share = room // len(self.publishers)
             for publisher in self.publishers:
@@ -237,7 +238,7 @@ class Load:
                     self.selector.modify(channel.socket, wanted, client)
 
     def _through(self) -> bool:
-        """Nothing left to send, all received and acknowledged."""
+        """Return whether everything was sent, received and acknowledged."""
         sent = acked = 0
         for publisher in self.publishers:
             if publisher.sent < publisher.total and not self.stopping:

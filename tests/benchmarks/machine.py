@@ -1,4 +1,4 @@
-"""Facts of the machine that a reader needs to judge absolute figures."""
+"""Facts about the machine that readers need to judge absolute figures."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from typing import Final
 
 import psutil
 
-#: How often a system call and a sync are measured.
+#: Number of measurements of a system call and of a sync.
 _CALLS: Final = 5_000
 _SYNCS: Final = 200
 
 
 def processor() -> str:
-    """The processor's name."""
+    """Return the processor's name."""
     try:
         for line in Path("/proc/cpuinfo").read_text().splitlines():
             if line.startswith("model name"):
@@ -31,7 +31,7 @@ def processor() -> str:
 
 
 def filesystem(folder: str) -> str:
-    """The type of the file system a folder is on: a durable session is as fast as its disk."""
+    """Return the file system type of a directory. Durable sessions depend on its disk."""
     best = ("", "unknown")
     for part in psutil.disk_partitions(all=True):
         if Path(folder).is_relative_to(part.mountpoint) and len(part.mountpoint) >= len(best[0]):
@@ -40,7 +40,7 @@ def filesystem(folder: str) -> str:
 
 
 def system_call_us() -> float:
-    """Microseconds of one write to a TCP connection on loopback and the read of it: ratios of servers move with it."""
+    """Return the microseconds of one write to a loopback TCP connection and its read. Ratios of servers depend on it."""
     with socket.create_server(("127.0.0.1", 0)) as listener, socket.create_connection(listener.getsockname()) as near:
         far, _ = listener.accept()
         with far:
@@ -52,7 +52,9 @@ def system_call_us() -> float:
 
 
 def sync_us(folder: str, times: int = _SYNCS) -> float:
-    """Microseconds of a page appended and fdatasync, median: what a durable session with a window of one waits for."""
+    """Return the median microseconds of appending a page with fdatasync, which limits a durable session with a window
+    of one.
+    """
     with tempfile.TemporaryFile(dir=folder) as file:
         taken = []
         for _ in range(times):
@@ -64,7 +66,7 @@ def sync_us(folder: str, times: int = _SYNCS) -> float:
 
 
 def facts() -> dict[str, object]:
-    """All of them, for the JSON file."""
+    """Return all facts, for the JSON file."""
     return {
         "cpu": processor(),
         "cores": os.cpu_count(),
@@ -80,7 +82,7 @@ def facts() -> dict[str, object]:
 
 
 def described(facts: dict[str, object]) -> str:
-    """The line above a table."""
+    """Return the line above a table."""
     return (
         f"{facts['cpu']}, {facts['cores']} cores, Python {facts['python']}, load {facts['load_average']}; "
         f"a system call takes {facts['system_call_us']} us, a page to the disk {facts['sync_us']} us"
@@ -88,7 +90,7 @@ def described(facts: dict[str, object]) -> str:
 
 
 def split_cores(pin: bool) -> tuple[set[int] | None, int | None]:
-    """Cores for the servers (all but the last) and the generator's own core (the last)."""
+    """Return the cores for the servers (all but the last) and that of the generator (the last)."""
     cores = sorted(os.sched_getaffinity(0))
     if not pin or len(cores) < 2:
         return None, None

@@ -1,9 +1,9 @@
-"""Messages per second through a mapping, beside mosquitto's own bridge (mosquitto to mosquitto), in one run.
+"""Messages per second through a mapping, compared with mosquitto's own bridge (mosquitto to mosquitto).
 
     python -m tests.benchmarks.mapping [--messages 30000] [--rounds 3]
 
-All ways in turn, round by round. Publisher and subscriber are the same for each: packets made beforehand, and a
-subscriber with QoS 0 that counts bytes, so that what is measured is what stands between them.
+All ways take turns in each round. Publisher and subscriber are the same for each: the packets are encoded beforehand,
+and the subscriber uses QoS 0 and only counts bytes. So the figures are those of the way between them.
 """
 
 from __future__ import annotations
@@ -45,18 +45,18 @@ STALL = 20.0
 
 @dataclass(frozen=True)
 class Figure:
-    """One way at one QoS: the median of its rounds."""
+    """The figures of one way at one QoS: the median of its rounds."""
 
     way: str
     qos: int
     rate: float
     rates: tuple[float, ...]
-    #: of mosquitto's own bridge at this QoS: the median of the ratios within each round
+    #: ratio to mosquitto's own bridge at this QoS: the median of the ratios within each round
     ratio: float
 
 
 class Source(Mosquitto):
-    """A mosquitto that is published to, and forwards to another one where it is told to."""
+    """A mosquitto that receives the publications, and optionally forwards them to another mosquitto."""
 
     def __init__(self, target: Server | None = None) -> None:
         super().__init__()
@@ -75,14 +75,14 @@ class Source(Mosquitto):
 
 
 class MappingBridge(Bridge):
-    """Our bridge with a mapping for each way and QoS."""
+    """The bridge with a mapping for each way and QoS."""
 
     def __init__(self, source: Server, target: Server) -> None:
         super().__init__()
         self._source, self._target = source, target
 
     def command(self) -> list[str]:
-        # One unit of work fills the queue of a way.
+        # The queue of a way is filled in one unit of work.
         (self.folder / "queues.mqsc").write_text(
             "ALTER QMGR MAXUMSGS(999999)\n"
             + "".join(f"DEFINE QLOCAL({queue}{qos}) MAXDEPTH(9999999)\n" for queue in ("IN", "OUT") for qos in (0, 1))
@@ -115,7 +115,7 @@ class MappingBridge(Bridge):
 
 
 def connected(port: int, name: str) -> socket.socket:
-    """An MQTT 3.1.1 connection, after its CONNACK."""
+    """Return an MQTT 3.1.1 connection after its CONNACK."""
     sock = socket.create_connection(("127.0.0.1", port))
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     sock.sendall(frames.connect(name, clean=True))
@@ -125,7 +125,7 @@ def connected(port: int, name: str) -> socket.socket:
 
 
 def publish(port: int, topic: str, payload: bytes, qos: int, count: int) -> None:
-    """Send so many publications as fast as the broker reads them; returns when they are sent."""
+    """Send this many publications as fast as the broker reads them."""
     sock = connected(port, "bench-publisher")
 
     def drain() -> None:
@@ -146,7 +146,7 @@ def publish(port: int, topic: str, payload: bytes, qos: int, count: int) -> None
 
 
 class Counter(threading.Thread):
-    """A subscriber with QoS 0 that counts what comes: all packets are of one length."""
+    """A subscriber with QoS 0 that counts messages. All packets have the same length."""
 
     def __init__(self, port: int, size: int) -> None:
         super().__init__(daemon=True)
@@ -173,7 +173,7 @@ class Counter(threading.Thread):
 
 
 class Site:
-    """Two mosquittos and the bridge between them, all running."""
+    """Two running mosquitto brokers, and the bridge between them."""
 
     def __init__(self, messages: int, payload: int) -> None:
         self.messages, self.payload = messages, b"x" * payload
@@ -191,7 +191,7 @@ class Site:
             server.stop()
 
     def measure(self, way: str, qos: int) -> float:
-        """Messages a second. Raises RuntimeError."""
+        """Return messages per second. Raises RuntimeError."""
         if way == LINK_TO_QUEUE:
             queue = f"IN{qos}"
             handle = self._application.open(MQOD(ObjectName=queue), cmqc.MQOO_INQUIRE)
@@ -226,7 +226,7 @@ class Site:
         return depth
 
     def _fill(self, queue: str, qos: int) -> None:
-        """Put the messages in a unit of work that is open."""
+        """Put the messages in an open unit of work."""
         handle = self._application.open(MQOD(ObjectName=queue), cmqc.MQOO_OUTPUT)
         persistence = cmqc.MQPER_PERSISTENT if qos else cmqc.MQPER_NOT_PERSISTENT
         for _ in range(self.messages):
@@ -254,7 +254,7 @@ class Site:
 
 
 def run(messages: int, rounds: int, payload: int, say: Callable[[str], None]) -> list[Figure]:
-    """All ways in turn, for so many rounds. Raises ServerUnavailable, RuntimeError."""
+    """Measure all ways in turn, for this many rounds. Raises ServerUnavailable and RuntimeError."""
     rates: dict[tuple[str, int], list[float]] = {}
     site = Site(messages, payload)
     try:
@@ -268,25 +268,25 @@ def run(messages: int, rounds: int, payload: int, say: Callable[[str], None]) ->
         site.close()
     return [
         Figure(
-            way, qos, statistics.median(found), tuple(found),
-            statistics.median(one / other for one, other in zip(found, rates[MOSQUITTO, qos], strict=True)),
+            way, qos, statistics.median(way_rates), tuple(way_rates),
+            statistics.median(rate / other for rate, other in zip(way_rates, rates[MOSQUITTO, qos], strict=True)),
         )
-        for (way, qos), found in rates.items()
+        for (way, qos), way_rates in rates.items()
     ]  # fmt: skip
 
 
 def table(figures: list[Figure]) -> Table:
-    """For people."""
-    title = "Messages per second through a mapping, beside mosquitto's own bridge (persistence false)"
+    """Return the table to print."""
+    title = "Messages per second through a mapping, compared with mosquitto's own bridge (persistence false)"
     out = Table(title=title, title_justify="left")
     out.add_column("QoS")
     out.add_column("way")
     for name in ("messages/s", "lowest–highest", "× mosquitto", f"target {TARGET:g} ×"):
         out.add_column(name, justify="right")
-    for one in figures:
-        met = "" if one.way == MOSQUITTO else "met" if one.ratio >= TARGET else "not met"
-        spread = f"{min(one.rates):,.0f}–{max(one.rates):,.0f}"
-        out.add_row(str(one.qos), one.way, f"{one.rate:,.0f}", spread, f"{one.ratio:.2f}", met)
+    for figure in figures:
+        met = "" if figure.way == MOSQUITTO else "met" if figure.ratio >= TARGET else "not met"
+        spread = f"{min(figure.rates):,.0f}–{max(figure.rates):,.0f}"
+        out.add_row(str(figure.qos), figure.way, f"{figure.rate:,.0f}", spread, f"{figure.ratio:.2f}", met)
     return out
 
 
@@ -301,7 +301,7 @@ def main() -> None:
     console = Console(width=120)
     figures = run(options.messages, options.rounds, options.payload, lambda line: console.print(line, highlight=False))
     console.print(table(figures))
-    options.json.write_text(json.dumps([asdict(one) for one in figures], indent=2) + "\n")
+    options.json.write_text(json.dumps([asdict(figure) for figure in figures], indent=2) + "\n")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """CPU time of the steps of a mapping, without a queue manager: fields, expressions, new documents, validation, records.
 
-All mappings convert the same payloads, in turn; the best of several rounds counts. The ratio is that to the mapping without
+All mappings convert the same payloads, in turn. The best of several rounds counts. The ratio is that to the mapping without
 payload steps: from a topic to a queue, from a link, whose publications have neither client identifier nor user, and from a
 queue to a topic or link. A second table has COBOL records of 50 bytes with ten fields, compared with the JSON document.
 
@@ -40,7 +40,7 @@ SCHEMA = {
 
 
 def steps(directory: Path) -> dict[str, dict[str, Any]]:
-    """Return the mappings, by what they do."""
+    """Return the mappings by what they do."""
     schema = directory / "schema.json"
     schema.write_text(json.dumps(SCHEMA))
     queue = {"to": {"queue": "PLANT.{line}"}}
@@ -117,7 +117,7 @@ STOCK = (
 
 
 def record_steps(directory: Path) -> dict[str, Callable[[], object]]:
-    """Return the conversions of a record or its JSON document, by what they do."""
+    """Return the conversions of a record or its JSON document by what they do."""
     (directory / "stock.cpy").write_text(COPYBOOK)
     payload = {"copybook": str(directory / "stock.cpy"), "ccsid": 1140}
     record = RecordPayload(TextPayload.model_validate(payload))
@@ -127,12 +127,12 @@ def record_steps(directory: Path) -> dict[str, Callable[[], object]]:
     publication = Publication("stock", STOCK, qos=1, packet_id=1, client_id="d", user=b"d")
     message = Message(MQMD(CodedCharSetId=1140, Encoding=785), data)
     to_mq = {
-        name: {"from": {"mqtt": "stock"}, "to": {"queue": "Q"}, "payload": given}
-        for name, given in (("json", "json"), ("record", payload))
+        name: {"from": {"mqtt": "stock"}, "to": {"queue": "Q"}, "payload": payload_config}
+        for name, payload_config in (("json", "json"), ("record", payload))
     }
     to_mqtt = {
-        name: {"from": {"queue": "Q"}, "to": {"mqtt": "stock"}, "payload": given}
-        for name, given in (("json", {"type": "json", "ccsid": 1208}), ("record", payload))
+        name: {"from": {"queue": "Q"}, "to": {"mqtt": "stock"}, "payload": payload_config}
+        for name, payload_config in (("json", {"type": "json", "ccsid": 1208}), ("record", payload))
     }
     rules: Any = {f"{name} to MQ": rule_of("m", ToMqMapping.model_validate(to_mq[name]), "QM1") for name in to_mq}
     rules |= {f"{name} to MQTT": rule_of("m", ToMqttMapping.model_validate(to_mqtt[name]), "QM1") for name in to_mqtt}

@@ -1,9 +1,10 @@
-"""Memory of the bridge per idle client and per durable session, the rate of new durable sessions, and the restart with them.
+"""Memory of the bridge per idle client and per durable session, the rate of new sessions, and the time of a restart.
 
     python -m tests.benchmarks.memory
+
     python -m tests.benchmarks.memory --clients 2000 --sessions 20000
 
-Memory figures are resident bytes, so they hardly depend on what else the machine does. Rates do: the CPU seconds of the
+Memory figures are resident bytes, which hardly depend on the load of the machine. Rates do, so the CPU seconds of the
 bridge are printed too.
 """
 
@@ -26,7 +27,7 @@ from tests.benchmarks.servers import Bridge
 FILTERS = 5
 #: Sessions that are created at the same time.
 CONCURRENT = 50
-#: Durable sessions that exist before the first reading of the memory: caches that do not grow further are full by then.
+#: Durable sessions that exist before the first measurement of memory, so that bounded caches are full.
 WARM_UP = 2_000
 
 
@@ -37,15 +38,17 @@ def cpu_seconds(pid: int) -> float:
 
 
 def session_packets(number: int) -> bytes:
-    """Return what a client sends to begin a durable session with its subscriptions and to leave."""
+    """Return the packets of a client that creates a durable session with its subscriptions and disconnects."""
     client = f"device-{number:06d}"
     filters = ("command", "config/+", "firmware", "group/#", "status")
-    body = b"\0\1" + b"".join(frames.text(f"site/{client}/{one}") + b"\1" for one in filters[:FILTERS])
+    body = b"\0\1" + b"".join(
+        frames.text(f"site/{client}/{topic_filter}") + b"\1" for topic_filter in filters[:FILTERS]
+    )
     return frames.connect(client, clean=False) + b"\x82" + frames.varint(len(body)) + body
 
 
 def create_sessions(port: int, numbers: range) -> None:
-    """Create durable sessions, `CONCURRENT` at a time. Each connection ends when its SUBACK has come."""
+    """Create durable sessions, `CONCURRENT` at a time. Each connection ends after its SUBACK."""
     pending: Iterator[int] = iter(numbers)
     with selectors.DefaultSelector() as selector:
 
@@ -112,8 +115,8 @@ def durable_sessions(sessions: int) -> None:
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.memory", description=__doc__)
-    parser.add_argument("--clients", type=int, default=2_000, help="idle clients; 0: no such measure (2000)")
-    parser.add_argument("--sessions", type=int, default=10_000, help="durable sessions; 0: no such measure (10000)")
+    parser.add_argument("--clients", type=int, default=2_000, help="idle clients, 0 to skip (2000)")
+    parser.add_argument("--sessions", type=int, default=10_000, help="durable sessions, 0 to skip (10000)")
     options = parser.parse_args()
     if options.clients:
         idle_clients(options.clients)

@@ -1,7 +1,7 @@
-"""`python -m tests.benchmarks.metrics`: what metrics cost the service, switched on and off under one load.
+"""`python -m tests.benchmarks.metrics`: the cost of metrics, switched on and off under the same load.
 
-Two parts are measured and added: what counting costs the bridge for a message (`tests.benchmarks.metrics_switch`), and the
-processor time of a scrape, here one a second, which is fifteen times as often as Prometheus asks by default.
+The cost is the sum of two parts: counting, per message (`tests.benchmarks.metrics_switch`), and the processor time of
+scrapes. Here a scrape happens every second, fifteen times as often as Prometheus does by default.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ from tests.benchmarks.generator import MeasureFailed, measure
 from tests.benchmarks.metrics_switch import FIGURES
 from tests.benchmarks.servers import Bridge, ServerUnavailable
 
-#: Of the processor time of a message without metrics, what they may add.
+#: Maximum cost of metrics, as a fraction of the processor time of a message without them.
 MOST: Final = 0.03
 _ADMIN: Final = re.compile(r"health at (http://\S+)/")
-#: Scrapes whose processor time is measured, and seconds that the bridge has for its figures.
+#: Number of scrapes that are measured, and seconds that the bridge has to print its figures.
 SCRAPES, FIGURES_WAIT = 100, 10.0
 
 
 class Switched(Bridge):
-    """The bridge with an admin port, that counts and does not count in turn."""
+    """A bridge with an admin port that switches counting on and off."""
 
     name = "metrics"
-    # The admin port is printed first.
+    # It prints the admin port first.
     address = re.compile(r"MQTT clients on 127\.0\.0\.1:(\d+)")
 
     def configuration(self) -> dict[str, Any]:
-        """Return what is switched, as the configuration file has it."""
+        """Return the part of the configuration that is switched."""
         return {"admin": {"port": 0}}
 
     def command(self) -> list[str]:
@@ -47,31 +47,31 @@ class Switched(Bridge):
         return [sys.executable, "-m", "tests.benchmarks.metrics_switch", *arguments, str(config)]
 
     def scrape_seconds(self) -> float:
-        """The processor time of one scrape, in seconds."""
-        found = _ADMIN.search((self.folder / "log").read_text())
-        if found is None:
-            raise MeasureFailed("the bridge does not say where its admin port is")
+        """Return the processor time of one scrape, in seconds."""
+        address = _ADMIN.search((self.folder / "log").read_text())
+        if address is None:
+            raise MeasureFailed("the bridge did not print its admin port")
         process = psutil.Process(self.pid)
         before = processor_time(process)
         for _ in range(SCRAPES):
-            with urllib.request.urlopen(f"{found[1]}/metrics", timeout=30) as answer:
+            with urllib.request.urlopen(f"{address[1]}/metrics", timeout=30) as answer:
                 answer.read()
         return (processor_time(process) - before) / SCRAPES
 
     def figures(self) -> dict[str, Any]:
-        """What it says when its clients are gone. Raises MeasureFailed."""
+        """Return the figures that the bridge prints when its clients have gone. Raises MeasureFailed."""
         until = time.monotonic() + FIGURES_WAIT
         while time.monotonic() < until:
             for line in (self.folder / "log").read_text(errors="replace").splitlines():
                 if line.startswith(FIGURES):
-                    found: dict[str, Any] = json.loads(line.removeprefix(FIGURES))
-                    return found
+                    figures: dict[str, Any] = json.loads(line.removeprefix(FIGURES))
+                    return figures
             time.sleep(0.1)
         raise MeasureFailed(f"no figures: {self.last_words()}")
 
 
 def parser() -> argparse.ArgumentParser:
-    """The options."""
+    """Return the options."""
     out = argparse.ArgumentParser(prog="python -m tests.benchmarks.metrics", description=__doc__)
     add = out.add_argument
     add("--qos", default="0,1,2", help="QoS levels (0,1,2)")
@@ -84,8 +84,8 @@ def parser() -> argparse.ArgumentParser:
 
 
 def run(options: argparse.Namespace) -> dict[str, Any]:
-    """One load for each QoS. Raises MeasureFailed."""
-    found: dict[str, Any] = {}
+    """Run one load for each QoS. Raises MeasureFailed."""
+    results: dict[str, Any] = {}
     for qos in map(int, options.qos.split(",")):
         server = Switched()
         server.start()
@@ -122,20 +122,20 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
             f"(target at most {MOST:.0%}: {'met' if cost <= MOST else 'missed'})",
             flush=True,
         )
-        found[f"QoS {qos}"] = {**figures, "scrape_seconds": scrape, "total": cost}
-    return found
+        results[f"QoS {qos}"] = {**figures, "scrape_seconds": scrape, "total": cost}
+    return results
 
 
 def main() -> None:
-    """Measure and print; a missed target is a figure and no failure. The last line is JSON."""
+    """Measure and print. A missed target is a figure, not a failure. The last line is JSON."""
     options = parser().parse_args()
     facts = machine.facts()
     print(machine.described(facts), flush=True)
     try:
-        found = run(options)
+        results = run(options)
     except (MeasureFailed, ServerUnavailable) as error:
         sys.exit(f"not measured: {error}")
-    print(json.dumps(found))
+    print(json.dumps(results))
 
 
 if __name__ == "__main__":

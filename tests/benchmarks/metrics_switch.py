@@ -1,8 +1,8 @@
-"""A bridge that counts for metrics, or traces, every other tenth of a second, and says at its end what that costs.
+"""A bridge that switches metrics or traces every tenth of a second, and prints their cost at its end.
 
-`python -m tests.benchmarks.metrics_switch ARGUMENTS` is `mqbridge ARGUMENTS`; what its configuration has, an admin port or
-traces, is switched. The cost is that of its main thread. Within one process and one load, neighbours in time
-are compared: what differs from process to process, or as others use the machine, hits both alike.
+`python -m tests.benchmarks.metrics_switch ARGUMENTS` is `mqbridge ARGUMENTS`. The feature of its configuration, an
+admin port or traces, is switched. The cost is that of its main thread. Neighbouring intervals of one process under one
+load are compared, so differences between processes and other load on the machine affect both.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from bridge.cli import main
 from bridge.mq.embedded.host import EmbeddedHost
 from bridge.service.lifecycle import Bridge
 
-#: What the line of figures begins with.
+#: Prefix of the line with the figures.
 FIGURES: Final = "it costs "
-#: Seconds of a spell, and the messages that it must have to count.
+#: Seconds of an interval, and the minimum number of messages for it to count.
 SPELL: Final = 0.1
 LEAST: Final = 500
 
 
 def _counting(bridge: Bridge) -> Callable[[bool], None]:
-    """Return what has metrics count, or not."""
+    """Return the function that switches metrics."""
     assert bridge.metrics is not None
     service, traffic = bridge.parts.service, bridge.metrics.traffic
 
@@ -42,7 +42,7 @@ def _counting(bridge: Bridge) -> Callable[[bool], None]:
 
 
 def _tracing(bridge: Bridge) -> Callable[[bool], None]:
-    """Return what has messages traced, or not."""
+    """Return the function that switches traces."""
     assert bridge.parts.traces is not None
     service, traces = bridge.parts.service, bridge.parts.traces
 
@@ -57,11 +57,11 @@ def _tracing(bridge: Bridge) -> Callable[[bool], None]:
 
 
 async def switch(bridge: Bridge) -> None:
-    """Count (or trace) and do not, in turn, while there are clients."""
+    """Switch counting (or tracing) on and off while there are clients."""
     assert isinstance(bridge.host, EmbeddedHost)
     service = bridge.parts.service
     turn = _counting(bridge) if bridge.metrics is not None else _tracing(bridge)
-    while len(service.clients) < 2:  # noqa: ASYNC110 - a client tells nobody
+    while len(service.clients) < 2:  # noqa: ASYNC110 - clients send no event
         await asyncio.sleep(SPELL)
     queue = bridge.host.queue_manager.objects.queues[bridge.configuration.transmission_queue]
     spells: list[tuple[bool, float]] = []
@@ -75,8 +75,8 @@ async def switch(bridge: Bridge) -> None:
             spells.append((counting, spent / (queue.enqueued - messages)))
         counting = not counting
     costs = [
-        (one / other if first else other / one) - 1
-        for (first, one), (second, other) in itertools.pairwise(spells)
+        (cost / other if first else other / cost) - 1
+        for (first, cost), (second, other) in itertools.pairwise(spells)
         if first is not second
     ]
     figures = {

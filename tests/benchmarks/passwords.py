@@ -1,8 +1,8 @@
 """`python -m tests.benchmarks.passwords`: how long a fleet with argon2id passwords takes to reconnect after `kill -9`.
 
-A real bridge process and clients that behave like paho: they give up 10 s after CONNECT, and retry after about 1 s, 2 s, 4 s
-and so on. Measured are the reconnection with the password cache of the bridge that was killed, and with `--cold` the first
-connections, when each password has to be verified by its argon2id hash.
+The clients of a real bridge process behave like paho: they give up 10 s after CONNECT, and retry after about 1 s, 2 s,
+4 s and so on. The reconnection uses the password cache of the killed bridge. `--cold` measures the first connections,
+when each password has to be verified by its argon2id hash.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 
 
 class Fleet:
-    """Clients that connect, and reconnect when their connection is lost."""
+    """Clients that connect, and reconnect when they lose their connection."""
 
     def __init__(self, users: int, port: int, longest_retry: float) -> None:
         self.users = users
@@ -64,7 +64,7 @@ class Fleet:
                 if answer[3] == 0:
                     self.connected[number] = time.monotonic()
                     retry = FIRST_RETRY
-                    await reader.read()  # until the bridge is gone
+                    await reader.read()  # until the bridge ends
                 else:
                     self.rejections += 1
             except TimeoutError:
@@ -80,7 +80,7 @@ class Fleet:
 
 
 def cpu_seconds(bridge: BridgeProcess) -> float:
-    """The CPU time that a bridge has used so far."""
+    """Return the CPU time of a bridge so far, in seconds."""
     assert bridge.process is not None
     fields = Path(f"/proc/{bridge.process.pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / TICKS_PER_SECOND
@@ -130,7 +130,7 @@ async def measure(options: argparse.Namespace, passwords: Path) -> None:
 
 
 def fill_cache(file: Path, passwords: Path) -> None:
-    """Write the cache file that a bridge would leave which has verified all passwords."""
+    """Write the cache file of a bridge that has verified all passwords."""
     cache = PasswordCache(file)
     for user, entry in read_password_file(passwords).items():
         password = f"secret-{user.removeprefix('user-')}".encode()
@@ -151,7 +151,7 @@ def main() -> None:
     if not path.exists():
         with ThreadPoolExecutor(2) as executor:
             hashes = list(executor.map(lambda number: hash_of(f"secret-{number}"), range(options.users)))
-        path.write_text("".join(f"user-{number}:{one}\n" for number, one in enumerate(hashes)))
+        path.write_text("".join(f"user-{number}:{hashed}\n" for number, hashed in enumerate(hashes)))
     asyncio.run(measure(options, path))
 
 

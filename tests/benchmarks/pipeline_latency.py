@@ -1,4 +1,4 @@
-"""Streaming: from the put of a message to its row in the output; and how long a pipeline takes to begin."""
+"""Latency of a stream from the put of a message to its row in the output, and the duration of a pipeline's start."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.benchmarks.servers import Bridge
 
 QUEUE = "BENCH.STREAM"
 PAYLOAD = 1024
-#: Seconds between two looks for output, and how long to wait for it at most.
+#: Seconds between two checks for output, and maximum seconds to wait for it.
 _LOOK, _LONGEST = 0.01, 120.0
 
 _PIPELINE = """
@@ -41,7 +41,7 @@ query.stop()
 
 
 class Output:
-    """The files of a table as they come, and when."""
+    """The files of a table, and when they appear."""
 
     def __init__(self, table: Path) -> None:
         self._table = table
@@ -50,7 +50,7 @@ class Output:
         self.seen: dict[int, float] = {}
 
     def wait(self, rows: int) -> None:
-        """Until so many rows are there. Raises TimeoutError."""
+        """Wait for this many rows. Raises TimeoutError."""
         end = time.perf_counter() + _LONGEST
         while len(self.seen) < rows:
             if time.perf_counter() > end:
@@ -111,7 +111,7 @@ def _measured(data: Path, directory: Path, rate: int, count: int, trigger: str) 
 
 
 def _put_evenly(connection: Connection, rate: int, count: int, sent: dict[int, float]) -> None:
-    """In small units of work, each when it is due."""
+    """Put messages on schedule, in small units of work."""
     step = max(rate // 50, 1)
     start = time.perf_counter()
     for first in range(1, count + 1, step):
@@ -136,5 +136,5 @@ if __name__ == "__main__":
     parser.add_argument("--rate", type=int, default=1_000)
     parser.add_argument("--seconds", type=float, default=20)
     parser.add_argument("--trigger", default="1 second", help="interval of the trigger (1 second)")
-    given = parser.parse_args()
-    print(json.dumps(measure(given.rate, given.seconds, given.trigger)))
+    arguments = parser.parse_args()
+    print(json.dumps(measure(arguments.rate, arguments.seconds, arguments.trigger)))

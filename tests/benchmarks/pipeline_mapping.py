@@ -1,4 +1,4 @@
-"""What a mapping costs in a Spark plan: archived rows read, mapped and written, against the same plan with an identity."""
+"""Cost of a mapping in a Spark plan: archived rows are read, mapped and written, compared with an identity."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from tests.benchmarks.archive_rows import generate
 PAYLOAD = 1024
 ROUNDS = 3
 
-# Workers do not import the benchmark: what it hands to Spark travels as it is.
+# Workers do not import the benchmark, so it is pickled by value.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # type: ignore[no-untyped-call]
 
 MAPPINGS: dict[str, Any] = {
     "standard profile": None,
     "mapping by capture": {"from": {"mqtt": "plant/{line}/{n}"}, "to": {"queue": "LINE.{line}"}},
-    # No two messages of a batch are alike.
+    # No two messages of a batch are equal.
     "mapping by message id": {
         "from": {"mqtt": "#"},
         "to": {"queue": "Q"},
@@ -41,36 +41,36 @@ MAPPINGS: dict[str, Any] = {
 
 
 def read(spark: SparkSession, directory: Path) -> DataFrame:
-    """An archive, its times as numbers."""
+    """Read an archive, with its times as numbers."""
     rows = spark.read.schema(from_arrow_schema(arrow_schema())).parquet(str(directory))
     times = {name: f.unix_micros(name) for name in ("received", "sent", "settled")}
     return rows.select(*NAMES).drop("properties").withColumns(times)
 
 
 def identity(batches: Iterable[Any]) -> Iterator[Any]:
-    """What is read, unchanged."""
+    """Yield the batches unchanged."""
     yield from batches
 
 
 def plans(rows: DataFrame) -> dict[str, DataFrame]:
-    """From publications: the plan with the identity, and that with each mapping."""
+    """Return the plans from publications: the identity, and each mapping."""
     columns = rows.select(*[rows[name] for name in PUBLICATION_TYPES if name in rows.columns])
-    found = {"identity": columns.mapInArrow(identity, columns.schema)}
+    frames = {"identity": columns.mapInArrow(identity, columns.schema)}
     for name, mapping in MAPPINGS.items():
         if mapping is None:
-            found[name] = to_messages(rows, queue="Q")
+            frames[name] = to_messages(rows, queue="Q")
         else:
-            found[name] = to_messages(rows, ToMqMapping.model_validate(mapping), name="m", queue_manager="QM1")
-    return found
+            frames[name] = to_messages(rows, ToMqMapping.model_validate(mapping), name="m", queue_manager="QM1")
+    return frames
 
 
 def plans_back(rows: DataFrame) -> dict[str, DataFrame]:
-    """From the messages of the standard profile to publications."""
+    """Return the plans from messages of the standard profile to publications."""
     return {"identity": rows.mapInArrow(identity, rows.schema), "standard profile": to_publications(rows)}
 
 
 def measure(spark: SparkSession, count: int) -> dict[str, dict[str, float]]:
-    """Rows a second of each plan, by direction and writer; the median of three. `ratio` is to the identity."""
+    """Return rows per second of each plan, by direction and writer: the median of three. `ratio` is to the identity."""
     with tempfile.TemporaryDirectory(prefix="mqbridge-mapping-") as name:
         directory = Path(name)
         generate(directory / "archive", count, payload=PAYLOAD)
@@ -82,7 +82,7 @@ def measure(spark: SparkSession, count: int) -> dict[str, dict[str, float]]:
 
 
 def _measured(what: str, every: dict[str, DataFrame], count: int, directory: Path) -> dict[str, dict[str, float]]:
-    found: dict[str, dict[str, float]] = {}
+    results: dict[str, dict[str, float]] = {}
     for writer in ("noop", "parquet"):
         seconds: dict[str, list[float]] = {plan: [] for plan in every}
         for _ in range(ROUNDS):
@@ -92,13 +92,13 @@ def _measured(what: str, every: dict[str, DataFrame], count: int, directory: Pat
                 seconds[plan].append(time.perf_counter() - start)
         rates = {plan: count / sorted(times)[ROUNDS // 2] for plan, times in seconds.items()}
         for plan, rate in rates.items():
-            found[f"{what}, {plan}, {writer}"] = {"rows_per_second": rate, "ratio": rate / rates["identity"]}
-    return found
+            results[f"{what}, {plan}, {writer}"] = {"rows_per_second": rate, "ratio": rate / rates["identity"]}
+    return results
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=1_000_000)
-    given = parser.parse_args()
-    made = session("bench", master="local[2]", settings={"spark.log.level": "ERROR"})
-    print(json.dumps(measure(made, given.rows)))
+    arguments = parser.parse_args()
+    local_session = session("bench", master="local[2]", settings={"spark.log.level": "ERROR"})
+    print(json.dumps(measure(local_session, arguments.rows)))

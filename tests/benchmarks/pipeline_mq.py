@@ -1,4 +1,4 @@
-"""The data source `mq` against a plain Python loop over the same MQ interface: queue to Parquet, and Parquet to queue."""
+"""The data source `mq`, compared with a plain Python loop over the same MQ interface: queue to Parquet and back."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ PAYLOAD = 1024
 #: The columns of a simple archive.
 TWO_COLUMNS = "body,put_time"
 ROUNDS = 3
-#: Puts of a unit of work, in the plain loop and in the writer of the source.
+#: Puts per unit of work, in the plain loop and in the writer of the source.
 UNIT = 5_000
-#: The least the source should reach, in multiples of the plain loop, on one core.
+#: Minimum ratio of the source to the plain loop, on one core.
 TARGET = 0.7
 
 
 @dataclass
 class Cost:
-    """What something took: seconds by the clock, and CPU seconds of the queue manager and of all that asked it."""
+    """The duration of some work, and the CPU seconds of the queue manager and of its clients."""
 
     seconds: float
     queue_manager: float
@@ -44,7 +44,7 @@ class Cost:
 
 
 class Place:
-    """A queue manager in a process of its own, and a connection to it."""
+    """A queue manager in its own process, and a connection to it."""
 
     def __init__(self, server: Bridge) -> None:
         self.directory = server.folder / "data"
@@ -59,18 +59,18 @@ class Place:
             assert response.ok or "already exists" in response.message, response.message
 
     def queue(self) -> str:
-        """A new queue."""
+        """Create a queue."""
         self._queues += 1
         name = f"BENCH.{self._queues}"
         self.command(f"DEFINE QLOCAL('{name}') MAXDEPTH(10000000)")
         return name
 
     def options(self, **options: str) -> dict[str, str]:
-        """Options of the data source."""
+        """Return the options of the data source."""
         return {"dataDirectory": str(self.directory), **options}
 
     def cost(self, work: Callable[[], None]) -> Cost:
-        """Do some work, and say what it took."""
+        """Do some work, and return its cost."""
         before, start = _cpu(), time.perf_counter()
         work()
         seconds, after = time.perf_counter() - start, _cpu()
@@ -92,28 +92,28 @@ class Place:
         self.connection.close(handle)
 
     def browse(self, queue: str, *, batches: bool = False) -> int:
-        """Browse all that is on a queue; how many."""
+        """Browse all messages of a queue. Return their number."""
         options = GetOptions(Options=cmqc.MQGMO_BROWSE_NEXT | cmqc.MQGMO_PROPERTIES_FORCE_MQRFH2)
         return self._got(queue, cmqc.MQOO_BROWSE, options, batches)
 
     def take(self, queue: str, *, batches: bool = False) -> int:
-        """Get all that is on a queue; how many."""
+        """Get all messages of a queue. Return their number."""
         options = GetOptions(Options=cmqc.MQGMO_SYNCPOINT | cmqc.MQGMO_PROPERTIES_FORCE_MQRFH2)
         return self._got(queue, cmqc.MQOO_INPUT_SHARED, options, batches)
 
     def _got(self, queue: str, how: int, options: GetOptions, batches: bool) -> int:
-        """One by one, as MQI has it, or in batches, as the source does."""
+        """Get messages one by one like an MQI program, or in batches like the source. Return their number."""
         handle = self.connection.open(MQOD(ObjectName=queue), how)
         count = uncommitted = 0
         try:
             while True:
                 if batches:
-                    found = len(get_many(self.connection, handle, options))
+                    number = len(get_many(self.connection, handle, options))
                 else:
                     self.connection.get(handle, options)
-                    found = 1
-                count += found
-                uncommitted += found
+                    number = 1
+                count += number
+                uncommitted += number
                 if uncommitted >= UNIT:
                     self.connection.commit()
                     uncommitted = 0
@@ -127,7 +127,7 @@ class Place:
 
 @contextmanager
 def _on_one_core() -> Iterator[None]:
-    """While in it, this process and all below it, which are the queue manager's and Spark's, share one core."""
+    """Confine this process and its descendants (the queue manager and Spark) to one core."""
     cores = os.sched_getaffinity(0)
     _pin({min(cores)})
     try:
@@ -146,19 +146,19 @@ def _pin(cores: set[int]) -> None:
 
 
 def _cpu() -> dict[int, float]:
-    """CPU seconds of this process and all below it; what one took that has ended meanwhile is lost."""
+    """Return the CPU seconds of this process and its descendants. Those of processes that ended meanwhile are missing."""
     own = psutil.Process()
-    found = {}
-    for one in (own, *own.children(recursive=True)):
+    times_of_processes = {}
+    for process in (own, *own.children(recursive=True)):
         with suppress(psutil.NoSuchProcess):
-            times = one.cpu_times()
-            found[one.pid] = times.user + times.system
-    return found
+            times = process.cpu_times()
+            times_of_processes[process.pid] = times.user + times.system
+    return times_of_processes
 
 
 @contextmanager
 def place_of() -> Iterator[Place]:
-    """A queue manager that ends with the block."""
+    """Run a queue manager until the block ends."""
     server = Bridge()
     server.start()
     try:
@@ -168,7 +168,7 @@ def place_of() -> Iterator[Place]:
 
 
 class Figures:
-    """Messages a second of each way, as the best of several rounds: what else runs on the machine only takes away."""
+    """Messages per second of each way: the best of several rounds, because other load only reduces them."""
 
     def __init__(self, place: Place, count: int, report: Callable[[str], None]) -> None:
         self._place = place
@@ -177,18 +177,18 @@ class Figures:
         self.best: dict[str, Cost] = {}
 
     def measure(self, name: str, work: Callable[[], None]) -> None:
-        """One more round of a way."""
+        """Measure one more round of a way."""
         cost = self._place.cost(work)
         if name not in self.best or cost.seconds < self.best[name].seconds:
             self.best[name] = cost
 
     def summarize(self, plain: str) -> dict[str, dict[str, float]]:
-        """All of them, also to the report; `ratio` is to the way named `plain`."""
-        found = {}
+        """Return and report all figures. `ratio` is to the way named `plain`."""
+        summary = {}
         for name, cost in self.best.items():
             rate = self._count / cost.seconds
             ratio = self.best[plain].seconds / cost.seconds
-            found[name] = {
+            summary[name] = {
                 "messages_per_second": rate,
                 "ratio": ratio,
                 "queue_manager_cpu": cost.queue_manager,
@@ -198,7 +198,7 @@ class Figures:
                 f"{name}: {rate:,.0f} messages/s, {ratio:.2f} x {plain}; CPU seconds: queue manager"
                 f" {cost.queue_manager:.1f}, others {cost.others:.1f}"
             )
-        return found
+        return summary
 
 
 def _spark() -> SparkSession:
@@ -206,7 +206,7 @@ def _spark() -> SparkSession:
 
 
 def mq_to_parquet(report: Callable[[str], None], count: int = MESSAGES) -> dict[str, dict[str, float]]:
-    """A queue browsed into Parquet, on one core and on all, against a loop of MQGETs that browse, on one."""
+    """Measure a queue browsed into Parquet, on one core and on all, compared with a loop of MQGETs on one core."""
     spark = _spark()
     with place_of() as place, tempfile.TemporaryDirectory(prefix="mqbridge-bench-") as name:
         queue = place.queue()
@@ -217,7 +217,7 @@ def mq_to_parquet(report: Callable[[str], None], count: int = MESSAGES) -> dict[
             frame.write.mode("overwrite").parquet(f"{name}/out")
 
         figures = Figures(place, count, report)
-        write()  # Spark is warm
+        write()  # warms Spark up
         assert spark.read.parquet(f"{name}/out").count() == count
         for _ in range(ROUNDS):
             with _on_one_core():
@@ -229,7 +229,7 @@ def mq_to_parquet(report: Callable[[str], None], count: int = MESSAGES) -> dict[
 
 
 def parquet_to_mq(report: Callable[[str], None], count: int = MESSAGES) -> dict[str, dict[str, float]]:
-    """Parquet put to a queue, on one core and on all, against a loop of MQPUTs, on one."""
+    """Measure Parquet put to a queue, on one core and on all, compared with a loop of MQPUTs on one core."""
     spark = _spark()
     with place_of() as place, tempfile.TemporaryDirectory(prefix="mqbridge-bench-") as name:
         for partitions in (1, 2):
@@ -239,7 +239,7 @@ def parquet_to_mq(report: Callable[[str], None], count: int = MESSAGES) -> dict[
         def write(partitions: int, queue: str) -> None:
             frame = spark.read.parquet(f"{name}/{partitions}")
             assert frame.rdd.getNumPartitions() == partitions
-            # As the loop puts its messages.
+            # The messages are like those of the loop.
             options = place.options(queue=queue, persistence="not-persistent")
             frame.write.format("mq").options(**options).mode("append").save()
 
@@ -262,8 +262,8 @@ def parquet_to_mq(report: Callable[[str], None], count: int = MESSAGES) -> dict[
 
 
 def _all(loop: Callable[[str], int], queue: str, expected: int) -> None:
-    found = loop(queue)
-    assert found == expected, f"{found} messages of {expected}"
+    count = loop(queue)
+    assert count == expected, f"{count} messages of {expected}"
 
 
 if __name__ == "__main__":

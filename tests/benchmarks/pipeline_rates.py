@@ -1,7 +1,8 @@
-"""Pipelines as `mqbridge pipeline run --once` runs them, beside what Spark, or a plain program, does with the same messages.
+"""Pipelines of `mqbridge pipeline run --once`, compared with Spark or a plain program and the same messages.
 
-Queue and broker to archive beside Spark's own stream from Parquet to Parquet; queue to queue beside a loop of batches of
-MQGET and MQPUT in units of work. A rate is that of the batches; the first, in which Spark warms up, is left out.
+From a queue and a broker to an archive, compared with Spark's own stream from Parquet to Parquet. From a queue to a
+queue, compared with a loop of batches of MQGET and MQPUT in units of work. A rate is that of the batches after the
+first, in which Spark warms up.
 """
 
 from __future__ import annotations
@@ -31,16 +32,16 @@ from tests.benchmarks.mapping import publish
 from tests.benchmarks.pipeline_mq import Place, place_of
 from tests.benchmarks.servers import Mosquitto, Server
 
-#: Rows of a batch, and batches that are measured.
+#: Rows per batch, and number of measured batches.
 BATCH: Final = 20_000
 BATCHES: Final = 5
 ROWS: Final = BATCH * (BATCHES + 1)
 SIZES: Final = (200, 1_024)
-#: What issue 13 asks for, as ratios to Spark's own stream and to a plain program.
+#: Minimum ratios to Spark's own stream and to a plain program.
 LEAST_TO_ARCHIVE: Final = 0.6
 LEAST_TO_QUEUE: Final = 1.0
 
-#: Puts of a unit of work.
+#: Puts per unit of work.
 UNIT: Final = 5_000
 
 _YAML: Final = """
@@ -59,13 +60,13 @@ pipelines:
 
 
 class Ground:
-    """Spark, a queue manager and a broker, and a folder for what pipelines leave."""
+    """Spark, a queue manager, a broker, and a directory for the files of pipelines."""
 
     def __init__(self, spark: SparkSession, place: Place, broker: Server, folder: Path) -> None:
         self.spark, self.place, self.broker, self.folder = spark, place, broker, folder
 
     def pipeline(self, name: str, source: str, to: str, columns: str, rows: int = ROWS) -> float:
-        """Rows a second of a pipeline that finds so many rows at its source."""
+        """Return rows per second of a pipeline with this many rows at its source."""
         file = self.folder / f"{name}.yaml"
         places = {"data": self.place.directory, "folder": self.folder, "port": self.broker.port, "batch": BATCH}
         file.write_text(_YAML.format(name=name, source=source, to=to, columns=columns, **places))
@@ -75,30 +76,35 @@ class Ground:
         done: list[CompletedBatch] = []
         plans = {name: lambda: plan(self.spark, name, config, environment)}
         runner = PipelineRunner(self.spark, plans, report=lambda _: None, once=True, on_batch=done.append)
-        assert not runner.run() and sum(one.rows_out for one in done) == rows, done
-        return _rate([one.rows_in for one in done], [one.seconds for one in done]) if rows else 0.0
+        assert not runner.run() and sum(batch.rows_out for batch in done) == rows, done
+        return _rate([batch.rows_in for batch in done], [batch.seconds for batch in done]) if rows else 0.0
 
     def from_queue(self, name: str, queue: str, to: str, columns: str) -> float:
-        """Rows a second from a queue."""
+        """Return rows per second from a queue."""
         return self.pipeline(name, f"{{mq: {{queue: {queue}}}, options: {{partitions: 2}}}}", to, columns)
 
     def from_broker(self, name: str, size: int, to: str) -> float:
-        """Rows a second of publications that wait in a session at the broker; the first run has made that."""
+        """Return rows per second of publications that wait in a session at the broker, which the first run created."""
         source = f"{{mqtt: '{name}/#', link: plant, options: {{qos: 1, partitions: 2}}}}"
         self.pipeline(name, source, to, "*", rows=0)
         publish(self.broker.port, f"{name}/telemetry", b"x" * size, 1, ROWS)
         return self.pipeline(name, source, to, "*")
 
     def spark_alone(self, rows: DataFrame, name: str) -> float:
-        """Rows a second of Spark's own stream from Parquet to Parquet: the same rows, two files a batch."""
+        """Return rows per second of Spark's own stream from Parquet to Parquet, with the same rows in two files per
+        batch.
+        """
         place = self.folder / name
         rows.repartition(2 * (BATCHES + 1)).write.parquet(f"{place}/in")
         read = self.spark.readStream.schema(rows.schema).option("maxFilesPerTrigger", 2).parquet(f"{place}/in")
         writer = read.writeStream.format("parquet").option("checkpointLocation", f"{place}/checkpoint")
         query = writer.trigger(availableNow=True).start(f"{place}/out")
         query.awaitTermination()
-        done = [one for one in query.recentProgress if one.numInputRows]
-        return _rate([one.numInputRows for one in done], [one.durationMs["triggerExecution"] / 1_000 for one in done])
+        done = [progress for progress in query.recentProgress if progress.numInputRows]
+        return _rate(
+            [progress.numInputRows for progress in done],
+            [progress.durationMs["triggerExecution"] / 1_000 for progress in done],
+        )
 
 
 def _put(connection: Connection, queue: str, size: int) -> None:
@@ -116,12 +122,12 @@ def _put_all(connection: Connection, puts: list[Put]) -> None:
 
 
 def _rate(rows: list[int], seconds: list[float]) -> float:
-    """The rows of a second in the middle one of the batches."""
+    """Return the rows per second of the median batch."""
     return statistics.median(number / taken for number, taken in zip(rows[1:], seconds[1:], strict=True))
 
 
 def _plain(place: Place, source: str, target: str) -> float:
-    """A program without Spark that moves messages in units of work, by batches of MQGET and MQPUT."""
+    """Return rows per second of a program without Spark, which moves messages in units of work by batches of verbs."""
     options = GetOptions(Options=cmqc.MQGMO_SYNCPOINT | cmqc.MQGMO_PROPERTIES_FORCE_MQRFH2)
     connection = place.connection
     taken = connection.open(MQOD(ObjectName=source), cmqc.MQOO_INPUT_SHARED)
@@ -131,10 +137,12 @@ def _plain(place: Place, source: str, target: str) -> float:
         uncommitted = 0
         try:
             while True:
-                found = get_many(connection, taken, options)
-                _put_all(connection, [(put, Message(one.md, one.data), cmqc.MQPMO_SYNCPOINT) for one in found])
-                uncommitted += len(found)
-                if uncommitted >= UNIT - MESSAGES:  # a get and a put of each count for MAXUMSGS
+                messages = get_many(connection, taken, options)
+                _put_all(
+                    connection, [(put, Message(message.md, message.data), cmqc.MQPMO_SYNCPOINT) for message in messages]
+                )
+                uncommitted += len(messages)
+                if uncommitted >= UNIT - MESSAGES:  # the gets and puts of a unit count for MAXUMSGS
                     connection.commit()
                     uncommitted = 0
         except MQError as error:
@@ -149,12 +157,12 @@ def _plain(place: Place, source: str, target: str) -> float:
 
 
 def measure(report: Callable[[str], None]) -> dict[str, float]:
-    """All ways, in rows a second, each told when it is measured."""
-    found: dict[str, float] = {}
+    """Measure all ways in rows per second, and report each."""
+    rates: dict[str, float] = {}
 
     def tell(way: str, rate: float, beside: str = "", least: float = 0.0) -> None:
-        found[way] = rate
-        ratio = f", {rate / found[beside]:.2f} x {beside} ({least:g} wanted)" if beside else ""
+        rates[way] = rate
+        ratio = f", {rate / rates[beside]:.2f} x {beside} ({least:g} wanted)" if beside else ""
         report(f"{way}: {rate:,.0f} rows/s{ratio}")
 
     spark = session("bench", master="local[2]", settings={"spark.log.level": "ERROR"})
@@ -184,7 +192,7 @@ def measure(report: Callable[[str], None]) -> dict[str, float]:
     finally:
         broker.stop()
     spark.stop()
-    return found
+    return rates
 
 
 def main() -> None:

@@ -1,7 +1,7 @@
-"""A trivial forwarder: shows how fast the generator can go when nearly nothing stands in its way.
+"""A trivial forwarder, which shows the maximum rate of the generator.
 
-`python -m tests.benchmarks.relay` is no broker.  It acknowledges publishers in whole batches and hands their PUBLISH
-packets, byte for byte, to the one subscriber.  It keeps no session, looks at no topic and stores nothing.
+`python -m tests.benchmarks.relay` is not a broker. It acknowledges publishers in whole batches and forwards their
+PUBLISH packets unchanged to the only subscriber. It ignores topics, and stores neither sessions nor messages.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from tests.benchmarks.channel import RECEIVE
 
 
 class Peer:
-    """One accepted connection."""
+    """An accepted connection."""
 
     def __init__(self, sock: socket.socket) -> None:
         self.socket = sock
@@ -23,7 +23,7 @@ class Peer:
 
 
 class Relay:
-    """Accepts, answers the handshakes, forwards."""
+    """Accept connections, answer the handshakes, and forward."""
 
     def __init__(self) -> None:
         self.selector = selectors.DefaultSelector()
@@ -78,7 +78,7 @@ class Relay:
         peer.rest = data[at:]
 
     def _take(self, peer: Peer, data: bytes, at: int, size: int, run: int, kind: int) -> None:
-        """Deal with a run of equal packets from one peer."""
+        """Handle a run of equal packets from one peer."""
         if kind == 0x30:
             if qos := data[at] >> 1 & 3:
                 packet_id = at + 4 + int.from_bytes(data[at + 2 : at + 4])

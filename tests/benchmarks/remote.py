@@ -1,15 +1,15 @@
-"""The bridge on a queue manager behind a network: messages a second when every MQI call costs a round trip.
+"""Messages per second of the bridge on a remote queue manager, when every MQI call costs a round trip.
 
-The real ibmmq (or pymqi) package runs on the stand-in for IBM's client library (tests/ibm_standin), which adds a delay to
-each round trip; behind it is an embedded queue manager in a process of its own. Each run has a bridge and a queue manager of
-its own.
+The real ibmmq (or pymqi) package runs on the stand-in for IBM's client library (tests/ibm_standin), which adds a delay
+to each round trip. It connects to an embedded queue manager in its own process. Each run has its own bridge and queue
+manager.
 
-Publications: clients publish with QoS 1 to few topics and to many, as devices with a topic each do, with many publications
-in a unit of work. With `--one-by-one`, also with one publication in each. With `--deliver`, an MQ application without the
-delay publishes, and the clients receive.
+Publications: clients publish with QoS 1 to few topics and to many (like devices with a topic each), with many
+publications per unit of work. `--one-by-one` adds runs with one publication per unit. With `--deliver`, an MQ
+application without the delay publishes, and the clients receive.
 
-`--against COMMIT` runs the bridge of a commit and the present one in turn, on the same stand-in. Compare the CPU times of
-the processes then: a busy machine changes them least.
+`--against COMMIT` runs the bridge of a commit and the present one in turn, on the same stand-in. Compare the CPU times
+of the processes then: a busy machine changes them least.
 
     python -m tests.benchmarks.remote [--deliver] [--against COMMIT] [--delays-us 0,5000] [--clients 50] [--topics 20,10000]
 """
@@ -70,13 +70,13 @@ queue_manager:
   asynchronous_puts: ASYNCHRONOUS
 channels: [{name: PLAIN, port: 0}]
 """
-#: Every publication is kept by a durable subscription: what is acknowledged is on the other queue manager's disk.
+#: A durable subscription keeps every publication, so acknowledged publications are on the other queue manager's disk.
 SCRIPT = """
 DEFINE QLOCAL(HOST.XMITQ) USAGE(XMITQ)
 DEFINE QLOCAL(KEPT) MAXDEPTH(999999999)
 DEFINE SUB('kept') TOPICSTR('bench/#') DEST(KEPT)
 """
-#: words of the configuration, and the publications that a client sends before it waits for an acknowledgement
+#: the configuration, and the number of publications that a client sends before it waits for an acknowledgement
 MODES = {
     "batched": ({"MESSAGES": "500", "ASYNCHRONOUS": "true"}, 100),
     "one by one": ({"MESSAGES": "1", "ASYNCHRONOUS": "false"}, 1),
@@ -93,11 +93,11 @@ class Running:
     directory: Path
 
     def cpu(self) -> float:
-        """The CPU time of the bridge's process in seconds."""
+        """The CPU time of the bridge process, in seconds."""
         return _cpu(self.process)
 
     def queue_manager_cpu(self) -> float:
-        """The CPU time of the queue manager's process in seconds."""
+        """The CPU time of the queue manager process, in seconds."""
         return _cpu(self.queue_manager)
 
 
@@ -124,24 +124,24 @@ class Result:
 def started(
     command: Sequence[str], config: Path, pattern: str, log: Path, **environment: str
 ) -> Iterator[tuple[str, int]]:
-    """Run `COMMAND run CONFIG`, wait until it logs a line that `pattern` matches; yield its first group and the process."""
+    """Run `COMMAND run CONFIG` until it logs a line that matches `pattern`. Yield its first group and the process."""
     with log.open("wb") as sink:
         process = subprocess.Popen(
             [*command, "run", str(config)], stdout=sink, stderr=sink, env=os.environ | environment, text=True
         )
     try:
-        while (found := re.search(pattern, log.read_text())) is None:
+        while (match := re.search(pattern, log.read_text())) is None:
             if process.poll() is not None:
                 raise RuntimeError(f"the bridge did not start: {log.read_text()}")
             time.sleep(0.02)
-        yield found.group(1), process.pid
+        yield match.group(1), process.pid
     finally:
         process.terminate()
         process.wait(60)
 
 
 def load(channels: Sequence[Channel], seconds: float, payload: int, window: int, topics: int) -> tuple[int, float]:
-    """QoS 1 publications of many clients, each with a window; returns (acknowledged, seconds)."""
+    """Publish with QoS 1 from many clients, each with a window. Return (acknowledged, seconds)."""
     clients = len(channels)
     for channel in channels:
         channel.socket.setblocking(False)
@@ -172,9 +172,9 @@ def load(channels: Sequence[Channel], seconds: float, payload: int, window: int,
                 channel.socket.sendall(packets)
                 waiting[channel] = window
         readable, _, _ = select.select(list(by_socket), [], [], 0.05)
-        for one in readable:
-            channel = by_socket[one]
-            data = one.recv(65_536)
+        for stream in readable:
+            channel = by_socket[stream]
+            data = stream.recv(65_536)
             if not data:
                 raise RuntimeError("the bridge closed a connection")
             count, rest[channel] = divmod(rest[channel] + len(data), 4)
@@ -187,7 +187,7 @@ def load(channels: Sequence[Channel], seconds: float, payload: int, window: int,
 
 @contextmanager
 def bridge(options: argparse.Namespace, code: Path, mode: str, delay_us: int, removers: int) -> Iterator[Running]:
-    """A queue manager, and the bridge of a checkout, with an empty directory."""
+    """Run a queue manager and the bridge of a checkout, with an empty directory."""
     with tempfile.TemporaryDirectory(prefix="bench-remote-") as folder:
         directory = Path(folder)
         (directory / "host.mqsc").write_text(SCRIPT)
@@ -215,18 +215,18 @@ def bridge(options: argparse.Namespace, code: Path, mode: str, delay_us: int, re
 
 
 class Publishing(threading.Thread):
-    """An MQ application that publishes to a topic of all clients, as long as they keep up."""
+    """An MQ application that publishes to a topic of all clients, and waits for slow clients."""
 
     def __init__(self, directory: Path, clients: int, payload: int, qos: int) -> None:
         super().__init__(name="MQ application", daemon=True)
         self._connection = RemoteConnection(directory / "data")
         self._clients, self._body = clients, b"x" * payload
         self._md = MQMD(Persistence=cmqc.MQPER_PERSISTENT if qos else cmqc.MQPER_NOT_PERSISTENT)
-        #: Messages published, and received by the clients; and whether the application is to end.
+        #: Number of messages published, number received by the clients, and whether the application should end.
         self.published, self.received, self.ending = 0, 0, False
 
     def run(self) -> None:
-        """Publish at most 2,000 messages ahead of the clients."""
+        """Publish, at most 2,000 messages ahead of the clients."""
         topic = self._connection.open(MQOD(ObjectType=cmqc.MQOT_TOPIC, ObjectString="deliver"), cmqc.MQOO_OUTPUT)
         options = cmqc.MQPMO_NO_SYNCPOINT | cmqc.MQPMO_NEW_MSG_ID
         while not self.ending:
@@ -237,7 +237,7 @@ class Publishing(threading.Thread):
             self.published += self._clients
 
     def wait_until_removed(self, queues: Sequence[str]) -> None:
-        """Return when the transmission queues are empty; then disconnect."""
+        """Wait until the transmission queues are empty, then disconnect."""
         for name in queues:
             queue = self._connection.open(MQOD(ObjectName=name), cmqc.MQOO_INQUIRE)
             while self._connection.inquire(queue, (cmqc.MQIA_CURRENT_Q_DEPTH,))[0][0]:
@@ -253,9 +253,10 @@ def receive(
     cpu: Callable[[], float],
     queues: Sequence[str] = ("SYSTEM.MQTT.TRANSMIT.QUEUE",),
 ) -> tuple[int, float, float, float]:
-    """Subscribe with many clients. Return messages received, seconds until the last one, and until MQ had removed all.
+    """Subscribe with many clients. Return received messages, seconds until the last one, seconds until MQ had removed
+    all, and the CPU time.
 
-    The last value is the CPU time meanwhile, by `cpu`. `directory` is that of the queue manager.
+    `directory` is that of the queue manager.
     """
     decoders = {}
     for channel in channels:
@@ -271,12 +272,12 @@ def receive(
         application.ending = time.perf_counter() >= until
         if time.perf_counter() > until + 60:
             raise RuntimeError(f"{application.published - application.received} messages were not delivered")
-        for one in select.select(list(decoders), [], [], 0.05)[0]:
-            data = one.recv(262_144)
+        for stream in select.select(list(decoders), [], [], 0.05)[0]:
+            data = stream.recv(262_144)
             if not data:
                 raise RuntimeError("the bridge closed a connection")
             answers = bytearray()
-            for packet in decoders[one].feed(data):
+            for packet in decoders[stream].feed(data):
                 if isinstance(packet, Publish):
                     application.received += 1
                     if packet.qos:
@@ -285,7 +286,7 @@ def receive(
                 elif isinstance(packet, Pubrel):
                     answers += encode(Pubcomp(packet.packet_id))
             if answers:
-                one.sendall(answers)
+                stream.sendall(answers)
     application.join()
     delivered = time.perf_counter() - begun
     application.wait_until_removed(queues)
@@ -299,7 +300,7 @@ def receive(
 def deliver(
     options: argparse.Namespace, delay_us: int, clients: int, removers: int, qos: int, name: str, code: Path
 ) -> Result:
-    """Measure deliveries. They count when the client has the message and MQ has no longer."""
+    """Measure deliveries. A delivery counts when the client has the message and MQ has removed it."""
     with bridge(options, code, "batched", delay_us, removers) as running:
         channels = [Channel(running.port, f"bench-{number}") for number in range(clients)]
         count, delivered, removed, cpu = receive(channels, running.directory, options, qos, running.cpu)
@@ -308,7 +309,7 @@ def deliver(
 
 
 def publish(options: argparse.Namespace, delay_us: int, topics: int, mode: str, name: str, code: Path) -> Result:
-    """Measure publications. All that are acknowledged must be on the other queue manager."""
+    """Measure publications. All acknowledged ones must be on the other queue manager."""
     with bridge(options, code, mode, delay_us, 1) as running:
         before, queue_manager = running.cpu(), running.queue_manager_cpu()
         channels = [Channel(running.port, f"bench-{number}") for number in range(options.clients)]
@@ -316,10 +317,10 @@ def publish(options: argparse.Namespace, delay_us: int, topics: int, mode: str, 
         cpu, queue_manager = running.cpu() - before, running.queue_manager_cpu() - queue_manager
         command = [MQBRIDGE, "mqsc", "display", "QLOCAL(KEPT)", "CURDEPTH", "--json"]
         command += ["--config", str(running.directory / "host.yaml")]
-        shown = subprocess.run(command, capture_output=True, text=True, check=True)
-        kept = json.loads(shown.stdout)["CURDEPTH"]
+        display = subprocess.run(command, capture_output=True, text=True, check=True)
+        kept = json.loads(display.stdout)["CURDEPTH"]
         if kept != count:
-            raise RuntimeError(f"{count} publications are acknowledged, {kept} are there")
+            raise RuntimeError(f"{count} publications are acknowledged, {kept} are stored")
         log = running.directory / "bridge.log"
         running.process.terminate()
         psutil.wait_procs([running.process], 30)
@@ -331,7 +332,7 @@ def publish(options: argparse.Namespace, delay_us: int, topics: int, mode: str, 
 
 @contextmanager
 def checkouts(commit: str | None) -> Iterator[dict[str, Path]]:
-    """The bridges to measure: that of a commit, if any, and the present one."""
+    """Return the bridges to measure: that of a commit, if any, and the present one."""
     if commit is None:
         yield {"present": ROOT}
         return

@@ -27,7 +27,7 @@ IDLE_TARGET_KB = 25.0
 
 @dataclass
 class Case:
-    """One row: the median of a broker's rounds at one QoS with one kind of session."""
+    """A row: the median of a broker's rounds at one QoS with one kind of session."""
 
     broker: str
     qos: int
@@ -45,7 +45,7 @@ class Case:
 
 @dataclass
 class Target:
-    """One target of the bridge, and how it came out; `met` is None where a figure is missing or invalid."""
+    """A target of the bridge and its result. `met` is None if a figure is missing or invalid."""
 
     name: str
     wanted: float
@@ -54,7 +54,7 @@ class Target:
 
 
 def remarks_of(run: Run) -> tuple[bool, list[str]]:
-    """Whether a run counts, and what is to be said about it."""
+    """Return whether a run counts, and remarks about it."""
     figures, remarks, valid = run.figures, [], True
     if figures["failure"]:
         return False, [str(figures["failure"])]
@@ -67,7 +67,7 @@ def remarks_of(run: Run) -> tuple[bool, list[str]]:
 
 
 def cases(results: Results) -> list[Case]:
-    """The rows, in the order in which they were first measured, QoS by QoS."""
+    """Return the rows by QoS, in the order in which they were measured."""
     groups: dict[tuple[int, str, str], list[Run]] = {}
     for run in results.runs:
         groups.setdefault((run.qos, run.session, run.broker), []).append(run)
@@ -82,7 +82,7 @@ def cases(results: Results) -> list[Case]:
             remarks.append("the generator may be the limit")
         others = statistics.median(float(run.figures["other_cpu"]) for run in runs)
         if others > 20 and server < 85 and broker != "relay":
-            # The server waited for a generator that did not get its core: a figure too low, a ratio to it too high.
+            # The server waited for a generator without its core: its figure is too low, and the ratio to it too high.
             remarks.append("machine busy, not comparable")
         rows.append(
             Case(
@@ -104,7 +104,7 @@ def cases(results: Results) -> list[Case]:
 
 
 def targets(results: Results, rows: list[Case]) -> list[Target]:
-    """The bridge against its targets."""
+    """Compare the bridge with its targets."""
     rates = {(row.broker, row.qos, row.session): row.rate for row in rows if row.valid}
     out = []
     for qos, session in sorted({(row.qos, row.session) for row in rows}):
@@ -126,9 +126,9 @@ def show(console: Console, results: Results, parameters: Parameters) -> None:
     if rows:
         console.print(_throughput(rows, parameters))
         console.print(
-            "The relay is no broker but a bare forwarder: its rows are the generator's ceiling.  The generator "
-            "reads whenever there is something, so a high share of its core does not make it the limit as long as the "
-            "server's is near 100 %.  Others: what else ran on the machine meanwhile, in % of one core.\n",
+            "The relay is a bare forwarder, not a broker: its rows are the generator's ceiling.  The generator "
+            "reads whenever data is available, so a high share of its core does not make it the limit as long as the "
+            "server's is near 100 %.  Others: other processes of the machine in that time, in % of one core.\n",
             highlight=False,
         )
     if results.latency:
@@ -137,14 +137,14 @@ def show(console: Console, results: Results, parameters: Parameters) -> None:
         console.print(_idle(results))
     if results.mapping:
         console.print(mapping.table(results.mapping))
-    if found := targets(results, rows):
-        console.print(_targets(found))
+    if target_rows := targets(results, rows):
+        console.print(_targets(target_rows))
     for note in results.notes:
         console.print(f"Note: {note}", style="yellow", highlight=False, markup=False)
 
 
 def write(path: Path, results: Results, parameters: Parameters, machine: dict[str, object]) -> None:
-    """All figures as JSON."""
+    """Write all figures as JSON."""
     rows = cases(results)
     document = {
         "machine": machine,
@@ -153,7 +153,7 @@ def write(path: Path, results: Results, parameters: Parameters, machine: dict[st
         "throughput": [asdict(row) for row in rows],
         "latency": results.latency,
         "idle": results.idle,
-        "mapping": [asdict(one) for one in results.mapping],
+        "mapping": [asdict(figure) for figure in results.mapping],
         "targets": [asdict(target) for target in targets(results, rows)],
         "notes": results.notes,
         "runs": [asdict(run) for run in results.runs],
@@ -162,7 +162,7 @@ def write(path: Path, results: Results, parameters: Parameters, machine: dict[st
 
 
 def _finite(value: object) -> object:
-    """JSON knows no NaN: null instead."""
+    """Replace NaN by null, because JSON has no NaN."""
     if isinstance(value, float) and not math.isfinite(value):
         return None
     if isinstance(value, dict):
@@ -234,14 +234,14 @@ def _idle(results: Results) -> Table:
     return table
 
 
-def _targets(found: list[Target]) -> Table:
+def _targets(target_rows: list[Target]) -> Table:
     table = Table(title="Targets of the bridge", title_justify="left")
     table.add_column("target")
     for name in ("wanted", "reached"):
         table.add_column(name, justify="right")
     table.add_column("")
     words = {True: "[green]met[/green]", False: "[red]not met[/red]", None: "no figure"}
-    for target in found:
+    for target in target_rows:
         reached = "–" if target.reached is None else f"{target.reached:.2f}"
         table.add_row(target.name, f"{target.wanted:g}", reached, words[target.met])
     return table

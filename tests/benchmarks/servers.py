@@ -1,4 +1,4 @@
-"""The servers under test, each a process that is started on a free port and always stopped again."""
+"""The servers under test. Each is a process that is started on a free port and always stopped."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ class ServerUnavailable(Exception):
 
 
 def free_port() -> int:
-    """A loopback port nobody listens on at the moment."""
+    """Return a loopback port on which no process listens at the moment."""
     with socket.socket() as sock:
         sock.bind(("127.0.0.1", 0))
         return int(sock.getsockname()[1])
 
 
 class Server:
-    """A server process; subclasses say how it is started."""
+    """A server process. Subclasses define how to start it."""
 
     name = ""
     #: Whether the server is measured only with durable sessions and QoS 1 and 2, and without latency and idle clients.
@@ -48,22 +48,22 @@ class Server:
         self._process: subprocess.Popen[bytes] | None = None
 
     def command(self) -> list[str]:
-        """The command line; `self.folder` is an empty directory for configuration and data."""
+        """Return the command line. `self.folder` is an empty directory for configuration and data."""
         raise NotImplementedError
 
     def version(self) -> str:
-        """What is under test, for the report."""
+        """Return the version of the server under test, for the report."""
         raise NotImplementedError
 
     @property
     def pid(self) -> int:
-        """The process to look at for CPU and memory."""
+        """The process whose CPU time and memory are measured."""
         if self._process is None:
             raise ServerUnavailable(f"{self.name} is not running")
         return self._process.pid
 
     def start(self) -> None:
-        """Start and wait until it accepts connections."""
+        """Start, and wait until the server accepts connections."""
         self.folder = Path(tempfile.mkdtemp(prefix=f"bench-{self.name}-"))
         atexit.register(self.stop)
         try:
@@ -77,8 +77,8 @@ class Server:
             raise
 
     def launch(self) -> None:
-        """Start the process on the files that exist, and wait until it accepts connections."""
-        log = (self.folder / "log").open("wb")  # a file, for a pipe nobody reads would block the server
+        """Start the process on the existing files, and wait until it accepts connections."""
+        log = (self.folder / "log").open("wb")  # A file, because a pipe without a reader would block the server.
         with log:
             self._process = subprocess.Popen(
                 self.command(),
@@ -99,13 +99,13 @@ class Server:
             self._process.wait(STOP_WAIT)
 
     def stop(self) -> None:
-        """End the process (and what it started) and remove its files; harmless when nothing runs."""
+        """Stop the process and its children, and remove its files. Does nothing if no process runs."""
         atexit.unregister(self.stop)
         process, self._process = self._process, None
         if process is not None:
             for sign in (signal.SIGTERM, signal.SIGKILL):
                 try:
-                    os.killpg(process.pid, sign)  # its own session, hence its own group
+                    os.killpg(process.pid, sign)  # its own session, hence its own process group
                 except ProcessLookupError:
                     break
                 try:
@@ -117,7 +117,7 @@ class Server:
             shutil.rmtree(self.folder, ignore_errors=True)
 
     def last_words(self) -> str:
-        """The last line it wrote."""
+        """Return the last line of the server's output."""
         try:
             lines = (self.folder / "log").read_text(errors="replace").strip().splitlines()
         except OSError:
@@ -140,9 +140,9 @@ class Server:
 
 
 class Announced(Server):
-    """A server that chooses its port itself and prints its address."""
+    """A server that chooses its own port and prints its address."""
 
-    #: what is printed where clients of MQTT connect
+    #: prefix of the line with the address for MQTT clients
     address = ADDRESS
 
     def _ready(self) -> bool:
@@ -163,11 +163,10 @@ STORAGE = (
 class Mosquitto(Server):
     """mosquitto with its default configuration, except that it drops nothing under this load.
 
-    The default is no persistence. With persistence, mosquitto writes its whole database at intervals, or after a number of
-    changes (mosquitto.conf: autosave_interval, autosave_on_changes).
-
-    Its limit of messages in flight also applies to QoS 2 publishers: with the default (20) it disconnects one whose
-    window is larger.  1000 is above every window the options allow.
+    The default is no persistence. With persistence, mosquitto writes its whole database at intervals, or after a number
+    of changes (mosquitto.conf: autosave_interval, autosave_on_changes). Its limit of messages in flight also applies to
+    QoS 2 publishers. With the default (20) it disconnects a publisher with a larger window. 1000 is above every window
+    that the options allow.
     """
 
     name = "mosquitto"
@@ -192,10 +191,12 @@ class Mosquitto(Server):
 
     def version(self) -> str:
         try:
-            said = subprocess.run([self.program, "-h"], capture_output=True, text=True, timeout=10, check=False).stdout
+            output = subprocess.run(
+                [self.program, "-h"], capture_output=True, text=True, timeout=10, check=False
+            ).stdout
         except OSError:
             return "not installed"
-        match = re.search(r"version (\S+)", said)
+        match = re.search(r"version (\S+)", output)
         return match[1] if match else "unknown"
 
 
@@ -231,15 +232,17 @@ class FlashMq(Server):
 
     def version(self) -> str:
         try:
-            said = subprocess.run([self.program, "--version"], capture_output=True, text=True, timeout=10, check=False)
+            help_text = subprocess.run(
+                [self.program, "--version"], capture_output=True, text=True, timeout=10, check=False
+            )
         except OSError:
             return "not installed"
-        match = re.search(r"(\d+\.\d+\.\d+)", said.stdout + said.stderr)
+        match = re.search(r"(\d+\.\d+\.\d+)", help_text.stdout + help_text.stderr)
         return match[1] if match else "unknown"
 
 
 class Amqtt(Server):
-    """amqtt without its event and packet loggers, which would cost it a good part of its speed."""
+    """amqtt without its event and packet loggers, which would slow it down considerably."""
 
     name = "amqtt"
 
@@ -256,7 +259,7 @@ class Amqtt(Server):
 
 
 class Bridge(Announced):
-    """Our bridge, with a fresh data directory."""
+    """The bridge with a fresh data directory."""
 
     name = "bridge"
 
@@ -273,7 +276,7 @@ class Bridge(Announced):
 
 
 class RelayServer(Announced):
-    """The trivial forwarder that shows the generator's ceiling."""
+    """The trivial forwarder that shows the maximum rate of the generator."""
 
     name = "relay"
 
@@ -295,19 +298,19 @@ def installed(distribution: str) -> str:
 def peers(directory: Path) -> dict[str, type[Server]]:
     """Return the servers of BENCH_PEERS: each executable `mosquitto*` or `flashmq*` in a directory, by its file name.
 
-    A build of mosquitto also joins with autosave.
+    A build of mosquitto is also measured with autosave.
     """
-    found: dict[str, type[Server]] = {}
+    servers: dict[str, type[Server]] = {}
     for path in sorted(directory.iterdir()):
         if not os.access(path, os.X_OK) or path.is_dir():
             continue
         if path.name.startswith("mosquitto"):
             for base, suffix in ((Mosquitto, ""), (MosquittoAutosave, "-autosave")):
                 name = f"{path.name}{suffix}"
-                found[name] = type("Peer", (base,), {"name": name, "program": str(path)})
+                servers[name] = type("Peer", (base,), {"name": name, "program": str(path)})
         elif path.name.startswith("flashmq"):
-            found[path.name] = type("Peer", (FlashMq,), {"name": path.name, "program": str(path)})
-    return found
+            servers[path.name] = type("Peer", (FlashMq,), {"name": path.name, "program": str(path)})
+    return servers
 
 
 PEERS = peers(Path(os.environ["BENCH_PEERS"])) if "BENCH_PEERS" in os.environ else {}

@@ -93,7 +93,7 @@ class Result:
     #: CPU time per message in microseconds
     bridge_us: float
     queue_manager_us: float
-    #: how busy the CPUs of the machine were, by all of its processes, in percent
+    #: CPU usage of the whole machine, in percent
     busy: float
 
 
@@ -139,7 +139,7 @@ def _define_queues(config: Path, host: Path, environment: dict[str, str]) -> Non
         env=os.environ | environment,
     ).stdout
     run = [MQBRIDGE, "mqsc", "run", "-", "--config", str(host)]
-    # Objects that exist already are reported, with an exit status.
+    # Existing objects are reported, with an exit status.
     subprocess.run(run, input=script, capture_output=True, check=False)
 
 
@@ -148,10 +148,10 @@ def publications(group: Group, options: argparse.Namespace) -> tuple[int, float]
     count, seconds = load(group.channels(options.clients), options.seconds, options.payload, 100, 1_000)
     command = [MQBRIDGE, "mqsc", "display", "QLOCAL(KEPT)", "CURDEPTH", "--json"]
     command += ["--config", str(group.directory / "host.yaml")]
-    shown = subprocess.run(command, capture_output=True, text=True, check=True)
-    kept = json.loads(shown.stdout)["CURDEPTH"]
+    display = subprocess.run(command, capture_output=True, text=True, check=True)
+    kept = json.loads(display.stdout)["CURDEPTH"]
     if kept != count:
-        raise RuntimeError(f"{count} publications are acknowledged, {kept} are there")
+        raise RuntimeError(f"{count} publications are acknowledged, {kept} are stored")
     return count, seconds
 
 
@@ -165,7 +165,7 @@ def deliveries(group: Group, options: argparse.Namespace) -> tuple[int, float]:
 def measured(
     load_: Callable[[Group, argparse.Namespace], tuple[int, float]], shape: str, options: argparse.Namespace
 ) -> Result:
-    """Measure a load once."""
+    """Measure one load."""
     with group(options, shape) as running:
         bridges, queue_manager = running.cpu(), _cpu(running.queue_manager)
         psutil.cpu_percent()
@@ -208,10 +208,10 @@ def main() -> None:
     ):
         table.add_column(heading, justify="right")
     for load_ in loads:
-        of_load = [one for one in results if one.load == load_.__name__]
+        of_load = [result for result in results if result.load == load_.__name__]
 
         def middle(shape: str, field: str, rows: list[Result] = of_load) -> float:
-            return float(median(getattr(one, field) for one in rows if one.shape == shape))
+            return float(median(getattr(row, field) for row in rows if row.shape == shape))
 
         base, plain = (middle(shape, "rate") for shape in list(SHAPES)[:2])
         for shape in SHAPES:

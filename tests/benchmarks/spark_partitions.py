@@ -2,9 +2,9 @@
 
     python -m tests.benchmarks.spark_partitions [ROWS]
 
-Messages of 200 bytes are read from queues, a field of their JSON is parsed, and the rows are written to Parquet. A rate is
-that of the batches after the first, in which Spark warms up. The CPU time is that of the JVM and Python's processes. It
-depends on the load of the machine less than the rate.
+Messages of 200 bytes are read from queues, a field of their JSON is parsed, and the rows are written to Parquet. A rate
+is that of the batches after the first, in which Spark warms up. The CPU time is that of the JVM and Python's processes,
+which depends less on the load of the machine than the rate.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from bridge.wire.mq import MQMD
 from tests.benchmarks.pipeline_mq import UNIT, Place, place_of
 from tests.benchmarks.spark_sources import Meter
 
-#: Rows of a batch, and bytes of a payload.
+#: Rows per batch, and bytes of a payload.
 BATCH: Final = 20_000
 BODY: Final = b'{"line": "L1", "temperature": 21.5}'.ljust(200)
-#: Number of queues, and the option `partitions`; "" is its default.
+#: Number of queues, and the option `partitions`. "" is its default.
 CASES: Final = ((1, ""), (1, "2"), (4, ""), (4, "2"))
 
 
@@ -60,15 +60,15 @@ def measure(master: str, rows: int) -> None:
             writer = selected.writeStream.format("parquet").option("checkpointLocation", str(here / "checkpoint"))
             meter = Meter({place.process.pid})
             query = writer.trigger(availableNow=True).start(str(here / "out"))
-            while query.isActive and not any(one.numInputRows for one in query.recentProgress):
+            while query.isActive and not any(progress.numInputRows for progress in query.recentProgress):
                 time.sleep(0.01)
             before = meter.read()
             query.awaitTermination()
             spent = meter.read() - before
             meter.stop()
-            batches = [one for one in query.recentProgress if one.numInputRows][1:]
-            done = sum(one.numInputRows for one in batches)
-            seconds = sum(one.durationMs["triggerExecution"] for one in batches) / 1000
+            batches = [progress for progress in query.recentProgress if progress.numInputRows][1:]
+            done = sum(progress.numInputRows for progress in batches)
+            seconds = sum(progress.durationMs["triggerExecution"] for progress in batches) / 1000
             cpu = (spent["JVM"] + spent["Python"]) / done * 1e6
             name = f"{count} queue{'s' if count > 1 else ''}, partitions {partitions or 'default'}"
             print(f"{master:9} {name:32} {done / seconds:8,.0f} rows/s  CPU {cpu:5.1f} us a row", flush=True)
@@ -76,7 +76,7 @@ def measure(master: str, rows: int) -> None:
 
 
 def main(rows: str) -> None:
-    """Measure each master in a process of its own."""
+    """Measure each master in its own process."""
     for master in ("local[1]", "local[2]"):
         subprocess.run([sys.executable, "-m", "tests.benchmarks.spark_partitions", rows, master], check=True)
 

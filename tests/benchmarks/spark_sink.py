@@ -29,12 +29,12 @@ from bridge.spark.session import session
 from tests.helpers.bridge_process import BridgeProcess
 
 ROOT = Path(__file__).resolve().parents[2]
-#: Rows of a batch, and number of batches of a turn.
+#: Rows per batch, and number of batches per turn.
 LOADS = ((1_000, 10), (10_000, 4), (100_000, 1))
 PARTITIONS = 2
-#: Turns of each version at each load that are not counted, while Java compiles, and those that are.
+#: Turns of each version at each load that are not counted while Java compiles, and number of counted turns.
 WARM_UP, ROUNDS = 1, 5
-#: What is measured, in the order of the table.
+#: The measured parts, in the order of the table.
 PARTS = ("JVM", "Python", "queue manager")
 
 
@@ -50,7 +50,7 @@ class Sink:
         assert self.connection.command("DEFINE QLOCAL('OUT') MAXDEPTH(10000000) DEFPSIST(YES)")[0].ok
         self.spark = session("benchmark", master=f"local[{PARTITIONS}]", settings={"spark.log.level": "ERROR"})
         stack.callback(self.spark.stop)
-        #: by the rows of their batches, started when they are first measured
+        #: by the rows of their batches, started before their first measurement
         self.queries: dict[int, Any] = {}
 
     def query(self, rows: int) -> Any:
@@ -63,7 +63,7 @@ class Sink:
         return written.option("checkpointLocation", str(self.directory / f"checkpoint {name}")).start()
 
     def run(self, rows: int, batches: int) -> dict[str, float]:
-        """Write batches. Return the µs of CPU time of each part per row."""
+        """Write batches. Return the microseconds of CPU time of each part per row."""
         if rows not in self.queries:
             self.queries[rows] = self.query(rows)
         files = len(list((self.directory / str(rows)).iterdir()))
@@ -82,7 +82,7 @@ class Sink:
         return {part: (after[part] - before[part]) / depth * 1e6 for part in PARTS}
 
     def cpu(self) -> dict[str, float]:
-        """Return the CPU seconds of each part until now, with ended processes."""
+        """Return the CPU seconds of each part so far, including ended processes."""
         assert self.bridge.process is not None
         total = dict.fromkeys(PARTS, 0.0)
         this = psutil.Process()
@@ -101,7 +101,7 @@ class Sink:
 
 
 def serve() -> None:
-    """Measure what lines of standard input ask for: rows of a batch and number of batches."""
+    """Measure for each line of standard input: rows per batch and number of batches."""
     with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
         sink = Sink(Path(name), stack)
         print("ready", flush=True)
@@ -111,10 +111,10 @@ def serve() -> None:
 
 
 class Version:
-    """A version of the bridge that measures in a process of its own."""
+    """A version of the bridge that measures in its own process."""
 
     def __init__(self, root: Path, stack: ExitStack) -> None:
-        # -P: the modules of the version, and not those of the working directory.
+        # -P: import the modules of the version instead of those of the working directory.
         command = [sys.executable, "-P", str(Path(__file__).resolve()), "--serve"]
         environment = {**os.environ, "PYTHONPATH": str(root), "MQBRIDGE_PURE": "1"}
         self.process = subprocess.Popen(
@@ -132,7 +132,7 @@ class Version:
         raise RuntimeError("the measuring process has ended")
 
     def run(self, rows: int, batches: int) -> dict[str, float]:
-        """Return the µs of each part per row."""
+        """Return the microseconds of each part per row."""
         assert self.process.stdin is not None
         self.process.stdin.write(f"{rows} {batches}\n")
         self.process.stdin.flush()
@@ -140,7 +140,7 @@ class Version:
         return figures
 
     def end(self) -> None:
-        """End the process, which ends when its input does."""
+        """Close the input of the process, which ends it."""
         assert self.process.stdin is not None
         self.process.stdin.close()
         self.process.wait()

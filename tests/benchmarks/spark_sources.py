@@ -1,9 +1,10 @@
-"""The data sources `mq` and `mqtt` in plain streaming queries, beside Spark's own Parquet source, and `mqbridge lake`.
+"""The data sources `mq` and `mqtt` in plain streaming queries, compared with Spark's own Parquet source, and `mqbridge
+lake`.
 
     python -m tests.benchmarks.spark_sources [ROWS [ROAD...]]
 
-A rate is that of the batches after the first, in which Spark warms up. CPU is that of the same time, per row, of the JVM, of
-Python's processes and of the queue manager or broker.
+A rate is that of the batches after the first, in which Spark warms up. CPU is the time per row of the JVM, of Python's
+processes and of the queue manager or broker in the same period.
 """
 
 from __future__ import annotations
@@ -33,19 +34,19 @@ from tests.benchmarks.mapping import publish
 from tests.benchmarks.pipeline_mq import TWO_COLUMNS, UNIT, Place, place_of
 from tests.benchmarks.servers import Mosquitto
 
-#: Rows of a batch, and bytes of a payload.
+#: Rows per batch, and bytes of a payload.
 BATCH: Final = 50_000
 SIZE: Final = 200
 
 
 class Broker(Mosquitto):
-    """mosquitto with a long window: its default of 20 messages in flight allows 20 for each write to disk."""
+    """mosquitto with a long window. Its default of 20 messages in flight allows 20 messages per write to disk."""
 
     in_flight = 20_000
 
 
 class Meter:
-    """CPU seconds of the descendants of this process, also of those that have ended."""
+    """CPU seconds of the descendants of this process, including ended ones."""
 
     def __init__(self, servers: set[int]) -> None:
         self._servers = servers
@@ -61,7 +62,7 @@ class Meter:
         self._stop.set()
 
     def read(self) -> Counter[str]:
-        """CPU seconds by kind of process."""
+        """Return the CPU seconds by kind of process."""
         for process in psutil.Process().children(recursive=True):
             with contextlib.suppress(psutil.NoSuchProcess):
                 kind = "server" if process.pid in self._servers else "JVM" if "java" in process.name() else "Python"
@@ -74,14 +75,14 @@ class Meter:
 
 
 class Roads:
-    """Each road returns when its rows have arrived."""
+    """The measured ways. Each method returns when its rows have arrived."""
 
     def __init__(self, spark: SparkSession, place: Place, broker: Mosquitto, folder: Path, rows: int) -> None:
         self.spark, self.place, self.broker, self.folder, self.rows = spark, place, broker, folder, rows
         self.servers = {place.process.pid, broker.pid}
 
     def queue(self) -> str:
-        """A queue with the rows."""
+        """Create a queue with the rows."""
         queue = self.place.queue()
         handle = self.place.connection.open(MQOD(ObjectName=queue), cmqc.MQOO_OUTPUT)
         message = Message(MQMD(Persistence=cmqc.MQPER_PERSISTENT), b"x" * SIZE)
@@ -94,24 +95,24 @@ class Roads:
         return queue
 
     def stream(self, name: str, frame: DataFrame, format: str = "parquet", **options: str) -> None:
-        """Run a query to its end, and print what it took."""
+        """Run a query to its end, and print its figures."""
         meter = Meter(self.servers)
         writer = frame.writeStream.format(format).options(**options)
         writer = writer.option("checkpointLocation", f"{self.folder}/{name}/checkpoint").trigger(availableNow=True)
         query = writer.start(f"{self.folder}/{name}/out") if format == "parquet" else writer.start()
-        while query.isActive and not any(one.numInputRows for one in query.recentProgress):
+        while query.isActive and not any(progress.numInputRows for progress in query.recentProgress):
             time.sleep(0.01)
         start, before = time.perf_counter(), meter.read()
         query.awaitTermination()
         seconds, spent = time.perf_counter() - start, meter.read() - before
         meter.stop()
-        done = [one for one in query.recentProgress if one.numInputRows]
-        rows = sum(one.numInputRows for one in done[1:])
+        done = [progress for progress in query.recentProgress if progress.numInputRows]
+        rows = sum(progress.numInputRows for progress in done[1:])
         assert rows + done[0].numInputRows == self.rows, (rows, done)
         report(name, rows, seconds, spent)
 
     def parquet(self, columns: str) -> None:
-        """Spark's own Parquet source."""
+        """Measure Spark's own Parquet source."""
         queue = self.queue()
         place = f"{self.folder}/parquet {columns}"
         frame = self.spark.read.format("mq").options(**self.place.options(queue=queue)).load()
@@ -121,25 +122,25 @@ class Roads:
         self.stream(f"Parquet -> Parquet, {columns or 'all'}", read.select(*names))
 
     def from_queue(self, columns: str) -> None:
-        """The source `mq`."""
+        """Measure the source `mq`."""
         self.stream(f"queue -> Parquet, {columns or 'all'}", self._queue_frame(columns))
 
     def _queue_frame(self, columns: str, **options: str) -> DataFrame:
         queue = self.queue()
-        given = self.place.options(
+        reader_options = self.place.options(
             queue=queue, spool=f"{self.folder}/spool", maxMessagesPerTrigger=str(BATCH), **options
         )
         if columns:
-            given["columns"] = columns
-        return self.spark.readStream.format("mq").options(**given).load()
+            reader_options["columns"] = columns
+        return self.spark.readStream.format("mq").options(**reader_options).load()
 
     def to_queue(self) -> None:
-        """The sink `mq`."""
+        """Measure the sink `mq`."""
         target = self.place.queue()
         self.stream("queue -> queue, body", self._queue_frame("body"), "mq", **self.place.options(queue=target))
 
     def from_broker(self, columns: str) -> None:
-        """The source `mqtt`."""
+        """Measure the source `mqtt`."""
         topic = f"bench{len(columns)}"
         options = {"host": "127.0.0.1", "port": str(self.broker.port), "topic": f"{topic}/#", "qos": "1"}
         options |= {"spool": f"{self.folder}/spool", "maxMessagesPerTrigger": str(BATCH)}
@@ -147,12 +148,12 @@ class Roads:
         frame = self.spark.readStream.format("mqtt").options(**options).load()
         name = f"MQTT -> Parquet, {columns or 'all'}"
         writer = frame.writeStream.format("parquet").option("checkpointLocation", f"{self.folder}/{name}/checkpoint")
-        writer.trigger(availableNow=True).start(f"{self.folder}/{name}/out").awaitTermination()  # makes the session
+        writer.trigger(availableNow=True).start(f"{self.folder}/{name}/out").awaitTermination()  # creates the session
         publish(self.broker.port, f"{topic}/telemetry", b"x" * SIZE, 1, self.rows)
         self.stream(name, frame)
 
     def lake(self, columns: str) -> None:
-        """`mqbridge lake`, from its start to its end: this includes about a second of imports."""
+        """Measure `mqbridge lake` from start to end, including about a second of imports."""
         queue, target = self.queue(), f"{self.folder}/lake {columns}"
         command = [sys.executable, "-m", "bridge", "lake", target, "--queue", queue, "--once"]
         command += ["--data-dir", str(self.place.directory), *(["--columns", columns] if columns else [])]
@@ -171,7 +172,7 @@ FIGURES: Final[dict[str, dict[str, float]]] = {}
 
 
 def report(name: str, rows: int, seconds: float, spent: Counter[str]) -> None:
-    """Print and keep the figures of a road."""
+    """Print and record the figures of a way."""
     cpu = {kind: spent[kind] / rows * 1e6 for kind in ("JVM", "Python", "server")}
     parts = ", ".join(f"{kind} {value:.0f}" for kind, value in cpu.items())
     FIGURES[name] = {"rows_per_second": rows / seconds, **cpu}

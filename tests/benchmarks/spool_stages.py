@@ -1,8 +1,9 @@
-"""What each stage of a read through the spool, and of a write, takes alone: rows per second, and CPU per row.
+"""Rows per second and CPU time per row of each stage of a read through the spool, and of a write.
 
     python -m tests.benchmarks.spool_stages [ROWS]
 
-The queue manager runs in a process of its own, and Spark is not involved. The sum of the stages of a path is its floor.
+The queue manager runs in its own process, and Spark is not involved. A path cannot be faster than the sum of its
+stages.
 """
 
 from __future__ import annotations
@@ -40,12 +41,12 @@ def main(rows: int = 200_000, size: int = 200) -> dict[str, dict[str, float]]:
     with place_of() as place, tempfile.TemporaryDirectory(prefix="mqbridge-stages-") as folder:
 
         def measure(stage: str, work: Callable[[], Any]) -> Any:
-            found: list[Any] = []
-            cost = place.cost(lambda: found.append(work()))
+            returned: list[Any] = []
+            cost = place.cost(lambda: returned.append(work()))
             client, server = cost.others / rows * 1e6, cost.queue_manager / rows * 1e6
             figures[stage] = {"rows_per_second": rows / cost.seconds, "client": client, "queue_manager": server}
             print(f"{stage:45} {rows / cost.seconds:9,.0f} rows/s  CPU {client:5.1f} + {server:4.1f} us", flush=True)
-            return found[0]
+            return returned[0]
 
         queue = place.queue()
         md = MQMD(Persistence=cmqc.MQPER_PERSISTENT)
@@ -61,7 +62,7 @@ def main(rows: int = 200_000, size: int = 200) -> dict[str, dict[str, float]]:
                     spool.publish(spool.append([batch], 0, 1))  # noqa: B023
 
             measure(f"segments on disk, {name}", append)
-            names = [one.name for one in spool.between(0, spool.last)]
+            names = [segment.name for segment in spool.between(0, spool.last)]
             measure(f"segments read, {name}", lambda: list(read_segments(spool.place.path, names, schema)))  # noqa: B023
             table = pa.Table.from_batches(batches)
             measure(f"Parquet by Arrow, {name}", lambda: pq.write_table(table, f"{folder}/{name}.parquet"))  # noqa: B023
@@ -75,7 +76,7 @@ def put(place: Place, queue: str, messages: list[Message], unit: int) -> None:
     connection = place.connection
     handle = connection.open(MQOD(ObjectName=queue), cmqc.MQOO_OUTPUT)
     for start in range(0, len(messages), unit):
-        left = [(handle, one, cmqc.MQPMO_SYNCPOINT) for one in messages[start : start + unit]]
+        left = [(handle, message, cmqc.MQPMO_SYNCPOINT) for message in messages[start : start + unit]]
         while left:
             left = left[len(put_many(connection, left)) :]
         connection.commit()
@@ -86,12 +87,12 @@ def take(place: Place, queue: str) -> list[Any]:
     connection = place.connection
     options = GetOptions(Options=cmqc.MQGMO_SYNCPOINT | cmqc.MQGMO_PROPERTIES_FORCE_MQRFH2)
     handle = connection.open(MQOD(ObjectName=queue), cmqc.MQOO_INPUT_EXCLUSIVE)
-    found: list[Any] = []
+    messages: list[Any] = []
     uncommitted = 0
     try:
         while True:
             some = get_many(connection, handle, options, GET, 4 * 1024 * 1024)
-            found += [(got.md, got.data) for got in some]
+            messages += [(got.md, got.data) for got in some]
             uncommitted += len(some)
             if uncommitted >= UNIT:
                 connection.commit()
@@ -101,7 +102,7 @@ def take(place: Place, queue: str) -> list[Any]:
             raise
     connection.commit()
     connection.close(handle)
-    return found
+    return messages
 
 
 def fill(place: Place, queue: str, directory: str, schema: Any, rows: int) -> None:
@@ -112,7 +113,7 @@ def fill(place: Place, queue: str, directory: str, schema: Any, rows: int) -> No
     while not reader.finished:
         reader.check()
         time.sleep(0.01)
-    assert sum(one.rows for one in reader.spool.between(0, reader.spool.last)) == rows
+    assert sum(segment.rows for segment in reader.spool.between(0, reader.spool.last)) == rows
     reader.stop()
 
 

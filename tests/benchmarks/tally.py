@@ -1,4 +1,4 @@
-"""What the subscriber received: counts, losses, duplicates and disorder."""
+"""Counts, losses, duplicates and disorder of the subscriber's messages."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections.abc import Iterable
 
 
 class Tally:
-    """Follows the sequence numbers of each publisher.
+    """The sequence numbers received from each publisher.
 
-    The common case (the next number) costs one comparison; only gaps are remembered.
+    The common case (the next number) costs one comparison. Only gaps are stored.
     """
 
     def __init__(self, publishers: int) -> None:
@@ -19,7 +19,7 @@ class Tally:
         self._gaps: list[set[int]] = [set() for _ in range(publishers)]
 
     def add(self, stamps: Iterable[tuple[int, ...]]) -> None:
-        """Count messages, each given as (publisher, sequence)."""
+        """Count messages, each a tuple (publisher, sequence)."""
         following = self._next
         count = 0
         for publisher, sequence in stamps:
@@ -31,7 +31,7 @@ class Tally:
         self.received += count
 
     def _odd(self, publisher: int, sequence: int) -> None:
-        """A message that is not the next one of its publisher."""
+        """Count a message that is not the next one of its publisher."""
         expected, gaps = self._next[publisher], self._gaps[publisher]
         if sequence > expected:
             gaps.update(range(expected, sequence))
@@ -44,9 +44,9 @@ class Tally:
 
     @property
     def distinct(self) -> int:
-        """Messages received at least once."""
+        """The number of messages received at least once."""
         return self.received - self.duplicates
 
     def lost(self, sent: int) -> int:
-        """Messages sent and never received."""
+        """The number of messages sent and never received."""
         return sent - self.distinct

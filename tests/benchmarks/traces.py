@@ -1,7 +1,7 @@
-"""`python -m tests.benchmarks.traces`: what traces cost the service, switched on and off under one load.
+"""`python -m tests.benchmarks.traces`: the cost of traces, switched on and off under the same load.
 
-The figure is the CPU time of the bridge's main thread per message (`tests.benchmarks.metrics_switch`), for each share of
-messages that begins a trace. A collector on the same machine receives the spans.
+The figure is the CPU time of the bridge's main thread per message (`tests.benchmarks.metrics_switch`), for each share
+of messages that begins a trace. A collector on the same machine receives the spans.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tests.helpers.collector import Collector
 
 
 class Traced(Switched):
-    """The bridge with traces, that traces and does not in turn."""
+    """A bridge that switches traces on and off."""
 
     name = "traces"
 
@@ -33,7 +33,7 @@ class Traced(Switched):
 
 
 def parser() -> argparse.ArgumentParser:
-    """The options."""
+    """Return the options."""
     out = argparse.ArgumentParser(prog="python -m tests.benchmarks.traces", description=__doc__)
     add = out.add_argument
     add("--samples", default="0,0.01,1", help="parts of messages that begin a trace (0,0.01,1)")
@@ -47,8 +47,8 @@ def parser() -> argparse.ArgumentParser:
 
 
 def run(options: argparse.Namespace) -> dict[str, Any]:
-    """One load for each QoS and part. Raises MeasureFailed."""
-    found: dict[str, Any] = {}
+    """Run one load for each QoS and share. Raises MeasureFailed."""
+    results: dict[str, Any] = {}
     for qos in map(int, options.qos.split(",")):
         for sample in map(float, options.samples.split(",")):
             with Collector() as collector:
@@ -80,22 +80,22 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
             print(
                 f"QoS {qos}, sample {sample:g}: {figures['off_us']:.2f} us of processor time a message, "
                 f"{figures['on_us']:.2f} us with traces: {figures['cost']:+.1%} (quartiles of {figures['spells']} spells "
-                f"{low:+.1%} and {high:+.1%}); {spans} spans came",
+                f"{low:+.1%} and {high:+.1%}); {spans} spans received",
                 flush=True,
             )
-            found[f"QoS {qos}, sample {sample:g}"] = {**figures, "spans": spans}
-    return found
+            results[f"QoS {qos}, sample {sample:g}"] = {**figures, "spans": spans}
+    return results
 
 
 def main() -> None:
-    """Measure and print; the last line is JSON."""
+    """Measure and print. The last line is JSON."""
     options = parser().parse_args()
     print(machine.described(machine.facts()), flush=True)
     try:
-        found = run(options)
+        results = run(options)
     except (MeasureFailed, ServerUnavailable) as error:
         sys.exit(f"not measured: {error}")
-    print(json.dumps(found))
+    print(json.dumps(results))
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""`python -m tests.benchmarks.transports`: the bridge beside mosquitto over TCP, TLS and WebSockets, in turn, in one run.
+"""`python -m tests.benchmarks.transports`: the bridge compared with mosquitto over TCP, TLS and WebSockets.
 
-Messages/s at QoS 1 as a ratio within each round, by the load of `load.c`; new and resumed TLS connections/s, by openssl
-s_time; and what an idle TLS client takes of each server's memory.
+The figures are messages per second at QoS 1 with the load of `load.c`, new and resumed TLS connections per second by
+openssl s_time, and the memory of each server per idle TLS client. Ratios are computed within each round.
 """
 
 from __future__ import annotations
@@ -91,18 +91,18 @@ def generator(directory: Path) -> Path:
 
 
 def rate(program: Path, port: int, shape: Sequence[object], seconds: float, transport: str) -> float:
-    """Messages/s that were received in one run."""
+    """Return the messages per second received in one run."""
     _, publishers, subscribers, pairs, window = shape
     numbers = (port, publishers, subscribers, pairs, 1, window, 100, 0, seconds, 4, 0)
     done = subprocess.run([str(program), *map(str, numbers), transport], capture_output=True, text=True, check=True)
-    said = json.loads(done.stdout)
-    if said["failure"]:
-        raise SystemExit(f"{transport}, {shape[0]}: {said['failure']}")
-    return float(said["rate"])
+    figures = json.loads(done.stdout)
+    if figures["failure"]:
+        raise SystemExit(f"{transport}, {shape[0]}: {figures['failure']}")
+    return float(figures["rate"])
 
 
 def handshakes(port: int, kind: str, seconds: float) -> float:
-    """TLS connections/s of one client that does nothing else."""
+    """Return the TLS connections per second of one client that does nothing else."""
     command = [
         "openssl",
         "s_time",
@@ -114,38 +114,38 @@ def handshakes(port: int, kind: str, seconds: float) -> float:
         "-tls1_3",
     ]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
-    found = re.search(r"(\d+) connections in (\d+) real seconds", done.stdout)
-    assert found, done.stdout + done.stderr
-    return int(found[1]) / int(found[2])
+    match = re.search(r"(\d+) connections in (\d+) real seconds", done.stdout)
+    assert match, done.stdout + done.stderr
+    return int(match[1]) / int(match[2])
 
 
 def idle_bytes(server: Server, port: int) -> float:
-    """Bytes of the server's memory that one idle TLS client takes."""
+    """Return the bytes of the server's memory per idle TLS client."""
     context = ssl.create_default_context()
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
 
     def connections(begin: int, count: int) -> list[ssl.SSLSocket]:
-        found = []
+        streams = []
         for number in range(begin, begin + count):
             stream = context.wrap_socket(socket.create_connection(("127.0.0.1", port)))
             stream.sendall(encode(Connect(f"idle-{number}")))
             assert stream.recv(4)[3] == 0
-            found.append(stream)
-        return found
+            streams.append(stream)
+        return streams
 
     process = psutil.Process(server.pid)
     first = connections(0, 50)
     before = process.memory_info().rss
     rest = connections(50, IDLE)
     after = process.memory_info().rss
-    for one in first + rest:
-        one.close()
+    for connection in first + rest:
+        connection.close()
     return (after - before) / IDLE
 
 
 def main() -> None:
     """Print a table."""
-    parser = argparse.ArgumentParser(description="The bridge beside mosquitto over TCP, TLS and WebSockets.")
+    parser = argparse.ArgumentParser(description="The bridge compared with mosquitto over TCP, TLS and WebSockets.")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=1.0)
     options = parser.parse_args()
@@ -154,7 +154,7 @@ def main() -> None:
         directory = Path(name)
         directory.chmod(0o755)
         Authority(directory).issue("server")
-        (directory / "server.key").chmod(0o644)  # mosquitto leaves root for its own user
+        (directory / "server.key").chmod(0o644)  # mosquitto changes from root to its own user
         program = generator(directory)
         servers = (TransportsMosquitto(directory, {cores[0]}), TransportsBridge(directory, {cores[0]}))
         psutil.Process().cpu_affinity([cores[-1]])
@@ -164,7 +164,10 @@ def main() -> None:
             for transport in TRANSPORTS:
                 for shape in SHAPES:
                     rounds = [
-                        [rate(program, one.ports[transport], shape, options.seconds, transport) for one in servers]
+                        [
+                            rate(program, server.ports[transport], shape, options.seconds, transport)
+                            for server in servers
+                        ]
                         for _ in range(options.rounds)
                     ]
                     ratios = [ours / theirs for theirs, ours in rounds]
@@ -175,10 +178,10 @@ def main() -> None:
                         flush=True,
                     )
             for word, kind in (("new", "-new"), ("resumed", "-reuse")):
-                theirs, ours = (handshakes(one.ports["tls"], kind, options.seconds) for one in servers)
+                theirs, ours = (handshakes(server.ports["tls"], kind, options.seconds) for server in servers)
                 what = f"{word} connections"
                 print(f"tls        {what:22} mosquitto {theirs:8.0f}/s  bridge {ours:8.0f}/s  {ours / theirs:.2f}")
-            theirs, ours = (idle_bytes(one, one.ports["tls"]) for one in servers)
+            theirs, ours = (idle_bytes(server, server.ports["tls"]) for server in servers)
             print(f"tls        {'idle client':22} mosquitto {theirs / 1000:8.1f} kB bridge {ours / 1000:8.1f} kB")
         except ServerUnavailable as error:
             raise SystemExit(str(error)) from error

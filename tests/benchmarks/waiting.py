@@ -1,7 +1,7 @@
 """CPU time of an idle bridge, and of its queue manager, while messages wait for an absent client.
 
-The real ibmmq (or pymqi) package runs on the stand-in for IBM's client library, as in `tests.benchmarks.remote`. So the CPU
-time of the queue manager is that of the stand-in and of the embedded queue manager behind it: compare it with the row without
+The real ibmmq (or pymqi) package runs on the stand-in for IBM's client library, as in `tests.benchmarks.remote`. So the
+CPU time of the queue manager includes the stand-in and the embedded queue manager. Compare it with the row without
 messages, not with IBM MQ.
 
     python -m tests.benchmarks.waiting [--messages 0,15000] [--seconds 60] [--against COMMIT]
@@ -24,14 +24,14 @@ from bridge.wire.mq import MQMD
 from tests.benchmarks.channel import Channel
 from tests.benchmarks.remote import Running, bridge, checkouts, numbers
 
-#: Messages in a unit of work.
+#: Messages per unit of work.
 UNIT = 500
 #: Seconds after the last message. After 10 s without work, the browser of the bridge is idle.
 SETTLE = 20.0
 
 
 def fill(running: Running, messages: int, payload: int) -> None:
-    """Put messages for a client with a durable subscription, which is away."""
+    """Put messages for an absent client with a durable subscription."""
     channel = Channel(running.port, "absent", clean=False)
     channel.subscribe("waiting", 1)
     channel.socket.close()

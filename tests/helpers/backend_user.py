@@ -130,11 +130,11 @@ class Bridge:
         return await self.ended(*units)
 
     async def ended(self, *units: UnitOfWork) -> list[Completion]:
-        def found() -> dict[int, Completion]:
+        def completions() -> dict[int, Completion]:
             return {completion.number: completion for completion in self.completions}
 
-        await self.until(lambda: found().keys() >= {work.number for work in units})
-        return [found()[work.number] for work in units]
+        await self.until(lambda: completions().keys() >= {work.number for work in units})
+        return [completions()[work.number] for work in units]
 
     async def taken(self, *units: UnitOfWork) -> None:
         """Run units of work without rejections."""

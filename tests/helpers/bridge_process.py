@@ -55,8 +55,8 @@ class BridgeProcess:
         #: words before the command, of a program that runs it
         self.wrapper: list[str] = []
         #: variables set by the test, which may contain a password
-        self.given = dict(env or {})
-        self.env = {**os.environ, **self.given}
+        self.own_env = dict(env or {})
+        self.env = {**os.environ, **self.own_env}
         #: standard error of all runs
         self.log_file = data_directory.with_suffix(".log")
         #: start of the current run in the log file
@@ -119,7 +119,7 @@ class BridgeProcess:
         command += [*self.data_options(), "--port", str(self.port), *self.arguments]
         self.ports = {}
         # `ps` would not show the secrets of a forked process.
-        forks = all(name.startswith("MQI_STANDIN") for name in self.given)
+        forks = all(name.startswith("MQI_STANDIN") for name in self.own_env)
         with self.log_file.open("ab") as log:
             self._log_begin = log.tell()
             self.process = launch(command, stderr=log.fileno(), env=self.env, forks=forks)
@@ -186,7 +186,7 @@ class BridgeProcess:
         """Fail if `ps` shows a secret of its processes while it runs."""
         assert self.process is not None
         self._register_tokens()
-        assert_no_secret_in_processes(self.process.pid, self.given)
+        assert_no_secret_in_processes(self.process.pid, self.own_env)
 
     def assert_says_no_secret(self) -> None:
         """Fail if its log or audit log contains a secret."""

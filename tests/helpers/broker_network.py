@@ -171,7 +171,7 @@ class RoutedLink(FakeLink):
         self._check()
         broker = self._broker
         refusals = super().publish(publications)
-        broker.given += [publication.payload for publication in publications]
+        broker.released_payloads += [publication.payload for publication in publications]
         return refusals
 
     def publish_exactly(

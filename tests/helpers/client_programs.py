@@ -26,12 +26,12 @@ from tests.ibm_standin.mqi.connection import StandInConnection
 PACKAGES = ("pymqi", "ibmmq")
 
 
-#: The beginning of programs for both packages. `found` is their result for the test.
+#: The beginning of programs for both packages. A program returns `results` to the test.
 PRELUDE = """
 import importlib, json, sys, threading, time
 mq = importlib.import_module(sys.argv[1])
 CMQC = mq.CMQC
-found = {}
+results = {}
 
 def reason(call, *arguments, **keywords):
     try:
@@ -45,7 +45,7 @@ def reason(call, *arguments, **keywords):
 CONNECT = "qmgr = mq.connect('MQB1', 'SYSTEM.DEF.SVRCONN', 'localhost(1414)')\n"
 
 
-CODA = "\nprint(json.dumps(found, default=lambda value: value.decode('latin-1')))\n"
+CODA = "\nprint(json.dumps(results, default=lambda value: value.decode('latin-1')))\n"
 
 
 def environment(package: str, **variables: str) -> dict[str, str]:
@@ -122,7 +122,7 @@ class Manager(ServedQueueManager):
             watcher.join()
 
     def run(self, package: str, program: str, *, connect: bool = True, **variables: str) -> dict[str, Any]:
-        """Run a program to its end. Return the contents of `found`."""
+        """Run a program to its end. Return the contents of `results`."""
         text = PRELUDE + (CONNECT if connect else "") + textwrap.dedent(program) + CODA
         done = subprocess.run(
             [sys.executable, "-c", text, package],

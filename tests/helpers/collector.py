@@ -75,7 +75,7 @@ class Collector:
         more.
         """
 
-        def found() -> dict[str, list[CollectedSpan]]:
+        def groups() -> dict[str, list[CollectedSpan]]:
             ids = {
                 span.span_id
                 for span in self.spans
@@ -90,9 +90,9 @@ class Collector:
                 for name in names
             }
 
-        until(lambda: all(found().values()), lambda: f"of {names} to {topic}: {self.spans}")
+        until(lambda: all(groups().values()), lambda: f"of {names} to {topic}: {self.spans}")
         spans = []
-        for group in found().values():
+        for group in groups().values():
             (span,) = group
             spans.append(span)
         return spans

@@ -39,7 +39,7 @@ def backend_of(
     memory: MemoryWatermark | None = None,
     shard: Shard = UNDIVIDED,
 ) -> IbmBackend:
-    """`made` is called with each connection and its purpose."""
+    """Return a backend that is not open. `connections` receives the purpose of each connection, and the connection."""
 
     def connect(purpose: str) -> BreakableConnection:
         connection = BreakableConnection(manager, purpose, fault)

@@ -82,7 +82,7 @@ class Broker:
         #: payloads by unreleased message id
         self.pending: dict[int, bytes] = {}
         #: released payloads of QoS 2: those that a subscriber of mosquitto sees
-        self.given: list[bytes] = []
+        self.released_payloads: list[bytes] = []
 
     def send(self, *payloads: bytes, topic: str = "t/a", qos: int = 2, **fields: Any) -> None:
         """Publications for the bridge."""
@@ -137,7 +137,7 @@ class FakeLink:
         self._held: set[int] = set()
         self._interrupted = False
         #: whether there is no connection, and number of checks
-        self.away, self.asked = False, 0
+        self.away, self.polls = False, 0
         #: whether the broker had the session at the last connection
         self._present: bool | None = None
         self.address = "broker.invalid:1883"
@@ -317,7 +317,7 @@ class FakeLink:
     # Sending ---------------------------------------------------------------------------------------------------------
 
     def wait_connected(self, wait: float, *, once: bool = False) -> bool:
-        self.asked += 1
+        self.polls += 1
         return not self.away
 
     def resume(self, former: Sequence[str], *, subscribed: bool) -> None:
@@ -355,7 +355,7 @@ class FakeLink:
     def publish(self, publications: Sequence[Publication]) -> dict[int, PublicationRefusal]:
         broker, refusals = self._broker, {}
 
-        def one(index: int) -> None:
+        def publish_next(index: int) -> None:
             if broker.closing(publications[index]):
                 self.reconnect()
                 lost = LinkLost("the broker closed the connection")
@@ -371,7 +371,7 @@ class FakeLink:
                         broker.outgoing.append(msgspec.structs.replace(publications[index]))
                         broker.announce()
 
-        self._call("publish", publications, one)
+        self._call("publish", publications, publish_next)
         return refusals
 
     def publish_exactly(
@@ -384,7 +384,7 @@ class FakeLink:
             if len(new) + len(self._held) > broker.in_flight:
                 raise ValueError(f"{len(new)} more in flight than {broker.in_flight}, beside {len(self._held)}")
 
-        def one(index: int) -> None:
+        def begin_next(index: int) -> None:
             publication, packet_id = publications[index], packet_ids[index]
             self._checked(publication.qos == 2, "not QoS 2")
             if broker.closing(publication):
@@ -403,17 +403,17 @@ class FakeLink:
                 self._checked(dup, f"message id {packet_id} is used again before it is released")
             self._held.add(packet_id)
 
-        self._call("publish_exactly", publications, one, begin)
+        self._call("publish_exactly", publications, begin_next, begin)
         return refusals
 
     def release(self, packet_ids: Sequence[int]) -> None:
         broker = self._broker
 
-        def one(index: int) -> None:
+        def release_next(index: int) -> None:
             packet_id = packet_ids[index]
             self._held.discard(packet_id)
             broker.trace.append("PUBREL")
             if packet_id in broker.pending:
-                broker.given.append(broker.pending.pop(packet_id))
+                broker.released_payloads.append(broker.pending.pop(packet_id))
 
-        self._call("release", packet_ids, one)
+        self._call("release", packet_ids, release_next)

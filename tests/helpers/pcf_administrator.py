@@ -111,7 +111,7 @@ class Administrator:
         assert isinstance(detail, MQCFIN) and detail.Parameter in (cmqcfc.MQIACF_PARAMETER_ID, cmqcfc.MQIACF_SELECTOR)
         return first.Reason, detail.Value
 
-    def shown(self, what: str, keyword: str) -> str | int:
+    def displayed(self, what: str, keyword: str) -> str | int:
         (response,) = self.connection.command(f"DISPLAY {what} {keyword}")
         assert response.ok, response.message
         return response.objects[0][keyword]

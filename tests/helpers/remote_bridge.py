@@ -149,8 +149,8 @@ class RemoteBridgeProcess(BridgeProcess):
         self.queue_manager = queue_manager or QueueManagerProcess(data_directory)
         self.data_directory = self.queue_manager.data_directory
         packages = library_environment(library)
-        self.given = dict(env or {})
-        self.env |= packages | {"MQI_STANDIN": self.queue_manager.place} | self.given
+        self.own_env = dict(env or {})
+        self.env |= packages | {"MQI_STANDIN": self.queue_manager.place} | self.own_env
 
     def data_options(self) -> list[str | Path]:
         return []

@@ -22,6 +22,6 @@ async def running(configuration: Configuration, source: ConfigurationSource | No
         await bridge.stop()
 
 
-async def found(bridge: Bridge) -> list[Problem]:
+async def current_problems(bridge: Bridge) -> list[Problem]:
     assert bridge.problems is not None
     return await bridge.problems.current()

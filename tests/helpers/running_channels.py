@@ -15,7 +15,7 @@ class Running(RunningChannels):
 
     def __init__(self) -> None:
         self.states: dict[str, ChannelState] = {"A": "running", "B": "stopped"}
-        self.asked: list[object] = []
+        self.requests: list[object] = []
         self.all = {
             running_client.status.client_id: running_client
             for running_client in (client("pump-1", "A"), client("pump-2", "A", connected=False))
@@ -37,16 +37,16 @@ class Running(RunningChannels):
         return self.all.get(client_id)
 
     def start(self, name: str) -> None:
-        self.asked.append(("start", name))
+        self.requests.append(("start", name))
 
     def stop(self, name: str, client_id: str | None = None) -> None:
-        self.asked.append(("stop", name, client_id))
+        self.requests.append(("stop", name, client_id))
 
     def purge(self, name: str, client_id: str | None = None) -> None:
-        self.asked.append(("purge", name, client_id))
+        self.requests.append(("purge", name, client_id))
 
     def changed(self) -> None:
-        self.asked.append("changed")
+        self.requests.append("changed")
 
 
 def client(client_id: str, channel: str, *, connected: bool = True) -> ClientChannelStatus:

@@ -29,9 +29,9 @@ _numbers = itertools.count(1)
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """The one Spark session of the tests, with the data sources registered."""
-    made = session("tests", master="local[2]", settings=SETTINGS)
-    yield made
-    made.stop()
+    new_session = session("tests", master="local[2]", settings=SETTINGS)
+    yield new_session
+    new_session.stop()
 
 
 class Queues:
@@ -96,23 +96,23 @@ class Queues:
 
     def take_from(self, handle: int) -> list[Got]:
         """Get all messages of an open queue, and close it."""
-        found: list[Got] = []
+        messages: list[Got] = []
         try:
             while True:
-                found += get_many(self.connection, handle, GetOptions(Options=cmqc.MQGMO_PROPERTIES_FORCE_MQRFH2))
+                messages += get_many(self.connection, handle, GetOptions(Options=cmqc.MQGMO_PROPERTIES_FORCE_MQRFH2))
         except MQError as error:
             assert error.reason == cmqc.MQRC_NO_MSG_AVAILABLE, error
         finally:
             self.connection.close(handle)
-        return found
+        return messages
 
     def bodies(self, queue: str) -> list[bytes]:
         """Get all messages of a queue. Return their data."""
         return [got.data for got in self.take(queue)]
 
     def depth(self, queue: str) -> int:
-        (shown,) = self.mqsc(f"DISPLAY QLOCAL('{queue}') CURDEPTH")
-        return int(shown["CURDEPTH"])
+        (attributes,) = self.mqsc(f"DISPLAY QLOCAL('{queue}') CURDEPTH")
+        return int(attributes["CURDEPTH"])
 
 
 @pytest.fixture(scope="session")

@@ -1,6 +1,6 @@
 """A client of a Spark Connect server: reads, writes, and streams with the sources and sinks `mq` and `mqtt`.
 
-`python -m tests.spark.connect_client JSON` takes the fields of `Job`, and prints what it has read.
+`python -m tests.spark.connect_client JSON` takes the fields of `Job`, and prints its results.
 """
 
 from __future__ import annotations

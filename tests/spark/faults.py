@@ -59,8 +59,8 @@ def fault(application: str, *faults: Fault) -> Iterator[list[str]]:
             work(self, request)
             return
         singles = _singles(verb, rest)
-        verbs.extend(one for one, _ in singles)
-        struck = next((one for one in faults for single in singles if one.strikes(*single)), None)
+        verbs.extend(verb_of_single for verb_of_single, _ in singles)
+        struck = next((candidate for candidate in faults for single in singles if candidate.strikes(*single)), None)
         if struck is None:
             work(self, request)
             return
@@ -94,8 +94,8 @@ def _process(conversation: ApplicationProtocol) -> int:
 def kill_driver(process: int) -> None:
     """Kill a driver: Python, and its JVM, which has a separate process group."""
     python = psutil.Process(process)
-    for one in (*python.children(), python):
-        one.kill()
+    for child in (*python.children(), python):
+        child.kill()
 
 
 # Which request it is: arguments of the verb as `bridge.mq.remote` has them ----------------------------

@@ -54,10 +54,10 @@ def test_a_cluster(text: str, wrong: str, embeds: bool, tmp_path: Path) -> None:
     assert local.embeds("p", config) == ("yes" in text)
     assert local.staged(directory).stage == {"stage": str(directory / "stage")}
     cluster = environment_of(configuration, file, tmp_path, "spark://127.0.0.1:7077")
-    found = [
+    reported = [
         f"{'.'.join(location)}: {expected}, found {value}"
         for location, expected, value in cluster.unreachable(config, directory, stateful=False)
     ]
-    assert len(found) == bool(wrong) and all(re.search(wrong, one) for one in found), found
+    assert len(reported) == bool(wrong) and all(re.search(wrong, text) for text in reported), reported
     assert cluster.embeds("p", config) == embeds
     assert bool(cluster.staged(directory).stage) == (directory.is_relative_to(shared))

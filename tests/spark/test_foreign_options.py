@@ -20,7 +20,7 @@ SOURCES = {
 
 
 @pytest.mark.parametrize(
-    "source, name, said",
+    "source, name, hint",
     [
         ("mq", "startingOffsets", "a queue has no offsets: .* continues from its checkpoint"),
         ("mq", "startingOffsetsByTimestamp", "a queue has no offsets"),
@@ -38,9 +38,9 @@ SOURCES = {
         ("mqtt", "queue", r"format\('mq'\)"),
     ],
 )
-def test_an_option_of_another_source(source: str, name: str, said: str) -> None:
+def test_an_option_of_another_source(source: str, name: str, hint: str) -> None:
     data_source, options = SOURCES[source]
-    with pytest.raises(OptionError, match=rf"^the data source {source} has no option {name}: .*{said}"):
+    with pytest.raises(OptionError, match=rf"^the data source {source} has no option {name}: .*{hint}"):
         data_source({**options, name: "x"}).schema()
 
 

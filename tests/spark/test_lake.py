@@ -78,7 +78,7 @@ def test_killed_again_and_again(format: str, queues: Queues, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
-    "arguments, said",
+    "arguments, reason",
     [
         (["--queue", "NO.SUCH.QUEUE", "--once"], "MQRC_UNKNOWN_OBJECT_NAME"),
         (["--once"], "expected --queue or --topic"),
@@ -89,10 +89,10 @@ def test_killed_again_and_again(format: str, queues: Queues, tmp_path: Path) -> 
         ),
     ],
 )
-def test_mistakes(arguments: Sequence[str], said: str, queues: Queues, tmp_path: Path) -> None:
+def test_mistakes(arguments: Sequence[str], reason: str, queues: Queues, tmp_path: Path) -> None:
     running = lake(queues, tmp_path, *arguments)
     _, errors = running.communicate(timeout=PATIENCE)
-    assert running.returncode > 0 and said in errors
+    assert running.returncode > 0 and reason in errors
 
 
 def test_a_full_disk_loses_nothing(queues: Queues, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -177,8 +177,8 @@ def killed(*_: object) -> None:
 
 
 def options_of(queues: Queues, queue: str, spool: Path, **more: str) -> Options:
-    given = {"dataDirectory": str(queues.directory), "queue": queue, "spool": str(spool), **more}
-    return Options("test", given, READ_OPTIONS)
+    written_options = {"dataDirectory": str(queues.directory), "queue": queue, "spool": str(spool), **more}
+    return Options("test", written_options, READ_OPTIONS)
 
 
 # Delta ---------------------------------------------------------------------------------------------------------------
@@ -196,9 +196,9 @@ def test_columns_of_a_delta_table(queues: Queues, tmp_path: Path) -> None:
         return done.exit_code, f"{done.output}{done.exception}"
 
     assert run("--columns", "body", body=b"1")[0] == 0
-    status, said = run("--columns", "body,queue", body=b"2")
-    assert status and f"{target} cannot be written: its columns are not those of the rows" in said
-    assert "with --merge-schema, missing columns are added" in said and "the rows are in spool" in said
+    status, error = run("--columns", "body,queue", body=b"2")
+    assert status and f"{target} cannot be written: its columns are not those of the rows" in error
+    assert "with --merge-schema, missing columns are added" in error and "the rows are in spool" in error
     assert run("--columns", "body,queue", "--merge-schema", body=b"3")[0] == 0
     # By default, only the columns of the table are written, so that a table of a version with fewer columns can be continued.
     assert run(body=b"4")[0] == 0
@@ -219,8 +219,8 @@ def test_errors_of_delta(damage: str, queues: Queues, tmp_path: Path) -> None:
         target.touch()
     words = ["lake", target, "--queue", queue, "--format", "delta", "--once", "--spool", spool, "--columns", "body"]
     done = CliRunner().invoke(program, [*map(str, words), "--data-dir", str(queues.directory)])
-    said = f"{done.output}{done.exception}"
-    assert done.exit_code and f"{target} cannot be written: " in said and "hint: the rows are in spool" in said
-    assert "Traceback" not in said
+    error = f"{done.output}{done.exception}"
+    assert done.exit_code and f"{target} cannot be written: " in error and "hint: the rows are in spool" in error
+    assert "Traceback" not in error
     done = CliRunner().invoke(program, [*map(str, words[:2]), "--queue", queue, "--merge-schema"])
     assert done.exit_code == 2 or "belongs to --format delta" in f"{done.output}{done.exception}"

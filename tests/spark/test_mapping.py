@@ -32,15 +32,15 @@ PLANT = {"mqtt": "plant/{line}/{metric...}"}
 
 
 def to_mq_rule(**mapping: Any) -> ToMqRule:
-    made = rule_of("m1", ToMqMapping.model_validate({"from": PLANT, "to": {"queue": "Q"}} | mapping), "QM1")
-    assert isinstance(made, ToMqRule)
-    return made
+    rule = rule_of("m1", ToMqMapping.model_validate({"from": PLANT, "to": {"queue": "Q"}} | mapping), "QM1")
+    assert isinstance(rule, ToMqRule)
+    return rule
 
 
 def to_mqtt_rule(**mapping: Any) -> ToMqttRule:
-    made = rule_of("m1", ToMqttMapping.model_validate({"from": {"queue": "Q"}, "to": {"mqtt": "out"}} | mapping), "QM1")
-    assert isinstance(made, ToMqttRule)
-    return made
+    rule = rule_of("m1", ToMqttMapping.model_validate({"from": {"queue": "Q"}, "to": {"mqtt": "out"}} | mapping), "QM1")
+    assert isinstance(rule, ToMqttRule)
+    return rule
 
 
 #: One rule for each kind of destination and payload. (The attributes of a mapping are tested with the rules.)
@@ -70,7 +70,7 @@ COLUMNS: dict[str, st.SearchStrategy[Any]] = {
     "retain": st.booleans() | st.none(),
     "message_id": st.integers(1, 65_535) | st.integers(1, 20) | st.sampled_from([None, 0, 65_535, 65_536, -1]),
     "client_id": st.sampled_from(["dev-1", "dev-2", "<msgid dt='i4'>7</msgid>", "", None]),
-    "properties": PROPERTIES.map(lambda found: list(found.items())) | st.none(),
+    "properties": PROPERTIES.map(lambda drawn: list(drawn.items())) | st.none(),
     "response_topic": st.sampled_from([None, None, "", "reply/to"]),
     "correlation_data": st.sampled_from([None, None, b"", b"abc", b"x" * 30, b"\0"]),
     "content_type": st.sampled_from([None, None, "text/plain"]),
@@ -116,17 +116,17 @@ def publication(row: dict[str, Any]) -> Publication:
 
 
 def expected_messages(rule: Any, rows: Sequence[dict[str, Any]]) -> list[tuple[Any, ...]]:
-    found: list[tuple[Any, ...]] = []
+    expected: list[tuple[Any, ...]] = []
     for row in rows:
         try:
             (mapped,) = rule.messages(publication(row)) or (None,)
         except Unmappable as error:
             why = (error.reason, str(error)) if error.reason > 0 else ()
-            found.append(("refused", original(row), row["topic"], *why))
+            expected.append(("refused", original(row), row["topic"], *why))
             continue
         if mapped is not None:
-            found.append(message_facts(mapped))
-    return found
+            expected.append(message_facts(mapped))
+    return expected
 
 
 def message_facts(mapped: MappedMessage) -> tuple[Any, ...]:
@@ -147,17 +147,17 @@ def messages(batch: Any, known: set[int]) -> list[tuple[Any, ...]]:
     """Return the same from the columns, as the writer of the source mq reads them. `known` are rejections to compare
     completely.
     """
-    found: list[tuple[Any, ...]] = []
+    contents: list[tuple[Any, ...]] = []
     for row, columns in zip(rows_of(batch), batch.to_pylist(), strict=True):
         if (refusal := columns["refusal"]) is not None:
             assert refusal["sentence"] and row.refusal == RowRefusal(**refusal | {"source": refusal["source"] or ""})
-            why = (refusal["reason"], refusal["sentence"]) if len(found) in known else ()
-            found.append(("refused", row.message, refusal["source"], *why))
+            why = (refusal["reason"], refusal["sentence"]) if len(contents) in known else ()
+            contents.append(("refused", row.message, refusal["source"], *why))
             continue
         name = row.queue if "queue" in columns else row.topic
         properties = {name: str(value) for name, value in (row.properties or {}).items()}
-        found.append((name, row.queue_manager or "", row.message, row.retain, row.clear, properties, row.kept))
-    return found
+        contents.append((name, row.queue_manager or "", row.message, row.retain, row.clear, properties, row.kept))
+    return contents
 
 
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -166,11 +166,11 @@ def test_messages_are_those_of_the_rules(rows: list[dict[str, Any]]) -> None:
     batch = pa.RecordBatch.from_pylist(rows, schema=SCHEMA)
     for name, rule in TO_MQ.items():
         function = ToMessages(rule)
-        made = function.of(batch)
+        columns = function.of(batch)
         expected = expected_messages(rule, rows)
-        known = {number for number, one in enumerate(expected) if one[0] != "refused" or len(one) > 3}
-        assert messages(made, known) == expected, name
-        assert made.schema == function.schema
+        known = {number for number, facts in enumerate(expected) if facts[0] != "refused" or len(facts) > 3}
+        assert messages(columns, known) == expected, name
+        assert columns.schema == function.schema
 
 
 def simple(count: int, **more: Any) -> Any:
@@ -185,17 +185,17 @@ def simple(count: int, **more: Any) -> Any:
 
 def test_a_column_determines_the_destination() -> None:
     batch = simple(3).append_column("queue", pa.array(["Q.1", "no name!", None]))
-    made = ToMessages(StandardToMq(None), by_column=True).of(batch)
-    assert made.column("queue").to_pylist() == ["Q.1", None, None]
-    assert [one and one["reason"] for one in made.column("refusal").to_pylist()] == [None, 2152, 2152]
+    columns = ToMessages(StandardToMq(None), by_column=True).of(batch)
+    assert columns.column("queue").to_pylist() == ["Q.1", None, None]
+    assert [refusal and refusal["reason"] for refusal in columns.column("refusal").to_pylist()] == [None, 2152, 2152]
 
 
 def test_kept_columns_stay_with_their_rows() -> None:
     rule = to_mq_rule(filter={"min_size": 2})
     batch = simple(4).append_column("kept.n", pa.array([0, 1, 2, 3]))
-    made = ToMessages(rule, passed=[pa.field("n", pa.int64())]).of(batch)
-    assert made.column("n").to_pylist() == [2, 3]
-    assert made.column("body").to_pylist() == [b"xx", b"xxx"]
+    columns = ToMessages(rule, passed=[pa.field("n", pa.int64())]).of(batch)
+    assert columns.column("n").to_pylist() == [2, 3]
+    assert columns.column("body").to_pylist() == [b"xx", b"xxx"]
 
 
 def test_mappings_are_pickled() -> None:
@@ -222,21 +222,21 @@ def test_payload_steps_make_a_row_of_each_part() -> None:
     ]
     batch = pa.RecordBatch.from_pylist(rows, schema=SCHEMA).append_column("kept.n", pa.array([0, 1, 2, 3]))
     rule = to_mq_rule(**{"to": {"queue": "Q.{@.to}"}, **SPLIT})
-    made = pickle.loads(pickle.dumps(ToMessages(rule, passed=[pa.field("n", pa.int64())]))).of(batch)
-    assert made.column("n").to_pylist() == [0, 0, 2, 3]
-    assert made.column("queue").to_pylist() == ["Q.A", "Q.B", None, None]
-    assert made.column("body").to_pylist()[:2] == [b'{"id":"d7","f":34.7}', b'{"id":"d7","f":35.6}']
-    refusals = [refusal and refusal["sentence"] for refusal in made.column("refusal").to_pylist()]
+    columns = pickle.loads(pickle.dumps(ToMessages(rule, passed=[pa.field("n", pa.int64())]))).of(batch)
+    assert columns.column("n").to_pylist() == [0, 0, 2, 3]
+    assert columns.column("queue").to_pylist() == ["Q.A", "Q.B", None, None]
+    assert columns.column("body").to_pylist()[:2] == [b'{"id":"d7","f":34.7}', b'{"id":"d7","f":35.6}']
+    refusals = [refusal and refusal["sentence"] for refusal in columns.column("refusal").to_pylist()]
     assert refusals[:2] == [None, None]
     assert "part 0 of 1: to.queue" in refusals[2] and "not JSON" in refusals[3]
 
 
 def test_payload_steps_make_a_publication_of_each_part() -> None:
     envelope = record_batch("Q", [(MQMD(Format=b"MQSTR   ", CodedCharSetId=1208), READINGS)])
-    made = Publications(to_mqtt_rule(**{"to": {"mqtt": "d/{$.id}/{@.to}"}, **SPLIT})).of(envelope)
-    assert made.column("topic").to_pylist() == ["d/d7/A", "d/d7/B"]
-    assert made.column("payload").to_pylist() == [b'{"id":"d7","f":34.7}', b'{"id":"d7","f":35.6}']
-    assert [dict(one)["partIndex"] for one in made.column("properties").to_pylist()] == ["0", "1"]
+    columns = Publications(to_mqtt_rule(**{"to": {"mqtt": "d/{$.id}/{@.to}"}, **SPLIT})).of(envelope)
+    assert columns.column("topic").to_pylist() == ["d/d7/A", "d/d7/B"]
+    assert columns.column("payload").to_pylist() == [b'{"id":"d7","f":34.7}', b'{"id":"d7","f":35.6}']
+    assert [dict(properties)["partIndex"] for properties in columns.column("properties").to_pylist()] == ["0", "1"]
 
 
 def test_programs_cannot_leave_out_messages_by_rate() -> None:
@@ -275,7 +275,7 @@ BODIES = st.sampled_from([b"", b"x", b"\xc1\xc2", b'{"t": 21.5}', b'{"t": 1}', "
 @st.composite
 def mq_messages(draw: st.DrawFn) -> tuple[MQMD, bytes]:
     """A message with MQRFH2, possibly after an MQXQH and an MQDLH, a message without headers, or a malformed one."""
-    found = folders(draw(st.integers(0, 5)), draw(st.integers(1, 65_535)), draw(st.sampled_from(["Ulm", "Köln"])))
+    own_folders = folders(draw(st.integers(0, 5)), draw(st.integers(1, 65_535)), draw(st.sampled_from(["Ulm", "Köln"])))
     ccsid, body = draw(st.sampled_from([-2, 1208, 500])), draw(BODIES)
     fields: dict[str, Any] = {
         "Persistence": draw(st.integers(0, 1)),
@@ -287,7 +287,7 @@ def mq_messages(draw: st.DrawFn) -> tuple[MQMD, bytes]:
     kind = draw(st.sampled_from(["chain", "chain", "chain", "plain", "malformed"]))
     if kind == "plain":
         return MQMD(**fields, Format=b"MQSTR", CodedCharSetId=max(ccsid, 0)), body
-    headers: list[Any] = [RFH2(folders=found, Format=b"MQSTR", CodedCharSetId=ccsid)]
+    headers: list[Any] = [RFH2(folders=own_folders, Format=b"MQSTR", CodedCharSetId=ccsid)]
     if draw(st.booleans()):
         headers = [MQXQH(RemoteQMgrName=b"dev-1", MsgDesc=MQMD(UserIdentifier=b"inner")), *headers]
     if draw(st.booleans()):
@@ -299,10 +299,10 @@ def mq_messages(draw: st.DrawFn) -> tuple[MQMD, bytes]:
     return MQMD(**fields, Format=encoded.Format, Encoding=encoded.Encoding, CodedCharSetId=encoded.CodedCharSetId), data
 
 
-def expected_publications(rule: Any, found: Sequence[tuple[MQMD, bytes]], batch: Any) -> list[Any]:
+def expected_publications(rule: Any, drawn_messages: Sequence[tuple[MQMD, bytes]], batch: Any) -> list[Any]:
     expected: list[Any] = []
     topics, bodies = batch.column("topic").to_pylist(), batch.column("body").to_pylist()
-    for (md, data), topic, body in zip(found, topics, bodies, strict=True):
+    for (md, data), topic, body in zip(drawn_messages, topics, bodies, strict=True):
         try:
             (publication,) = rule.publications(Message(md, data), topic=topic) or (None,)
         except Unmappable as error:
@@ -315,34 +315,36 @@ def expected_publications(rule: Any, found: Sequence[tuple[MQMD, bytes]], batch:
     return expected
 
 
-def publication_columns(one: Publication) -> dict[str, Any]:
+def publication_columns(mapped_publication: Publication) -> dict[str, Any]:
     return {
-        "topic": one.topic,
-        "payload": one.payload,
-        "qos": one.qos,
-        "retain": one.retain,
-        "client_id": one.client_id or None,
+        "topic": mapped_publication.topic,
+        "payload": mapped_publication.payload,
+        "qos": mapped_publication.qos,
+        "retain": mapped_publication.retain,
+        "client_id": mapped_publication.client_id or None,
         "properties": [
-            *one.user_properties.items(),
-            *([(CLIENT_ID, one.client_id)] if one.client_id else []),
-            *([(HOPS, ",".join(one.hops))] if one.hops else []),
+            *mapped_publication.user_properties.items(),
+            *([(CLIENT_ID, mapped_publication.client_id)] if mapped_publication.client_id else []),
+            *([(HOPS, ",".join(mapped_publication.hops))] if mapped_publication.hops else []),
         ],
-        "response_topic": one.properties.response_topic or None,
-        "correlation_data": one.properties.correlation_data or None,
-        "content_type": one.properties.content_type or None,
-        "expiry": None if one.expiry is None else math.ceil(one.expiry),
+        "response_topic": mapped_publication.properties.response_topic or None,
+        "correlation_data": mapped_publication.properties.correlation_data or None,
+        "content_type": mapped_publication.properties.content_type or None,
+        "expiry": None if mapped_publication.expiry is None else math.ceil(mapped_publication.expiry),
         "refusal": None,
     }
 
 
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(mq_messages(), min_size=1, max_size=6))
-def test_publications_are_those_of_the_rules(found: list[tuple[MQMD, bytes]]) -> None:
-    envelope = record_batch("Q", found)
+def test_publications_are_those_of_the_rules(drawn_messages: list[tuple[MQMD, bytes]]) -> None:
+    envelope = record_batch("Q", drawn_messages)
     for name, rule in TO_MQTT.items():
-        made = Publications(rule).of(envelope)
-        empty = dict.fromkeys(made.schema.names)
-        assert made.to_pylist() == [empty | one for one in expected_publications(rule, found, envelope)], name
+        columns = Publications(rule).of(envelope)
+        empty = dict.fromkeys(columns.schema.names)
+        assert columns.to_pylist() == [
+            empty | columns for columns in expected_publications(rule, drawn_messages, envelope)
+        ], name
 
 
 def test_messages_that_the_columns_build() -> None:

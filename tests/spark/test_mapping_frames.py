@@ -144,9 +144,9 @@ OF_PUBLISHERS = ToMqMapping.model_validate({"from": {"mqtt": "#"}, "to": {"queue
     ],
 )
 def test_rejected_frames(spark: SparkSession, config: Path, arguments: dict[str, Any], sentence: str) -> None:
-    given = arguments | ({"config": config} if "config" in arguments else {})
+    keywords = arguments | ({"config": config} if "config" in arguments else {})
     with pytest.raises(OptionError, match=sentence):
-        to_messages(publications(spark), **given)
+        to_messages(publications(spark), **keywords)
 
 
 def test_rejected_frames_in_the_other_direction(spark: SparkSession, config: Path) -> None:

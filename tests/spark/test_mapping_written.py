@@ -102,14 +102,14 @@ ROWS = [
 ]
 
 
-def by_the_service(site: Queues, made: ToMq) -> None:
+def by_the_service(site: Queues, mapping_rule: ToMq) -> None:
     """Do the same as the thread of a mapping (`bridge.service.mappings.runner`)."""
     with_connection = Queues(site.directory).connection
     producer, letters = MessageProducer(with_connection), DeadLetters(with_connection, REFUSED, "m1", "source")
-    for one in ROWS:
-        taken: Publication = publication(one)
+    for columns in ROWS:
+        taken: Publication = publication(columns)
         try:
-            (mapped,) = made.messages(taken) or (None,)
+            (mapped,) = mapping_rule.messages(taken) or (None,)
         except Unmappable as error:
             original = received_message(taken)
             letters.put(original.md, original.data, error.reason, str(error))
@@ -121,8 +121,8 @@ def by_the_service(site: Queues, made: ToMq) -> None:
     with_connection.disconnect()
 
 
-def by_the_writer(site: Queues, made: Any) -> None:
-    function = ToMessages(made)
+def by_the_writer(site: Queues, mapping_rule: Any) -> None:
+    function = ToMessages(mapping_rule)
     options = Options("mq", site.options | {"refused": REFUSED}, WRITE_OPTIONS)
     sink = sink_options_of(options, from_arrow_schema(function.schema))
     batch = pa.RecordBatch.from_pylist(ROWS, schema=SCHEMA)
@@ -130,11 +130,11 @@ def by_the_writer(site: Queues, made: Any) -> None:
     put_batch(sink, staged_batch(BatchIdentity(f"written {next(_numbers)}", 0), batches))
 
 
-def found(site: Queues, put: Callable[[Queues, Any], None], made: Any) -> dict[str, list[Any]]:
+def messages_put(site: Queues, put: Callable[[Queues, Any], None], mapping_rule: Any) -> dict[str, list[Any]]:
     """Return the messages on each queue after the rows were put, and the retained publications of the topics."""
     # The messages have the CorrelId that the publisher gave them.
     subscription, handle = site.subscribe("#", cmqc.MQSO_SET_CORREL_ID)
-    put(site, made)
+    put(site, mapping_rule)
     messages = {queue: site.take(queue) for queue in (*QUEUES, REFUSED)}
     messages["published"] = site.take_from(handle)
     site.connection.close(subscription)
@@ -147,8 +147,8 @@ def found(site: Queues, put: Callable[[Queues, Any], None], made: Any) -> dict[s
         site.connection.command(f"CLEAR TOPICSTR('{topic}') CLRTYPE(RETAINED)")
     ids = {got.md.MsgId for got in messages["WAITING"]}
     assert ids == {got.md.MsgId for queue in ("Q", "Q.1", "Q.2") for got in messages[queue] if got.md.MsgId in ids}
-    given = not isinstance(made, StandardToMq) and made.config.attributes.msg_id is not None
-    return {queue: [facts(got, ids, given and queue == "Q") for got in gots] for queue, gots in messages.items()}
+    own_msg_id = not isinstance(mapping_rule, StandardToMq) and mapping_rule.config.attributes.msg_id is not None
+    return {queue: [facts(got, ids, own_msg_id and queue == "Q") for got in gots] for queue, gots in messages.items()}
 
 
 #: Fields of the MQMD that mappings set.
@@ -191,7 +191,7 @@ def facts(got: Got, waiting: set[bytes], given_msg_id: bool) -> dict[str, Any]:
 
 @pytest.mark.parametrize("name", RULES)
 def test_the_writer_puts_the_same_messages_as_the_service(site: Queues, name: str) -> None:
-    made = RULES[name]
-    expected = found(site, by_the_service, made)
+    mapping_rule = RULES[name]
+    expected = messages_put(site, by_the_service, mapping_rule)
     assert sum(map(len, expected.values())) > 4
-    assert found(site, by_the_writer, made) == expected
+    assert messages_put(site, by_the_writer, mapping_rule) == expected

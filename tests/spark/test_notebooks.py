@@ -63,7 +63,7 @@ def test_notebooks(
     assert [tuple(row) for row in run("mq_read")["sites"].collect()] == [("north", 5, 8), ("south", 5, 9)]
     assert "5 messages of the north" in capsys.readouterr().out
     run("mq_stream")
-    assert "'messages': 4, " in (told := capsys.readouterr().out) and "'waiting': 2" in told
+    assert "'messages': 4, " in (output := capsys.readouterr().out) and "'waiting': 2" in output
     assert (spark.read.parquet(str(tmp_path / "out" / "events")).count(), bodies(connection, "PLANT.EVENTS")) == (
         10,
         [],

@@ -20,14 +20,20 @@ from tests.helpers.served_queue_manager import ServedQueueManager
 IBM = {"queueManager": "QM1", "channel": "C", "connections": "a(1414),b(1414)", "user": "u", "queue": "Q"}
 
 
-def options(given: dict[str, str]) -> Options:
-    return Options("mq", given, READ_OPTIONS)
+def options(written: dict[str, str]) -> Options:
+    return Options("mq", written, READ_OPTIONS)
 
 
 def test_the_embedded_queue_manager() -> None:
-    made = source_options_of(options({"dataDirectory": "/d", "QUEUE": "A, B", "max_messages_per_trigger": "5"}))
-    assert made.queue_manager == QueueManagerOptions(data_directory="/d")
-    assert (made.queues, made.stream.max_messages, made.stream.partitions) == (("A", "B"), 5, None)
+    source_options = source_options_of(
+        options({"dataDirectory": "/d", "QUEUE": "A, B", "max_messages_per_trigger": "5"})
+    )
+    assert source_options.queue_manager == QueueManagerOptions(data_directory="/d")
+    assert (source_options.queues, source_options.stream.max_messages, source_options.stream.partitions) == (
+        ("A", "B"),
+        5,
+        None,
+    )
     over_tcp = source_options_of(options({"listener": "host(1414)", "queue": "A", "maxBytesPerTrigger": "2 MiB"}))
     assert over_tcp.queue_manager == QueueManagerOptions(listener=("host", 1414))
     assert (over_tcp.stream.max_messages, over_tcp.stream.max_bytes) == (MAX_MESSAGES, 2 * 1024**2)
@@ -39,8 +45,8 @@ def test_the_embedded_queue_manager() -> None:
 )
 def test_sizes(written: str, size: int) -> None:
     """In the notation of Spark, or of the configuration file."""
-    made = source_options_of(options({"dataDirectory": "/d", "queue": "Q", "maxBytesPerTrigger": written}))
-    assert made.stream.max_bytes == size
+    source_options = source_options_of(options({"dataDirectory": "/d", "queue": "Q", "maxBytesPerTrigger": written}))
+    assert source_options.stream.max_bytes == size
 
 
 def test_a_configuration_file(tmp_path: Path) -> None:
@@ -54,24 +60,26 @@ def test_ibm_mq_and_a_password_that_is_not_copied(tmp_path: Path, monkeypatch: p
     secret = tmp_path / "password"
     secret.write_text("s3cret", encoding="utf-8")
     monkeypatch.setenv("MQBRIDGE_PASSWORD", "s3cret")
-    made = source_options_of(options({**IBM, "passwordFile": str(secret), "keyRepository": "k", "cipherSpec": "TLS"}))
-    ibm = made.queue_manager.ibm
+    source_options = source_options_of(
+        options({**IBM, "passwordFile": str(secret), "keyRepository": "k", "cipherSpec": "TLS"})
+    )
+    ibm = source_options.queue_manager.ibm
     assert isinstance(ibm, IbmQueueManagerConfig)
     assert (ibm.name, ibm.connections, ibm.password_file) == ("QM1", ["a(1414)", "b(1414)"], secret)
     assert ibm.tls is not None and ibm.tls.cipher_spec == "TLS"
-    assert b"s3cret" not in pickle.dumps(made)
+    assert b"s3cret" not in pickle.dumps(source_options)
 
 
 def test_a_listener_with_authentication(tmp_path: Path) -> None:
     secret = tmp_path / "password"
     secret.write_text("s3cret\n", encoding="utf-8")
-    given = {"listener": "h(1414)", "user": "spark", "passwordFile": str(secret), "queue": "Q"}
-    made = source_options_of(options(given)).queue_manager
-    assert made == QueueManagerOptions(listener=("h", 1414), user="spark", password_file=str(secret))
-    assert b"s3cret" not in pickle.dumps(made)
+    written = {"listener": "h(1414)", "user": "spark", "passwordFile": str(secret), "queue": "Q"}
+    queue_manager = source_options_of(options(written)).queue_manager
+    assert queue_manager == QueueManagerOptions(listener=("h", 1414), user="spark", password_file=str(secret))
+    assert b"s3cret" not in pickle.dumps(queue_manager)
     file = tmp_path / "bridge.yaml"
     file.write_text("queue_manager: {name: MQB7, data_directory: d}", encoding="utf-8")
-    beside = source_options_of(options({"config": str(file), **given})).queue_manager
+    beside = source_options_of(options({"config": str(file), **written})).queue_manager
     assert (beside.name, beside.listener, beside.user) == ("MQB7", ("h", 1414), "spark")
 
 
@@ -84,12 +92,12 @@ def test_the_password_of_a_listener_is_read_where_a_connection_is_established(tm
         where = {"listener": f"127.0.0.1({served.port})", "queue": "Q"}
         with pytest.raises(MQError, match="MQRC_NOT_AUTHORIZED"):
             source_options_of(options(where)).queue_manager.connect()
-        given = where | {"user": "spark", "passwordFile": str(secret)}
-        with source_options_of(options(given)).queue_manager.connected() as connection:
+        written = where | {"user": "spark", "passwordFile": str(secret)}
+        with source_options_of(options(written)).queue_manager.connected() as connection:
             assert connection.command("DISPLAY QMGR")[0].ok
         secret.unlink()
         with pytest.raises(OSError, match=r"no password for user spark: password_file .*: No such file"):
-            source_options_of(options(given)).queue_manager.connect()
+            source_options_of(options(written)).queue_manager.connect()
 
 
 def test_a_listener_with_tls(tmp_path: Path) -> None:
@@ -103,13 +111,13 @@ def test_a_listener_with_tls(tmp_path: Path) -> None:
         where = {"listener": f"localhost({served.port})", "queue": "Q"}
         with pytest.raises(MQError, match="MQRC_SSL_INITIALIZATION_ERROR"):
             source_options_of(options({**where, "tls": "true"})).queue_manager.connect()
-        made = source_options_of(options({**where, "tlsCaFile": str(authority.file)})).queue_manager
-        with pickle.loads(pickle.dumps(made)).connected() as connection:
+        queue_manager = source_options_of(options({**where, "tlsCaFile": str(authority.file)})).queue_manager
+        with pickle.loads(pickle.dumps(queue_manager)).connected() as connection:
             assert connection.command("DISPLAY QMGR")[0].ok
 
 
 @pytest.mark.parametrize(
-    "given, said",
+    "written, reason",
     [
         ({"queu": "Q"}, r"mq knows no option queu \(did you mean queue\?\)"),
         ({"password": "x"}, r"mq has no option password: options are visible in plans and logs: .* passwordFile"),
@@ -146,6 +154,6 @@ def test_a_listener_with_tls(tmp_path: Path) -> None:
         ({"channel": "C", "queue": "Q"}, r"option queueManager: expected .*, found none"),
     ],
 )
-def test_rejected_options(given: dict[str, str], said: str) -> None:
-    with pytest.raises(OptionError, match=said):
-        source_options_of(options(given))
+def test_rejected_options(written: dict[str, str], reason: str) -> None:
+    with pytest.raises(OptionError, match=reason):
+        source_options_of(options(written))

@@ -54,8 +54,8 @@ def test_a_table_keeps_its_options(spark: SparkSession, queues: Queues, tmp_path
     queue, other = queues.queue(), queues.queue()
     queues.put(queue, b"1", b"2")
     options = {**queues.options, "queue": queue, "columns": "body,put_time,md.MsgId"}
-    given = ", ".join(f"'{name}' '{value}'" for name, value in options.items())
-    spark.sql(f"CREATE TABLE orders_of_a_queue USING mq OPTIONS ({given})")
+    option_list = ", ".join(f"'{name}' '{value}'" for name, value in options.items())
+    spark.sql(f"CREATE TABLE orders_of_a_queue USING mq OPTIONS ({option_list})")
     try:
         rows = spark.sql("SELECT body FROM orders_of_a_queue WHERE put_time IS NOT NULL").collect()
         assert [row.body for row in rows] == [b"1", b"2"]

@@ -22,7 +22,7 @@ def test_the_settings_that_the_sources_require(spark: SparkSession) -> None:
 
 
 def test_a_starting_stream_does_not_change_the_serialized_source(spark: SparkSession) -> None:
-    """Spark puts some names into a map of the source. They are there since the registration."""
+    """Spark puts some names into a map of the source. The registration has already added them."""
     jvm: Any = spark._jvm
     register(spark)
     assert not ADDED_BY_SPARK.keys() & spark.sparkContext.environment.keys()
@@ -37,8 +37,8 @@ def test_a_starting_stream_does_not_change_the_serialized_source(spark: SparkSes
 
 def test_only_functions_that_need_spark_import_it() -> None:
     """Neither commands nor programs that import the package for `register` import Spark."""
-    found = "{'pyspark', 'pyarrow', 'pandas', 'numpy'} & set(sys.modules)"
-    command = f"import sys, bridge.cli.program, bridge.spark, mqbridge; sys.exit(str({found}) if {found} else 0)"
+    imported = "{'pyspark', 'pyarrow', 'pandas', 'numpy'} & set(sys.modules)"
+    command = f"import sys, bridge.cli.program, bridge.spark, mqbridge; sys.exit(str({imported}) if {imported} else 0)"
     done = subprocess.run([sys.executable, "-c", command], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
 

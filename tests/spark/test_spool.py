@@ -36,7 +36,7 @@ def append(spool: Spool, *bodies: bytes, state: bytes | None = None) -> Segment:
 
 
 def bodies(spool: Spool, schema: Any = SCHEMA) -> list[bytes]:
-    names = [one.name for one in spool.between(spool.first - 1, spool.last)]
+    names = [segment.name for segment in spool.between(spool.first - 1, spool.last)]
     return [body for part in read_segments(spool.place.path, names, schema) for body in part.column("body").to_pylist()]
 
 
@@ -54,7 +54,7 @@ def test_a_restart_finds_all_published_segments(tmp_path: Path) -> None:
     again.recover(2, [(1, spool.run)])
     assert (again.id, again.first, again.last, bodies(again)) == (spool.id, 1, 2, [b"1", b"2", b"3"])
     assert sorted(again.place.names()) == sorted(
-        ["lock", "spool.json", "witness", *(one.name for one in again.between(0, 2))]
+        ["lock", "spool.json", "witness", *(segment.name for segment in again.between(0, 2))]
     )
     assert append(again, b"5").number == 3
     again.close()
@@ -156,9 +156,9 @@ def read_from(directory: Path) -> list[bytes]:
     spool = Spool(str(directory / "spool"), "Q")
     try:
         # The state queue has the number of the last segment, and the word of the reader.
-        run = next(found.run for name in spool.place.names() if (found := Segment.of(name)) is not None)
+        run = next(segment.run for name in spool.place.names() if (segment := Segment.of(name)) is not None)
         spool.recover(7, [(1, run)])
-        names = [one.name for one in spool.between(2, spool.last)]
+        names = [segment.name for segment in spool.between(2, spool.last)]
         return [
             body for part in read_segments(spool.place.path, names, SCHEMA) for body in part.column("body").to_pylist()
         ]
@@ -187,11 +187,11 @@ def test_no_message_of_a_spool_is_lost_silently(written: Path, tmp_path: Path, k
         what = f"MQBRIDGE_TEST_SEED={number}: {file} {change(file, chance)}"
         verified = list(damage_of(directory / "spool", directory / "checkpoint"))
         try:
-            found = read_from(directory)
+            content = read_from(directory)
         except (SpoolDamaged, DataLoss) as error:
             assert verified and kind != "lock", f"{what}: verify does not find {error}"
         else:
-            assert found == expected, what
+            assert content == expected, what
             assert not verified or kind == "identity", f"{what}: {verified}"
         shutil.rmtree(directory)
 
@@ -219,8 +219,8 @@ pipelines:
     segments[2].unlink()
     status, text = verify(spool)
     assert status == 1 and "lacks 1 segments: 4" in text, text
-    for one in segments:
-        one.unlink(missing_ok=True)
+    for segment in segments:
+        segment.unlink(missing_ok=True)
     status, text = verify("--config", config)
     assert status == 1 and "lacks 5 segments: 3, 4, 5, 6, 7" in text, text
 
@@ -268,8 +268,8 @@ def test_columns_of_segments(tmp_path: Path) -> None:
     spool = Spool(str(tmp_path), "Q")
     segment = append(spool, b"1")
     part = pa.schema([pa.field("md", pa.struct([("B", pa.int32())]))])
-    (found,) = read_content(content_of(spool.place, segment.name), part)
-    assert found.to_pylist() == [{"md": {"B": 1}}]
+    (segment_batch,) = read_content(content_of(spool.place, segment.name), part)
+    assert segment_batch.to_pylist() == [{"md": {"B": 1}}]
     more = pa.schema([pa.field("md", pa.struct([("C", pa.int32())]))])
     with pytest.raises(SpoolDamaged, match=r"was written without the column md.C: .* hint: let the query finish"):
         list(read_segments(spool.place.path, [segment.name], more))

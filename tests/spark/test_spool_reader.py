@@ -63,13 +63,13 @@ def parts(reader: SpoolReader, start: Any, end: Any) -> list[list[bytes]]:
 )
 def test_partitions(partitions: int | None, expected: list[list[bytes]], embed: bool, tmp_path: Path) -> None:
     options = StreamOptions(spool=str(tmp_path), partitions=partitions, embed=embed)
-    one, other = Spool(str(tmp_path), "A"), Spool(str(tmp_path), "B")
-    fill(one, [[b"0", b"1"], [b"2", b"3"]], [[b"4"]])
+    first, other = Spool(str(tmp_path), "A"), Spool(str(tmp_path), "B")
+    fill(first, [[b"0", b"1"], [b"2", b"3"]], [[b"4"]])
     fill(other, [[b"x"]])
     reader = SpoolReader(
-        options, SCHEMA, lambda: {spool.id: Filled(spool.id, spool, options) for spool in (one, other)}
+        options, SCHEMA, lambda: {spool.id: Filled(spool.id, spool, options) for spool in (first, other)}
     )
-    end = {"version": 3, "spools": {one.id: [one.id, 2], other.id: [other.id, 1]}}
+    end = {"version": 3, "spools": {first.id: [first.id, 2], other.id: [other.id, 1]}}
     assert parts(reader, reader.initialOffset(), end) == expected
     reader.stop()
 
@@ -77,10 +77,15 @@ def test_partitions(partitions: int | None, expected: list[list[bytes]], embed: 
 @given(st.lists(st.integers(1, 50), min_size=1, max_size=9), st.integers(1, 40))
 def test_parts_of_a_batch_differ_by_one_row_at_most(sizes: list[int], count: int) -> None:
     slices = [Slice("spool", Segment(number, rows, 0, 0, 0, ""), 0, rows) for number, rows in enumerate(sizes)]
-    made = _even(slices, count)
-    lengths = [sum(one.rows for one in part) for part in made]
-    assert len(made) == count and max(lengths) - min(lengths) <= 1
-    rows = [(one.segment.number, one.start + row) for part in made for one in part for row in range(one.rows)]
+    parts_of_batch = _even(slices, count)
+    lengths = [sum(segment_slice.rows for segment_slice in part) for part in parts_of_batch]
+    assert len(parts_of_batch) == count and max(lengths) - min(lengths) <= 1
+    rows = [
+        (segment_slice.segment.number, segment_slice.start + row)
+        for part in parts_of_batch
+        for segment_slice in part
+        for row in range(segment_slice.rows)
+    ]
     assert rows == [(number, row) for number, size in enumerate(sizes) for row in range(size)]
 
 
@@ -101,18 +106,18 @@ def reader_of(tmp_path: Path, *sources: str, **options: Any) -> SpoolReader:
     stream = StreamOptions(spool=str(tmp_path), **options)
 
     def filled() -> dict[str, Filled]:
-        made = {}
+        spools = {}
         for source in sources:
             spool = Spool(str(tmp_path), source)
             spool.recover()
-            made[source] = Filled(source, spool, stream)
-        return made
+            spools[source] = Filled(source, spool, stream)
+        return spools
 
     def former() -> dict[str, Spool]:
-        found = open_former(str(tmp_path), sources)
-        for spool in found.values():
+        spools = open_former(str(tmp_path), sources)
+        for spool in spools.values():
             spool.recover()
-        return found
+        return spools
 
     return SpoolReader(stream, SCHEMA, filled, former)
 
@@ -152,7 +157,7 @@ def test_a_batch_that_was_planned_before_the_change_is_read_to_its_end(tmp_path:
     # The batch is committed, so only the segment after it is left.
     spool = Spool(str(tmp_path), "A")
     spool.recover()
-    assert [one.number for one in spool.between(spool.first - 1, spool.last)] == [3]
+    assert [segment.number for segment in spool.between(spool.first - 1, spool.last)] == [3]
     spool.close()
 
 

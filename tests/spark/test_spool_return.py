@@ -91,7 +91,9 @@ def test_messages_are_put_back_byte_for_byte(package: str, queues: Queues, tmp_p
         }
         queues.put(queue, got.data, MsgId=got.md.MsgId, **fields, **more)
     take(queues, queue, tmp_path)
-    assert [(one.source, one.messages, one.planned) for one in inventory(str(tmp_path), NONE)] == [(queue, 3, 0)]
+    assert [(entry.source, entry.messages, entry.planned) for entry in inventory(str(tmp_path), NONE)] == [
+        (queue, 3, 0)
+    ]
     with connected(queues, package) as connection:
         assert put_back(connection, str(tmp_path), queue, NONE) == 3
     after = queues.take(queue)
@@ -109,7 +111,7 @@ def test_messages_are_put_back_byte_for_byte(package: str, queues: Queues, tmp_p
     )
     for left, right in zip(before, after, strict=True):
         assert {name: getattr(right.md, name) for name in same} == {name: getattr(left.md, name) for name in same}
-    assert [one.messages for one in inventory(str(tmp_path), NONE)] == [0]
+    assert [entry.messages for entry in inventory(str(tmp_path), NONE)] == [0]
 
 
 def test_a_queue_that_is_read_again_after_its_messages_were_put_back(queues: Queues, tmp_path: Path) -> None:
@@ -123,7 +125,7 @@ def test_a_queue_that_is_read_again_after_its_messages_were_put_back(queues: Que
     take(queues, queue, tmp_path)
     spool = Spool(str(tmp_path), queue)
     assert (spool.returned, queues.depth(queue)) == (2, 0)
-    assert [one.messages for one in inventory(str(tmp_path), Positions({spool.id: 1}))] == [3]
+    assert [entry.messages for entry in inventory(str(tmp_path), Positions({spool.id: 1}))] == [3]
     spool.close()
 
 

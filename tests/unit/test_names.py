@@ -22,8 +22,8 @@ LONGEST: Final = 15
 
 #: Words that do not say what a variable contains.
 VAGUE: Final = frozenset(("asked", "found", "given", "made", "one", "said", "shown", "told"))
-#: Directories whose variables are checked.
-CHECKED: Final = (SOURCES, *(TESTS / name for name in ("fuzz", "helpers", "ibm_standin", "unit")))
+#: Files whose variables are not renamed yet.
+PENDING: Final = frozenset(("test_bridge_administration.py", "test_client_administration.py"))
 
 
 def test_a_class_name_means_one_class() -> None:
@@ -42,10 +42,10 @@ def test_a_class_name_means_one_class() -> None:
 def test_variables_are_named_after_what_they_contain() -> None:
     vague = [
         f"{file}:{line}: {name}"
-        for directory in CHECKED
+        for directory in (SOURCES, TESTS)
         for file, tree in _trees(directory)
         for name, line in _variables(tree)
-        if name in VAGUE
+        if name in VAGUE and file.name not in PENDING
     ]
     assert vague == []
 

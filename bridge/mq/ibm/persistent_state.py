@@ -124,6 +124,13 @@ class PersistentState:
         self._connection.commit()
         return receipts
 
+    def disown(self) -> None:
+        """Remove the owner and all receipts of a state queue that was empty before `own`, and commit."""
+        for mark in (OWNER_MARK, RECEIPT_MARK):
+            while self._queue.remove(mark) is not None:
+                pass
+        self._connection.commit()
+
     def claim(self, former: Owner, is_given_up: Callable[[], bool]) -> None:
         """Get the receipts of the previous owner and commit, so that it cannot commit any more.
 

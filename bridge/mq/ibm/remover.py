@@ -359,6 +359,13 @@ class FirstRemover(Remover):
         if self._shard.of > 1:
             self._check_other_shard(connection)
         self._old_receipt, *self.receipts = self.state.own(self.workers, self._shard.of)
+        if former is None and self._shard.of > 1:
+            # Bridges of two new shards that start at the same moment see each other only afterwards.
+            try:
+                self._check_other_shard(connection)
+            except Stopped:
+                self.state.disown()
+                raise
         if former is not None and former.prefix != self._identifiers.prefix:
             self.state.claim(former, lambda: self.ending)
         records, needless = self.state.read()

@@ -545,11 +545,15 @@ def settle_all(
     environment: MappingEnvironment,
     present: Mapping[str, LinkConfig],
     in_use: Collection[str],
+    others: Mapping[str, ToMqMapping | ToMqttMapping],
     stopping: Callable[[], bool],
 ) -> None:
-    """Try once to settle each former session that no mapping uses now. Raises MQError."""
+    """Try once to settle each former session that no mapping uses now, and none of another shard may use. Raises MQError."""
+    bridge = environment.bridge_id(connection) if others else ""
     for former in LinkSessions(connection).all(environment.owner)[1]:
         if stopping():
             return
-        if former.session.key not in in_use:
+        if former.session.key in in_use:
+            continue
+        if former.session.key not in configured_keys(former.session, others, present, bridge):
             settle(connection, environment, former, link_of(former.session, present))

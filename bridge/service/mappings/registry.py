@@ -88,6 +88,11 @@ class Mappings:
             return mappings
         return {name: config for name, config in mappings.items() if config.shard == self._shard}
 
+    def _of_other_shards(self) -> dict[str, AnyMapping]:
+        """Return the enabled mappings that run in other shards."""
+        own = self._of_shard(self._configured)
+        return {name: config for name, config in self._configured.items() if name not in own and config.enabled}
+
     async def _tidy(self, links: Mapping[str, LinkConfig]) -> None:
         """Clean up after removed mappings, and after those that no longer subscribe.
 
@@ -109,7 +114,8 @@ class Mappings:
                 async with self._changing:
                     await self._tidy(self._links)
             in_use = frozenset(entry.runner.session_key for entry in self._entries.values() if entry.runner is not None)
-            await asyncio.to_thread(self._unfinished.settle, self._links, in_use, self._stopping.is_set)
+            others = self._of_other_shards()
+            await asyncio.to_thread(self._unfinished.settle, self._links, in_use, others, self._stopping.is_set)
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._settle_now.wait(), SETTLE_INTERVAL)
 

@@ -86,8 +86,18 @@ class UnfinishedSessions:
 
         return self._environment.with_connection(left) or False
 
-    def settle(self, links: Mapping[str, LinkConfig], in_use: Set[str], stopping: Callable[[], bool]) -> None:
-        """Try to finish and end the former sessions, and list the remaining ones."""
+    def settle(
+        self,
+        links: Mapping[str, LinkConfig],
+        in_use: Set[str],
+        others: Mapping[str, AnyMapping],
+        stopping: Callable[[], bool],
+    ) -> None:
+        """Try to finish and end the former sessions, and list the remaining ones.
+
+        Skip the sessions in use, by key, and those that mappings of other shards (`others`) may use: two connections with one
+        client identifier would end each other. The other shard finishes such a session.
+        """
         if not self._environment.former_sessions_changed and not self.listed:
             return
 
@@ -100,7 +110,7 @@ class UnfinishedSessions:
 
             # The attempts may take long.
             self.listed = former_sessions.listed(connection, self._environment.owner, links)
-            former_sessions.settle_all(connection, self._environment, links, in_use, stopping)
+            former_sessions.settle_all(connection, self._environment, links, in_use, others, stopping)
             self.listed = former_sessions.listed(connection, self._environment.owner, links)
 
         self._environment.with_connection(settled)

@@ -34,13 +34,13 @@ def compose() -> Any:
 def stages() -> dict[str, list[str]]:
     """Return the instructions of each stage of the Containerfile, by its name."""
     text = re.sub(r"^#.*\n", "", CONTAINERFILE, flags=re.M).replace("\\\n", " ")
-    found: dict[str, list[str]] = {}
+    instructions: dict[str, list[str]] = {}
     for line in filter(None, text.splitlines()):
         if line.startswith("FROM "):
-            found[line.rpartition(" AS ")[2]] = [line]
-        elif found:
-            found[list(found)[-1]].append(line)
-    return found
+            instructions[line.rpartition(" AS ")[2]] = [line]
+        elif instructions:
+            instructions[list(instructions)[-1]].append(line)
+    return instructions
 
 
 def test_the_configuration_of_the_container_is_valid(compose: Any, tmp_path: Path) -> None:
@@ -55,7 +55,9 @@ def test_the_configuration_of_the_container_is_valid(compose: Any, tmp_path: Pat
     assert settings.password_file == Path("/run/secrets") / services["bridge"]["secrets"][0]
     assert services["qmgr"]["secrets"] == services["bridge"]["secrets"] == list(compose["secrets"])
     assert f"127.0.0.1:{configuration.admin.port}/healthz" in CONTAINERFILE
-    (volume,) = (one for one in services["bridge"]["volumes"] if one.endswith(":/var/lib/mqbridge"))
+    (volume,) = (
+        volume_option for volume_option in services["bridge"]["volumes"] if volume_option.endswith(":/var/lib/mqbridge")
+    )
     assert configuration.control_socket == Path(volume.partition(":")[2]) / "control.sock"
     (tmp_path / "password").write_text("secret")
     (tmp_path / "password").chmod(0o600)
@@ -108,7 +110,7 @@ def test_each_stage_starts_with_an_existing_one() -> None:
     seen: set[str] = set()
     for name, (begin, *instructions) in stages().items():
         assert begin.split()[1] in seen | {"${PYTHON}"}
-        assert {one for line in instructions for one in re.findall(r"--from=(\S+)", line)} <= seen
+        assert {stage for line in instructions for stage in re.findall(r"--from=(\S+)", line)} <= seen
         seen.add(name)
 
 

@@ -58,7 +58,7 @@ class Debian:
         self.directory = directory
 
     def command(self, *words: str, user: str | None = None) -> list[str]:
-        """Run a command in it, with a temporary /proc."""
+        """Run a command in the chroot, with a temporary /proc."""
         as_user = ["setpriv", f"--reuid={user}", f"--regid={user}", "--init-groups"] if user else []
         inside = 'mount -t proc proc "$0/proc" && exec chroot "$0" "$@"'
         return ["unshare", "--mount", "sh", "-c", inside, str(self.directory), *as_user, *words]
@@ -86,10 +86,10 @@ class Debian:
     def service(self, directory: str) -> LineProcess:
         """Start the bridge as the unit does, at a free port: the network is that of this machine."""
         unit = (self.directory / directory / "mqbridge.service").read_text()
-        found = re.search("^ExecStart=(.*)$", unit, re.M)
-        assert found and "\nUser=mqbridge\n" in unit and "\nLogsDirectory=mqbridge\n" in unit
+        start = re.search("^ExecStart=(.*)$", unit, re.M)
+        assert start and "\nUser=mqbridge\n" in unit and "\nLogsDirectory=mqbridge\n" in unit
         self.run("install", "-d", "-m", "0750", "-o", "mqbridge", "-g", "mqbridge", "/var/log/mqbridge")
-        return LineProcess(self.command(*found[1].split(), "--port", "0", user="mqbridge"))
+        return LineProcess(self.command(*start[1].split(), "--port", "0", user="mqbridge"))
 
 
 def port_of(bridge: LineProcess) -> int:
@@ -102,12 +102,12 @@ def debian(tmp_path: Path) -> Iterator[Debian]:
     if not BASE.is_file():
         codename = re.search("^VERSION_CODENAME=(.*)$", Path("/etc/os-release").read_text(), re.M)
         assert codename
-        made = tmp_path / "base"
-        run(program("debootstrap"), "--variant=minbase", f"--include={PACKAGES}", codename[1], made, MIRROR)
+        base = tmp_path / "base"
+        run(program("debootstrap"), "--variant=minbase", f"--include={PACKAGES}", codename[1], base, MIRROR)
         BASE.parent.mkdir(exist_ok=True)
-        run("tar", "-C", made, "-cf", BASE.with_suffix(".part"), ".")
+        run("tar", "-C", base, "-cf", BASE.with_suffix(".part"), ".")
         BASE.with_suffix(".part").rename(BASE)
-        shutil.rmtree(made)
+        shutil.rmtree(base)
     directory.mkdir()
     run("tar", "-C", directory, "-xf", BASE)
     policy = directory / "usr/sbin/policy-rc.d"
@@ -134,13 +134,13 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
             assert count == 1
             (source / file).write_text(text)
         run("make", "deb", cwd=source)
-        (made,) = (source / "build").glob(f"mqbridge_{version}_*.deb")
-        return made
+        (built,) = (source / "build").glob(f"mqbridge_{version}_*.deb")
+        return built
 
     return build
 
 
-def test_it_is_installed_upgraded_removed_and_purged(debian: Debian, package: Callable[[str], Path]) -> None:
+def test_the_package_is_installed_upgraded_removed_and_purged(debian: Debian, package: Callable[[str], Path]) -> None:
     """An upgrade and a removal keep the configuration. A purge deletes it, but not the messages."""
     debian.install(package("0.0.1"))
     assert debian.run("mqbridge", "--version").splitlines()[0] == "mqbridge 0.0.1 (compiled)"
@@ -203,8 +203,8 @@ def test_install_service_in_a_chroot(debian: Debian, package: Callable[[str], Pa
     debian.run("apt-get", "purge", "--yes", "mqbridge")
     debian.run("userdel", "mqbridge")
 
-    said = debian.run("/opt/mqbridge/bin/mqbridge", "install-service").splitlines()
-    assert said == [
+    lines = debian.run("/opt/mqbridge/bin/mqbridge", "install-service").splitlines()
+    assert lines == [
         "/etc/systemd/system/mqbridge.service: written",
         "/etc/systemd/system/mqbridge@.service: written",
         "/etc/systemd/system/mqbridge-pipeline@.service: written",

@@ -143,9 +143,9 @@ class Reader:
         """Type a command and compare the output that the page shows. A bridge replaces the previous one."""
         place = f"{place}: {command.text}"
         text = self.here(command.text)
-        shown = [self.here(line) for line in command.output if line.strip() not in ("…", "")]
+        expected_lines = [self.here(line) for line in command.output if line.strip() not in ("…", "")]
         if text.startswith(ENDLESS):
-            self._start(text, shown)
+            self._start(text, expected_lines)
             return
         if text.startswith("systemctl "):
             self._systemctl(text.split()[1])
@@ -153,10 +153,10 @@ class Reader:
         if text.startswith("mqbridge passwd"):
             text = f"echo {PASSWORD} | {text} --stdin"
         status, stdout, stderr = self.run(text)
-        fails = any(line.startswith("mqbridge: error:") for line in shown)
+        fails = any(line.startswith("mqbridge: error:") for line in expected_lines)
         assert (status != 0) == fails, f"{place}\n{stdout}{stderr}"
         lines = iter(f"{stdout}\n{stderr}".splitlines())
-        for expected in shown:
+        for expected in expected_lines:
             assert any(matches(expected, line) for line in lines), f"{place}\nexpected {expected!r}\n{stdout}{stderr}"
 
     def run(self, text: str) -> tuple[int, str, str]:
@@ -180,19 +180,19 @@ class Reader:
             timeout=PATIENCE,
             check=False,
         )
-        self.env = dict(one.split("=", 1) for one in file.read_text().rstrip("\0").split("\0"))
+        self.env = dict(variable.split("=", 1) for variable in file.read_text().rstrip("\0").split("\0"))
         return done.returncode, done.stdout, done.stderr
 
-    def _start(self, text: str, shown: list[str]) -> None:
+    def _start(self, text: str, expected_lines: list[str]) -> None:
         if text == "make run":
             text = f"mqbridge run --port {self._replaced['1883']}"
             # The other lines need make and a terminal (tests/acceptance/test_life_cycle.py).
-            shown = [line for line in shown if " INFO " in line]
+            expected_lines = [line for line in expected_lines if " INFO " in line]
         if text.startswith("mqbridge run"):
             self.stop()
             self._started = [str(MQBRIDGE), *shlex.split(text)[1:]]
             self.bridge = self.stack.enter_context(LineProcess(self._started, cwd=self.directory, env=self.env))
-            for expected in shown or ["… MQB0012I ready after …"]:
+            for expected in expected_lines or ["… MQB0012I ready after …"]:
                 self.bridge.line_where(lambda line, expected=expected: matches(expected, line))  # type: ignore[misc]
             return
         if text.startswith("mqbridge lake"):
@@ -200,7 +200,7 @@ class Reader:
             return
         if text.startswith("mqbridge pipeline run"):
             with LineProcess([MQBRIDGE, *shlex.split(text)[1:]], cwd=self.directory, env=self.env) as process:
-                for expected in shown:
+                for expected in expected_lines:
                     process.line_where(lambda line, expected=expected: matches(expected, line))  # type: ignore[misc]
                 assert process.terminate() == 0, process.rest()
             return
@@ -266,17 +266,17 @@ def reader(tmp_path: Path) -> Iterator[Reader]:
         yield Reader(tmp_path, stack)
 
 
-def start_service(reader: Reader, data: str = "/var/lib/mqbridge", channels: str = "") -> None:
+def start_service(reader: Reader, data_directory: str = "/var/lib/mqbridge", channels: str = "") -> None:
     """A bridge with the configuration of a service, and a mapping."""
     reader.write("etc/mqbridge/orders.mqsc", "DEFINE QLOCAL(ORDERS) REPLACE\n")
-    reader.write("etc/mqbridge/bridge.yaml", SERVICE.format(data=data, channels=channels))
+    reader.write("etc/mqbridge/bridge.yaml", SERVICE.format(data=data_directory, channels=channels))
     config = "/etc/mqbridge/bridge.yaml"
     reader.do("cp etc/mqbridge/* .", f"export MQBRIDGE_CONFIG={config}", f"mqbridge run {config}")
 
 
-def service(reader: Reader, data: str = "/var/lib/mqbridge") -> None:
+def service(reader: Reader, data_directory: str = "/var/lib/mqbridge") -> None:
     """The service with a connected client, and two disconnected ones."""
-    start_service(reader, data)
+    start_service(reader, data_directory)
     for name in ("pump-1", "pump-2"):
         with reader.client(name, (f"devices/{name}/#", 1)):
             pass
@@ -300,9 +300,9 @@ def payloads(reader: Reader) -> None:
     program("mosquitto_pub")
 
 
-def service_with_a_dead_letter(reader: Reader, data: str = "/var/lib/mqbridge") -> None:
+def service_with_a_dead_letter(reader: Reader, data_directory: str = "/var/lib/mqbridge") -> None:
     """The service, and a dead letter whose cause is repaired: the queue of a subscription was full."""
-    service(reader, data)
+    service(reader, data_directory)
     reader.write("small.mqsc", "DEFINE QLOCAL(SMALL) MAXDEPTH(1)\nDEFINE SUB(SMALL) TOPICSTR('full/#') DEST(SMALL)\n")
     publish = "mosquitto_pub -t full/1 -q 1 -m full"
     enlarge = "echo 'ALTER QLOCAL(SMALL) MAXDEPTH(10)' | mqbridge mqsc run -"
@@ -485,7 +485,7 @@ def test_the_commands_of_a_page(name: str, reader: Reader) -> None:
     if name == "high-availability":
         a_publication_arrives_each_second(reader)
     if name == "tutorial":
-        a_wrong_password_is_rejected_as_the_page_says(reader, page)
+        a_wrong_password_is_rejected_with_the_documented_message(reader, page)
     reader.stop()
 
 
@@ -495,12 +495,12 @@ def a_publication_arrives_each_second(reader: Reader) -> None:
     assert status == 0 and len(stdout.split()) == 2, stdout + stderr
 
 
-def a_wrong_password_is_rejected_as_the_page_says(reader: Reader, page: Path) -> None:
+def a_wrong_password_is_rejected_with_the_documented_message(reader: Reader, page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     (publish,) = re.findall(r"^\$ (mosquitto_pub .*)$", text, re.M)
-    (shown,) = re.findall(r"device reports `([^`]+)`", text)
+    (message,) = re.findall(r"device reports `([^`]+)`", text)
     status, _, stderr = reader.run(reader.here(publish.replace(f"-P {PASSWORD}", "-P wrong")))
-    assert status != 0 and shown in stderr
+    assert status != 0 and message in stderr
     (identifier,) = re.findall(r"mqbridge explain (\w+)", text)
     assert reader.bridge is not None
     reader.bridge.line_where(lambda line: identifier in line)

@@ -42,8 +42,8 @@ def pod() -> Any:
 
 @pytest.fixture(scope="module")
 def container(pod: Any) -> Any:
-    (one,) = pod["containers"]
-    return one
+    (bridge_container,) = pod["containers"]
+    return bridge_container
 
 
 @pytest.fixture
@@ -71,12 +71,12 @@ def test_all_selectors_match_the_labels_of_the_pod() -> None:
         objects["Service", "mqbridge"]["spec"]["selector"],
         objects["Service", "mqbridge-pods"]["spec"]["selector"],
     ]
-    assert [one for one in selectors if one != labels] == []
+    assert [selector for selector in selectors if selector != labels] == []
     assert ("Service", objects["StatefulSet", "mqbridge"]["spec"]["serviceName"]) in objects
 
 
 def test_ports_are_those_of_the_configuration(container: Any, configuration: Configuration) -> None:
-    ports = {one["name"]: one["containerPort"] for one in container["ports"]}
+    ports = {port["name"]: port["containerPort"] for port in container["ports"]}
     assert ports == {"mqtt-8883": configuration.channels[0].port, "admin": configuration.admin.port}
     policy = objects["NetworkPolicy", "mqbridge"]["spec"]["ingress"]
     assert [port["port"] for rule in policy for port in rule["ports"]] == ["mqtt-8883", "admin"]
@@ -88,9 +88,9 @@ def test_ports_are_those_of_the_configuration(container: Any, configuration: Con
 def test_the_configuration_refers_to_files_in_mounted_volumes(
     pod: Any, container: Any, configuration: Configuration
 ) -> None:
-    mounts = {one["name"]: one["mountPath"] for one in container["volumeMounts"]}
+    mounts = {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]}
     (claim,) = objects["StatefulSet", "mqbridge"]["spec"]["volumeClaimTemplates"]
-    volumes = {one["name"]: one for one in pod["volumes"]}
+    volumes = {volume["name"]: volume for volume in pod["volumes"]}
     assert mounts.keys() == volumes.keys() | {claim["metadata"]["name"]}
     assert ("ConfigMap", volumes["configuration"]["configMap"]["name"]) in objects
     assert container["args"] == ["run", f"{mounts['configuration']}/bridge.yaml"]
@@ -115,7 +115,7 @@ def test_the_pod_meets_the_restricted_security_standard(pod: Any, container: Any
         "capabilities": {"drop": ["ALL"]},
     }
     assert not {"hostNetwork", "hostPID", "hostIPC"} & pod.keys()
-    assert {"configMap", "secret", "emptyDir"} >= {key for one in pod["volumes"] for key in one} - {"name"}
+    assert {"configMap", "secret", "emptyDir"} >= {key for volume in pod["volumes"] for key in volume} - {"name"}
 
 
 def test_the_volume_is_large_enough_for_the_memory(container: Any) -> None:
@@ -128,29 +128,33 @@ def test_the_volume_is_large_enough_for_the_memory(container: Any) -> None:
 
 
 def test_clients_reach_a_bridge_that_rejects_new_messages() -> None:
-    """It is not ready, and recovers when clients fetch their messages. There is no other bridge to connect to."""
+    """The bridge is not ready, and recovers when clients fetch their messages. Clients cannot connect to another
+    bridge.
+    """
     assert objects["StatefulSet", "mqbridge"]["spec"]["replicas"] == 1
     assert objects["Service", "mqbridge"]["spec"]["publishNotReadyAddresses"] is True
 
 
-def test_it_may_stop_for_longer_than_the_bridge_needs(pod: Any, configuration: Configuration) -> None:
+def test_the_grace_period_of_the_pod_is_longer_than_the_stop_of_the_bridge(
+    pod: Any, configuration: Configuration
+) -> None:
     assert pod["terminationGracePeriodSeconds"] > configuration.limits.shutdown_timeout
 
 
-def placed(text: str, files: Path, data: Path) -> str:
+def placed(text: str, files: Path, data_directory: Path) -> str:
     """Return the configuration of a ConfigMap with the files of a test and free ports."""
     for place, here in (
         ("/run/secrets/mqbridge-tls/tls.crt", files / "server.pem"),
         ("/run/secrets/mqbridge-tls/tls.key", files / "server.key"),
         ("/run/secrets/mqbridge/clients.passwd", files / "clients.passwd"),
-        ("/var/lib/mqbridge", data),
+        ("/var/lib/mqbridge", data_directory),
         ("port: 8883", "port: 0"),
         ("port: 9157", f"port: {free_port()}"),
         ("address: 0.0.0.0", "address: 127.0.0.1"),
     ):
         assert place in text
         text = text.replace(place, str(here))
-    data.mkdir(exist_ok=True)
+    data_directory.mkdir(exist_ok=True)
     return text
 
 
@@ -165,10 +169,10 @@ def bridge(tmp_path: Path) -> Iterator[BridgeProcess]:
     """A bridge with the configuration of the ConfigMap."""
     make_files(tmp_path)
     text = placed(objects["ConfigMap", "mqbridge"]["data"]["bridge.yaml"], tmp_path, tmp_path / "data")
-    one = BridgeProcess(tmp_path / "data", config=text)
-    yield one.start()
-    if one.running:
-        one.stop()
+    process = BridgeProcess(tmp_path / "data", config=text)
+    yield process.start()
+    if process.running:
+        process.stop()
 
 
 def test_clients_and_probes_of_a_bridge_with_this_configuration(
@@ -213,10 +217,10 @@ def test_the_commands_of_the_notes_work_on_ibm_mq(tmp_path: Path) -> None:
     assert [line.split()[1] for line in NOTES] == ["check", "status", "reload"]
     host = QueueManagerProcess(tmp_path / "host").start()
     active, second = (RemoteBridgeProcess(tmp_path / name, queue_manager=host) for name in ("active", "standby"))
-    for one in (active, second):
-        assert one.config is not None
-        one.config.write_text(placed(text, tmp_path, tmp_path / one.config.stem), encoding="utf-8")
-        one.env["MQI_STANDIN"] = host.place
+    for process in (active, second):
+        assert process.config is not None
+        process.config.write_text(placed(text, tmp_path, tmp_path / process.config.stem), encoding="utf-8")
+        process.env["MQI_STANDIN"] = host.place
 
     def run_notes(config: Path, commands: Sequence[str]) -> None:
         for line in commands:

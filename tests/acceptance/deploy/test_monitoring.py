@@ -32,19 +32,19 @@ PROCESS = {"process_cpu_seconds_total", "process_resident_memory_bytes"}
 
 def unknown(expression: str) -> set[str]:
     """Return the metrics of an expression that no scrape contains."""
-    found = set()
+    names = set()
     for name in _NAME.findall(expression):
         whole = _PARTS.sub("", name)
         histogram = whole != name and whole in CATALOGUE and CATALOGUE[whole].kind == "histogram"
         if not histogram and name not in CATALOGUE and name not in PROCESS:
-            found.add(name)
-    return found
+            names.add(name)
+    return names
 
 
 def expressions() -> list[str]:
     """Return all expressions of the dashboard."""
-    found = [target["expr"] for panel in PANELS for target in panel["targets"]]
-    return found + [one["expr"] for one in DASHBOARD["annotations"]["list"]]
+    queries = [target["expr"] for panel in PANELS for target in panel["targets"]]
+    return queries + [annotation["expr"] for annotation in DASHBOARD["annotations"]["list"]]
 
 
 def test_prometheus_accepts_the_alerts() -> None:
@@ -60,7 +60,7 @@ def test_alerts_fire_for_their_problem_only() -> None:
 def test_each_alert_is_tested_in_both_states() -> None:
     """There is a case in which the alert fires, and one in which it does not."""
     tests = yaml.safe_load((HERE / "alerts_test.yaml").read_text())["tests"]
-    cases = {(one["name"].split()[0], "does not fire" in one["name"]) for one in tests}
+    cases = {(case["name"].split()[0], "does not fire" in case["name"]) for case in tests}
     assert cases == {(rule["alert"], quiet) for rule in RULES for quiet in (False, True)}
 
 
@@ -94,14 +94,14 @@ def test_a_wrong_metric_name_is_noticed() -> None:
 
 def test_metrics_of_the_dashboard_exist() -> None:
     """Each panel, annotation and variable of the dashboard uses metrics of a scrape."""
-    variables = [one["definition"] for one in DASHBOARD["templating"]["list"] if one["type"] == "query"]
+    variables = [variable["definition"] for variable in DASHBOARD["templating"]["list"] if variable["type"] == "query"]
     for expression in [*expressions(), *variables]:
         assert not unknown(expression), expression
 
 
 def test_the_variable_for_shards_selects_their_bridges() -> None:
     """All panels ask for the selected bridges."""
-    variables = {one["name"]: one for one in DASHBOARD["templating"]["list"]}
+    variables = {variable["name"]: variable for variable in DASHBOARD["templating"]["list"]}
     assert list(variables).index("shard") < list(variables).index("instance")
     assert 'number=~"$shard"' in variables["instance"]["query"]["query"]
     # Otherwise, "All" would mean those of other shards, too.
@@ -145,7 +145,7 @@ def test_names_follow_the_conventions_of_prometheus() -> None:
                 assert metric.name.removesuffix("_total").endswith(f"_{unit}"), metric.name
 
 
-def test_no_panel_says_no_data() -> None:
-    """A healthy bridge may have no mappings, links, dead letters or archive. Each panel then names what is absent."""
+def test_no_panel_is_empty() -> None:
+    """A healthy bridge may have no mappings, links, dead letters or archive. Each panel then names the missing objects."""
     for panel in PANELS:
         assert panel["fieldConfig"]["defaults"]["noValue"], panel["title"]

@@ -43,8 +43,8 @@ class Reader:
         return [line for block in blocks for line in re.findall(r"^\$ (.*)$", block, re.M)]
 
     def block(self, title: str, language: str) -> str:
-        (found,) = re.findall(rf"^```{language}\n(.*?)^```", self.section(title), re.M | re.S)
-        return str(found)
+        (block,) = re.findall(rf"^```{language}\n(.*?)^```", self.section(title), re.M | re.S)
+        return str(block)
 
     def run(self, command: str) -> subprocess.CompletedProcess[str]:
         """Type a command."""
@@ -82,8 +82,8 @@ class Reader:
         """Start the bridge, and return it when it listens."""
         start = self.commands("4. Configure the channel")[1]
         bridge = LineProcess(shlex.split(start.replace("mqbridge", str(MQBRIDGE), 1)), cwd=self.directory)
-        (shown,) = re.findall(r"^… INFO +MQB0013I (channel DEVICES listens.*)$", self._text, re.M)
-        bridge.line_where(lambda line: line.endswith(shown))
+        (event,) = re.findall(r"^… INFO +MQB0013I (channel DEVICES listens.*)$", self._text, re.M)
+        bridge.line_where(lambda line: line.endswith(event))
         return bridge
 
 
@@ -125,9 +125,9 @@ def the_rows_of_the_table_are_rejected(reader: Reader, bridge: LineProcess, publ
         f"{publish.replace('devices/pump-7', 'devices/pump-8')} -V 5",
     )
     rows = re.findall(r"^\| [^|]+ \| ([^|]+) \| (MQB\w+)", reader.section("5. Connect"), re.M)
-    for command, (shown, identifier) in zip(changed, rows, strict=True):
+    for command, (reported, identifier) in zip(changed, rows, strict=True):
         # The text depends on the version of mosquitto_pub.
-        texts = re.findall(r"`([^`]+)`", shown)
+        texts = re.findall(r"`([^`]+)`", reported)
         stderr = reader.run(command).stderr
         assert any(text in stderr for text in texts), (command, texts, stderr)
         bridge.line_where(lambda line, identifier=identifier: identifier in line)  # type: ignore[misc]

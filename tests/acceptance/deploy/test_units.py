@@ -110,8 +110,8 @@ def test_the_pipeline_runs_an_existing_command() -> None:
     assert "KillMode=mixed" in lines
     (started,) = [line.partition("=")[2] for line in lines if line.startswith("ExecStart=")]
     assert started == "/opt/mqbridge/bin/mqbridge pipeline run %i --config /etc/mqbridge/bridge.yaml"
-    shown = CliRunner().invoke(program, [*started.split()[1:3], "--help"])
-    assert (shown.exit_code, "--config" in shown.output) == (0, True)
+    outcome = CliRunner().invoke(program, [*started.split()[1:3], "--help"])
+    assert (outcome.exit_code, "--config" in outcome.output) == (0, True)
 
 
 def complaints(unit: Path, directory: Path, drop_in: str = "") -> list[str]:
@@ -125,9 +125,9 @@ def complaints(unit: Path, directory: Path, drop_in: str = "") -> list[str]:
     verify = ["systemd-analyze", "verify", "--man=no", str(copy)]
     result = subprocess.run(verify, capture_output=True, text=True, timeout=PATIENCE, check=False)
     # Unknown keys and invalid values are warnings with exit status 0. Warnings about other units are ignored.
-    found = [line for line in result.stderr.splitlines() if copy.name in line]
-    assert found or result.returncode == 0, result.stderr
-    return found
+    lines = [line for line in result.stderr.splitlines() if copy.name in line]
+    assert lines or result.returncode == 0, result.stderr
+    return lines
 
 
 @pytest.mark.usefixtures("systemd_analyze")
@@ -179,9 +179,9 @@ def test_the_configuration_names_credentials_by_their_path(tmp_path: Path) -> No
         configuration = load(file)
         queue_manager, server = configuration.queue_manager, configuration.channels[0].tls
         assert isinstance(queue_manager, IbmQueueManagerConfig) and server is not None
-        files = [one for one in (queue_manager.password_file, server.key_file) if one is not None]
-        assert {str(one.parent) for one in files} == {f"/run/credentials/{UNIT.name}"}
-        assert {one.name for one in files} | {server.key_password_credential} == names
+        files = [file for file in (queue_manager.password_file, server.key_file) if file is not None]
+        assert {str(file.parent) for file in files} == {f"/run/credentials/{UNIT.name}"}
+        assert {file.name for file in files} | {server.key_password_credential} == names
     assert len(written) == 1
 
 
@@ -222,8 +222,8 @@ def members_of(name: str) -> set[str]:
     if not name.startswith("@"):
         return {name}
     show = ["systemd-analyze", "syscall-filter", "--no-pager", name]
-    shown = subprocess.run(show, capture_output=True, text=True, timeout=PATIENCE, check=True)
-    lines = [line.strip() for line in shown.stdout.splitlines()[1:]]
+    filter_listing = subprocess.run(show, capture_output=True, text=True, timeout=PATIENCE, check=True)
+    lines = [line.strip() for line in filter_listing.stdout.splitlines()[1:]]
     return set().union(*(members_of(line) for line in lines if line and not line.startswith("#")))
 
 

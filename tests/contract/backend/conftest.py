@@ -72,8 +72,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 @pytest.fixture
 def connect(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Connect]:
     """Make a new MQ connection at each call."""
-    with QUEUE_MANAGERS[request.param](tmp_path) as made:
-        yield made
+    with QUEUE_MANAGERS[request.param](tmp_path) as connect_to_queue_manager:
+        yield connect_to_queue_manager
 
 
 @pytest.fixture
@@ -132,17 +132,17 @@ async def place(
 ) -> AsyncIterator[Place]:
     """A queue manager for a backend."""
     monkeypatch.setattr(browser, "BROWSE_WAIT", 20)  # maximum duration of a stop
-    with PLACES[request.param](tmp_path) as made:
-        yield made
-        await made.close()
+    with PLACES[request.param](tmp_path) as new_place:
+        yield new_place
+        await new_place.close()
 
 
 @pytest.fixture
 async def stopped(place: Place) -> AsyncIterator[Bridge]:
     """A bridge that is not open yet."""
-    made = Bridge(place)
-    yield made
-    await made.stop()
+    new_bridge = Bridge(place)
+    yield new_bridge
+    await new_bridge.stop()
 
 
 @pytest.fixture
@@ -161,5 +161,5 @@ def secured(
 ) -> Iterator[SecuredConnections]:
     """A queue manager with CONNAUTH, CHLAUTH and enforced authorities, used with each of the packages."""
     monkeypatch.delenv("MQI_STANDIN", raising=False)
-    with secured_queue_manager.secured(request.param, tmp_path) as made:
-        yield made
+    with secured_queue_manager.secured(request.param, tmp_path) as connections:
+        yield connections

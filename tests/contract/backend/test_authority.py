@@ -126,14 +126,14 @@ def test_subscribing(mq: Workplace, app: Application) -> None:
     node = mq.topic_object(topic)
     handle = app.open_queue(queue)
 
-    def subscribe(how: int, given: int | None = handle) -> None:
+    def subscribe(how: int, destination: int | None = handle) -> None:
         sd = MQSD(
             Options=how | cmqc.MQSO_ALTERNATE_USER_AUTHORITY | cmqc.MQSO_DURABLE | cmqc.MQSO_ANY_USERID,
             ObjectString=topic,
             SubName=name,
             AlternateUserId=USER,
         )
-        app.close(app.connection.subscribe(sd, given)[0])
+        app.close(app.connection.subscribe(sd, destination)[0])
 
     with refused(cmqc.MQRC_NOT_AUTHORIZED):
         subscribe(cmqc.MQSO_CREATE)

@@ -23,8 +23,10 @@ ONE, OTHER = "dev", "other"
 def contents(recovered: RecoveredState) -> dict[tuple[str, str], list[Any]]:
     """Return the contents of the records, by side and client."""
     return {
-        (one.key.side.value, one.clientIdentifier): one.received if isinstance(one, ReceivedRecord) else one.sent
-        for one in recovered.records
+        (record.key.side.value, record.clientIdentifier): record.received
+        if isinstance(record, ReceivedRecord)
+        else record.sent
+        for record in recovered.records
     }
 
 
@@ -49,7 +51,7 @@ async def test_the_sequence_of_a_record_grows(bridge: Bridge) -> None:
         records: list[StateRecord] = [ReceivedRecord(ONE, [number]), SentRecord(ONE, sent=[number])]
         await bridge.taken(unit(records=records), unit(records=[ReceivedRecord(ONE, [10 + number])]))
         recovered = await bridge.restart()
-        seen.append({one.key.side.value: one.sequence for one in recovered.records})
+        seen.append({record.key.side.value: record.sequence for record in recovered.records})
     assert seen[0].keys() == {"received", "sent"}
     for before, after in itertools.pairwise(seen):
         assert all(after[side] > before[side] for side in before)
@@ -146,9 +148,11 @@ async def test_records_of_version_1_are_read_and_replaced(stopped: Bridge) -> No
     )
     recovered = await stopped.begin()
     assert contents(recovered) == {("received", "a"): [5], ("sent", "a"): [6]}
-    assert [one.connected for one in recovered.records if isinstance(one, SentRecord)] == [True]
-    before = {one.key: one.sequence for one in recovered.records}
+    assert [record.connected for record in recovered.records if isinstance(record, SentRecord)] == [True]
+    before = {record.key: record.sequence for record in recovered.records}
     await stopped.taken(unit(records=[ReceivedRecord("a", [7]), SentRecord("a", sent=[8])]))
     after = await stopped.restart()
     assert contents(after) == {("received", "a"): [7], ("sent", "a"): [8]}
-    assert {one.key: one.sequence for one in after.records} == {key: number + 1 for key, number in before.items()}
+    assert {record.key: record.sequence for record in after.records} == {
+        key: number + 1 for key, number in before.items()
+    }

@@ -24,10 +24,10 @@ USER = os.environ.get("MQBRIDGE_TEST_ALTERNATE_USER", "app")
 async def test_a_publication_reaches_the_client_that_subscribed(bridge: Bridge, durable: bool) -> None:
     await bridge.subscribed("c1", bridge.topic("a/+"), qos=2, durable=durable)
     await bridge.taken(unit(publication(bridge.topic("a/b"), b"data"), publication(bridge.topic("b"), b"nobody's")))
-    (found,) = await bridge.settled()
-    assert (found.client_id, found.topic, found.user_data) == ("c1", bridge.topic("a/b"), "2")
-    assert (found.retained, found.persistent, found.expired) == (False, True, False)
-    assert payload(found) == b"data"
+    (transmission,) = await bridge.settled()
+    assert (transmission.client_id, transmission.topic, transmission.user_data) == ("c1", bridge.topic("a/b"), "2")
+    assert (transmission.retained, transmission.persistent, transmission.expired) == (False, True, False)
+    assert payload(transmission) == b"data"
 
 
 @pytest.mark.smoke
@@ -36,19 +36,19 @@ async def test_a_qos_is_altered(bridge: Bridge) -> None:
     for qos in (0, 2, 1):
         await bridge.subscribed("c1", topic, qos=qos)
         await bridge.taken(unit(publication(topic)))
-    assert [one.user_data for one in await bridge.settled()] == ["0", "2", "1"]
+    assert [transmission.user_data for transmission in await bridge.settled()] == ["0", "2", "1"]
     assert (await bridge.restart()).subscriptions == [ClientSubscription("c1", topic, "1", True)]
 
 
 @pytest.mark.smoke
 async def test_unsubscribing(bridge: Bridge) -> None:
     """Unknown filters are not an error."""
-    one, other = bridge.topic("one"), bridge.topic("other")
-    await bridge.subscribed("c1", one, other)
-    await bridge.subscribed("c2", one, durable=False)
-    await bridge.unsubscribe("c1", one, bridge.topic("never"))
-    await bridge.unsubscribe("c2", one)
-    await bridge.taken(unit(publication(one, b"nobody's"), publication(other, b"data")))
+    topic, other = bridge.topic("one"), bridge.topic("other")
+    await bridge.subscribed("c1", topic, other)
+    await bridge.subscribed("c2", topic, durable=False)
+    await bridge.unsubscribe("c1", topic, bridge.topic("never"))
+    await bridge.unsubscribe("c2", topic)
+    await bridge.taken(unit(publication(topic, b"nobody's"), publication(other, b"data")))
     assert [(each.client_id, payload(each)) for each in await bridge.settled()] == [("c1", b"data")]
 
 
@@ -74,12 +74,17 @@ async def test_durable_subscriptions_are_recovered_and_others_are_not(bridge: Br
     await bridge.unsubscribe("c3", gone)
     await bridge.taken(unit(publication(bridge.topic("a/x"), b"waits")))
     recovered = await bridge.restart()
-    found = sorted((one for one in recovered.subscriptions if one.durable), key=lambda one: one.topic_filter)
-    assert found == [ClientSubscription("c1", a, "0", True), ClientSubscription("c1", b, "2", True)]
+    durable = sorted(
+        (subscription for subscription in recovered.subscriptions if subscription.durable),
+        key=lambda subscription: subscription.topic_filter,
+    )
+    assert durable == [ClientSubscription("c1", a, "0", True), ClientSubscription("c1", b, "2", True)]
     await bridge.taken(unit(publication(bridge.topic("a/x"), b"new")))
-    mine = [payload(one) for one in await bridge.settled() if one.client_id == "c1"]
+    mine = [payload(transmission) for transmission in await bridge.settled() if transmission.client_id == "c1"]
     assert mine == [b"waits", b"new"]
-    assert b"new" not in [payload(one) for one in bridge.transmissions if one.client_id == "c2"]
+    assert b"new" not in [
+        payload(transmission) for transmission in bridge.transmissions if transmission.client_id == "c2"
+    ]
 
 
 # Retained publications -----------------------------------------------------------------------------------------------
@@ -94,8 +99,10 @@ async def test_retained_publications_are_sent_to_new_subscriptions(bridge: Bridg
     await bridge.taken(unit(publication(a, b"not retained")))
     for _ in range(2):
         await bridge.subscribed("c1", bridge.topic("#"), durable=durable)
-        found = list(await bridge.arrived(2))
-        assert sorted((payload(one), one.retained, one.topic) for one in found) == [(b"a", True, a), (b"b", True, b)]
+        transmissions = list(await bridge.arrived(2))
+        assert sorted(
+            (payload(transmission), transmission.retained, transmission.topic) for transmission in transmissions
+        ) == [(b"a", True, a), (b"b", True, b)]
         await bridge.taken(unit(removals=await bridge.settled()))
         bridge.transmissions.clear()
 
@@ -103,7 +110,9 @@ async def test_retained_publications_are_sent_to_new_subscriptions(bridge: Bridg
 async def test_existing_subscribers_get_a_retained_publication_without_the_flag(bridge: Bridge) -> None:
     await bridge.subscribed("c1", bridge.topic("a"))
     await bridge.retain(publication(bridge.topic("a"), b"state"))
-    assert [(payload(one), one.retained) for one in await bridge.settled()] == [(b"state", False)]
+    assert [(payload(transmission), transmission.retained) for transmission in await bridge.settled()] == [
+        (b"state", False)
+    ]
 
 
 async def test_an_empty_retained_publication_clears_and_is_delivered(bridge: Bridge) -> None:
@@ -113,9 +122,12 @@ async def test_an_empty_retained_publication_clears_and_is_delivered(bridge: Bri
     await bridge.subscribed("c1", topic)
     await bridge.arrived(1)
     await bridge.retain(publication(topic, b""))
-    assert [(payload(one), one.retained) for one in await bridge.settled()] == [(b"state", True), (b"", False)]
+    assert [(payload(transmission), transmission.retained) for transmission in await bridge.settled()] == [
+        (b"state", True),
+        (b"", False),
+    ]
     await bridge.subscribed("c2", topic)
-    assert [one.client_id for one in await bridge.settled()] == ["c1", "c1"]
+    assert [transmission.client_id for transmission in await bridge.settled()] == ["c1", "c1"]
 
 
 async def test_retained_publications_survive_a_restart_of_the_bridge(bridge: Bridge) -> None:
@@ -137,17 +149,21 @@ async def test_messages_of_an_ended_session_are_not_delivered(bridge: Bridge, du
     await bridge.subscribed("witness", old)
     last = unit(*(publication(old, b"%d" % number) for number in range(50)))
     bridge.submit(last)
-    handed_over = len([one for one in bridge.transmissions if one.client_id == "c1"])
+    handed_over = len([transmission for transmission in bridge.transmissions if transmission.client_id == "c1"])
     ended = bridge.backend.unsubscribe("c1", [old], ended=True)
     await bridge.subscribed("c1", new, durable=durable)
     await bridge.ended(last)
     await bridge.taken(unit(publication(old, b"nobody's"), publication(new, b"published")))
-    found = await bridge.settled()
+    transmissions = await bridge.settled()
     assert ended.result() == [0]
-    assert [payload(one) for one in found if one.client_id == "c1"][handed_over:] == [b"retained", b"published"]
-    assert len([one for one in found if one.client_id == "witness"]) == 51
-    mine = [one for one in found if one.client_id == "c1"]
-    await bridge.taken(unit(removals=[one for one in found if one.client_id == "witness"] + mine))
+    assert [payload(transmission) for transmission in transmissions if transmission.client_id == "c1"][
+        handed_over:
+    ] == [b"retained", b"published"]
+    assert len([transmission for transmission in transmissions if transmission.client_id == "witness"]) == 51
+    mine = [transmission for transmission in transmissions if transmission.client_id == "c1"]
+    await bridge.taken(
+        unit(removals=[transmission for transmission in transmissions if transmission.client_id == "witness"] + mine)
+    )
     await bridge.flush()
     await bridge.restart()
     assert await bridge.settled() == []
@@ -220,7 +236,7 @@ async def test_the_subscription_of_a_share(bridge: Bridge) -> None:
     recovered = await bridge.restart()
     assert ClientSubscription(name, share.written, SHARED.user_data, True) in recovered.subscriptions
     await bridge.unsubscribe(name, share.written, ended=True)
-    assert name not in {one.client_id for one in (await bridge.restart()).subscriptions}
+    assert name not in {subscription.client_id for subscription in (await bridge.restart()).subscriptions}
 
 
 async def test_the_authority_of_each_member_of_a_share_is_checked(bridge: Bridge, user: str) -> None:
@@ -235,8 +251,8 @@ async def test_answers_for_one_client_have_the_order_of_its_requests(bridge: Bri
     bridge.place.enforce_authorities()
     answers: list[tuple[str, int]] = []
     for who in (user, "", user, ""):
-        asked = bridge.backend.admit("c1", who)
-        asked.add_done_callback(lambda answer, who=who: answers.append((who, answer.result())))  # type: ignore[misc]
+        admission = bridge.backend.admit("c1", who)
+        admission.add_done_callback(lambda answer, who=who: answers.append((who, answer.result())))  # type: ignore[misc]
     await asyncio.wait_for(bridge.backend.admit("c1", user), PATIENCE)
     assert [who for who, _ in answers] == [user, "", user, ""]
     assert [reason for who, reason in answers if who] == [cmqc.MQRC_NOT_AUTHORIZED] * 2
@@ -261,7 +277,7 @@ async def test_durable_subscriptions_are_authorized_for_another_user_and_stay_as
     name = await bridge.place.topic_object(bridge.place.root, "")
     await bridge.retain(publication(topic, b"retained"))
     await bridge.subscribed("c1", topic, qos=2)
-    assert [payload(one) for one in await bridge.settled()] == [b"retained"]
+    assert [payload(transmission) for transmission in await bridge.settled()] == [b"retained"]
     bridge.place.enforce_authorities()
     requests = [SubscriptionRequest(topic, subscription_data("2"), retained=False)]
     ask = partial(bridge.backend.authorize, "c1", requests, user=user, changed=True)
@@ -274,4 +290,7 @@ async def test_durable_subscriptions_are_authorized_for_another_user_and_stay_as
         await grant(bridge, f"{profile} PRINCIPAL('{user}')", authorities)
     assert await asyncio.wait_for(ask(), PATIENCE) == [cmqc.MQRC_NONE]
     await bridge.taken(unit(publication(topic, b"live", user=user)))
-    assert [(payload(one), one.user_data) for one in await bridge.settled()] == [(b"retained", "2"), (b"live", "2")]
+    assert [(payload(transmission), transmission.user_data) for transmission in await bridge.settled()] == [
+        (b"retained", "2"),
+        (b"live", "2"),
+    ]

@@ -21,11 +21,13 @@ async def test_existing_messages_are_delivered_in_order_before_new_ones(bridge: 
     topic = bridge.topic("a")
     await bridge.subscribed("c1", topic, qos=2)
     await bridge.taken(*(unit(publication(topic, b"%d" % number, client_id=f"p{number % 3}")) for number in range(9)))
-    before = [payload(one) for one in await bridge.arrived(9)]
+    before = [payload(transmission) for transmission in await bridge.arrived(9)]
     await bridge.restart(start=False)
     assert bridge.transmissions == []
     await bridge.start()
-    assert [payload(one) for one in bridge.transmissions] == before, "handed over when it is said to be caught up"
+    assert [payload(transmission) for transmission in bridge.transmissions] == before, (
+        "handed over when it is said to be caught up"
+    )
     await bridge.taken(*(unit(publication(topic, b"%d" % number, qos=number % 3)) for number in range(9, 20)))
     assert (await bridge.payloads())[9:] == [b"%d" % number for number in range(9, 20)]
 
@@ -36,12 +38,12 @@ async def test_many_messages_are_each_handed_over_once(bridge: Bridge) -> None:
     await bridge.subscribed("c1", topic)
     await bridge.taken(*(unit(*(publication(topic, b"%d" % (10 * u + n)) for n in range(10))) for u in range(120)))
     assert await bridge.payloads() == [b"%d" % number for number in range(1200)]
-    numbers = [one.msg_number for one in bridge.transmissions]
+    numbers = [transmission.msg_number for transmission in bridge.transmissions]
     assert len({*numbers}) == 1200 and numbers == sorted(numbers)
-    keys = [one.key for one in bridge.transmissions]
+    keys = [transmission.key for transmission in bridge.transmissions]
     await bridge.restart()
     assert await bridge.payloads() == [b"%d" % number for number in range(1200)]
-    assert [one.key for one in bridge.transmissions] == keys, "records name them by these"
+    assert [transmission.key for transmission in bridge.transmissions] == keys, "records name them by these"
 
 
 async def test_a_message_for_a_subscription(bridge: Bridge) -> None:
@@ -55,10 +57,15 @@ async def test_a_message_for_a_subscription(bridge: Bridge) -> None:
 @pytest.mark.parametrize("persistence", [cmqc.MQPER_NOT_PERSISTENT, cmqc.MQPER_PERSISTENT])
 async def test_a_direct_message_of_an_application(bridge: Bridge, persistence: int) -> None:
     await bridge.place.put("alarms/7", b"direct", manager="c7", Persistence=persistence, Format=b"MQSTR")
-    (found,) = await bridge.arrived(1)
-    assert (found.client_id, found.remote_queue, found.topic, found.user_data) == ("c7", "alarms/7", None, None)
-    assert (found.retained, found.persistent) == (False, bool(persistence))
-    assert payload(found) == b"direct"
+    (transmission,) = await bridge.arrived(1)
+    assert (transmission.client_id, transmission.remote_queue, transmission.topic, transmission.user_data) == (
+        "c7",
+        "alarms/7",
+        None,
+        None,
+    )
+    assert (transmission.retained, transmission.persistent) == (False, bool(persistence))
+    assert payload(transmission) == b"direct"
 
 
 def forwarded(*folders: Folder) -> tuple[bytes, dict[str, Any]]:
@@ -79,9 +86,14 @@ async def test_a_publication_forwarded_to_a_client_is_a_direct_message(
 ) -> None:
     data, md = forwarded(*folders)
     await bridge.place.put("commands", data, manager="dev1", Persistence=1, **md)
-    (found,) = await bridge.arrived(1)
-    assert (found.client_id, found.remote_queue, found.topic, found.user_data) == ("dev1", "commands", None, None)
-    publication = from_mq(found.message, topic=found.topic or found.remote_queue)
+    (transmission,) = await bridge.arrived(1)
+    assert (transmission.client_id, transmission.remote_queue, transmission.topic, transmission.user_data) == (
+        "dev1",
+        "commands",
+        None,
+        None,
+    )
+    publication = from_mq(transmission.message, topic=transmission.topic or transmission.remote_queue)
     assert (publication.topic, publication.payload, publication.qos) == ("commands", b"forwarded", 2)
 
 
@@ -89,9 +101,13 @@ async def test_a_publication_put_to_the_queue_of_subscriptions_keeps_its_topic(b
     """The same applies to dead letters that were publications for a subscription."""
     data, md = forwarded(*PUBLISHED)
     await bridge.place.put(PUBLICATION_QUEUE, data, manager="dev1", Persistence=1, **md)
-    (found,) = await bridge.arrived(1)
-    assert (found.remote_queue, found.topic, found.user_data) == (PUBLICATION_QUEUE, "original/topic", "0")
-    assert from_mq(found.message).payload == b"forwarded"
+    (transmission,) = await bridge.arrived(1)
+    assert (transmission.remote_queue, transmission.topic, transmission.user_data) == (
+        PUBLICATION_QUEUE,
+        "original/topic",
+        "0",
+    )
+    assert from_mq(transmission.message).payload == b"forwarded"
     await bridge.restart()
     (again,) = await bridge.arrived(1)
     assert (again.topic, again.user_data) == ("original/topic", "0")
@@ -104,9 +120,14 @@ async def test_a_subscription_to_another_queue_name_of_a_client_sends_direct_mes
     )
     bridge.place.at_end.append(f"DELETE SUB('{name}')")
     await bridge.taken(unit(publication(topic, b"news")))
-    (found,) = await bridge.arrived(1)
-    assert (found.client_id, found.remote_queue, found.topic, found.user_data) == ("dev1", "alarms", None, None)
-    assert from_mq(found.message).payload == b"news"
+    (transmission,) = await bridge.arrived(1)
+    assert (transmission.client_id, transmission.remote_queue, transmission.topic, transmission.user_data) == (
+        "dev1",
+        "alarms",
+        None,
+        None,
+    )
+    assert from_mq(transmission.message).payload == b"news"
 
 
 def segment(number: int, last: int, **md: Any) -> dict[str, Any]:
@@ -122,13 +143,15 @@ async def test_segments_are_handed_over_as_one_message_when_complete(bridge: Bri
     for number in (2, 0):
         await bridge.place.put("c7", PARTS[number], manager="dev1", **segment(number, 2, Format=b"MQSTR"))
     await bridge.place.put("c7", b"complete", manager="dev1")
-    assert [payload(one) for one in await bridge.settled()] == [b"complete"], "segments wait for the rest"
+    assert [payload(transmission) for transmission in await bridge.settled()] == [b"complete"], (
+        "segments wait for the rest"
+    )
     await bridge.place.put("c7", PARTS[1], manager="dev1", **segment(1, 2, Format=b"MQSTR"))
     _, joined = await bridge.arrived(2)
     assert payload(joined) == b"".join(PARTS)
     assert (joined.client_id, joined.remote_queue, joined.persistent) == ("dev1", "c7", True)
     await bridge.restart()
-    again = next(one for one in await bridge.settled() if one.persistent)
+    again = next(transmission for transmission in await bridge.settled() if transmission.persistent)
     assert (again.key, payload(again)) == (joined.key, b"".join(PARTS)), "records name it by its key"
     await bridge.taken(unit(removals=[again]))
     await bridge.stop()
@@ -162,8 +185,8 @@ async def test_a_message_taken_off_the_transmission_queue_confirms_no_delivery(b
     replies = await bridge.place.queue("REPLIES")
     report = cmqc.MQRO_COA | cmqc.MQRO_COD
     await bridge.place.put("commands", b"x", manager="dev1", Report=report, ReplyToQ=replies.encode(), MsgType=8)
-    (found,) = await bridge.arrived(1)
-    await bridge.taken(unit(removals=[found]))
+    (transmission,) = await bridge.arrived(1)
+    await bridge.taken(unit(removals=[transmission]))
     await bridge.stop()
     assert (await bridge.place.depth(TRANSMISSION_QUEUE), await bridge.place.depth(replies)) == (0, 0)
 
@@ -172,16 +195,16 @@ async def test_an_ims_header_is_not_part_of_the_payload(bridge: Bridge) -> None:
     header = b"IIH " + struct.pack("<4i", 1, 84, 0, 0) + b"MQHRF2  " + bytes(56)
     chain = encode_chain([RFH2(Format=b"MQSTR", CodedCharSetId=1208, folders=PUBLISHED)], b"payload")
     await bridge.place.put("commands", header + chain.data, manager="dev1", Format=cmqc.MQFMT_IMS, CodedCharSetId=1208)
-    (found,) = await bridge.arrived(1)
-    assert from_mq(found.message, topic="commands").payload == b"payload"
+    (transmission,) = await bridge.arrived(1)
+    assert from_mq(transmission.message, topic="commands").payload == b"payload"
 
 
 async def test_a_dead_letter(bridge: Bridge) -> None:
     """Repeating it is not an error."""
     await bridge.place.put("alarms/7", b"direct", manager="nobody", Persistence=1, Format=b"MQSTR")
-    (found,) = await bridge.arrived(1)
-    bridge.backend.dead_letter(found, cmqc.MQRC_UNKNOWN_REMOTE_Q_MGR)
-    bridge.backend.dead_letter(found, cmqc.MQRC_UNKNOWN_REMOTE_Q_MGR)
+    (transmission,) = await bridge.arrived(1)
+    bridge.backend.dead_letter(transmission, cmqc.MQRC_UNKNOWN_REMOTE_Q_MGR)
+    bridge.backend.dead_letter(transmission, cmqc.MQRC_UNKNOWN_REMOTE_Q_MGR)
     got = await bridge.place.take(DEAD_LETTER_QUEUE)
     header = decode_mqdlh(got.data)
     assert header.Reason == cmqc.MQRC_UNKNOWN_REMOTE_Q_MGR
@@ -196,8 +219,8 @@ async def test_a_publication_as_a_dead_letter(bridge: Bridge) -> None:
     """The dead letter has the properties of the publication."""
     await bridge.subscribed("c1", bridge.topic("a"))
     await bridge.taken(unit(publication(bridge.topic("a"), b"letter", client_id="publisher")))
-    (found,) = await bridge.arrived(1)
-    bridge.backend.dead_letter(found, cmqc.MQRC_UNKNOWN_REMOTE_Q_MGR)
+    (transmission,) = await bridge.arrived(1)
+    bridge.backend.dead_letter(transmission, cmqc.MQRC_UNKNOWN_REMOTE_Q_MGR)
     got = await bridge.place.take(DEAD_LETTER_QUEUE)
     header = decode_mqdlh(got.data)
     assert (header.DestQName, header.DestQMgrName) == (PUBLICATION_QUEUE.encode(), b"c1")
@@ -210,10 +233,10 @@ async def test_a_publication_as_a_dead_letter(bridge: Bridge) -> None:
 async def test_a_dead_letter_that_cannot_be_put_stays_on_its_queue(bridge: Bridge) -> None:
     await bridge.subscribed("c1", bridge.topic("a"))
     await bridge.taken(unit(publication(bridge.topic("a"), b"stays")))
-    (found,) = await bridge.arrived(1)
+    (transmission,) = await bridge.arrived(1)
     await bridge.place.command(f"ALTER QLOCAL('{DEAD_LETTER_QUEUE}') PUT(DISABLED)")
     bridge.place.at_end.append(f"ALTER QLOCAL('{DEAD_LETTER_QUEUE}') PUT(ENABLED)")
-    bridge.backend.dead_letter(found, cmqc.MQRC_UNKNOWN_REMOTE_Q_MGR)
+    bridge.backend.dead_letter(transmission, cmqc.MQRC_UNKNOWN_REMOTE_Q_MGR)
     await bridge.restart()
     assert await bridge.payloads() == [b"stays"]
     assert await bridge.place.depth(DEAD_LETTER_QUEUE) == 0
@@ -222,7 +245,7 @@ async def test_a_dead_letter_that_cannot_be_put_stays_on_its_queue(bridge: Bridg
 async def test_messages_on_the_transmission_queue_have_an_mqxqh(bridge: Bridge) -> None:
     await bridge.subscribed("c1", bridge.topic("a"))
     await bridge.taken(unit(publication(bridge.topic("a"), b"data")))
-    (found,) = await bridge.arrived(1)
+    (transmission,) = await bridge.arrived(1)
 
     def look(connection: Connection) -> Got:
         handle = connection.open(MQOD(ObjectName=TRANSMISSION_QUEUE), cmqc.MQOO_BROWSE)
@@ -230,5 +253,5 @@ async def test_messages_on_the_transmission_queue_have_an_mqxqh(bridge: Bridge) 
 
     got = await bridge.place.application(look)
     assert decode_mqxqh(got.data).RemoteQMgrName == b"c1"
-    assert found.key in (got.md.MsgId, int.from_bytes(got.md.MsgId[-8:], "big"))
-    assert found.msg_number & 0xFFFF == int.from_bytes(got.md.MsgId[-2:], "big"), "the usual packet identifier"
+    assert transmission.key in (got.md.MsgId, int.from_bytes(got.md.MsgId[-8:], "big"))
+    assert transmission.msg_number & 0xFFFF == int.from_bytes(got.md.MsgId[-2:], "big"), "the usual packet identifier"

@@ -25,7 +25,10 @@ async def test_a_unit_takes_effect_together(bridge: Bridge) -> None:
     records = [ReceivedRecord("c1", [1]), SentRecord("c1", sent=[first.msg_number])]
     await bridge.taken(unit(publication(bridge.topic("a"), b"second"), removals=[first], records=records))
     recovered = await bridge.restart()
-    assert sorted((one.key, one.sequence) for one in recovered.records) == [(received("c1"), 1), (sent("c1"), 1)]
+    assert sorted((record.key, record.sequence) for record in recovered.records) == [
+        (received("c1"), 1),
+        (sent("c1"), 1),
+    ]
     assert await bridge.payloads() == [b"second"]
 
 
@@ -43,7 +46,7 @@ async def test_each_completion_is_reported_once_with_its_numbers(bridge: Bridge)
     ]
     await bridge.run(*units)
     await bridge.flush()
-    assert sorted(one.number for one in bridge.completions) == [one.number for one in units]
+    assert sorted(completion.number for completion in bridge.completions) == [work.number for work in units]
 
 
 async def test_publications_of_one_client_are_completed_in_order(bridge: Bridge) -> None:
@@ -58,7 +61,7 @@ async def test_publications_of_one_client_are_completed_in_order(bridge: Bridge)
         for number in range(30)
     ]
     await bridge.taken(*units)
-    assert [one.number for one in bridge.completions] == [one.number for one in units]
+    assert [completion.number for completion in bridge.completions] == [work.number for work in units]
     assert await bridge.payloads() == [b"%d" % number for number in range(30)]
 
 
@@ -69,7 +72,7 @@ async def test_removals_are_completed_in_order_and_may_be_repeated(bridge: Bridg
     units = [unit(removals=there[1:2]), unit(removals=there[2:4]), unit(removals=there[1:4])]
     bridge.completions.clear()
     await bridge.taken(*units)
-    assert [one.number for one in bridge.completions] == [one.number for one in units]
+    assert [completion.number for completion in bridge.completions] == [work.number for work in units]
     assert await bridge.place.depth(TRANSMISSION_QUEUE) == 2
     await bridge.restart()
     assert await bridge.payloads() == [b"0", b"4"]
@@ -97,7 +100,9 @@ async def test_rejections_name_the_publication_and_the_reason(bridge: Bridge, nu
     payloads = await bridge.payloads()
     assert (payloads.count(b"first"), payloads.count(b"last"), len(payloads)) == (number, number, 2 * number)
     recovered = await bridge.restart(start=False)
-    assert [one.received for one in recovered.records if isinstance(one, ReceivedRecord)] == [[1, 4, 5]] * number
+    assert [record.received for record in recovered.records if isinstance(record, ReceivedRecord)] == [
+        [1, 4, 5]
+    ] * number
 
 
 async def test_a_rejection_does_not_affect_other_records(bridge: Bridge) -> None:
@@ -112,7 +117,9 @@ async def test_a_rejection_does_not_affect_other_records(bridge: Bridge) -> None
         unit(publication(TOO_LONG, qos=1, packet_id=7, client_id="third"), records=[ReceivedRecord("third", [7])]),
     )
     recovered = await bridge.restart(start=False)
-    left = {one.clientIdentifier: one.received for one in recovered.records if isinstance(one, ReceivedRecord)}
+    left = {
+        record.clientIdentifier: record.received for record in recovered.records if isinstance(record, ReceivedRecord)
+    }
     assert left == {"dev": [], "other": [7], "third": [7]}
 
 
@@ -168,18 +175,18 @@ async def test_forbidden_publications_have_reasons_and_may_be_dead_lettered(brid
 
 async def test_publications_without_room_on_the_dead_letter_queue_are_rejected(bridge: Bridge) -> None:
     await bridge.place.topic_object(bridge.topic("shut"), "PUB(DISABLED)")
-    asked: list[tuple[str, int]] = []
+    refused: list[tuple[str, int]] = []
 
     def reserve(client_id: str, size: int) -> bool:
-        asked.append((client_id, size))
-        return len(asked) == 1
+        refused.append((client_id, size))
+        return len(refused) == 1
 
     bridge.backend.reserve_dead_letter = reserve
     shut = [publication(bridge.topic("shut"), body) for body in (b"letter", b"rejected")]
     (completion,) = await bridge.run(unit(*shut, dead_letters=[cmqc.MQRC_PUT_INHIBITED]))
     assert completion.diverted == {0: cmqc.MQRC_PUT_INHIBITED}
     assert completion.refusals == {1: cmqc.MQRC_PUT_INHIBITED}
-    assert asked == [("dev", len(bridge.topic("shut")) + size) for size in (6, 8)]
+    assert refused == [("dev", len(bridge.topic("shut")) + size) for size in (6, 8)]
     assert (await bridge.place.take(DEAD_LETTER_QUEUE)).data.endswith(b"letter")
 
 
@@ -214,7 +221,7 @@ async def test_flush_completes_publications_after_a_subscribe(bridge: Bridge) ->
     bridge.submit(unit(publication(bridge.topic("a"))))
     await bridge.flush()
     assert (subscribing.result(), len(bridge.completions)) == ([0], 1)
-    assert await bridge.payloads() == [b"x"], "a client gets what it publishes behind its SUBSCRIBE"
+    assert await bridge.payloads() == [b"x"], "a client gets publications that it sends after its SUBSCRIBE"
 
 
 async def test_stop_completes_all_submitted_work(bridge: Bridge) -> None:
@@ -222,7 +229,9 @@ async def test_stop_completes_all_submitted_work(bridge: Bridge) -> None:
     units = [unit(publication(bridge.topic("a"), b"%d" % n), records=[SentRecord("dev", sent=[n])]) for n in range(10)]
     bridge.submit(*units)
     await bridge.stop()
-    assert [(one.number, one.failure) for one in bridge.completions] == [(one.number, 0) for one in units]
+    assert [(completion.number, completion.failure) for completion in bridge.completions] == [
+        (work.number, 0) for work in units
+    ]
     (record,) = (await bridge.restart()).records
     assert isinstance(record, SentRecord) and record.sent == [9]
     assert await bridge.payloads() == [b"%d" % number for number in range(10)]
@@ -234,9 +243,9 @@ async def test_stop_completes_publications_after_a_subscribe(bridge: Bridge) -> 
     subscribing = bridge.backend.subscribe("dev", requests((topic, 1)), durable=True, user="")
     bridge.submit(unit(publication(topic)))
     await bridge.stop()
-    assert (subscribing.result(), [one.failure for one in bridge.completions]) == ([0], [0])
+    assert (subscribing.result(), [completion.failure for completion in bridge.completions]) == ([0], [0])
     await bridge.restart()
-    assert [payload(one) for one in await bridge.settled()] == [b"x"]
+    assert [payload(transmission) for transmission in await bridge.settled()] == [b"x"]
 
 
 async def test_after_stop_another_bridge_can_open_the_queue(bridge: Bridge) -> None:

@@ -41,8 +41,8 @@ def many(
     return remote.get_many(app.connection, handle, GetOptions(Options=options, **more), messages, size)
 
 
-def bodies(found: Sequence[Got | None]) -> list[bytes | None]:
-    return [None if got is None else got.data for got in found]
+def bodies(messages: Sequence[Got | None]) -> list[bytes | None]:
+    return [None if got is None else got.data for got in messages]
 
 
 @pytest.mark.parametrize("options", [0, FIRST, FIRST | ACCEPT], ids=["gets", "browses", "glances"])
@@ -51,14 +51,14 @@ def test_a_batch_gets_the_same_messages_as_single_verbs(mq: Workplace, app: Appl
     room = 4 if options & ACCEPT else None
     queue = filled(mq, app)
     app.put(queue, b"urgent", Priority=9, CorrelId=b"c" * 24, Format=cmqc.MQFMT_STRING)
-    found = many(app, app.open_queue(queue), FIRST | options, MaxLength=room)
+    batch = many(app, app.open_queue(queue), FIRST | options, MaxLength=room)
     if not options:
-        assert [got.md for got in many(app, app.open_queue(queue), 0)] == [got.md for got in found]
+        assert [got.md for got in many(app, app.open_queue(queue), 0)] == [got.md for got in batch]
         return
     handle = app.open_queue(queue)
     singles = [app.get(handle, GetOptions(Options=options, MaxLength=room))]
     singles += [app.get(handle, GetOptions(Options=options & ~FIRST | NEXT, MaxLength=room)) for _ in BODIES]
-    assert found == singles
+    assert batch == singles
     assert app.drain(handle) == [b"urgent", *BODIES]
 
 
@@ -80,16 +80,16 @@ def test_a_batch_ends_at_its_limits_and_the_next_one_continues_at_the_cursor(mq:
 def test_match_options_apply_to_all_messages_of_a_batch(queue: str, app: Application) -> None:
     for number in range(6):
         app.put(queue, b"%d" % number, CorrelId=b"%d" % (number % 2) * 24)
-    found = many(app, app.open_queue(queue), FIRST, MatchOptions=cmqc.MQMO_MATCH_CORREL_ID, CorrelId=b"1" * 24)
-    assert bodies(found) == [b"1", b"3", b"5"]
+    batch = many(app, app.open_queue(queue), FIRST, MatchOptions=cmqc.MQMO_MATCH_CORREL_ID, CorrelId=b"1" * 24)
+    assert bodies(batch) == [b"1", b"3", b"5"]
 
 
 @pytest.mark.parametrize("commits", [True, False], ids=["commits", "is backed out"])
 def test_in_syncpoint(mq: Workplace, app: Application, other: Application, commits: bool) -> None:
     source, target = filled(mq, app), mq.queue()
     output = app.open_queue(target, cmqc.MQOO_OUTPUT)
-    found = many(app, app.open_queue(source), cmqc.MQGMO_SYNCPOINT, messages=4)
-    puts = [(output, Message(MQMD(), got.data), cmqc.MQPMO_SYNCPOINT) for got in found]
+    batch = many(app, app.open_queue(source), cmqc.MQGMO_SYNCPOINT, messages=4)
+    puts = [(output, Message(MQMD(), got.data), cmqc.MQPMO_SYNCPOINT) for got in batch]
     assert len(remote.put_many(app.connection, puts)) == 4
     assert other.all(target) == []
     app.commit() if commits else app.backout()
@@ -99,8 +99,8 @@ def test_in_syncpoint(mq: Workplace, app: Application, other: Application, commi
 def test_without_syncpoint_everything_takes_effect_at_once(mq: Workplace, app: Application, other: Application) -> None:
     source, target = filled(mq, app, attributes="DEFPSIST(YES)"), mq.queue("DEFPSIST(YES)")
     output = app.open_queue(target, cmqc.MQOO_OUTPUT)
-    found = many(app, app.open_queue(source), cmqc.MQGMO_NO_SYNCPOINT, messages=4)
-    puts = [(output, Message(MQMD(), got.data), cmqc.MQPMO_NO_SYNCPOINT) for got in found]
+    batch = many(app, app.open_queue(source), cmqc.MQGMO_NO_SYNCPOINT, messages=4)
+    puts = [(output, Message(MQMD(), got.data), cmqc.MQPMO_NO_SYNCPOINT) for got in batch]
     mds = remote.put_many(app.connection, puts)
     app.backout()
     handle = other.open_queue(target)
@@ -123,11 +123,11 @@ def test_a_truncated_message_ends_a_batch_and_fails_the_next_one(mq: Workplace, 
 
 def test_a_batch_waits_for_the_first_message_only(queue: str, app: Application, other: Application) -> None:
     handle = app.open_queue(queue)
-    found: list[Got] = []
+    batch: list[Got] = []
     waits = cmqc.MQGMO_WAIT | cmqc.MQGMO_SYNCPOINT
 
     def get() -> None:
-        found.extend(many(app, handle, waits, WaitInterval=30_000))
+        batch.extend(many(app, handle, waits, WaitInterval=30_000))
 
     if not isinstance(app.connection, IbmConnection):  # belongs to the thread that created it
         waiting = threading.Thread(target=get)
@@ -138,7 +138,7 @@ def test_a_batch_waits_for_the_first_message_only(queue: str, app: Application, 
     else:
         other.put(queue, b"1")
         get()
-    assert bodies(found) == [b"1"]
+    assert bodies(batch) == [b"1"]
     app.commit()
     with pytest.raises(MQError, match="MQRC_NO_MSG_AVAILABLE"):
         many(app, handle, waits, WaitInterval=10)

@@ -134,9 +134,9 @@ def test_a_selection_must_meet_all_conditions(
     send("ORDERS.2", msg_id=b"b" * 24)
     send("Q", "dev-2", published("shop/7"), reason=2082, msg_id=b"c" * 24, **PUBLICATION)
     send("plant/1/2", "", published("plant/1/2"), reason=2035, msg_id=b"d" * 24, **PUBLICATION)
-    assert "".join(chr(bytes.fromhex(one.id)[0]) for one in dlq.browse(selection)) == chosen
+    assert "".join(chr(bytes.fromhex(letter.id)[0]) for letter in dlq.browse(selection)) == chosen
     assert len(list(dlq.browse(selection, count=1))) == min(1, len(chosen))
-    deleted = "".join(chr(bytes.fromhex(one.id)[0]) for one in dlq.delete(selection))
+    deleted = "".join(chr(bytes.fromhex(letter.id)[0]) for letter in dlq.delete(selection))
     assert deleted == chosen
     assert len(other.all(letters)) == 4 - len(chosen)
 
@@ -172,7 +172,7 @@ def test_a_message_rejected_again_stays_and_the_next_is_tried(
     other.put(full, b"first")
     for number, queue in enumerate((room, full, room, "NO.SUCH.QUEUE", room)):
         send(queue, mq.manager, bytes([number]), msg_id=bytes([number + 1]) * 24)
-    assert [one.failure.partition(" ")[0] for one in dlq.retry(ALL)] == [
+    assert [retried.failure.partition(" ")[0] for retried in dlq.retry(ALL)] == [
         "",
         "MQRC_Q_FULL",
         "",
@@ -180,7 +180,7 @@ def test_a_message_rejected_again_stays_and_the_next_is_tried(
         "",
     ]
     assert other.all(room) == [b"\0", b"\2", b"\4"]
-    assert [one.destination for one in dlq.browse(ALL)] == [full, "NO.SUCH.QUEUE"]
+    assert [letter.destination for letter in dlq.browse(ALL)] == [full, "NO.SUCH.QUEUE"]
 
 
 def test_a_dead_letter_of_a_subscription_goes_to_its_queue_only(
@@ -188,8 +188,8 @@ def test_a_dead_letter_of_a_subscription_goes_to_its_queue_only(
 ) -> None:
     topic = mq.queue()  # a topic and a queue of the same name
     _, elsewhere = other.subscribe(topic)
-    data = published(topic, Sud="1")
-    send(topic, mq.manager, data, **PUBLICATION)
+    publication = published(topic, Sud="1")
+    send(topic, mq.manager, publication, **PUBLICATION)
     (retried,) = dlq.retry(ALL)
     assert retried.failure == ""
     assert other.drain(elsewhere) == []
@@ -262,8 +262,8 @@ def test_concurrent_retries_put_each_dead_letter_once(
     first, second = (DeadLetterQueue(mq.connect()).retry(ALL) for _ in range(2))
     done = [False, False]
     while not all(done):
-        for index, one in enumerate((first, second)):
-            done[index] = next(one, None) is None
+        for index, retries in enumerate((first, second)):
+            done[index] = next(retries, None) is None
     assert sorted(other.all(queue)) == [bytes([number]) for number in range(20)]
     assert other.all(letters) == []
 
@@ -337,7 +337,7 @@ def test_the_context_of_a_message_is_kept(
     assert retried.failure == ""
     after = other.take(queue).md
     kept = ("PutApplName", "PutApplType", "UserIdentifier", "MsgId")
-    assert [getattr(after, one) for one in kept] == [getattr(before, one) for one in kept]
+    assert [getattr(after, field) for field in kept] == [getattr(before, field) for field in kept]
 
 
 def test_a_connection_without_authority_for_context_retries_without_it(

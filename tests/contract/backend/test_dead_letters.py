@@ -80,7 +80,7 @@ def test_the_complete_message_follows_the_mqdlh(
     assert header.DestQMgrName.decode() == (manager or mq.manager)
     assert (header.PutApplName, len(header.PutDate), len(header.PutTime)) == (b"prices", 8, 8)
     kept = ("MsgId", "CorrelId", "Persistence", "Priority", "ReplyToQ", "UserIdentifier", "PutDate", "PutTime")
-    assert [getattr(letter.md, one) for one in kept] == [getattr(got.md, one) for one in kept]
+    assert [getattr(letter.md, field) for field in kept] == [getattr(got.md, field) for field in kept]
 
 
 @pytest.mark.smoke

@@ -28,37 +28,41 @@ def retry(connection: Connection) -> list[Retried]:
 
 async def retried(bridge: Bridge) -> Sequence[Retried]:
     """Retry all dead letters. None is rejected."""
-    found = await bridge.place.application(retry)
-    assert {one.outcome for one in found} <= {RetryOutcome.DELIVERED, RetryOutcome.WAITING}
+    retries = await bridge.place.application(retry)
+    assert {letter.outcome for letter in retries} <= {RetryOutcome.DELIVERED, RetryOutcome.WAITING}
     assert await bridge.place.depth(DEAD_LETTER_QUEUE) == 0
-    return found
+    return retries
 
 
 async def come_again(bridge: Bridge, reason: int) -> None:
     """Dead-letter the only waiting message, and retry it. The client gets the same message."""
     (before,) = await bridge.arrived(1)
-    expected = told(before)
+    expected = content_of(before)
     bridge.transmissions.clear()
     bridge.backend.dead_letter(before, reason)
     await bridge.flush()
     await bridge.place.application(_until_there)
     await retried(bridge)
     (again,) = await bridge.arrived(1)
-    assert told(again) == expected
+    assert content_of(again) == expected
 
 
-def told(found: Transmission) -> tuple[Any, ...]:
+def content_of(transmission: Transmission) -> tuple[Any, ...]:
     """Return the content and recipient of a message, independent of the queue manager's representation."""
-    message = found.message
+    message = transmission.message
     if isinstance(message, PublicationMessage):
-        message = Message(message.md, message.data_as(retained=found.retained, user_data=found.user_data))
-    whose = (found.client_id, found.remote_queue, found.persistent)
+        message = Message(message.md, message.data_as(retained=transmission.retained, user_data=transmission.user_data))
+    whose = (transmission.client_id, transmission.remote_queue, transmission.persistent)
     try:
-        said = Headers(message, discard_others=True)
+        headers = Headers(message, discard_others=True)
     except Unmappable:
         return *whose, message.md.Format, message.data
-    mqps = (said.topic or found.topic, said.user_data or found.user_data, said.retained or found.retained)
-    return *whose, *mqps, dict(said.folder("mqtt")), dict(said.folder("usr")), said.format, said.body
+    mqps = (
+        headers.topic or transmission.topic,
+        headers.user_data or transmission.user_data,
+        headers.retained or transmission.retained,
+    )
+    return *whose, *mqps, dict(headers.folder("mqtt")), dict(headers.folder("usr")), headers.format, headers.body
 
 
 REASONS = [
@@ -84,7 +88,7 @@ async def test_a_publication_for_a_client_is_retried_to_the_client(bridge: Bridg
 async def test_a_retried_retained_publication_keeps_the_flag(bridge: Bridge) -> None:
     await bridge.retain(publication(bridge.topic("a"), b"kept"))
     await bridge.subscribed("c1", bridge.topic("a"))
-    assert [one.retained for one in await bridge.arrived(1)] == [True]
+    assert [transmission.retained for transmission in await bridge.arrived(1)] == [True]
     await come_again(bridge, cmqc.MQRC_Q_SPACE_NOT_AVAILABLE)
 
 
@@ -118,8 +122,8 @@ async def test_a_message_for_a_returning_client_keeps_the_time_of_its_first_dead
     await asyncio.sleep(0.05)  # PutTime has hundredths of a second
     retrying = asyncio.create_task(bridge.place.application(retry_and_follow))
     bridge.backend.dead_letter((await bridge.arrived(1))[0], cmqc.MQRC_UNKNOWN_REMOTE_Q_MGR)
-    (result,) = await retrying
-    assert result.outcome is RetryOutcome.RETURNED
+    (retried_letter,) = await retrying
+    assert retried_letter.outcome is RetryOutcome.RETURNED
     (again,) = await bridge.place.application(listed)
     assert (again.name, again.dead_lettered, again.put_time) == (first.name, first.dead_lettered, first.put_time)
 
@@ -141,12 +145,12 @@ async def test_a_rejected_publication_is_published_on_retry(bridge: Bridge, reta
         bridge.place.at_end.append(f"CLEAR TOPICSTR('{topic}') CLRTYPE(RETAINED)")
     (done,) = await retried(bridge)
     assert done.place == f"topic {topic!r}"
-    (found,) = await bridge.arrived(1)
-    assert (found.client_id, found.topic, told(found)[-1]) == ("c1", topic, b"letter")
-    assert ("site", "north") in told(found)[7].items()
+    (transmission,) = await bridge.arrived(1)
+    assert (transmission.client_id, transmission.topic, content_of(transmission)[-1]) == ("c1", topic, b"letter")
+    assert ("site", "north") in content_of(transmission)[7].items()
     bridge.transmissions.clear()
     await bridge.subscribed("late", topic)
-    assert [told(one)[-1] for one in await bridge.settled()] == ([b"letter"] if retain else [])
+    assert [content_of(transmission)[-1] for transmission in await bridge.settled()] == ([b"letter"] if retain else [])
 
 
 @pytest.mark.smoke

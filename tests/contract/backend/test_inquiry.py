@@ -27,15 +27,15 @@ def test_an_inspection(mq: Workplace, app: Application, monkeypatch: pytest.Monk
     # After the commands above, which a busy machine answers late.
     monkeypatch.setattr(administration, "REPLY_WAIT", 100)
     looking = IbmInquiry(mq.connect, "")
-    found = {one.name: one for one in looking.look([queue, empty, alias, "NO.SUCH.QUEUE", queue]).queues}
+    queues = {status.name: status for status in looking.look([queue, empty, alias, "NO.SUCH.QUEUE", queue]).queues}
     looking.close()
-    assert found.keys() == {queue, empty, dead}
-    one = found[queue]
-    assert (one.depth, one.max_depth, one.transmission, one.output_handles) == (2, 7, False, 1)
-    assert found[empty].transmission
+    assert queues.keys() == {queue, empty, dead}
+    status = queues[queue]
+    assert (status.depth, status.max_depth, status.transmission, status.output_handles) == (2, 7, False, 1)
+    assert queues[empty].transmission
     # Without a command server, the age is unknown.
-    assert one.oldest_message_age is None or one.oldest_message_age >= 0
-    assert found[empty].oldest_message_age is None
+    assert status.oldest_message_age is None or status.oldest_message_age >= 0
+    assert queues[empty].oldest_message_age is None
 
 
 @pytest.mark.smoke
@@ -45,35 +45,35 @@ def test_an_inhibited_queue_and_the_dead_letter_queue_are_named(mq: Workplace) -
     mq.alter(DEADQ=(dead := mq.queue()))
     own = mq.queue()
     looking = IbmInquiry(mq.connect, own)
-    found = looking.look([open_, closed, kept], ages=False)
+    inspection = looking.look([open_, closed, kept], ages=False)
     looking.close()
-    transmission = [one for one in found.queues if one.transmission]
-    assert {one.name: one.put_inhibited for one in transmission} == {open_: False, closed: True, kept: False}
-    assert {one.name: one.get_inhibited for one in transmission} == {open_: False, closed: False, kept: True}
-    assert {one.name for one in found.queues} == {open_, closed, kept, own, dead}
-    assert found.dead_letter_queue == dead, "where the queue manager puts messages, not the bridge"
+    transmission = [status for status in inspection.queues if status.transmission]
+    assert {status.name: status.put_inhibited for status in transmission} == {open_: False, closed: True, kept: False}
+    assert {status.name: status.get_inhibited for status in transmission} == {open_: False, closed: False, kept: True}
+    assert {status.name for status in inspection.queues} == {open_, closed, kept, own, dead}
+    assert inspection.dead_letter_queue == dead, "the dead-letter queue of the queue manager, not that of the bridge"
 
 
 def test_inspections_share_a_connection(mq: Workplace) -> None:
     """The connection is kept between inspections, and established again after a loss."""
-    made = []
+    connections = []
 
     def connect() -> Any:
-        made.append(mq.connect())
-        return made[-1]
+        connections.append(mq.connect())
+        return connections[-1]
 
     looking = IbmInquiry(connect, "")
     looking.look([])
     looking.look([])
-    assert len(made) == 1
+    assert len(connections) == 1
     looking.close()
     looking.look([])
-    assert len(made) == 2
+    assert len(connections) == 2
     looking.close()
 
 
 @pytest.mark.parametrize(
-    ("failure", "told"),
+    ("failure", "ages"),
     [
         (CommandFailed(cmqc.MQRC_NOT_AUTHORIZED, "PCF command 41", []), [None, 5.0]),
         (MQError(cmqc.MQRC_NO_MSG_AVAILABLE, "none came in 30000 ms"), [None, None]),
@@ -85,19 +85,19 @@ def test_a_message_age_that_is_not_available(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
     failure: Any,
-    told: Any,
+    ages: Any,
 ) -> None:
     """A rejection affects only its queue. A command server that does not answer is not asked again. Each is logged once."""
     closed, open_ = mq.queue(), mq.queue()
-    asked = []
+    queried = []
 
     class Server:
         def __init__(self, connection: Connection) -> None:
             pass
 
         def run(self, command: Any, parameter: Any) -> Any:
-            asked.append(parameter.String.decode())
-            if asked[-1] == closed:
+            queried.append(parameter.String.decode())
+            if queried[-1] == closed:
                 raise failure
             return [PcfResponse(0, {cmqcfc.MQIACF_OLDEST_MSG_AGE: 5})]
 
@@ -106,10 +106,10 @@ def test_a_message_age_that_is_not_available(
     app.put(open_)
     looking = IbmInquiry(mq.connect, "")
     for _ in range(2):
-        found = {one.name: one.oldest_message_age for one in looking.look([closed, open_]).queues}
-        assert [found[closed], found[open_]] == told
+        age_of = {status.name: status.oldest_message_age for status in looking.look([closed, open_]).queues}
+        assert [age_of[closed], age_of[open_]] == ages
     looking.close()
-    assert asked.count(closed) == 1
+    assert queried.count(closed) == 1
     assert caplog.text.count("MQB9103W") == 1
 
 
@@ -129,7 +129,7 @@ def test_idle_queues_are_inspected_in_turn(mq: Workplace, app: Application, monk
 
     def look() -> dict[str, int]:
         inquired.append([])
-        return {one.name: one.depth for one in looking.look([*queues, disabled], ages=False).queues}
+        return {status.name: status.depth for status in looking.look([*queues, disabled], ages=False).queues}
 
     assert look().keys() >= {*queues, disabled}
     app.put(queues[8])

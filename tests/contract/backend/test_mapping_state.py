@@ -20,7 +20,7 @@ def record(mq: Workplace, app: Application) -> MappingState:
 @pytest.mark.smoke
 def test_a_record_is_replaced_in_a_unit_of_work(app: Application, record: MappingState) -> None:
     assert record.load() is None
-    for saved, ended, found in (
+    for saved, ended, loaded in (
         (b"1", app.commit, b"1"),
         (b"2" * 100_000, app.commit, b"2" * 100_000),
         (b"3", app.backout, b"2" * 100_000),
@@ -31,7 +31,7 @@ def test_a_record_is_replaced_in_a_unit_of_work(app: Application, record: Mappin
     ):
         record.save(saved)
         ended()
-        assert record.load() == found
+        assert record.load() == loaded
 
 
 @pytest.mark.smoke
@@ -44,8 +44,8 @@ def test_each_mapping_has_its_own_record(
     app.commit()
     other.commit()
     assert (record.load(), another.load()) == (b"1", b"2")
-    for one, connection in ((record, app), (another, other)):
-        one.save(None)
+    for state, connection in ((record, app), (another, other)):
+        state.save(None)
         connection.commit()
 
 

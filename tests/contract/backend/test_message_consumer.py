@@ -21,8 +21,10 @@ MANY, LARGE, LONG = 100, 1 << 30, 60.0
 def bodies(got: Any) -> list[bytes]:
     """Return the bodies of messages, without the RFH2 of publications."""
     return [
-        one.data[decode_rfh2(one.data).StrucLength :] if one.md.Format == cmqc.MQFMT_RF_HEADER_2 else one.data
-        for one in got
+        message.data[decode_rfh2(message.data).StrucLength :]
+        if message.md.Format == cmqc.MQFMT_RF_HEADER_2
+        else message.data
+        for message in got
     ]
 
 
@@ -117,7 +119,7 @@ def test_properties_arrive_in_an_rfh2(app: Application, consumer: MessageConsume
     )
     (got,) = consumer.take(MANY, LARGE, LONG, 0.0)
     header = decode_rfh2(got.data)
-    assert [(one.name, one.content) for one in header.folders] == [("usr", {"n": "v"})]
+    assert [(folder.name, folder.content) for folder in header.folders] == [("usr", {"n": "v"})]
     assert (got.data[header.StrucLength :], header.Format) == (b"body", cmqc.MQFMT_STRING)
 
 
@@ -133,16 +135,16 @@ def test_an_answer_uses_its_stored_request(mq: Workplace, app: Application, othe
     requests = mq.queue()
     consumer = MessageConsumer(app.connection, ConsumerSource(mapping="m", queue=queue, requests_queue=requests))
     first, second = (other.put(requests, body).MsgId for body in (b"first", b"second"))
-    answers = [MQMD(CorrelId=one) for one in (second, bytes(24), b"\1" * 24, second)]
+    answers = [MQMD(CorrelId=identifier) for identifier in (second, bytes(24), b"\1" * 24, second)]
 
-    def found() -> Any:
-        return [None if one is None else one.data for one in map(consumer.request_of, answers)]
+    def requests_of_answers() -> Any:
+        return [None if request is None else request.data for request in map(consumer.request_of, answers)]
 
-    assert found() == [b"second", None, None, None]
+    assert requests_of_answers() == [b"second", None, None, None]
     app.backout()
-    assert found() == [b"second", None, None, None]
+    assert requests_of_answers() == [b"second", None, None, None]
     app.commit()
-    assert found() == [None] * 4
+    assert requests_of_answers() == [None] * 4
     assert consumer.request_of(MQMD(CorrelId=first)).data == b"first"
     app.commit()
     consumer.close()
@@ -208,7 +210,7 @@ def test_a_subscription_is_open_for_one_mapping_only(
 def test_a_retained_publication_arrives_first_with_the_flag(app: Application, mapping: str, topics: Any) -> None:
     app.publish(topics, b"state", options=cmqc.MQPMO_RETAIN)
     (got,) = by_topic(app, mapping, topics).take(MANY, LARGE, LONG, 0.0)
-    folders = {one.name: one.content for one in decode_rfh2(got.data).folders}
+    folders = {folder.name: folder.content for folder in decode_rfh2(got.data).folders}
     assert folders["mqps"]["Top"] == topics
     assert folders["mqps"]["Ret"]
 
@@ -227,7 +229,7 @@ def test_after_a_filter_change_waiting_messages_arrive_first(
     assert take(consumer) == []
     app.backout()
     consumer.ended()
-    assert take(consumer) == [b"old 1", b"old 2"], "what is not committed keeps the old subscription"
+    assert take(consumer) == [b"old 1", b"old 2"], "without a commit, the old subscription stays"
     settle(app, consumer)
 
     assert take(consumer) == []

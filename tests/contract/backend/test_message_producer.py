@@ -56,15 +56,15 @@ def test_few_handles_reach_many_destinations(mq: Workplace, app: Application, ot
     assert [other.all(queue) for queue in queues] == [[b"x", b"x"]] * 5
 
 
-@pytest.mark.parametrize(("given", "kept"), [(b"", False), (b"mine".ljust(24, b"\0"), True)])
+@pytest.mark.parametrize(("msg_id", "kept"), [(b"", False), (b"mine".ljust(24, b"\0"), True)])
 def test_the_message_identifier_is_new_unless_it_is_given(
-    queue: str, app: Application, producer: MessageProducer, given: Any, kept: bool
+    queue: str, app: Application, producer: MessageProducer, msg_id: Any, kept: bool
 ) -> None:
-    producer.put(mapped(queue, **({"MsgId": given} if given else {})))
+    producer.put(mapped(queue, **({"MsgId": msg_id} if msg_id else {})))
     app.commit()
-    found = app.take(queue).md.MsgId
-    assert found != cmqc.MQMI_NONE
-    assert (found == given) is kept
+    put_msg_id = app.take(queue).md.MsgId
+    assert put_msg_id != cmqc.MQMI_NONE
+    assert (put_msg_id == msg_id) is kept
 
 
 def test_a_given_user_identifier_is_set(queue: str, app: Application, producer: MessageProducer) -> None:
@@ -82,7 +82,7 @@ def test_properties_are_separate_from_the_message(queue: str, app: Application, 
     app.commit()
     got = app.get(app.open_queue(queue), RFH2)
     header = decode_rfh2(got.data)
-    folders = {one.name: one.content for one in header.folders}
+    folders = {folder.name: folder.content for folder in header.folders}
     assert (got.data[header.StrucLength :], header.Format) == (b"body", cmqc.MQFMT_STRING)
     assert folders["mqtt"] == {"clientId": "c", "qos": 1}
     assert folders["usr"] == {"site": "Köln", "big": 1 << 40, "late": True}
@@ -140,10 +140,10 @@ def test_a_stored_request_has_the_msgid_of_the_request(
     producer.put(request)
     producer.put(request)
     app.commit()
-    found = [(app.take(kept), app.take(queue)) for _ in range(2)]
-    assert [(one.data, two.data) for one, two in found] == [(b"way back", b"question")] * 2
-    assert all(one.md.MsgId == two.md.MsgId != cmqc.MQMI_NONE for one, two in found)
-    assert found[0][0].md.MsgId != found[1][0].md.MsgId
+    messages = [(app.take(kept), app.take(queue)) for _ in range(2)]
+    assert [(record.data, question.data) for record, question in messages] == [(b"way back", b"question")] * 2
+    assert all(record.md.MsgId == question.md.MsgId != cmqc.MQMI_NONE for record, question in messages)
+    assert messages[0][0].md.MsgId != messages[1][0].md.MsgId
 
 
 def test_no_request_is_stored_if_its_destination_does_not_exist(

@@ -44,20 +44,20 @@ def published(topic: str, properties: PublishProperties, client_id: str = "dev.1
 async def test_a_client_gets_publications_of_another_client(bridge: Bridge, properties: PublishProperties) -> None:
     await bridge.subscribed("c1", bridge.topic("a"))
     await bridge.taken(unit(published(bridge.topic("a"), properties)))
-    (found,) = await bridge.settled()
-    assert from_mq(found.message, with_properties=True).properties == properties
-    assert publisher_of(found.message) == "dev.1"
+    (transmission,) = await bridge.settled()
+    assert from_mq(transmission.message, with_properties=True).properties == properties
+    assert publisher_of(transmission.message) == "dev.1"
     await bridge.restart()
-    (found,) = await bridge.settled()
-    assert from_mq(found.message, with_properties=True).properties == properties
+    (transmission,) = await bridge.settled()
+    assert from_mq(transmission.message, with_properties=True).properties == properties
 
 
 @pytest.mark.smoke
 async def test_a_publication_without_properties_arrives_without_properties(bridge: Bridge) -> None:
     await bridge.subscribed("c1", bridge.topic("a"))
     await bridge.taken(unit(to_mq(Publish(bridge.topic("a"), b"x", 1, False, False, 7), ClientIdentity("dev", b""))))
-    (found,) = await bridge.settled()
-    assert from_mq(found.message, with_properties=True).properties == PublishProperties()
+    (transmission,) = await bridge.settled()
+    assert from_mq(transmission.message, with_properties=True).properties == PublishProperties()
 
 
 @pytest.mark.smoke
@@ -74,8 +74,10 @@ async def test_a_client_gets_properties_of_an_application(bridge: Bridge) -> Non
         CodedCharSetId=chain.CodedCharSetId,
         CorrelId=b"c-1".ljust(24, b"\0"),
     )
-    (found,) = await bridge.settled()
-    publication = from_mq(found.message, topic=found.topic or found.remote_queue, with_properties=True)
+    (transmission,) = await bridge.settled()
+    publication = from_mq(
+        transmission.message, topic=transmission.topic or transmission.remote_queue, with_properties=True
+    )
     assert (publication.topic, publication.payload) == ("alarms", b"body")
     assert publication.properties == PublishProperties(
         payload_format_indicator=1, correlation_data=b"c-1", user_property=(("site-id", "HH"), ("n", "5"))
@@ -89,13 +91,13 @@ async def test_an_application_answers_with_an_ordinary_put(bridge: Bridge) -> No
         f"DEFINE QLOCAL('{queue}')", f"DEFINE SUB('{queue}') TOPICSTR('{topic}') DEST('{queue}')"
     )
     bridge.place.at_end += [f"DELETE SUB('{queue}')", f"DELETE QLOCAL('{queue}')"]
-    asked = PublishProperties(
+    request_properties = PublishProperties(
         message_expiry_interval=600,
         response_topic="answers/dev.1",
         correlation_data=b"c-1",
         user_property=(("unit", "C"),),
     )
-    await bridge.taken(unit(published(topic, asked)))
+    await bridge.taken(unit(published(topic, request_properties)))
     request = await bridge.place.take(queue)
     assert request.md.MsgType == cmqc.MQMT_REQUEST
     assert 0 < request.md.Expiry <= 6000

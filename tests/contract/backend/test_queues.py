@@ -134,24 +134,24 @@ def test_priority_as_queue_default(mq: Workplace, app: Application) -> None:
 
 
 def test_get_by_msg_id_and_by_correl_id(queue: str, app: Application) -> None:
-    one, two = (word.ljust(24, b"\0") for word in (b"one", b"two"))
-    app.put(queue, b"first", MsgId=one, CorrelId=one)
-    app.put(queue, b"second", MsgId=two, CorrelId=one)
-    app.put(queue, b"third", CorrelId=two)
+    first_id, second_id = (word.ljust(24, b"\0") for word in (b"one", b"two"))
+    app.put(queue, b"first", MsgId=first_id, CorrelId=first_id)
+    app.put(queue, b"second", MsgId=second_id, CorrelId=first_id)
+    app.put(queue, b"third", CorrelId=second_id)
 
-    assert app.take(queue, CorrelId=two).data == b"third"
-    assert app.take(queue, MsgId=two).data == b"second"
-    assert app.take(queue, MsgId=one, CorrelId=one).data == b"first"
+    assert app.take(queue, CorrelId=second_id).data == b"third"
+    assert app.take(queue, MsgId=second_id).data == b"second"
+    assert app.take(queue, MsgId=first_id, CorrelId=first_id).data == b"first"
 
 
 def test_both_identifiers_must_match(queue: str, app: Application) -> None:
-    one, two = (word.ljust(24, b"\0") for word in (b"one", b"two"))
-    app.put(queue, MsgId=one, CorrelId=one)
+    first_id, second_id = (word.ljust(24, b"\0") for word in (b"one", b"two"))
+    app.put(queue, MsgId=first_id, CorrelId=first_id)
     with refused(cmqc.MQRC_NO_MSG_AVAILABLE):
-        app.take(queue, MsgId=one, CorrelId=two)
+        app.take(queue, MsgId=first_id, CorrelId=second_id)
     with refused(cmqc.MQRC_NO_MSG_AVAILABLE):
-        app.take(queue, MsgId=two)
-    assert app.take(queue, MsgId=one, CorrelId=one)
+        app.take(queue, MsgId=second_id)
+    assert app.take(queue, MsgId=first_id, CorrelId=first_id)
 
 
 # Truncation -----------------------------------------------------------------------------------------------------------
@@ -174,8 +174,8 @@ def test_a_truncated_message_is_accepted_on_request(queue: str, app: Application
 @pytest.mark.whole_mqi
 def test_a_browse_that_fails_by_truncation_does_not_move_the_cursor(queue: str, app: Application) -> None:
     """MQRC 2080: the cursor does not move. With MQGMO_BROWSE_FIRST, it is before the first message."""
-    for data in (b"1", b"22", b"3"):
-        app.put(queue, data)
+    for body in (b"1", b"22", b"3"):
+        app.put(queue, body)
     handle = app.open_queue(queue)
     app.browse(handle)
     with refused(cmqc.MQRC_TRUNCATED_MSG_FAILED):

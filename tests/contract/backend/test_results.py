@@ -108,8 +108,8 @@ def test_properties_of_a_put(queue: str, app: Application) -> None:
     ],
 )
 def test_types_of_properties(queue: str, app: Application, kind: int, value: int, as_text: str) -> None:
-    one = Property(name="one", type=kind, value=value)
-    app.connection.put1(MQOD(ObjectName=queue), Message(MQMD(), b""), 0, [one])
+    property_ = Property(name="one", type=kind, value=value)
+    app.connection.put1(MQOD(ObjectName=queue), Message(MQMD(), b""), 0, [property_])
     got = app.take(queue, cmqc.MQGMO_PROPERTIES_FORCE_MQRFH2)
     assert re.search(f"<one[^>]*>{as_text}</one>".encode(), got.data, re.IGNORECASE), got.data
 
@@ -117,8 +117,8 @@ def test_types_of_properties(queue: str, app: Application, kind: int, value: int
 def test_a_long_message_is_browsed_like_a_short_one(mq: Workplace, app: Application) -> None:
     queue = mq.queue("MAXMSGL(4194304)")
     messages = [b"short", b"L" * 300_000, b"last"]
-    for data in messages:
-        app.put(queue, data)
+    for body in messages:
+        app.put(queue, body)
     handle = app.open_queue(queue)
     options = cmqc.MQGMO_BROWSE_NEXT | cmqc.MQGMO_ACCEPT_TRUNCATED_MSG
     assert [app.browse(handle, options) for _ in messages] == messages

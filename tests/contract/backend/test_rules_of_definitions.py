@@ -87,12 +87,12 @@ def test_the_default_transmission_queue_changes_with_force_only(mq: Workplace, a
 
 
 def test_noshare_with_two_readers_needs_force(mq: Workplace, queue: str, app: Application, other: Application) -> None:
-    handles = [(one, one.open_queue(queue)) for one in (app, other)]
+    handles = [(reader, reader.open_queue(queue)) for reader in (app, other)]
     assert mq.refuses(f"ALTER QLOCAL('{queue}') NOSHARE")
     mq.command(f"ALTER QLOCAL('{queue}') NOSHARE FORCE")
-    for one, handle in handles:
+    for reader, handle in handles:
         with refused(CHANGED):
-            one.get(handle, GetOptions(Options=cmqc.MQGMO_BROWSE_FIRST))
+            reader.get(handle, GetOptions(Options=cmqc.MQGMO_BROWSE_FIRST))
 
 
 def test_usage_of_an_open_queue_changes_with_force_only(mq: Workplace, queue: str, app: Application) -> None:

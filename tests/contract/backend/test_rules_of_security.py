@@ -51,8 +51,8 @@ def test_privileged_users_are_blocked_on_all_channels(secured: SecuredConnection
     secured.manager.command(f"SET CHLAUTH('{CHANNEL}') TYPE(BLOCKUSER) USERLIST('nobody')")
     address = "ADDRESSMAP) ADDRESS('127.0.0.1')"
     secured.manager.command(f"SET CHLAUTH('{CHANNEL}') TYPE({address} USERSRC(MAP) MCAUSER('{ADMINISTRATOR}')")
-    (shown,) = secured.connect(user=ADMINISTRATOR).command("DISPLAY QMGR QMNAME")
-    assert shown.ok
+    (response,) = secured.connect(user=ADMINISTRATOR).command("DISPLAY QMGR QMNAME")
+    assert response.ok
 
 
 def test_system_channels_reject_all_clients(secured: SecuredConnections) -> None:

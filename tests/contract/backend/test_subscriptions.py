@@ -127,14 +127,14 @@ def test_options_of_subscribe(mq: Workplace, app: Application, root: str, option
 
 @pytest.mark.whole_mqi
 def test_alter_changes_the_destination_and_the_user_data(mq: Workplace, app: Application, root: str) -> None:
-    one, two, name = mq.queue(), mq.queue(), mq.name("sub")
-    handles = app.open_queue(one), app.open_queue(two)
+    first, second, name = mq.queue(), mq.queue(), mq.name("sub")
+    handles = app.open_queue(first), app.open_queue(second)
     app.close(app.subscribe(root, handle=handles[0], options=DURABLE, SubName=name, SubUserData="1")[0])
     altered, _ = app.subscribe(root, handle=handles[1], options=DURABLE | ALTER, SubName=name, SubUserData="2")
     app.publish(root, b"x")
-    assert app.all(one) == []
-    assert b"<Sud>2</Sud>" in app.take(two, FORCE).data
-    assert mq.attribute(f"SUB('{name}')", "DEST") == two
+    assert app.all(first) == []
+    assert b"<Sud>2</Sud>" in app.take(second, FORCE).data
+    assert mq.attribute(f"SUB('{name}')", "DEST") == second
     app.close(altered, cmqc.MQCO_REMOVE_SUB)
 
 
@@ -229,5 +229,5 @@ def test_default_priority_and_persistence_come_from_the_nearest_object(
     app.publish(f"{root}/x")
     app.publish(f"{root}/below")
     app.publish(f"{root}/x", Persistence=0, Priority=0)
-    found = [app.get(publications, GetOptions()).md for _ in range(3)]
-    assert [(md.Priority, md.Persistence) for md in found] == [(6, 1), (2, 1), (0, 0)]
+    descriptors = [app.get(publications, GetOptions()).md for _ in range(3)]
+    assert [(md.Priority, md.Persistence) for md in descriptors] == [(6, 1), (2, 1), (0, 0)]

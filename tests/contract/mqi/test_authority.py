@@ -42,63 +42,63 @@ def manager(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Manager]:
 
 @pytest.mark.smoke
 def test_the_user_of_the_queue_manager_has_all_authorities(manager: Manager, package: str) -> None:
-    found = manager.run(
+    results = manager.run(
         package,
         AS
         + """
         qmgr = connected()
-        found['put'] = reason(mq.Queue(qmgr, 'Q').put, b'x')
-        found['command'] = reason(mq.PCFExecute(qmgr).MQCMD_INQUIRE_Q_MGR)
+        results['put'] = reason(mq.Queue(qmgr, 'Q').put, b'x')
+        results['command'] = reason(mq.PCFExecute(qmgr).MQCMD_INQUIRE_Q_MGR)
         """.replace("\n        ", "\n"),
         connect=False,
     )
-    assert found == {"put": 0, "command": 0}
+    assert results == {"put": 0, "command": 0}
 
 
 @pytest.mark.smoke
 def test_a_user_with_some_authorities(manager: Manager, package: str) -> None:
-    found = manager.run(
+    results = manager.run(
         package,
         AS
         + """
         qmgr = connected('app', 'none is asked for')
-        found['put'] = reason(mq.Queue(qmgr, 'Q').put, b'x')
-        found['get'] = reason(mq.Queue(qmgr, 'Q').get)
-        found['inquire'] = reason(mq.Queue(qmgr, 'Q').inquire, CMQC.MQIA_CURRENT_Q_DEPTH)
-        found['unknown'] = reason(mq.Queue(qmgr, 'SYSTEM.DEAD.LETTER.QUEUE').put, b'x')
-        found['publish'] = reason(mq.Topic(qmgr, topic_string='plant/a').pub, b'x')
+        results['put'] = reason(mq.Queue(qmgr, 'Q').put, b'x')
+        results['get'] = reason(mq.Queue(qmgr, 'Q').get)
+        results['inquire'] = reason(mq.Queue(qmgr, 'Q').inquire, CMQC.MQIA_CURRENT_Q_DEPTH)
+        results['unknown'] = reason(mq.Queue(qmgr, 'SYSTEM.DEAD.LETTER.QUEUE').put, b'x')
+        results['publish'] = reason(mq.Topic(qmgr, topic_string='plant/a').pub, b'x')
         sd = mq.SD()
         sd.Options = CMQC.MQSO_CREATE + CMQC.MQSO_NON_DURABLE + CMQC.MQSO_MANAGED
         sd.set_vs('ObjectString', 'plant/#')
-        found['subscribe'] = reason(mq.Subscription(qmgr).sub, sub_desc=sd)
+        results['subscribe'] = reason(mq.Subscription(qmgr).sub, sub_desc=sd)
         sd.set_vs('ObjectString', 'offices')
-        found['elsewhere'] = reason(mq.Subscription(qmgr).sub, sub_desc=sd)
+        results['elsewhere'] = reason(mq.Subscription(qmgr).sub, sub_desc=sd)
         """.replace("\n        ", "\n"),
         connect=False,
     )
-    assert found == {"put": 0, "get": 0, "inquire": NO, "unknown": NO, "publish": NO, "subscribe": 0, "elsewhere": NO}
+    assert results == {"put": 0, "get": 0, "inquire": NO, "unknown": NO, "publish": NO, "subscribe": 0, "elsewhere": NO}
 
 
 def test_a_user_without_authority_to_connect(manager: Manager, package: str) -> None:
-    found = manager.run(package, AS + "found['reason'] = reason(connected, 'carol', 'x')\n", connect=False)
-    assert found == {"reason": NO}
+    results = manager.run(package, AS + "results['reason'] = reason(connected, 'carol', 'x')\n", connect=False)
+    assert results == {"reason": NO}
 
 
 def test_users_over_tcp_are_not_verified(manager: Manager, package: str) -> None:
     """The connection has no user, whichever user it claims."""
-    found = manager.run(
+    results = manager.run(
         package,
         AS
         + """
         for name in ('app', 'mqm'):
             qmgr = connected(name, 'x')
-            found[name] = reason(mq.Queue(qmgr, 'Q').put, b'x')
+            results[name] = reason(mq.Queue(qmgr, 'Q').put, b'x')
             qmgr.disconnect()
         """.replace("\n        ", "\n"),
         connect=False,
         MQI_STANDIN=f"127.0.0.1({manager.port})",
     )
-    assert found == {"app": NO, "mqm": NO}
+    assert results == {"app": NO, "mqm": NO}
 
 
 def test_only_an_administrator_can_act_as_another_user(
@@ -106,13 +106,13 @@ def test_only_an_administrator_can_act_as_another_user(
 ) -> None:
     """The password of an MQCSP is not checked, so a claimed name does not change the user."""
     monkeypatch.setattr(Conversation, "_peer", lambda self: "app")
-    found = manager.run(
+    results = manager.run(
         package,
         AS
         + """
         for name in ('app', 'mqm', 'carol'):
             qmgr = connected(name, 'x')
-            found[name] = [
+            results[name] = [
                 reason(mq.Queue(qmgr, 'Q').put, b'x'),
                 reason(mq.Queue(qmgr, 'SYSTEM.DEAD.LETTER.QUEUE').put, b'x'),
             ]
@@ -120,4 +120,4 @@ def test_only_an_administrator_can_act_as_another_user(
         """.replace("\n        ", "\n"),
         connect=False,
     )
-    assert found == {"app": [0, NO], "mqm": [0, NO], "carol": [0, NO]}
+    assert results == {"app": [0, NO], "mqm": [0, NO], "carol": [0, NO]}

@@ -26,23 +26,23 @@ def connected(channel=b'SYSTEM.DEF.SVRCONN', opts=0, **fields):
 @pytest.mark.smoke
 def test_the_lower_maximum_message_length_of_both_sides_applies(manager: Manager, package: str, queue: str) -> None:
     manager.command("DEFINE CHANNEL(SHORT) CHLTYPE(SVRCONN) MAXMSGL(2000) REPLACE")
-    found = manager.run(
+    results = manager.run(
         package,
         CONNECTED
         + f"""
 def puts(length, channel, **fields):
     qmgr = connected(channel, **fields)
-    found = reason(mq.Queue(qmgr, {queue!r}).put, bytes(length))
+    code = reason(mq.Queue(qmgr, {queue!r}).put, bytes(length))
     qmgr.disconnect()
-    return found
-found['client'] = [puts(length, b'SYSTEM.DEF.SVRCONN', MaxMsgLength=1000) for length in (1000, 1001)]
-found['server'] = [puts(length, b'SHORT', MaxMsgLength=104857600) for length in (2000, 2001)]
-found['queue manager'] = [puts(length, b'NOT.DEFINED', MaxMsgLength=0) for length in (4194304, 4194305)]
-found['too long'] = reason(connected, MaxMsgLength=104857601)
+    return code
+results['client'] = [puts(length, b'SYSTEM.DEF.SVRCONN', MaxMsgLength=1000) for length in (1000, 1001)]
+results['server'] = [puts(length, b'SHORT', MaxMsgLength=104857600) for length in (2000, 2001)]
+results['queue manager'] = [puts(length, b'NOT.DEFINED', MaxMsgLength=0) for length in (4194304, 4194305)]
+results['too long'] = reason(connected, MaxMsgLength=104857601)
 """,
         connect=False,
     )
-    assert found == {"client": [0, 2010], "server": [0, 2010], "queue manager": [0, 2010], "too long": 2277}
+    assert results == {"client": [0, 2010], "server": [0, 2010], "queue manager": [0, 2010], "too long": 2277}
 
 
 @pytest.mark.smoke
@@ -50,40 +50,40 @@ def test_a_get_with_a_buffer_longer_than_the_channel_allows_is_rejected(
     manager: Manager, package: str, queue: str
 ) -> None:
     """BufferLength is compared, even if the message is short ("2010 (MQRC_DATA_LENGTH_ERROR)")."""
-    found = manager.run(
+    results = manager.run(
         package,
         CONNECTED
         + f"""
 qmgr = connected(MaxMsgLength=1000)
 mq.Queue(qmgr, {queue!r}).put(b'short')
 queue = mq.Queue(qmgr, {queue!r}, CMQC.MQOO_INPUT_SHARED)
-found['long'] = reason(queue.get, 1001, mq.MD(), mq.GMO())
-found['short'] = queue.get(1000, mq.MD(), mq.GMO())
+results['long'] = reason(queue.get, 1001, mq.MD(), mq.GMO())
+results['short'] = queue.get(1000, mq.MD(), mq.GMO())
 """,
         connect=False,
     )
-    assert found == {"long": 2010, "short": "short"}
+    assert results == {"long": 2010, "short": "short"}
 
 
 def test_refresh_cluster_invalidates_handles(manager: Manager, package: str, queue: str) -> None:
     """All calls fail with 2041 until MQCLOSE, which succeeds. A new MQOPEN works ("2041 (MQRC_OBJECT_CHANGED)")."""
     with manager.when_a_get_waits(queue, manager.invalidate_handles):
-        found = manager.run(
+        results = manager.run(
             package,
             f"""
 queue = mq.Queue(qmgr, {queue!r}, CMQC.MQOO_INPUT_SHARED)
 topic = mq.Topic(qmgr, topic_string='a/topic')
 topic.open(open_opts=CMQC.MQOO_OUTPUT)
 waiting = mq.GMO(Options=CMQC.MQGMO_WAIT, WaitInterval=-1)
-found['waits'] = reason(queue.get, None, mq.MD(), waiting)
-found['gets'] = reason(queue.get)
-found['publishes'] = [reason(topic.pub, b'x'), reason(topic.pub, b'x')]
+results['waits'] = reason(queue.get, None, mq.MD(), waiting)
+results['gets'] = reason(queue.get)
+results['publishes'] = [reason(topic.pub, b'x'), reason(topic.pub, b'x')]
 topic.close()
 topic.open(open_opts=CMQC.MQOO_OUTPUT)
-found['open again'] = reason(topic.pub, b'x')
+results['open again'] = reason(topic.pub, b'x')
 """,
         )
-    assert found == {"waits": 2041, "gets": 2041, "publishes": [2041, 2041], "open again": 0}
+    assert results == {"waits": 2041, "gets": 2041, "publishes": [2041, 2041], "open again": 0}
 
 
 @pytest.fixture
@@ -96,22 +96,22 @@ def small(tmp_path: Path) -> Iterator[Manager]:
 
 def test_a_queue_manager_runs_maxchannels_channels(small: Manager, package: str) -> None:
     """Another channel definition, and MQCNO_NO_CONV_SHARING, need a separate instance. Bindings need none."""
-    found = small.run(
+    results = small.run(
         package,
         CONNECTED
         + """
 def tried(**how):
     return reason(lambda: connections.append(connected(**how)))
 connections = []
-found['shared'] = [tried() for _ in range(10)]
-found['another'] = [tried(HeartbeatInterval=7), tried(HeartbeatInterval=8), tried(opts=CMQC.MQCNO_NO_CONV_SHARING)]
-found['bindings'] = reason(mq.connect, 'MQB1')
+results['shared'] = [tried() for _ in range(10)]
+results['another'] = [tried(HeartbeatInterval=7), tried(HeartbeatInterval=8), tried(opts=CMQC.MQCNO_NO_CONV_SHARING)]
+results['bindings'] = reason(mq.connect, 'MQB1')
 connections[10].disconnect()
-found['room'] = tried(opts=CMQC.MQCNO_NO_CONV_SHARING)
+results['room'] = tried(opts=CMQC.MQCNO_NO_CONV_SHARING)
 """,
         connect=False,
     )
-    assert found == {"shared": [0] * 10, "another": [0, 2537, 2537], "bindings": 0, "room": 0}
+    assert results == {"shared": [0] * 10, "another": [0, 2537, 2537], "bindings": 0, "room": 0}
 
 
 def test_a_connection_breaks_after_twice_the_heartbeat_interval_without_data(
@@ -125,18 +125,18 @@ def test_a_connection_breaks_after_twice_the_heartbeat_interval_without_data(
             hanging.enter_context(manager.busy())
 
         with manager.when_a_get_waits(queue, hang):
-            found = manager.run(
+            results = manager.run(
                 package,
                 CONNECTED
                 + f"""
 qmgr = connected(b'BEATS', HeartbeatInterval=1)
 queue = mq.Queue(qmgr, {queue!r}, CMQC.MQOO_INPUT_SHARED)
 wait = mq.GMO(Options=CMQC.MQGMO_WAIT, WaitInterval=2000)
-found['get'] = reason(queue.get, None, mq.MD(), wait)
+results['get'] = reason(queue.get, None, mq.MD(), wait)
 """,
                 connect=False,
             )
-    assert found == {"get": 2009}
+    assert results == {"get": 2009}
     until(lambda: not manager.itself.objects.queues[queue].inputs)
 
 
@@ -153,7 +153,7 @@ queue = mq.Queue(qmgr, {queue!r}, CMQC.MQOO_INPUT_EXCLUSIVE)
 with open({str(file)!r}, 'w') as process:
     process.write(f'{{os.getpid()}} ')
 os.kill(os.getpid(), signal.SIGSTOP)
-found['get'] = reason(queue.get)
+results['get'] = reason(queue.get)
 """
     place = f"127.0.0.1({manager.port})"
     with ThreadPoolExecutor() as executor:
@@ -165,8 +165,8 @@ found['get'] = reason(queue.get)
 
 
 def test_a_stopped_channel(manager: Manager, package: str, queue: str) -> None:
-    """Calls that fail if quiescing return 2202, including waiting ones. Nobody can connect via the channel until it is
-    started.
+    """Calls that fail if quiescing return 2202, including waiting ones. New connections are rejected until the channel
+    is started.
 
     Source: IBM MQ documentation, "Stopping MQI channels", "2202 (MQRC_CONNECTION_QUIESCING)".
     """
@@ -176,23 +176,23 @@ def test_a_stopped_channel(manager: Manager, package: str, queue: str) -> None:
         manager.command("STOP CHANNEL(STOPS)")
 
     with manager.when_a_get_waits(queue, stop):
-        found = manager.run(
+        results = manager.run(
             package,
             CONNECTED
             + f"""
 qmgr = connected(b'STOPS')
 both = mq.Queue(qmgr, {queue!r}, CMQC.MQOO_INPUT_SHARED | CMQC.MQOO_OUTPUT)
 fails = CMQC.MQGMO_FAIL_IF_QUIESCING
-found['waits'] = reason(both.get, None, mq.MD(), mq.GMO(Options=CMQC.MQGMO_WAIT | fails, WaitInterval=-1))
-found['puts'] = [reason(both.put, b'x', mq.MD(), mq.PMO(Options=option)) for option in (fails, 0)]
-found['another'] = reason(connected, b'STOPS', HeartbeatInterval=9)
+results['waits'] = reason(both.get, None, mq.MD(), mq.GMO(Options=CMQC.MQGMO_WAIT | fails, WaitInterval=-1))
+results['puts'] = [reason(both.put, b'x', mq.MD(), mq.PMO(Options=option)) for option in (fails, 0)]
+results['another'] = reason(connected, b'STOPS', HeartbeatInterval=9)
 """,
             connect=False,
         )
     manager.command("START CHANNEL(STOPS)")
-    again = manager.run(package, CONNECTED + "found['again'] = reason(connected, b'STOPS')", connect=False)
+    again = manager.run(package, CONNECTED + "results['again'] = reason(connected, b'STOPS')", connect=False)
     until(lambda: not manager.itself.objects.queues[queue].inputs)
-    assert found | again == {"waits": 2202, "puts": [2202, 0], "another": 2537, "again": 0}
+    assert results | again == {"waits": 2202, "puts": [2202, 0], "another": 2537, "again": 0}
 
 
 def test_a_channel_stopped_with_force_breaks_its_connections(manager: Manager, package: str, queue: str) -> None:
@@ -202,15 +202,15 @@ def test_a_channel_stopped_with_force_breaks_its_connections(manager: Manager, p
         manager.command("STOP CHANNEL(STOPS) MODE(FORCE)")
 
     with manager.when_a_get_waits(queue, stop):
-        found = manager.run(
+        results = manager.run(
             package,
             CONNECTED
             + f"""
 queue = mq.Queue(connected(b'STOPS'), {queue!r}, CMQC.MQOO_INPUT_SHARED)
-found['waits'] = reason(queue.get, None, mq.MD(), mq.GMO(Options=CMQC.MQGMO_WAIT, WaitInterval=-1))
+results['waits'] = reason(queue.get, None, mq.MD(), mq.GMO(Options=CMQC.MQGMO_WAIT, WaitInterval=-1))
 """,
             connect=False,
         )
     manager.command("START CHANNEL(STOPS)")
-    assert found == {"waits": 2009}
+    assert results == {"waits": 2009}
     until(lambda: not manager.itself.objects.queues[queue].inputs)

@@ -21,19 +21,19 @@ LATIN_1 = {"MQCCSID": "819"}
 def test_mqccsi_q_mgr_means_the_character_set_of_the_client_on_put(
     manager: Manager, package: str, queue: str, variables: dict[str, str], ccsid: int
 ) -> None:
-    found = manager.run(
+    results = manager.run(
         package,
         f"""
 md = mq.MD(CodedCharSetId=0)
 mq.Queue(qmgr, {queue!r}).put(b'x', md)
-found['returned'] = md.CodedCharSetId
+results['returned'] = md.CodedCharSetId
 got = mq.MD(CodedCharSetId=1208)
 mq.Queue(qmgr, {queue!r}, CMQC.MQOO_INPUT_SHARED).get(None, got, mq.GMO())
-found['got'] = got.CodedCharSetId
+results['got'] = got.CodedCharSetId
 """,
         **variables,
     )
-    assert found == {"returned": ccsid, "got": ccsid}
+    assert results == {"returned": ccsid, "got": ccsid}
 
 
 @pytest.mark.smoke
@@ -42,7 +42,7 @@ def test_in_bindings_mode_it_means_that_of_the_queue_manager(manager: Manager, p
 qmgr = mq.connect('MQB1')
 md = mq.MD(CodedCharSetId=0)
 mq.Queue(qmgr, {queue!r}).put(b'x', md)
-found['returned'] = md.CodedCharSetId
+results['returned'] = md.CodedCharSetId
 """
     assert manager.run(package, program, connect=False, **LATIN_1) == {"returned": 1208}
 
@@ -50,27 +50,27 @@ found['returned'] = md.CodedCharSetId
 @pytest.mark.smoke
 def test_mqget_converts_to_the_character_set_of_the_client(manager: Manager, package: str, queue: str) -> None:
     """MQGMO_CONVERT with MQCCSI_Q_MGR."""
-    found = manager.run(
+    results = manager.run(
         package,
         f"""
 mq.Queue(qmgr, {queue!r}).put('ä'.encode(), mq.MD(CodedCharSetId=1208, Format=CMQC.MQFMT_STRING))
 got = mq.MD(CodedCharSetId=0)
 data = mq.Queue(qmgr, {queue!r}, CMQC.MQOO_INPUT_SHARED).get(None, got, mq.GMO(Options=CMQC.MQGMO_CONVERT))
-found['data'] = [data.hex(), got.CodedCharSetId]
+results['data'] = [data.hex(), got.CodedCharSetId]
 """,
         **LATIN_1,
     )
-    assert found == {"data": ["e4", 819]}
+    assert results == {"data": ["e4", 819]}
 
 
 @pytest.mark.parametrize(("ccsid", "subscription"), [(0, "Ã¤"), (819, "Ã¤"), (1208, "ä")])
 def test_names_in_a_command_are_in_the_character_set_of_its_message(
     manager: Manager, package: str, ccsid: int, subscription: str
 ) -> None:
-    """UTF-8 that is marked as MQCCSI_Q_MGR is read in the client's character set."""
+    """UTF-8 text whose CCSID is MQCCSI_Q_MGR is read in the client's character set."""
     manager.command(f"DEFINE SUB('{subscription}') TOPICSTR('x') DEST(SYSTEM.ADMIN.COMMAND.QUEUE)")
     try:
-        found = manager.run(
+        results = manager.run(
             package,
             """
 import struct
@@ -88,18 +88,18 @@ md = mq.MD(Format=CMQC.MQFMT_ADMIN, MsgType=CMQC.MQMT_REQUEST, ReplyToQ=od.Objec
 mq.Queue(qmgr, 'SYSTEM.ADMIN.COMMAND.QUEUE').put(body, md)
 wait = mq.GMO(Options=CMQC.MQGMO_WAIT, WaitInterval=30000)
 reply = replies.get(None, mq.MD(), wait)
-found['reason'] = struct.unpack('<9i', reply[:36])[7]
+results['reason'] = struct.unpack('<9i', reply[:36])[7]
 """,
             **LATIN_1,
         )
     finally:
         manager.command(f"DELETE SUB('{subscription}')")
-    assert found == {"reason": 0}
+    assert results == {"reason": 0}
 
 
 def test_topic_strings_are_in_the_character_set_of_the_client_by_default(manager: Manager, package: str) -> None:
     """VSCCSID of the MQCHARV overrides it."""
-    found = manager.run(
+    results = manager.run(
         package,
         """
 def subscribed(topic, ccsid):
@@ -114,10 +114,10 @@ for topic in ('ä/1', 'ä/2'):
     od.set_vs('ObjectString', topic.encode(), vs_ccsid=1208)
     qmgr.put1(od, topic.encode(), mq.MD())
 gmo = CMQC.MQGMO_NO_PROPERTIES
-found['got'] = [one.get(None, mq.MD(), mq.GMO(Options=gmo)).decode() for one in (latin, utf)]
-for one in (latin, utf):
-    one.close(close_sub_queue=True)
+results['got'] = [subscription.get(None, mq.MD(), mq.GMO(Options=gmo)).decode() for subscription in (latin, utf)]
+for subscription in (latin, utf):
+    subscription.close(close_sub_queue=True)
 """,
         **LATIN_1,
     )
-    assert found == {"got": ["ä/1", "ä/2"]}
+    assert results == {"got": ["ä/1", "ä/2"]}

@@ -66,14 +66,14 @@ def test_an_address_in_a_list_that_is_not_a_queue_manager(manager: Manager, pack
 
         thread = threading.Thread(target=answer)
         thread.start()
-        found = manager.run(
+        results = manager.run(
             package,
             f"""
             qmgr = mq.connect('MQB1', 'CHANNEL', '127.0.0.1({other.getsockname()[1]}),127.0.0.1({manager.port})')
-            found['name'] = qmgr.inquire(CMQC.MQCA_Q_MGR_NAME).strip()
+            results['name'] = qmgr.inquire(CMQC.MQCA_Q_MGR_NAME).strip()
             """,
             connect=False,
             MQI_STANDIN="",
         )
         thread.join()
-    assert found == {"name": "MQB1"}
+    assert results == {"name": "MQB1"}

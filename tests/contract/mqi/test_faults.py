@@ -17,11 +17,11 @@ from tests.helpers.patience import until
 
 BATCH = """
 queue = mq.Queue(qmgr, {queue!r}, CMQC.MQOO_OUTPUT)
-found['reasons'] = []
+results['reasons'] = []
 for number in range(3):
-    found['reasons'].append(reason(queue.put, b'%d' % number, mq.MD(), mq.PMO(Options=CMQC.MQPMO_SYNCPOINT)))
-found['commit'] = reason(qmgr.commit)
-found['after'] = reason(qmgr.commit)
+    results['reasons'].append(reason(queue.put, b'%d' % number, mq.MD(), mq.PMO(Options=CMQC.MQPMO_SYNCPOINT)))
+results['commit'] = reason(qmgr.commit)
+results['after'] = reason(qmgr.commit)
 """
 
 
@@ -37,8 +37,8 @@ found['after'] = reason(qmgr.commit)
 )
 def test_cut(manager: Manager, package: str, queue: str, cut: str, reasons: list[int], commit: int, depth: int) -> None:
     """Uncommitted work is backed out. Committed work stays, even if the program did not get the reply."""
-    found = manager.run(package, BATCH.format(queue=queue), MQI_STANDIN_CUT=cut)
-    assert found == {"reasons": reasons, "commit": commit, "after": 2009}
+    results = manager.run(package, BATCH.format(queue=queue), MQI_STANDIN_CUT=cut)
+    assert results == {"reasons": reasons, "commit": commit, "after": 2009}
     manager.wait_for_depth(queue, depth)
 
 
@@ -48,18 +48,18 @@ def test_cut(manager: Manager, package: str, queue: str, cut: str, reasons: list
 )
 def test_asynchronous_puts(manager: Manager, package: str, queue: str, cut: str, commit: int, depth: int) -> None:
     """MQCMIT reports that the connection was lost after asynchronous puts."""
-    found = manager.run(
+    results = manager.run(
         package,
         f"""
         queue = mq.Queue(qmgr, {queue!r}, CMQC.MQOO_OUTPUT)
         pmo = mq.PMO(Options=CMQC.MQPMO_SYNCPOINT | CMQC.MQPMO_ASYNC_RESPONSE)
         for number in range(3):
             reason(queue.put, b'%d' % number, mq.MD(), pmo)
-        found['commit'] = reason(qmgr.commit)
+        results['commit'] = reason(qmgr.commit)
         """,
         MQI_STANDIN_CUT=cut,
     )
-    assert found == {"commit": commit}
+    assert results == {"commit": commit}
     manager.wait_for_depth(queue, depth)
 
 
@@ -78,7 +78,7 @@ def test_asynchronous_puts_do_not_wait_for_replies(manager: Manager, package: st
 
     holder = threading.Thread(target=hold, daemon=True)
     holder.start()
-    found = manager.run(
+    results = manager.run(
         package,
         f"""
         from pathlib import Path
@@ -89,11 +89,11 @@ def test_asynchronous_puts_do_not_wait_for_replies(manager: Manager, package: st
         for number in range(3):
             queue.put(b'%d' % number, mq.MD(), mq.PMO(Options=CMQC.MQPMO_SYNCPOINT | CMQC.MQPMO_ASYNC_RESPONSE))
         Path({str(put)!r}).touch()
-        found['commit'] = reason(qmgr.commit)
+        results['commit'] = reason(qmgr.commit)
         """,
     )
     holder.join()
-    assert returned and found == {"commit": 0}
+    assert returned and results == {"commit": 0}
     manager.wait_for_depth(queue, 3)
 
 
@@ -106,45 +106,45 @@ def test_a_cut_happens_once_in_a_file(manager: Manager, package: str, queue: str
 
 
 def test_reconnect_after_a_cut(manager: Manager, package: str, queue: str) -> None:
-    found = manager.run(
+    results = manager.run(
         package,
         f"""
-        found['put'] = reason(mq.Queue(qmgr, {queue!r}, CMQC.MQOO_OUTPUT).put, b'1')
+        results['put'] = reason(mq.Queue(qmgr, {queue!r}, CMQC.MQOO_OUTPUT).put, b'1')
         again = mq.connect('MQB1', 'SYSTEM.DEF.SVRCONN', 'localhost(1414)')
-        found['again'] = reason(mq.Queue(again, {queue!r}, CMQC.MQOO_OUTPUT).put, b'2')
+        results['again'] = reason(mq.Queue(again, {queue!r}, CMQC.MQOO_OUTPUT).put, b'2')
         """,
         MQI_STANDIN_CUT="MQPUT:1:before",
     )
-    assert found == {"put": 2009, "again": 0}
+    assert results == {"put": 2009, "again": 0}
 
 
 def test_delay(manager: Manager, package: str, queue: str) -> None:
-    found = manager.run(
+    results = manager.run(
         package,
         f"""
         queue = mq.Queue(qmgr, {queue!r}, CMQC.MQOO_OUTPUT)
         begun = time.monotonic()
         for _ in range(10):
             queue.put(b'x')
-        found['seconds'] = time.monotonic() - begun
+        results['seconds'] = time.monotonic() - begun
         """,
         MQI_STANDIN_DELAY_US="20000",
     )
-    assert found["seconds"] >= 0.2
+    assert results["seconds"] >= 0.2
 
 
 def test_no_queue_manager(manager: Manager, package: str) -> None:
-    found = manager.run(
+    results = manager.run(
         package,
         """
-        found['none'] = reason(mq.connect, 'MQB1', 'CHANNEL', 'localhost(1414)')
-        found['group'] = reason(mq.connect, '*MQB1', 'CHANNEL', 'localhost(1414)')
+        results['none'] = reason(mq.connect, 'MQB1', 'CHANNEL', 'localhost(1414)')
+        results['group'] = reason(mq.connect, '*MQB1', 'CHANNEL', 'localhost(1414)')
         """,
         connect=False,
         MQI_STANDIN="unix:/nowhere/mqi.sock",
     )
     # MQRC_HOST_NOT_AVAILABLE, or MQRC_Q_MGR_NOT_AVAILABLE for a group of which no queue manager is available.
-    assert found == {"none": 2538, "group": 2059}
+    assert results == {"none": 2538, "group": 2059}
 
 
 def test_connecting(manager: Manager, package: str) -> None:
@@ -152,30 +152,33 @@ def test_connecting(manager: Manager, package: str) -> None:
 
     ibmmq shares its connections among threads by default, so it can have several.
     """
-    found = manager.run(
+    results = manager.run(
         package,
         f"""
         import os
         del os.environ['MQI_STANDIN']
         place = 'localhost(1),127.0.0.1({manager.port})'
-        found['other name'] = reason(mq.connect, 'OTHER', 'CHANNEL', place)
+        results['other name'] = reason(mq.connect, 'OTHER', 'CHANNEL', place)
         first = mq.connect('MQB1', 'CHANNEL', place)
-        found['connected'] = first.is_connected
-        found['second'] = reason(mq.connect, 'MQB1', 'CHANNEL', place)
-        if not found['second']:
+        results['connected'] = first.is_connected
+        results['second'] = reason(mq.connect, 'MQB1', 'CHANNEL', place)
+        if not results['second']:
             first.disconnect()  # else pymqi has done so: the refused connection has the same handle
         shared = [mq.QueueManager(None) for _ in range(2)]
-        for one in shared:
-            one.connect_with_options(
+        for manager in shared:
+            manager.connect_with_options(
                 'MQB1', cd=mq.CD(ChannelName=b'CHANNEL', ConnectionName=place.encode(), ChannelType=6, TransportType=2),
                 opts=CMQC.MQCNO_HANDLE_SHARE_NO_BLOCK)
-        found['two'] = len(set(one.get_handle() if hasattr(one, 'get_handle') else one.getHandle() for one in shared))
+        handles = [
+            manager.get_handle() if hasattr(manager, 'get_handle') else manager.getHandle() for manager in shared
+        ]
+        results['two'] = len(set(handles))
         """,
         connect=False,
     )
     second = {"pymqi": 2002, "ibmmq": 0}[package]
     expected = {"other name": 2058, "second": second, "two": 2, "connected": True}
-    assert found == expected
+    assert results == expected
 
 
 def test_connections_over_tcp(package: str, tmp_path: Path) -> None:
@@ -199,16 +202,16 @@ def test_connections_over_tcp(package: str, tmp_path: Path) -> None:
                         qmgr.connect_with_options('MQB1', cd=cd_, csp=csp)
                     qmgr.disconnect()
                 return reason(go)
-            found['right'] = tried(b'DEV.APP', b'app', b'secret:1')
-            found['channel'] = tried(b'OTHER', b'app', b'secret:1')
-            found['password'] = tried(b'DEV.APP', b'app', b'secret')
-            found['user'] = tried(b'DEV.APP', b'other', b'secret:1')
-            found['empty'] = tried(b'DEV.APP', b'nobody', b'x')
-            found['none'] = tried(b'DEV.APP', None, None)
-            found['cipher'] = tried(b'DEV.APP', b'app', b'secret:1', SSLCipherSpec=b'ANY_TLS12_OR_HIGHER')
+            results['right'] = tried(b'DEV.APP', b'app', b'secret:1')
+            results['channel'] = tried(b'OTHER', b'app', b'secret:1')
+            results['password'] = tried(b'DEV.APP', b'app', b'secret')
+            results['user'] = tried(b'DEV.APP', b'other', b'secret:1')
+            results['empty'] = tried(b'DEV.APP', b'nobody', b'x')
+            results['none'] = tried(b'DEV.APP', None, None)
+            results['cipher'] = tried(b'DEV.APP', b'app', b'secret:1', SSLCipherSpec=b'ANY_TLS12_OR_HIGHER')
             """
-        found = manager.run(package, f"package = {package!r}\n" + textwrap.dedent(program), connect=False)
-        assert found == {
+        results = manager.run(package, f"package = {package!r}\n" + textwrap.dedent(program), connect=False)
+        assert results == {
             "right": 0,
             "channel": 2540,
             "password": 2035,
@@ -239,11 +242,11 @@ def test_an_orderly_end_of_the_queue_manager(package: str, tmp_path: Path) -> No
         out, into = mq.Queue(qmgr, 'Q', CMQC.MQOO_OUTPUT), mq.Queue(qmgr, 'EMPTY', CMQC.MQOO_INPUT_SHARED)
         out.put(b'kept', mq.MD(Persistence=1), mq.PMO(Options=CMQC.MQPMO_SYNCPOINT))
         wait = mq.GMO(Options=CMQC.MQGMO_WAIT | CMQC.MQGMO_FAIL_IF_QUIESCING, WaitInterval=CMQC.MQWI_UNLIMITED)
-        found['waiting'] = reason(into.get, None, mq.MD(), wait)
-        found['put'] = reason(out.put, b'', mq.MD(), mq.PMO(Options=CMQC.MQPMO_FAIL_IF_QUIESCING))
-        found['open'] = reason(mq.Queue, qmgr, 'Q', CMQC.MQOO_OUTPUT | CMQC.MQOO_FAIL_IF_QUIESCING)
-        found['commit'] = reason(qmgr.commit)
-        found['end'] = reason(qmgr.disconnect)
+        results['waiting'] = reason(into.get, None, mq.MD(), wait)
+        results['put'] = reason(out.put, b'', mq.MD(), mq.PMO(Options=CMQC.MQPMO_FAIL_IF_QUIESCING))
+        results['open'] = reason(mq.Queue, qmgr, 'Q', CMQC.MQOO_OUTPUT | CMQC.MQOO_FAIL_IF_QUIESCING)
+        results['commit'] = reason(qmgr.commit)
+        results['end'] = reason(qmgr.disconnect)
         """
     with ThreadPoolExecutor(1) as executor:
         run = executor.submit(manager.run, package, program)
@@ -257,7 +260,7 @@ def test_an_orderly_end_of_the_queue_manager(package: str, tmp_path: Path) -> No
 
 def test_threads(manager: Manager, package: str, queue: str) -> None:
     """A connection belongs to its thread unless it is shared. ibmmq shares the connections of `connect`."""
-    found = manager.run(
+    results = manager.run(
         package,
         f"""
         def elsewhere(call, *arguments):
@@ -267,10 +270,10 @@ def test_threads(manager: Manager, package: str, queue: str) -> None:
             thread.join()
             return answers[0]
         queue = mq.Queue(qmgr, {queue!r}, CMQC.MQOO_OUTPUT)
-        found['put'] = elsewhere(queue.put, b'x')
+        results['put'] = elsewhere(queue.put, b'x')
         """,
     )
-    assert found == {"put": {"pymqi": 2018, "ibmmq": 0}[package]}
+    assert results == {"put": {"pymqi": 2018, "ibmmq": 0}[package]}
 
 
 @pytest.mark.parametrize(
@@ -284,27 +287,27 @@ def test_a_shared_connection_while_a_thread_waits(
     manager: Manager, package: str, queue: str, option: str, interval: str, put: int, got: int
 ) -> None:
     program = f"""
-        one = mq.QueueManager(None)
+        shared = mq.QueueManager(None)
         cd = mq.CD(ChannelName=b'CHANNEL', ConnectionName=b'localhost(1414)', ChannelType=6, TransportType=2)
-        one.connect_with_options('MQB1', cd=cd, opts=CMQC.MQCNO_HANDLE_SHARE_{option})
-        out, into = mq.Queue(one, {queue!r}, CMQC.MQOO_OUTPUT), mq.Queue(one, {queue!r}, CMQC.MQOO_INPUT_SHARED)
+        shared.connect_with_options('MQB1', cd=cd, opts=CMQC.MQCNO_HANDLE_SHARE_{option})
+        out, into = mq.Queue(shared, {queue!r}, CMQC.MQOO_OUTPUT), mq.Queue(shared, {queue!r}, CMQC.MQOO_INPUT_SHARED)
         def get(queue, interval):
             return reason(queue.get, None, mq.MD(), mq.GMO(Options=CMQC.MQGMO_WAIT, WaitInterval=interval))
-        waiting = threading.Thread(target=lambda: found.update(got=get(into, {interval})))
+        waiting = threading.Thread(target=lambda: results.update(got=get(into, {interval})))
         waiting.start()
         get(mq.Queue(qmgr, {queue!r} + '.GO', CMQC.MQOO_INPUT_SHARED), CMQC.MQWI_UNLIMITED)
-        found['put'] = reason(out.put, b'x')
-        if found['put']:
+        results['put'] = reason(out.put, b'x')
+        if results['put']:
             mq.Queue(qmgr, {queue!r}).put(b'by another connection')
         waiting.join()
         """
     with manager.signal(queue):
-        found = manager.run(package, program)
-    assert found == {"put": put, "got": got}
+        results = manager.run(package, program)
+    assert results == {"put": put, "got": got}
 
 
 def test_structures_and_options(manager: Manager, package: str, queue: str) -> None:
-    found = manager.run(
+    results = manager.run(
         package,
         f"""
         def wrong(structure, **fields):
@@ -314,25 +317,25 @@ def test_structures_and_options(manager: Manager, package: str, queue: str) -> N
         queue = mq.Queue(qmgr, {queue!r}, CMQC.MQOO_OUTPUT | CMQC.MQOO_BROWSE)
         ident = '_StrucId' if hasattr(mq.MD(), '_StrucId') else 'StrucId'
         bad = {{ident: b'XXXX'}}
-        found['od'] = reason(mq.Queue(qmgr).open, wrong(mq.OD(), **bad), CMQC.MQOO_OUTPUT)
-        found['od version'] = reason(mq.Queue(qmgr).open, mq.OD(Version=5), CMQC.MQOO_OUTPUT)
-        found['md'] = reason(queue.put, b'', wrong(mq.MD(), **bad))
-        found['md version'] = reason(queue.put, b'', mq.MD(Version=3))
-        found['pmo'] = reason(queue.put, b'', mq.MD(), wrong(mq.PMO(), **bad))
-        found['gmo'] = reason(queue.get, None, mq.MD(), mq.GMO(Version=9))
-        found['sd'] = reason(mq.Subscription(qmgr).sub, mq.SD(Version=2))
-        found['open options'] = reason(mq.Queue(qmgr).open, {queue.encode()!r},
+        results['od'] = reason(mq.Queue(qmgr).open, wrong(mq.OD(), **bad), CMQC.MQOO_OUTPUT)
+        results['od version'] = reason(mq.Queue(qmgr).open, mq.OD(Version=5), CMQC.MQOO_OUTPUT)
+        results['md'] = reason(queue.put, b'', wrong(mq.MD(), **bad))
+        results['md version'] = reason(queue.put, b'', mq.MD(Version=3))
+        results['pmo'] = reason(queue.put, b'', mq.MD(), wrong(mq.PMO(), **bad))
+        results['gmo'] = reason(queue.get, None, mq.MD(), mq.GMO(Version=9))
+        results['sd'] = reason(mq.Subscription(qmgr).sub, mq.SD(Version=2))
+        results['open options'] = reason(mq.Queue(qmgr).open, {queue.encode()!r},
                                        CMQC.MQOO_INPUT_SHARED | CMQC.MQOO_INPUT_EXCLUSIVE)
-        found['put options'] = reason(queue.put, b'', mq.MD(),
+        results['put options'] = reason(queue.put, b'', mq.MD(),
                                       mq.PMO(Options=CMQC.MQPMO_SYNCPOINT | CMQC.MQPMO_NO_SYNCPOINT))
-        found['get'] = reason(queue.get)
-        found['unknown'] = reason(mq.Queue(qmgr).open, b'NO.SUCH.QUEUE', CMQC.MQOO_OUTPUT)
+        results['get'] = reason(queue.get)
+        results['unknown'] = reason(mq.Queue(qmgr).open, b'NO.SUCH.QUEUE', CMQC.MQOO_OUTPUT)
         queue.close()
         topic = mq.Topic(qmgr, topic_string=b'some/topic')
-        found['topic for input'] = reason(topic.open, None, b'some/topic', None, CMQC.MQOO_INPUT_SHARED)
+        results['topic for input'] = reason(topic.open, None, b'some/topic', None, CMQC.MQOO_INPUT_SHARED)
         """,
     )
-    assert found == {
+    assert results == {
         "od": 2044,
         "od version": 2044,
         "md": 2026,

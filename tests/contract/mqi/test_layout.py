@@ -33,17 +33,17 @@ def test_offsets(package: str) -> None:
         text=True,
         check=True,
     )
-    found = json.loads(done.stdout)
-    assert found["differ"] == NEWER[package]
-    assert found["compared"] >= COMPARED[package]
+    results = json.loads(done.stdout)
+    assert results["differ"] == NEWER[package]
+    assert results["compared"] >= COMPARED[package]
 
 
 def test_offsets_of_the_bridge() -> None:
     python: dict[str, int] = {}
     for name in ("MQOD", "MQPMO", "MQGMO", "MQSD", "MQSRO", "MQSTS", "MQMD"):
-        one: structures.Structure = getattr(structures, name if name != "MQMD" else "_MD")
-        python |= {f"{name}.{field}": offset for field, (offset, _) in one.places.items()}
-        python[name] = max(one.lengths.values())
+        structure: structures.Structure = getattr(structures, name if name != "MQMD" else "_MD")
+        python |= {f"{name}.{field}": offset for field, (offset, _) in structure.places.items()}
+        python[name] = max(structure.lengths.values())
     assert of_headers(BUILD / "inc", python) == python
 
 
@@ -51,11 +51,11 @@ def test_library_and_bridge_have_the_same_lengths_of_versions() -> None:
     """The headers of the library define the length of each version. The bridge rejects any other length."""
     source = (ROOT / "tests" / "ibm_standin" / "src" / "structures.c").read_text()
     for name in ("MQOD", "MQPMO", "MQGMO", "MQSTS", "MQMD"):
-        one: structures.Structure = getattr(structures, name if name != "MQMD" else "_MD")
+        structure: structures.Structure = getattr(structures, name if name != "MQMD" else "_MD")
         (text,) = re.findall(rf"\{{((?:BEFORE\({name}, \w+\),\s*)*WHOLE\({name}\))\}}", source)
         first = re.findall(r"BEFORE\(\w+, (\w+)\)", text)
-        ends = [one.places[field][0] for field in first]
-        assert [*ends, max(one.lengths.values())] == list(one.lengths.values()), name
+        ends = [structure.places[field][0] for field in first]
+        assert [*ends, max(structure.lengths.values())] == list(structure.lengths.values()), name
 
 
 @pytest.mark.smoke

@@ -9,7 +9,7 @@ from tests.helpers.client_programs import Manager
 
 @pytest.mark.smoke
 def test_groups_and_segments(manager: Manager, package: str, queue: str) -> None:
-    found = manager.run(
+    results = manager.run(
         package,
         f"""
 writer = mq.Queue(qmgr, '{queue}', CMQC.MQOO_OUTPUT)
@@ -27,26 +27,26 @@ def get():
 put(b'first', CMQC.MQMF_MSG_IN_GROUP)
 put(b'sec', CMQC.MQMF_LAST_MSG_IN_GROUP | CMQC.MQMF_SEGMENT)
 qmgr.commit()
-found['too soon'] = reason(get)
-found['unfinished'] = reason(put, b'', 0)
+results['too soon'] = reason(get)
+results['unfinished'] = reason(put, b'', 0)
 put(b'ond', CMQC.MQMF_LAST_MSG_IN_GROUP | CMQC.MQMF_LAST_SEGMENT)
 qmgr.commit()
-found['got'] = [get(), get()]
+results['got'] = [get(), get()]
 put(b'begun', CMQC.MQMF_MSG_IN_GROUP)
-found['outside'] = reason(writer.put, b'', mq.MD(Version=2, MsgFlags=CMQC.MQMF_MSG_IN_GROUP),
+results['outside'] = reason(writer.put, b'', mq.MD(Version=2, MsgFlags=CMQC.MQMF_MSG_IN_GROUP),
                           mq.PMO(Version=2, Options=CMQC.MQPMO_LOGICAL_ORDER))
-found['closed'] = reason(writer.close)
+results['closed'] = reason(writer.close)
 qmgr.commit()
         """,
     )
-    assert found["got"] == [["first", 1, 0], ["second", 2, 0]]
-    assert (found["too soon"], found["unfinished"]) == (2033, 2241)
-    assert (found["outside"], found["closed"]) == (2245, 2241)
+    assert results["got"] == [["first", 1, 0], ["second", 2, 0]]
+    assert (results["too soon"], results["unfinished"]) == (2033, 2241)
+    assert (results["outside"], results["closed"]) == (2245, 2241)
 
 
 @pytest.mark.smoke
 def test_wildcard_schemes(manager: Manager, package: str) -> None:
-    found = manager.run(
+    results = manager.run(
         package,
         """
 def subscribed(scheme):
@@ -69,7 +69,7 @@ def bodies(subscription):
     subscription.close(close_sub_queue=True)
     return got
 
-found['char'], found['topic'] = bodies(by_character), bodies(by_topic)
+results['char'], results['topic'] = bodies(by_character), bodies(by_topic)
         """,
     )
-    assert found == {"char": ["a/b/c", "*/?"], "topic": ["*/?"]}
+    assert results == {"char": ["a/b/c", "*/?"], "topic": ["*/?"]}

@@ -9,29 +9,29 @@ from tests.helpers.client_programs import Manager
 
 @pytest.mark.smoke
 def test_put_and_get(manager: Manager, package: str, queue: str) -> None:
-    found = manager.run(
+    results = manager.run(
         package,
         f"""
         mq.Queue(qmgr, {queue!r}).put(b'Hello from Python!')
         queue = mq.Queue(qmgr, {queue!r}, CMQC.MQOO_INPUT_SHARED)
         md = mq.MD()
-        found['data'] = queue.get(None, md)
-        found['put by'] = md.PutApplName
-        found['id'] = md.MsgId[:4]
-        found['empty'] = reason(queue.get)
+        results['data'] = queue.get(None, md)
+        results['put by'] = md.PutApplName
+        results['id'] = md.MsgId[:4]
+        results['empty'] = reason(queue.get)
         queue.close()
         qmgr.disconnect()
         """,
     )
-    assert found["data"] == "Hello from Python!"
-    assert found["id"] == "AMQ "
-    assert found["put by"].strip()
-    assert found["empty"] == 2033
+    assert results["data"] == "Hello from Python!"
+    assert results["id"] == "AMQ "
+    assert results["put by"].strip()
+    assert results["empty"] == 2033
 
 
 @pytest.mark.smoke
 def test_descriptors_are_transferred_completely(manager: Manager, package: str, queue: str) -> None:
-    found = manager.run(
+    results = manager.run(
         package,
         f"""
         od = mq.OD(ObjectName={queue.encode()!r}, Version=CMQC.MQOD_VERSION_4)
@@ -42,25 +42,25 @@ def test_descriptors_are_transferred_completely(manager: Manager, package: str, 
                    Persistence=CMQC.MQPER_NOT_PERSISTENT, ApplIdentityData=b'')
         pmo = mq.PMO(Options=CMQC.MQPMO_NO_SYNCPOINT | CMQC.MQPMO_NEW_MSG_ID)
         queue.put(b'12345', md, pmo)
-        found['pmo'] = [pmo.ResolvedQName.strip(b' \\0'), pmo.ResolvedQMgrName.strip(b' \\0'), pmo.KnownDestCount]
-        found['put'] = [md.ReplyToQMgr.strip(b' \\0'), md.PutDate.isdigit(), md.MsgId != bytes(24)]
+        results['pmo'] = [pmo.ResolvedQName.strip(b' \\0'), pmo.ResolvedQMgrName.strip(b' \\0'), pmo.KnownDestCount]
+        results['put'] = [md.ReplyToQMgr.strip(b' \\0'), md.PutDate.isdigit(), md.MsgId != bytes(24)]
         got = mq.MD(Version=CMQC.MQMD_VERSION_2)
         gmo = mq.GMO(Version=CMQC.MQGMO_VERSION_3)
         gmo.Options = CMQC.MQGMO_NO_SYNCPOINT
         queue.get(100, got, gmo)
-        found['same id'] = got.MsgId == md.MsgId
-        found['got'] = [got.MsgType, got.ReplyToQ.strip(b' \\0'), got.Priority, got.Format, got.CorrelId, got.Persistence,
+        results['same id'] = got.MsgId == md.MsgId
+        results['got'] = [got.MsgType, got.ReplyToQ.strip(b' \\0'), got.Priority, got.Format, got.CorrelId, got.Persistence,
                         got.CodedCharSetId, 5900 < got.Expiry <= 6000, got.StrucId if hasattr(got, 'StrucId') else b'MD  ',
                         got.MsgSeqNumber]
-        found['gmo'] = [gmo.ResolvedQName.strip(b' \\0'), gmo.ReturnedLength, gmo.MsgToken != bytes(16)]
-        found['od'] = [od.ResolvedQMgrName.strip(b' \\0'), od.ResolvedType]
+        results['gmo'] = [gmo.ResolvedQName.strip(b' \\0'), gmo.ReturnedLength, gmo.MsgToken != bytes(16)]
+        results['od'] = [od.ResolvedQMgrName.strip(b' \\0'), od.ResolvedType]
         """,
     )
-    assert found["pmo"] == [queue, "MQB1", 1]
-    assert found["put"] == ["MQB1", True, True]
-    assert found["same id"]
-    assert found["got"] == [1, "ANSWERS", 3, "MQSTR   ", "c" * 24, 0, 1208, True, "MD  ", 1]
-    assert found["gmo"] == [queue, 5, True]
+    assert results["pmo"] == [queue, "MQB1", 1]
+    assert results["put"] == ["MQB1", True, True]
+    assert results["same id"]
+    assert results["got"] == [1, "ANSWERS", 3, "MQSTR   ", "c" * 24, 0, 1208, True, "MD  ", 1]
+    assert results["gmo"] == [queue, 5, True]
 
 
 def test_waiting_get(manager: Manager, package: str, queue: str) -> None:
@@ -75,23 +75,23 @@ def test_waiting_get(manager: Manager, package: str, queue: str) -> None:
             other.disconnect()
         begun = time.monotonic()
         empty = mq.Queue(qmgr, {queue!r} + '.GO', CMQC.MQOO_INPUT_SHARED)
-        found['nothing'] = reason(empty.get, None, mq.MD(), waiting(200))
-        found['waited'] = time.monotonic() - begun
+        results['nothing'] = reason(empty.get, None, mq.MD(), waiting(200))
+        results['waited'] = time.monotonic() - begun
         queue = mq.Queue(qmgr, {queue!r}, CMQC.MQOO_INPUT_SHARED)
         thread = threading.Thread(target=meanwhile)
         thread.start()
-        found['data'] = queue.get(None, mq.MD(), waiting(CMQC.MQWI_UNLIMITED))
+        results['data'] = queue.get(None, mq.MD(), waiting(CMQC.MQWI_UNLIMITED))
         thread.join()
         """
     with manager.signal(queue):
-        found = manager.run(package, program)
-    assert found["nothing"] == 2033 and found["waited"] >= 0.2
-    assert found["data"] == "at last"
+        results = manager.run(package, program)
+    assert results["nothing"] == 2033 and results["waited"] >= 0.2
+    assert results["data"] == "at last"
 
 
 def test_truncation(manager: Manager, package: str, queue: str) -> None:
     """A message that is too long stays, and its length is returned. MQGMO_ACCEPT_TRUNCATED_MSG gets the part that fits."""
-    found = manager.run(
+    results = manager.run(
         package,
         f"""
         mq.Queue(qmgr, {queue!r}).put(b'0123456789')
@@ -99,37 +99,37 @@ def test_truncation(manager: Manager, package: str, queue: str) -> None:
         try:
             queue.get(4)
         except mq.MQMIError as error:
-            found['refused'] = [error.comp, error.reason, error.original_length]
+            results['refused'] = [error.comp, error.reason, error.original_length]
         md = mq.MD()
         gmo = mq.GMO(Options=CMQC.MQGMO_ACCEPT_TRUNCATED_MSG)
         try:
             queue.get(4, md, gmo)
         except mq.MQMIError as error:
-            found['accepted'] = [error.comp, error.reason, error.original_length, error.message]
-        found['then'] = reason(queue.get)
+            results['accepted'] = [error.comp, error.reason, error.original_length, error.message]
+        results['then'] = reason(queue.get)
         """,
     )
-    assert found["refused"] == [1, 2080, 10]
-    assert found["accepted"] == [1, 2079, 10, "0123"]
-    assert found["then"] == 2033
+    assert results["refused"] == [1, 2080, 10]
+    assert results["accepted"] == [1, 2079, 10, "0123"]
+    assert results["then"] == 2033
 
 
 def test_long_messages(manager: Manager, package: str, queue: str) -> None:
     """Without a length, both packages repeat the call with the length that the first call returned."""
-    found = manager.run(
+    results = manager.run(
         package,
         f"""
         mq.Queue(qmgr, {queue!r}).put(b'x' * 3_000_000)
         mq.Queue(qmgr, {queue!r}).put(b'')
         queue = mq.Queue(qmgr, {queue!r}, CMQC.MQOO_INPUT_SHARED)
-        found['lengths'] = [len(queue.get()), len(queue.get())]
+        results['lengths'] = [len(queue.get()), len(queue.get())]
         """,
     )
-    assert found["lengths"] == [3_000_000, 0]
+    assert results["lengths"] == [3_000_000, 0]
 
 
 def test_browse(manager: Manager, package: str, queue: str) -> None:
-    found = manager.run(
+    results = manager.run(
         package,
         f"""
         for data in (b'1', b'2', b'3'):
@@ -141,20 +141,20 @@ def test_browse(manager: Manager, package: str, queue: str) -> None:
             try:
                 seen.append(queue.get(None, mq.MD(), mq.GMO(Options=option)))
             except mq.MQMIError as error:
-                found['end'] = error.reason
+                results['end'] = error.reason
                 break
             option = CMQC.MQGMO_BROWSE_NEXT
             if seen[-1] == b'2':
                 queue.get(None, mq.MD(), mq.GMO(Options=CMQC.MQGMO_MSG_UNDER_CURSOR))
-        found['seen'] = seen
-        found['left'] = [queue.get(), queue.get(), reason(queue.get)]
+        results['seen'] = seen
+        results['left'] = [queue.get(), queue.get(), reason(queue.get)]
         """,
     )
-    assert found == {"end": 2033, "seen": ["1", "2", "3"], "left": ["1", "3", 2033]}
+    assert results == {"end": 2033, "seen": ["1", "2", "3"], "left": ["1", "3", 2033]}
 
 
 def test_get_by_identifiers(manager: Manager, package: str, queue: str) -> None:
-    found = manager.run(
+    results = manager.run(
         package,
         f"""
         ids = []
@@ -163,18 +163,18 @@ def test_get_by_identifiers(manager: Manager, package: str, queue: str) -> None:
             mq.Queue(qmgr, {queue!r}).put(bytes([number]), md)
             ids.append(md.MsgId)
         queue = mq.Queue(qmgr, {queue!r}, CMQC.MQOO_INPUT_SHARED)
-        found['by correlation'] = queue.get(None, mq.MD(CorrelId=b'3' * 24))
-        found['by message'] = queue.get(None, mq.MD(MsgId=ids[1]))
-        found['none'] = reason(queue.get, None, mq.MD(MsgId=ids[1]))
+        results['by correlation'] = queue.get(None, mq.MD(CorrelId=b'3' * 24))
+        results['by message'] = queue.get(None, mq.MD(MsgId=ids[1]))
+        results['none'] = reason(queue.get, None, mq.MD(MsgId=ids[1]))
         gmo = mq.GMO(Version=CMQC.MQGMO_VERSION_2, MatchOptions=CMQC.MQMO_NONE)
-        found['any'] = queue.get(None, mq.MD(MsgId=ids[1]), gmo)
+        results['any'] = queue.get(None, mq.MD(MsgId=ids[1]), gmo)
         """,
     )
-    assert found == {"by correlation": "3", "by message": "2", "none": 2033, "any": "1"}
+    assert results == {"by correlation": "3", "by message": "2", "none": 2033, "any": "1"}
 
 
 def test_units_of_work(manager: Manager, package: str, queue: str) -> None:
-    found = manager.run(
+    results = manager.run(
         package,
         f"""
         out = mq.Queue(qmgr, {queue!r}, CMQC.MQOO_OUTPUT)
@@ -182,23 +182,23 @@ def test_units_of_work(manager: Manager, package: str, queue: str) -> None:
         in_unit = mq.PMO(Options=CMQC.MQPMO_SYNCPOINT)
         got_in_unit = mq.GMO(Options=CMQC.MQGMO_SYNCPOINT)
         out.put(b'backed out', mq.MD(), in_unit)
-        found['before'] = reason(into.get)
+        results['before'] = reason(into.get)
         qmgr.backout()
         out.put(b'kept', mq.MD(), in_unit)
         qmgr.commit()
-        found['got'] = into.get(None, mq.MD(), got_in_unit)
-        found['meanwhile'] = reason(into.get)
+        results['got'] = into.get(None, mq.MD(), got_in_unit)
+        results['meanwhile'] = reason(into.get)
         qmgr.backout()
         md = mq.MD()
-        found['again'] = into.get(None, md, got_in_unit)
-        found['count'] = md.BackoutCount
+        results['again'] = into.get(None, md, got_in_unit)
+        results['count'] = md.BackoutCount
         out.put(b'by disconnect', mq.MD(), in_unit)
         qmgr.disconnect()
         again = mq.connect('MQB1', 'SYSTEM.DEF.SVRCONN', 'localhost(1414)')
-        found['after'] = mq.Queue(again, {queue!r}, CMQC.MQOO_INPUT_SHARED).get()
+        results['after'] = mq.Queue(again, {queue!r}, CMQC.MQOO_INPUT_SHARED).get()
         """,
     )
-    assert found == {
+    assert results == {
         "before": 2033,
         "got": "kept",
         "meanwhile": 2033,
@@ -223,7 +223,7 @@ def test_the_end_of_a_program_backs_out_its_work(manager: Manager, package: str,
 
 def test_request_and_reply(manager: Manager, package: str, queue: str) -> None:
     """The requester creates a dynamic queue for the reply. The replier copies the MsgId to CorrelId."""
-    found = manager.run(
+    results = manager.run(
         package,
         f"""
         def reply():
@@ -240,22 +240,22 @@ def test_request_and_reply(manager: Manager, package: str, queue: str) -> None:
         od = mq.OD(ObjectName=b'SYSTEM.DEFAULT.MODEL.QUEUE', DynamicQName=b'REPLIES.*')
         replies = mq.Queue(qmgr, od, CMQC.MQOO_INPUT_EXCLUSIVE)
         name = od.ObjectName.strip(b' \\0')
-        found['name'] = name
+        results['name'] = name
         md = mq.MD(ReplyToQ=name, MsgType=CMQC.MQMT_REQUEST)
         mq.Queue(qmgr, {queue!r}).put(b'question', md)
-        found['reply'] = replies.get(None, mq.MD(CorrelId=md.MsgId), mq.GMO(Options=CMQC.MQGMO_WAIT, WaitInterval=5000))
+        results['reply'] = replies.get(None, mq.MD(CorrelId=md.MsgId), mq.GMO(Options=CMQC.MQGMO_WAIT, WaitInterval=5000))
         thread.join()
         replies.close()
-        found['gone'] = reason(mq.Queue(qmgr).open, name, CMQC.MQOO_OUTPUT)
+        results['gone'] = reason(mq.Queue(qmgr).open, name, CMQC.MQOO_OUTPUT)
         """,
     )
-    assert found["name"].startswith("REPLIES.") and len(found["name"]) > len("REPLIES.")
-    assert found["reply"] == "QUESTION"
-    assert found["gone"] == 2085
+    assert results["name"].startswith("REPLIES.") and len(results["name"]) > len("REPLIES.")
+    assert results["reply"] == "QUESTION"
+    assert results["gone"] == 2085
 
 
 def test_publish_and_subscribe(manager: Manager, package: str) -> None:
-    found = manager.run(
+    results = manager.run(
         package,
         f"""
         def descriptor(name, options, topic=None):
@@ -278,30 +278,30 @@ def test_publish_and_subscribe(manager: Manager, package: str) -> None:
         topic = mq.Topic(qmgr, topic_string=b'{package}/1/temperature')
         topic.open(open_opts=CMQC.MQOO_OUTPUT)
         topic.pub(b'20.5')
-        found['first'] = received(first)
+        results['first'] = received(first)
         first.close(sub_close_options=CMQC.MQCO_KEEP_SUB, close_sub_queue=True)
         topic.pub(b'21.0')
         again = mq.Subscription(qmgr)
         again.sub(sub_desc=descriptor(name, CMQC.MQSO_RESUME | CMQC.MQSO_DURABLE | CMQC.MQSO_MANAGED))
-        found['resumed'] = received(again)
+        results['resumed'] = received(again)
         again.close(sub_close_options=CMQC.MQCO_REMOVE_SUB, close_sub_queue=True)
-        found['removed'] = reason(mq.Subscription(qmgr).sub, descriptor(name, CMQC.MQSO_RESUME))
+        results['removed'] = reason(mq.Subscription(qmgr).sub, descriptor(name, CMQC.MQSO_RESUME))
         options = mq.PMO(Options=CMQC.MQPMO_RETAIN)
         topic.pub(b'retained', mq.MD(), options)
         late = mq.Subscription(qmgr)
         late.sub(sub_opts=CMQC.MQSO_CREATE | CMQC.MQSO_MANAGED | CMQC.MQSO_NON_DURABLE,
                  topic_string=b'{package}/#')
-        found['retained'] = received(late)
+        results['retained'] = received(late)
         late.close(close_sub_queue=True)
         topic.close()
         """,
     )
-    assert found == {"first": ["20.5"], "resumed": ["21.0"], "removed": 2428, "retained": ["retained"]}
+    assert results == {"first": ["20.5"], "resumed": ["21.0"], "removed": 2428, "retained": ["retained"]}
 
 
 def test_subscription_to_a_queue_of_another_queue_manager(manager: Manager, package: str) -> None:
     """As the bridge does: the destination is a queue at a queue manager with the name of an MQTT client."""
-    found = manager.run(
+    results = manager.run(
         package,
         f"""
         destination = mq.Queue(qmgr)
@@ -320,14 +320,14 @@ def test_subscription_to_a_queue_of_another_queue_manager(manager: Manager, pack
         transmit = mq.Queue(qmgr, b'SYSTEM.MQTT.TRANSMIT.QUEUE', CMQC.MQOO_INPUT_SHARED)
         md = mq.MD()
         data = transmit.get(None, md)
-        found['format'] = md.Format
-        found['header'] = [data[:4], data[8:56].strip(b' \\0'), data[56:104].strip(b' \\0')]
-        found['user data'] = b'<Sud>1</Sud>' in data
-        found['end'] = data[-14:]
+        results['format'] = md.Format
+        results['header'] = [data[:4], data[8:56].strip(b' \\0'), data[56:104].strip(b' \\0')]
+        results['user data'] = b'<Sud>1</Sud>' in data
+        results['end'] = data[-14:]
         subscription.close(sub_close_options=CMQC.MQCO_REMOVE_SUB)
         """,
     )
-    assert found == {
+    assert results == {
         "format": "MQXMIT  ",
         "header": ["XQH ", "SYSTEM.MQTT.PUBLICATION.QUEUE", f"client-{package}"],
         "user data": True,
@@ -337,7 +337,7 @@ def test_subscription_to_a_queue_of_another_queue_manager(manager: Manager, pack
 
 def test_commands(manager: Manager, package: str, queue: str) -> None:
     """PCF: define, find, change and delete a queue, as programs of administrators do."""
-    found = manager.run(
+    results = manager.run(
         package,
         f"""
         from importlib import import_module
@@ -347,31 +347,31 @@ def test_commands(manager: Manager, package: str, queue: str) -> None:
         name = {queue.encode()!r} + b'.NEW'
         pcf.MQCMD_CREATE_Q({{CMQC.MQCA_Q_NAME: name, CMQC.MQIA_Q_TYPE: CMQC.MQQT_LOCAL, CMQC.MQIA_MAX_Q_DEPTH: 123}})
         answers = pcf.MQCMD_INQUIRE_Q({{CMQC.MQCA_Q_NAME: {queue.encode()!r} + b'*', CMQC.MQIA_Q_TYPE: CMQC.MQQT_ALL}})
-        found['queues'] = sorted([one[CMQC.MQCA_Q_NAME].strip(), one[CMQC.MQIA_MAX_Q_DEPTH]] for one in answers)
+        results['queues'] = sorted([answer[CMQC.MQCA_Q_NAME].strip(), answer[CMQC.MQIA_MAX_Q_DEPTH]] for answer in answers)
         pcf.MQCMD_DELETE_Q({{CMQC.MQCA_Q_NAME: name}})
-        found['gone'] = reason(pcf.MQCMD_INQUIRE_Q, {{CMQC.MQCA_Q_NAME: name}})
+        results['gone'] = reason(pcf.MQCMD_INQUIRE_Q, {{CMQC.MQCA_Q_NAME: name}})
         pcf.disconnect()
         """,
     )
-    assert found["queues"] == [[queue, 5000], [f"{queue}.NEW", 123]]
-    assert found["gone"] == 2085
+    assert results["queues"] == [[queue, 5000], [f"{queue}.NEW", 123]]
+    assert results["gone"] == 2085
 
 
 def test_inquire_and_set(manager: Manager, package: str, queue: str) -> None:
-    found = manager.run(
+    results = manager.run(
         package,
         f"""
         queue = mq.Queue(qmgr, {queue!r}, CMQC.MQOO_INQUIRE | CMQC.MQOO_SET | CMQC.MQOO_OUTPUT)
-        found['name'] = queue.inquire(CMQC.MQCA_Q_NAME)
-        found['depth'] = queue.inquire(CMQC.MQIA_CURRENT_Q_DEPTH)
-        found['qmgr'] = qmgr.inquire(CMQC.MQCA_Q_MGR_NAME)
-        found['level'] = qmgr.inquire(CMQC.MQIA_COMMAND_LEVEL) >= 900
+        results['name'] = queue.inquire(CMQC.MQCA_Q_NAME)
+        results['depth'] = queue.inquire(CMQC.MQIA_CURRENT_Q_DEPTH)
+        results['qmgr'] = qmgr.inquire(CMQC.MQCA_Q_MGR_NAME)
+        results['level'] = qmgr.inquire(CMQC.MQIA_COMMAND_LEVEL) >= 900
         queue.set(CMQC.MQIA_INHIBIT_PUT, CMQC.MQQA_PUT_INHIBITED)
-        found['inhibited'] = reason(queue.put, b'x')
+        results['inhibited'] = reason(queue.put, b'x')
         queue.set(CMQC.MQIA_INHIBIT_PUT, CMQC.MQQA_PUT_ALLOWED)
-        found['allowed'] = reason(queue.put, b'x')
+        results['allowed'] = reason(queue.put, b'x')
         """,
     )
-    assert found["name"].strip() == queue and found["qmgr"].strip() == "MQB1"
-    assert (found["depth"], found["level"]) == (0, True)
-    assert (found["inhibited"], found["allowed"]) == (2051, 0)
+    assert results["name"].strip() == queue and results["qmgr"].strip() == "MQB1"
+    assert (results["depth"], results["level"]) == (0, True)
+    assert (results["inhibited"], results["allowed"]) == (2051, 0)

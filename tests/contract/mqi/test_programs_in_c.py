@@ -61,10 +61,10 @@ def compiled(directory: Path, source: str) -> Path:
 
 
 def test_a_program_with_the_initial_values(manager: Manager, queue: str, tmp_path: Path) -> None:
-    given = {"LD_LIBRARY_PATH": str(BUILD / "lib64"), "MQI_STANDIN": manager.place}
+    variables = {"LD_LIBRARY_PATH": str(BUILD / "lib64"), "MQI_STANDIN": manager.place}
     done = subprocess.run(
         [compiled(tmp_path, PROGRAM), queue],
-        env=os.environ | given,
+        env=os.environ | variables,
         capture_output=True,
         text=True,
         timeout=PATIENCE,

@@ -43,7 +43,7 @@ def program(package: str, queue: str, text: str, properties: object = PROPERTIES
 
 @pytest.mark.smoke
 def test_all_types(manager: Manager, package: str, queue: str) -> None:
-    found = manager.run(
+    results = manager.run(
         package,
         program(
             package,
@@ -51,25 +51,25 @@ def test_all_types(manager: Manager, package: str, queue: str) -> None:
             """
 put(handle)
 data, got, md = get()
-found['data'] = data
-found['values'] = []
+results['data'] = data
+results['values'] = []
 for name, kind, value in properties:
     answer = value_of(got.get(name.encode(), property_type=getattr(CMQC, kind)))
     if isinstance(answer, bytes) and isinstance(value, str):
         answer = answer.decode()
-    found['values'].append([name, answer == value])
-found['format'] = md.Format
+    results['values'].append([name, answer == value])
+results['format'] = md.Format
 """,
         ),
     )
-    assert found["data"] == "data" and found["format"] == "        "
-    assert found["values"] == [[name, True] for name, _, _ in PROPERTIES]
+    assert results["data"] == "data" and results["format"] == "        "
+    assert results["values"] == [[name, True] for name, _, _ in PROPERTIES]
 
 
 @pytest.mark.smoke
 def test_wildcards_and_lengths(manager: Manager, package: str, queue: str) -> None:
     """`%` returns all properties, one after the other, and then 2471."""
-    found = manager.run(
+    results = manager.run(
         package,
         program(
             package,
@@ -82,17 +82,17 @@ while True:
     try:
         names.append(value_of(got.get(b'%', impo_options=options, max_value_length=200)))
     except mq.MQMIError as error:
-        found['end'] = error.reason
+        results['end'] = error.reason
         break
     options = CMQC.MQIMPO_INQ_NEXT
-found['count'] = len(names)
-found['ints'] = value_of(got.get(b'int%', impo_options=CMQC.MQIMPO_INQ_FIRST))
-found['absent'] = reason(got.get, b'absent')
-found['no longer'] = reason(got.get, b'string', max_value_length=2)
+results['count'] = len(names)
+results['ints'] = value_of(got.get(b'int%', impo_options=CMQC.MQIMPO_INQ_FIRST))
+results['absent'] = reason(got.get, b'absent')
+results['no longer'] = reason(got.get, b'string', max_value_length=2)
 """,
         ),
     )
-    assert found == {"end": 2471, "count": len(PROPERTIES), "ints": -100, "absent": 2471, "no longer": 2469}
+    assert results == {"end": 2471, "count": len(PROPERTIES), "ints": -100, "absent": 2471, "no longer": 2469}
 
 
 @pytest.mark.parametrize(
@@ -118,46 +118,46 @@ found['no longer'] = reason(got.get, b'string', max_value_length=2)
 )
 def test_conversion(manager: Manager, name: str, kind: str, expected: object) -> None:
     """MQIMPO_CONVERT_TYPE by the table of "MQIMPO - Options". A number above 2000 is the expected reason code."""
-    given = [*PROPERTIES, ("number", "MQTYPE_STRING", "1234"), ("word", "MQTYPE_STRING", "true")]
-    found = manager.run(
+    properties = [*PROPERTIES, ("number", "MQTYPE_STRING", "1234"), ("word", "MQTYPE_STRING", "true")]
+    results = manager.run(
         "ibmmq",
         program(
             "ibmmq",
             "",
             f"""
 try:
-    found['value'] = handle.properties.get({name!r}, impo_options=CMQC.MQIMPO_CONVERT_TYPE, property_type=CMQC.{kind})
+    results['value'] = handle.properties.get({name!r}, impo_options=CMQC.MQIMPO_CONVERT_TYPE, property_type=CMQC.{kind})
 except mq.MQMIError as error:
-    found['value'] = error.reason
-found['unconverted'] = reason(handle.properties.get, {name!r}, property_type=CMQC.{kind})
+    results['value'] = error.reason
+results['unconverted'] = reason(handle.properties.get, {name!r}, property_type=CMQC.{kind})
 """,
-            given,
+            properties,
         ),
     )
-    value = found["value"]
+    value = results["value"]
     assert value == expected
-    assert found["unconverted"] == 2473
+    assert results["unconverted"] == 2473
 
 
 def test_rules_of_names_and_handles(manager: Manager) -> None:
-    found = manager.run(
+    results = manager.run(
         "ibmmq",
         program(
             "ibmmq",
             "",
             """
-found['names'] = {name: reason(handle.properties.set, name, 'x') for name in (
+results['names'] = {name: reason(handle.properties.set, name, 'x') for name in (
     'plain', 'a.b.c', 'usr.plain', 'JMSType', 'JMSOther', 'not', 'a..b', 'a.', '1a', 'with blank', 'mq.a.b', 'Root.MQMD.X')}
-found['synonym'] = handle.properties.get('usr.plain')
+results['synonym'] = handle.properties.get('usr.plain')
 handle.properties.dlt('plain')
-found['deleted'] = reason(handle.properties.get, 'plain')
-found['type'] = reason(handle.properties.set, 'typed', 1, property_type=CMQC.MQTYPE_INT32 | CMQC.MQTYPE_INT64)
+results['deleted'] = reason(handle.properties.get, 'plain')
+results['type'] = reason(handle.properties.set, 'typed', 1, property_type=CMQC.MQTYPE_INT32 | CMQC.MQTYPE_INT64)
 handle.dlt()
-found['gone'] = reason(mq.MessageHandle._Properties(qmgr.get_handle(), handle.msg_handle).get, 'a.b.c')
+results['gone'] = reason(mq.MessageHandle._Properties(qmgr.get_handle(), handle.msg_handle).get, 'a.b.c')
 """,
         ),
     )
-    assert found["names"] == {
+    assert results["names"] == {
         "plain": 0,
         "a.b.c": 0,
         "usr.plain": 0,
@@ -171,12 +171,12 @@ found['gone'] = reason(mq.MessageHandle._Properties(qmgr.get_handle(), handle.ms
         "mq.a.b": 2442,
         "Root.MQMD.X": 2442,
     }
-    assert (found["synonym"], found["deleted"], found["gone"]) == ("x", 2471, 2460)
+    assert (results["synonym"], results["deleted"], results["gone"]) == ("x", 2471, 2460)
 
 
 def test_selectors(manager: Manager, package: str, queue: str) -> None:
     """A handle opened with a selection string gets the messages whose properties match."""
-    found = manager.run(
+    results = manager.run(
         package,
         program(
             package,
@@ -190,19 +190,19 @@ od.set_vs('SelectionString', b"colour = 'green'")
 selected = mq.Queue(qmgr)
 selected.open(od, CMQC.MQOO_INPUT_SHARED)
 none = mq.GMO(Options=CMQC.MQGMO_NO_PROPERTIES)
-found['selected'] = [selected.get(None, mq.MD(), none), reason(selected.get)]
+results['selected'] = [selected.get(None, mq.MD(), none), reason(selected.get)]
 od.set_vs('SelectionString', b"colour = ")
-found['wrong'] = reason(mq.Queue(qmgr).open, od, CMQC.MQOO_INPUT_SHARED)
+results['wrong'] = reason(mq.Queue(qmgr).open, od, CMQC.MQOO_INPUT_SHARED)
 """,
             [],
         ),
     )
-    assert found == {"selected": ["green", 2033], "wrong": 2459}
+    assert results == {"selected": ["green", 2033], "wrong": 2459}
 
 
 def test_properties_as_rfh2(manager: Manager, package: str, queue: str) -> None:
     """A program without message handles gets the properties in an RFH2, and puts them in one."""
-    found = manager.run(
+    results = manager.run(
         package,
         program(
             package,
@@ -212,12 +212,12 @@ put(handle)
 plain = mq.Queue(qmgr, queue, CMQC.MQOO_INPUT_SHARED)
 md = mq.MD()
 data = plain.get(None, md, mq.GMO(Options=CMQC.MQGMO_PROPERTIES_FORCE_MQRFH2))
-found['format'] = md.Format
-found['folder'] = b'<usr>' in data and b"<int8 dt='i1'>-100</int8>" in data.replace(b'"', b"'")
+results['format'] = md.Format
+results['folder'] = b'<usr>' in data and b"<int8 dt='i1'>-100</int8>" in data.replace(b'"', b"'")
 mq.Queue(qmgr, queue).put(data, md)
 data, got, md = get()
-found['back'] = [data, value_of(got.get(b'int8')), md.Format]
+results['back'] = [data, value_of(got.get(b'int8')), md.Format]
 """,
         ),
     )
-    assert found == {"format": "MQHRF2  ", "folder": True, "back": ["data", -100, "        "]}
+    assert results == {"format": "MQHRF2  ", "folder": True, "back": ["data", -100, "        "]}

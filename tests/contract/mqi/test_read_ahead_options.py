@@ -37,13 +37,13 @@ def test_read_ahead_is_explicit(
     library = client_packages.package(package)
     original = library.Queue.open
 
-    def open_queue(queue: Any, description: Any, *given: Any) -> Any:
-        used.append(given[0])
-        return original(queue, description, *given)
+    def open_queue(queue: Any, description: Any, *arguments: Any) -> Any:
+        used.append(arguments[0])
+        return original(queue, description, *arguments)
 
     monkeypatch.setattr(library.Queue, "open", open_queue)
     with ServedQueueManager(tmp_path, stand_in=True) as served, connecting(package, served.place) as connect:
         connection = connect()
         connection.close(connection.open(MQOD(ObjectName=QUEUE), options))
         connection.disconnect()
-    assert [one & (cmqc.MQOO_NO_READ_AHEAD | cmqc.MQOO_READ_AHEAD) for one in used] == [read_ahead]
+    assert [used_options & (cmqc.MQOO_NO_READ_AHEAD | cmqc.MQOO_READ_AHEAD) for used_options in used] == [read_ahead]

@@ -30,10 +30,10 @@ UNIT = """
 queue = mq.Queue(qmgr, {queue!r}, CMQC.MQOO_OUTPUT | CMQC.MQOO_INQUIRE | CMQC.MQOO_INPUT_SHARED)
 def puts():
     return [reason(queue.put, b'x', mq.MD(), mq.PMO(Options=CMQC.MQPMO_SYNCPOINT)) for _ in range(3)]
-found['puts'] = puts()
-found['end'] = reason(qmgr.{end})
-found['puts again'] = puts()
-found['end again'] = reason(qmgr.commit)
+results['puts'] = puts()
+results['end'] = reason(qmgr.{end})
+results['puts again'] = puts()
+results['end again'] = reason(qmgr.commit)
 """
 
 
@@ -58,8 +58,8 @@ def test_a_unit_of_work(
     manager: Manager, package: str, queue: str, cut: str, end: str, puts: list[int], ended: int, depth: int
 ) -> None:
     """It is backed out, and the next call reports that. The outcome of a commit in progress is unknown."""
-    found = manager.run(package, program(UNIT.format(queue=queue, end=end)), connect=False, MQI_STANDIN_CUT=cut)
-    assert found == {"puts": puts, "end": ended, "puts again": [0, 0, 0], "end again": 0}
+    results = manager.run(package, program(UNIT.format(queue=queue, end=end)), connect=False, MQI_STANDIN_CUT=cut)
+    assert results == {"puts": puts, "end": ended, "puts again": [0, 0, 0], "end again": 0}
     manager.wait_for_depth(queue, depth)
 
 
@@ -77,24 +77,24 @@ def test_a_unit_of_work(
 def test_outside_of_a_unit_of_work(
     manager: Manager, package: str, queue: str, cut: str, reasons: dict[str, Any], depth: int
 ) -> None:
-    found = manager.run(
+    results = manager.run(
         package,
         program(f"""
             queue = mq.Queue(qmgr, {queue!r}, CMQC.MQOO_OUTPUT | CMQC.MQOO_INQUIRE | CMQC.MQOO_INPUT_SHARED)
-            found['put'] = reason(queue.put, b'x')
-            found['type'] = queue.inquire(CMQC.MQIA_Q_TYPE)
+            results['put'] = reason(queue.put, b'x')
+            results['type'] = queue.inquire(CMQC.MQIA_Q_TYPE)
             try:
-                found['got'] = queue.get()
+                results['got'] = queue.get()
             except mq.MQMIError as error:
-                found['get'] = error.reason
-            found['close'] = reason(queue.close)
-            found['disconnect'] = reason(qmgr.disconnect)
+                results['get'] = error.reason
+            results['close'] = reason(queue.close)
+            results['disconnect'] = reason(qmgr.disconnect)
             """),
         connect=False,
         MQI_STANDIN_CUT=cut,
     )
     expected = {"put": 0, "type": 1, "close": 0, "disconnect": 0} | reasons
-    assert found == (expected if "got" in expected else expected | {"get": 2033})
+    assert results == (expected if "got" in expected else expected | {"get": 2033})
     manager.wait_for_depth(queue, depth)
 
 
@@ -158,7 +158,7 @@ def test_a_restarted_queue_manager(restarted: Restarted, package: str) -> None:
     """Open handles are restored: exclusive input, dynamic queues, managed subscriptions. Closed ones are not."""
     for queue in ("CLOSED", "EXCLUSIVE"):
         restarted.manager.command(f"DEFINE QLOCAL({queue})")
-    found = restarted.run(
+    results = restarted.run(
         package,
         program(
             GO
@@ -178,23 +178,23 @@ lasting = subscribed('c/d', 'THAT.LASTS')
 od = mq.OD(ObjectName=b'SYSTEM.DEFAULT.MODEL.QUEUE', DynamicQName=b'OWN.*')
 own = mq.Queue(qmgr, od, CMQC.MQOO_INPUT_EXCLUSIVE)
 name = od.ObjectName.strip(b' \\0')
-found['waited'] = wait_for_the_start()
+results['waited'] = wait_for_the_start()
 for queue in ('EXCLUSIVE', name, 'CLOSED'):
     mq.Queue(qmgr, queue, CMQC.MQOO_OUTPUT).put(b'to a queue')
 for topic in ('a/b', 'c/d'):
     mq.Topic(qmgr, topic_string=topic, open_opts=CMQC.MQOO_OUTPUT).pub(topic.encode())
 gmo = mq.GMO(Options=CMQC.MQGMO_WAIT | CMQC.MQGMO_NO_PROPERTIES, WaitInterval=30_000)
-found['queues'] = [get(exclusive, 0), get(own, 0)]
-found['topics'] = [one.get(None, mq.MD(), gmo) for one in (passing, lasting)]
-for one in (passing, lasting):
-    one.close(close_sub_queue=True)
-found['closed'] = [reason(one.close) for one in (exclusive, own)]
-found['end'] = reason(qmgr.disconnect)
+results['queues'] = [get(exclusive, 0), get(own, 0)]
+results['topics'] = [subscription.get(None, mq.MD(), gmo) for subscription in (passing, lasting)]
+for subscription in (passing, lasting):
+    subscription.close(close_sub_queue=True)
+results['closed'] = [reason(opened.close) for opened in (exclusive, own)]
+results['end'] = reason(qmgr.disconnect)
 """,
             "MQCNO_RECONNECT_Q_MGR",
         ),
     )
-    assert found == {
+    assert results == {
         "waited": "go",
         "queues": ["to a queue", "to a queue"],
         "topics": ["a/b", "c/d"],
@@ -207,25 +207,25 @@ found['end'] = reason(qmgr.disconnect)
 def test_objects_that_cannot_be_opened_again(restarted: Restarted, package: str, meanwhile: str, waited: int) -> None:
     """The connection ends if an object that was open no longer exists."""
     restarted.manager.command("DEFINE QLOCAL(Q)")
-    found = restarted.run(
+    results = restarted.run(
         package,
         program(
             GO
             + """
 queue = mq.Queue(qmgr, 'Q', CMQC.MQOO_OUTPUT)
-found['waited'] = reason(wait_for_the_start)
-found['put'] = reason(queue.put, b'x')
+results['waited'] = reason(wait_for_the_start)
+results['put'] = reason(queue.put, b'x')
 """
         ),
         meanwhile,
     )
-    assert found == {"waited": waited, "put": 2009 if waited else 0}
+    assert results == {"waited": waited, "put": 2009 if waited else 0}
 
 
 @pytest.mark.parametrize("package", ["ibmmq"], indirect=True)  # pymqi has no MQCB
 def test_the_event_handler_and_consumers(restarted: Restarted, package: str) -> None:
     """It is called for the reconnection, and consumers continue."""
-    found = restarted.run(
+    results = restarted.run(
         package,
         program("""
 events, data, came = [], [], threading.Event()
@@ -242,16 +242,16 @@ qmgr.cb(operation=CMQC.MQOP_REGISTER, cbd=handler)
 qmgr.ctl(CMQC.MQOP_START, mq.CTLO())
 came.wait(60)
 qmgr.ctl(CMQC.MQOP_STOP, mq.CTLO())
-found.update(events=events, data=data)
+results.update(events=events, data=data)
 """),
     )
     # A call in the handler would never return: MQRC_CALL_IN_PROGRESS.
-    assert found == {"events": [[1, 2544, 2219], [1, 2545, 2219]], "data": ["go"]}
+    assert results == {"events": [[1, 2544, 2219], [1, 2545, 2219]], "data": ["go"]}
 
 
 @pytest.mark.smoke
 def test_a_queue_manager_that_does_not_return(restarted: Restarted, package: str) -> None:
-    text = program(GO + "found['reasons'] = [reason(wait_for_the_start), reason(qmgr.commit)]")
+    text = program(GO + "results['reasons'] = [reason(wait_for_the_start), reason(qmgr.commit)]")
     with ThreadPoolExecutor(1) as executor:
         ran = restarted.end_under(package, text, executor, MQI_STANDIN_RECONNECT_TIMEOUT="0")
         assert ran.result() == {"reasons": [2556, 2009]}
@@ -271,7 +271,7 @@ def test_a_queue_manager_that_does_not_return(restarted: Restarted, package: str
 )
 def test_which_connections_reconnect(manager: Manager, package: str, option: str, defrecon: str, commit: int) -> None:
     number = ("NO", "YES", "QMGR", "DISABLED").index(defrecon)
-    text = program("found['commit'] = reason(qmgr.commit)", option).replace(
+    text = program("results['commit'] = reason(qmgr.commit)", option).replace(
         "cd=cd", f"cd=(setattr(cd, 'Version', 10), setattr(cd, 'DefReconnect', {number}), cd)[-1]"
     )
     assert manager.run(package, text, connect=False, MQI_STANDIN_CUT="MQCMIT:1:before") == {"commit": commit}
@@ -283,7 +283,7 @@ def test_another_queue_manager(restarted: Restarted, package: str, tmp_path: Pat
     other = Manager(tmp_path / "other", name="MQB2")
     other.command("DEFINE QLOCAL(GO)")
     put_to_go(other)
-    text = program(GO + "found['waited'] = reason(wait_for_the_start)", option, "*GROUP")
+    text = program(GO + "results['waited'] = reason(wait_for_the_start)", option, "*GROUP")
     with ThreadPoolExecutor(1) as executor:
         places = f"{restarted.manager.place},{other.place}"
         assert restarted.end_under(package, text, executor, MQI_STANDIN=places).result() == {"waited": waited}
@@ -296,25 +296,25 @@ def test_options_that_are_not_allowed_with_reconnection(
     manager: Manager, package: str, queue: str, option: str, durable: int
 ) -> None:
     """2547: the options depend on lost state. 2555: on the same queue manager ("MQRC_RECONNECT_Q_MGR_REQD")."""
-    found = manager.run(
+    results = manager.run(
         package,
         program(
             f"""
             queue = mq.Queue(qmgr, {queue!r}, CMQC.MQOO_OUTPUT)
-            found['order'] = reason(queue.put, b'x', mq.MD(Version=2), mq.PMO(Options=CMQC.MQPMO_LOGICAL_ORDER))
+            results['order'] = reason(queue.put, b'x', mq.MD(Version=2), mq.PMO(Options=CMQC.MQPMO_LOGICAL_ORDER))
             into = mq.Queue(qmgr, {queue!r}, CMQC.MQOO_INPUT_SHARED)
             token = mq.GMO(Version=3, MatchOptions=CMQC.MQMO_MATCH_MSG_TOKEN, MsgToken=b'1' * 16)
-            found['token'] = reason(into.get, None, mq.MD(), token)
+            results['token'] = reason(into.get, None, mq.MD(), token)
             sd = mq.SD(Options=CMQC.MQSO_CREATE | CMQC.MQSO_MANAGED | CMQC.MQSO_DURABLE)
             sd.set_vs('SubName', {queue!r})
             sd.set_vs('ObjectString', 'a/b')
             subscription = mq.Subscription(qmgr)
-            found['durable'] = reason(subscription.sub, sub_desc=sd)
-            if not found['durable']:
+            results['durable'] = reason(subscription.sub, sub_desc=sd)
+            if not results['durable']:
                 subscription.close(CMQC.MQCO_REMOVE_SUB, close_sub_queue=True)
             """,
             option,
         ),
         connect=False,
     )
-    assert found == {"order": 2547, "token": durable or 2033, "durable": durable}
+    assert results == {"order": 2547, "token": durable or 2033, "durable": durable}

@@ -193,14 +193,14 @@ def test_a_queue_manager_with_another_character_set(
     """
     assert administrator.command(f"ALTER QMGR CCSID({ccsid})")[0].ok
     application = connect()
-    (shown,) = application.command(f"DISPLAY QLOCAL({QUEUE}) CURDEPTH")[0].objects
-    assert shown["CURDEPTH"] == 0
+    (queue,) = application.command(f"DISPLAY QLOCAL({QUEUE}) CURDEPTH")[0].objects
+    assert queue["CURDEPTH"] == 0
     defined = application.command("DEFINE TOPIC(PLANT) TOPICSTR('grüße')")
     assert defined[0].ok, defined
-    found = PcfAdministration(application).run(
+    responses = PcfAdministration(application).run(
         cmqcfc.MQCMD_INQUIRE_TOPIC_STATUS, MQCFST(cmqc.MQCA_TOPIC_STRING, "grüße".encode())
     )
-    assert found[0].text(cmqc.MQCA_TOPIC_STRING) == "grüße"
+    assert responses[0].text(cmqc.MQCA_TOPIC_STRING) == "grüße"
     application.put1(MQOD(ObjectName=QUEUE), Message(MQMD(CodedCharSetId=1208), "grüße".encode()))
     handle = application.open(MQOD(ObjectName=QUEUE), cmqc.MQOO_INPUT_SHARED)
     got = application.get(handle, GetOptions())

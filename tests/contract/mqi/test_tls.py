@@ -66,8 +66,8 @@ class Site:
         )
 
     def parameters(self, *, tls: Tls | None = None, **changes: Any) -> ConnectionParameters:
-        given = {"channel": CHANNEL, "connections": self.place} | changes
-        return ConnectionParameters(queue_manager="MQB1", tls=tls or self.tls, **given)
+        parameters = {"channel": CHANNEL, "connections": self.place} | changes
+        return ConnectionParameters(queue_manager="MQB1", tls=tls or self.tls, **parameters)
 
     def secured(self, **changes: Any) -> ConnectionParameters:
         """Return parameters with changed TLS options."""
@@ -93,9 +93,9 @@ class Site:
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    made = Site(tmp_path_factory.mktemp("site"))
-    yield made
-    made.queue_manager.close()
+    new_site = Site(tmp_path_factory.mktemp("site"))
+    yield new_site
+    new_site.queue_manager.close()
 
 
 @pytest.fixture
@@ -474,7 +474,7 @@ def test_a_token_is_read_again_for_each_connection(
     assert works(connect(with_token(token_site, issuer)))
     issuer.issue("second", 60)
     assert works(connect(with_token(token_site, issuer)))
-    assert {one._user for one in token_site.tcp_connections()} == {"first", "second"}
+    assert {connection._user for connection in token_site.tcp_connections()} == {"first", "second"}
 
 
 def test_a_token_that_has_expired_or_has_an_invalid_signature_is_rejected(
@@ -521,8 +521,8 @@ def test_a_token_requires_a_client_without_automatic_reconnection(
         cno = library.CNO(Options=options)
         with pytest.raises(library.MQMIError) as raised:
             library.QueueManager(None).connect_with_options("MQB1", cno=cno, token=token, **channel)
-        found: int = raised.value.reason
-        return found
+        code: int = raised.value.reason
+        return code
 
     assert reason(cmqc.MQCNO_RECONNECT, cd=cd) == cmqc.MQRC_RECONNECT_INCOMPATIBLE
     assert reason(cmqc.MQCNO_LOCAL_BINDING) == cmqc.MQRC_FUNCTION_NOT_SUPPORTED

@@ -83,7 +83,7 @@ def test_a_repeated_batch_is_put_once_whatever_has_changed(site: Site) -> None:
                 continue
             # The first row of a unit of work is put after the manifest. The end of the batch deletes it.
             staged = random.choice(["manifest", "*.arrow"])
-            until_at_last(lambda: run.process.poll() is not None or bool(found(site, staged)), run.cpu_time)  # noqa: B023
+            until_at_last(lambda: run.process.poll() is not None or bool(staged_files(site, staged)), run.cpu_time)  # noqa: B023
             time.sleep(random.uniform(0, 0.3))
             moments[f"after {staged}"] += 1
             while run.process.poll() is None and not site.kill_one(run):
@@ -100,11 +100,11 @@ def test_a_repeated_batch_is_put_once_whatever_has_changed(site: Site) -> None:
     numbers = Counter(int(body.partition(b" ")[0]) for body in take(site.connect(), "OUT"))
     expected = Counter(range(ROWS))
     assert numbers == expected, ((expected - numbers).total(), (numbers - expected).total())
-    assert not any(found(site, "*"))
+    assert not any(staged_files(site, "*"))
     print(f"\n{ROWS} rows in batches of {BATCH}, {dict(moments)}, kills {dict(site.killed)}, cluster: {CLUSTER}")
 
 
-def found(site: Site, pattern: str) -> list[Path]:
+def staged_files(site: Site, pattern: str) -> list[Path]:
     """Return the staged files of the pipeline whose names match."""
     try:
         return [path for path in (site.shared / "changing" / "stage").rglob(pattern) if path.is_file()]

@@ -37,7 +37,7 @@ ALLOW: list[list[str]] = [[], ["SYSTEM.*"], ["ASKED"], ["*"], ["$SYS", "client:*
 def test_spark_and_the_writer_have_the_same_rules(spark: SparkSession, kind: ObjectKind, allow: list[str]) -> None:
     rules = ChosenNames(ConfiguredNames(queues=frozenset(("ASKED", "A+B"))), allow, where="pipeline")
     frame = spark.createDataFrame([(name,) for name in NAMES], f"{kind} string")
-    found = {row[0]: row[1] for row in frame.select(kind, rejected_name(frame, rules)).collect()}
+    rejections = {row[0]: row[1] for row in frame.select(kind, rejected_name(frame, rules)).collect()}
     expected: dict[str, str | None] = {}
     for name in NAMES:
         try:
@@ -46,7 +46,7 @@ def test_spark_and_the_writer_have_the_same_rules(spark: SparkSession, kind: Obj
         except Unmappable as error:
             expected[name] = f"{error} (MQRC_NOT_AUTHORIZED, 2035)"
             assert str(error).isprintable()
-    assert found == expected
+    assert rejections == expected
 
 
 PIPELINE = """
@@ -143,9 +143,9 @@ def test_topics_at_the_bridge(bench: Bench, broker: Mosquitto, archived: bool, m
             bench.queues.put(queue, *(json.dumps({"q": name}).encode() for name in topics))
             bench.run()
             client.ping()
-            found = [packet.topic for packet in client.inbox if isinstance(packet, Publish)]
+            received_topics = [packet.topic for packet in client.inbox if isinstance(packet, Publish)]
             client.inbox.clear()
-            return found
+            return received_topics
 
         assert run("", "local") == [own, own]
         assert bench.sums() == {"in": 3, "out": 2, "dead": 1}
@@ -223,7 +223,7 @@ def test_a_literal_name_is_not_restricted(bench: Bench) -> None:
     assert len(bench.queues.bodies("ASKED")) == 1
 
 
-def test_check_prints_what_to_add(bench: Bench) -> None:
+def test_check_prints_the_names_to_add(bench: Bench) -> None:
     def notes(mq: str, allow: str = "") -> list[str]:
         file = bench.write(PIPELINE, queue="Q", column="q", mq=mq, dead="{queue: D}", allow=allow)
         return [note for note in warnings_of(load(file)) if note.startswith("pipeline")]

@@ -195,7 +195,7 @@ def test_discards_are_a_problem_and_an_audit_record(
     finally:
         audit_log.end()
     records = [json.loads(line) for line in file.read_text().splitlines() if '"messages discarded"' in line]
-    facts = [(one["event"], one["pipeline"], one["number_since_start"]) for one in records]
+    facts = [(record["event"], record["pipeline"], record["number_since_start"]) for record in records]
     assert facts == [("messages discarded", "limited", number) for number in (1, 2)]
     assert "the payload is not JSON" in records[0]["why"]
     assert (problem.kind, problem.subject, problem.severity) == ("limit", "pipeline limited", "error")

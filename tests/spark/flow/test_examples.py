@@ -26,8 +26,8 @@ def test_mqtt_to_parquet(bench: Bench, broker: Mosquitto) -> None:
     places = {"archive:_sensors": f"archive: {out}", "broker.example.com": f"127.0.0.1, port: {broker.port}"}
     example(bench, "From MQTT to Parquet", **places)
     bench.run()  # creates the session
-    for topic, value in (("sensors/1", "21.5"), ("sensors/2", "broken")):
-        publish(broker.port, topic, value, qos=1)
+    for topic, reading in (("sensors/1", "21.5"), ("sensors/2", "broken")):
+        publish(broker.port, topic, reading, qos=1)
     bench.run()
     rows = bench.spark.read.parquet(str(out)).collect()
     assert sorted((row.topic, row.value) for row in rows) == [("sensors/1", 21.5), ("sensors/2", None)]
@@ -51,8 +51,8 @@ def test_replay_and_backfill_of_an_archive(bench: Bench) -> None:
     assert sorted(body[-7:] for body in bench.queues.bodies(again)) == [b"event 1", b"event 2"]
     example(bench, "Backfill", **{"archive:_events": f"archive: {events}", "path:_sites": f"path: {sites}"})
     bench.run()
-    made = bench.spark.read.parquet(str(sites)).collect()
-    assert sorted((row.site, row.text) for row in made) == [
+    replayed = bench.spark.read.parquet(str(sites)).collect()
+    assert sorted((row.site, row.text) for row in replayed) == [
         ("north", "event 0"),
         ("north", "event 1"),
         ("south", "event 2"),

@@ -53,16 +53,18 @@ def test_the_pipeline_is_rejected_until_the_messages_are_put_back(bench: Bench, 
     assert bench.runner("events", attempts=8).run() == ["events"]
     assert f"stopped: spool {bench.directory / 'events' / 'spool'} has 3 messages of {queue}" in bench.lines[-1]
     records: list[dict[str, Any]] = json.loads(mqbridge(bench, "pipeline", "spool", "list", "-o", "json"))
-    assert [(one["source"], one["read"], one["messages"]) for one in records if one["messages"]] == [(queue, False, 3)]
+    assert [(record["source"], record["read"], record["messages"]) for record in records if record["messages"]] == [
+        (queue, False, 3)
+    ]
     assert f"{queue} no" in " ".join(mqbridge(bench, "pipeline", "spool", "list").split())
-    (shown,) = json.loads(mqbridge(bench, "pipeline", "show", "-o", "json"))
-    assert (shown["spool_messages"], shown["unread_messages"]) == (3, 3)
+    (details,) = json.loads(mqbridge(bench, "pipeline", "show", "-o", "json"))
+    assert (details["spool_messages"], details["unread_messages"]) == (3, 3)
     assert f"3 messages of {queue}" in mqbridge(bench, "pipeline", "show")
     assert "put 3 messages" in mqbridge(bench, "pipeline", "spool", "return", queue, "--yes")
     bench.run("events")
     assert (bench.queues.bodies(queue), bench.queues.bodies(out)) == ([b"1", b"2", b"3"], [b"0"])
-    (shown,) = json.loads(mqbridge(bench, "pipeline", "show", "-o", "json"))
-    assert (shown["spool_messages"], shown["unread_messages"]) == (0, 0)
+    (details,) = json.loads(mqbridge(bench, "pipeline", "show", "-o", "json"))
+    assert (details["spool_messages"], details["unread_messages"]) == (0, 0)
 
 
 @pytest.mark.parametrize(("fails", "then"), [("true", "it does not start"), ("false", "they stay there")])
@@ -91,10 +93,10 @@ def test_without_fail_on_data_loss_the_pipeline_runs(bench: Bench, former: tuple
     queue, out, directory = former
     bench.write(TEXT, queue=bench.queues.queue(), out=out, directory=directory, fails="false")
     bench.run("events")
-    (shown,) = json.loads(mqbridge(bench, "pipeline", "show", "-o", "json"))
-    assert (bench.queues.bodies(out), shown["unread_messages"]) == ([b"0"], 3)
+    (details,) = json.loads(mqbridge(bench, "pipeline", "show", "-o", "json"))
+    assert (bench.queues.bodies(out), details["unread_messages"]) == ([b"0"], 3)
     records = json.loads(mqbridge(bench, "pipeline", "spool", "list", "-o", "json"))
-    assert [one["messages"] for one in records if one["source"] == queue] == [3]
+    assert [record["messages"] for record in records if record["source"] == queue] == [3]
 
 
 def test_a_removed_pipeline_is_listed(bench: Bench, former: tuple[str, str, Path]) -> None:

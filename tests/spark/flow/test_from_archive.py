@@ -79,11 +79,15 @@ def test_the_archive_of_the_bridge_is_replayed_to_a_broker(bench: Bench, broker:
         first, second = sorted((subscriber.message() for _ in range(2)), key=lambda message: message.topic)
     assert (first.topic, first.payload, first.qos) == ("again/plant/a", b"one", 2)
     assert (second.topic, second.payload, second.qos) == ("again/plant/b", b"two", 1)
-    found = first.properties
-    assert (found.ContentType, found.ResponseTopic, found.CorrelationData) == ("text/plain", "answers", b"\0\xff")
-    assert found.PayloadFormatIndicator == 1 and 590 < found.MessageExpiryInterval <= 600
+    mqtt_properties = first.properties
+    assert (mqtt_properties.ContentType, mqtt_properties.ResponseTopic, mqtt_properties.CorrelationData) == (
+        "text/plain",
+        "answers",
+        b"\0\xff",
+    )
+    assert mqtt_properties.PayloadFormatIndicator == 1 and 590 < mqtt_properties.MessageExpiryInterval <= 600
     # The last value of a name that is repeated.
-    assert {"site": "2", "line": "A"}.items() <= dict(found.UserProperty).items()
+    assert {"site": "2", "line": "A"}.items() <= dict(mqtt_properties.UserProperty).items()
 
 
 def test_dead_letters_of_an_archive_have_the_properties_of_the_publication(archive: Path, bench: Bench) -> None:

@@ -175,12 +175,12 @@ class Site:
         self.mosquitto = Mosquitto(directory)
         self.mosquitto.start()
         stack.callback(self.mosquitto.stop)
-        data = directory / "data"
+        data_directory = directory / "data"
         network = Network(stack) if CLUSTER else None
         self.address = address = network.address if network else "127.0.0.1"
         # With one partition, a cluster of two workers would leave one without work.
         names = {
-            "data": data, "broker": self.mosquitto.port,
+            "data": data_directory, "broker": self.mosquitto.port,
             "java": f'"{QUICK_JAVA}"', "shared": self.shared,
             "state": directory / "state", "batch": max(ROWS // 20, 100), "small": max(min(ROWS // 20, 5000), 100),
             "conf": f"spark.driver.host: {address}, spark.executor.memory: 512m, spark.cores.max: 2, spark.executor.cores: 1"
@@ -188,7 +188,7 @@ class Site:
         }  # fmt: skip
         for name, value in names.items():
             text = text.replace(f"${name}", str(value))
-        self.bridge = BridgeProcess(data, config=text)
+        self.bridge = BridgeProcess(data_directory, config=text)
         self.bridge.start()
         stack.callback(self.bridge.discard)
         assert self.bridge.config is not None
@@ -235,15 +235,15 @@ class Site:
     def kill_one(self, run: Run) -> bool:
         """Kill a process of a random kind. Return whether this ended the run."""
         processes = run.processes()
-        java = [one for one in processes if is_java(one)]
-        workers = [one for one in processes[1:] if one not in java]
+        java = [process for process in processes if is_java(process)]
+        workers = [process for process in processes[1:] if process not in java]
         kinds = {
             "driver": processes[:1],
             "jvm": java,
             "python worker": workers,
             "executor": executors(self.address) if CLUSTER else [],
         }
-        kind = random.choice(["bridge", *(name for name, found in kinds.items() if found)])
+        kind = random.choice(["bridge", *(name for name, victims in kinds.items() if victims)])
         self.killed[kind] += 1
         if kind == "bridge":
             self.bridge.kill()
@@ -339,9 +339,9 @@ def test_nothing_is_lost_or_duplicated_when_processes_are_killed(site: Site) -> 
         received = Received(site.mosquitto.port, stack)
         site.fill()
         run_and_kill(site)
-        found = check(site, received)
+        summary = check(site, received)
     kills = f"{sum(site.killed.values())} kills {dict(site.killed)}"
-    print(f"\n{kills}; {ROWS} messages on each road ({', '.join(CHOSEN)}); {found}; cluster: {CLUSTER}")
+    print(f"\n{kills}; {ROWS} messages on each road ({', '.join(CHOSEN)}); {summary}; cluster: {CLUSTER}")
 
 
 def run_and_kill(site: Site) -> None:
@@ -381,7 +381,7 @@ def check(site: Site, received: Received) -> dict[str, int]:
     numbers: dict[str, int] = {}
     for road, name in (("files", "files"), ("broker", "archive")):
         if road in CHOSEN:
-            same(road, Counter(one.encode() for one in table(site.shared / name, "text")), events)
+            same(road, Counter(text.encode() for text in table(site.shared / name, "text")), events)
     if "queue" in CHOSEN:
         good = Counter(number for number in range(ROWS) if number % BAD != BAD - 1)
         same("queue", Counter(json.loads(body)["n"] for body in take(connection, "QUEUE.OUT")), good)
@@ -419,10 +419,10 @@ def table(directory: Path, column: str) -> list[str]:
     """Return a column of all Parquet files of a directory."""
     if not directory.exists():
         return []
-    found: list[str] = (
+    values: list[str] = (
         pyarrow.dataset.dataset(directory, format="parquet").to_table(columns=[column])[column].to_pylist()
     )
-    return found
+    return values
 
 
 def depth(connection: RemoteConnection, queue: str) -> int:

@@ -46,8 +46,8 @@ def test_queue_to_queue_with_dead_letters(bench: Bench) -> None:
     bad = [b"no JSON", b'{"temp": "hot"}', b'{"n": 3.7}', b"\xff", b'{"a": 1, "a": 2}']
     bench.queues.put(queue, b'{"temp": 2.5, "n": 1}', *bad, b"{}", b'{"temp": null, "n": 4.0}')
     bench.run()
-    made = [json.loads(body) for body in bench.queues.bodies(out)]
-    assert sorted(map(str, made)) == sorted(
+    documents = [json.loads(body) for body in bench.queues.bodies(out)]
+    assert sorted(map(str, documents)) == sorted(
         ["{'temp': 5.0, 'n': 1}", "{'temp': None, 'n': None}", "{'temp': None, 'n': 4}"]
     )
     letters = bench.queues.take(dead)
@@ -84,8 +84,8 @@ def test_windows_count_dead_letters_and_late_rows(bench: Bench) -> None:
     put("10:01:20")  # the watermark passes 10:01
     put("10:00:30", "10:01:01", "10:02:30")  # the first is late, the second is not, because its window is open
     put("10:10:00")
-    made = [json.loads(body) for body in bench.queues.bodies(out)]
-    assert {one["minute"][11:16]: one["n"] for one in made} == {"10:00": 3, "10:01": 2, "10:02": 1}
+    windows = [json.loads(body) for body in bench.queues.bodies(out)]
+    assert {window["minute"][11:16]: window["n"] for window in windows} == {"10:00": 3, "10:01": 2, "10:02": 1}
     assert [json.loads(body)["ts"][11:] for body in bench.queues.bodies(late)] == ["10:00:30"]
     (letter,) = bench.spark.read.parquet(str(bench.directory / "dead")).collect()
     assert letter.reason == "the payload is not JSON, or names a member twice" and letter.body == b"no JSON"
@@ -141,8 +141,8 @@ def test_changes(bench: Bench) -> None:
     for values in (["a1", "a1", "b1", "a2"], ["a2", "b1", "a1"]):
         bench.queues.put(queue, *(b'{"k": "%c", "v": %c}' % tuple(value.encode()) for value in values))
         bench.run()
-    made = [json.loads(body) for body in bench.queues.bodies(out)]
-    assert sorted(f"{one['k']}{one['v']}" for one in made) == ["a1", "a1", "a2", "b1"]
+    changes = [json.loads(body) for body in bench.queues.bodies(out)]
+    assert sorted(f"{change['k']}{change['v']}" for change in changes) == ["a1", "a1", "a2", "b1"]
 
 
 def test_broker_to_broker(bench: Bench, broker: Mosquitto) -> None:
@@ -163,8 +163,10 @@ def test_broker_to_broker(bench: Bench, broker: Mosquitto) -> None:
     for number in (1, 2):
         publish(broker.port, f"in/l{number}", f'{{"v": {number}}}', qos=2)
     bench.run()
-    made = {one["topic"]: json.loads(one["payload"]) for one in (subscriber.message(), subscriber.message())}
-    assert made == {"out/l1": {"line": "l1", "v": 2}, "out/l2": {"line": "l2", "v": 3}}
+    documents = {
+        message["topic"]: json.loads(message["payload"]) for message in (subscriber.message(), subscriber.message())
+    }
+    assert documents == {"out/l1": {"line": "l1", "v": 2}, "out/l2": {"line": "l2", "v": 3}}
     subscriber.stop()
     assert bench.spark.read.parquet(str(bench.directory / "archive")).count() == 2
     assert bench.sums() == {"in": 2, "out": 2}

@@ -82,10 +82,10 @@ def test_records_of_several_machines_become_typed_parquet(bench: Bench, copybook
     bench.run()
     rows = bench.spark.read.parquet(str(bench.directory / "out")).drop("date", "hour")
     assert rows.schema.simpleString() == TYPES
-    found = {row["article"]: row.asDict(recursive=True) for row in rows.collect()}
-    assert found["A1"] == stock(1) | {"detail_number": None}
-    assert found["A2"] == stock(2) | {"detail_number": None}
-    assert found["A3"] == stock(3, kind="N", detail=None, detail_number=42)
+    records = {row["article"]: row.asDict(recursive=True) for row in rows.collect()}
+    assert records["A1"] == stock(1) | {"detail_number": None}
+    assert records["A2"] == stock(2) | {"detail_number": None}
+    assert records["A3"] == stock(3, kind="N", detail=None, detail_number=42)
     letters = [decode_mqdlh(got.data) for got in bench.queues.take(dead)]
     assert [letter.Reason for letter in letters] == [cmqc.MQRC_FORMAT_ERROR] * 2
     assert bench.sums() == {"in": 5, "out": 3, "dead": 2}
@@ -132,8 +132,8 @@ def test_the_copybook_of_the_example_becomes_typed_parquet(bench: Bench) -> None
         "struct<return_code:int,request_number:int,answer_kind:string,answer_stock:struct<article:string,"
         "article_name:string,on_stock:int,unit_price:decimal(7,2),delivery_date:string>,answer_error_text:string>"
     )
-    found = {row["request_number"]: row.asDict(recursive=True) for row in rows.collect()}
-    assert found == {42: answers[0] | {"answer_error_text": None}, 43: answers[1] | {"answer_stock": None}}
+    records = {row["request_number"]: row.asDict(recursive=True) for row in rows.collect()}
+    assert records == {42: answers[0] | {"answer_error_text": None}, 43: answers[1] | {"answer_stock": None}}
 
 
 def test_windows_of_records(bench: Bench, copybook: Path) -> None:

@@ -73,7 +73,7 @@ class Checked:
         assert runner.run() == []
         assert "next attempt in" in self.bench.lines[-1], self.bench.lines
 
-    def found(self, name: str) -> list[bytes]:
+    def bodies(self, name: str) -> list[bytes]:
         """Return the rows or the dead letters, and remove them from their queue."""
         if self.kinds[name] == "queue":
             bodies = self.bench.queues.bodies(self.queues[name])
@@ -115,10 +115,10 @@ def test_dead_letters_belong_to_the_attempt_that_wrote_the_rows(
     letters_fail(checked, states)
     checked.configure("m")
     bench.run()
-    assert (checked.found("rows"), checked.found("letters")) == (sorted([BOTH, N]), [M])
+    assert (checked.bodies("rows"), checked.bodies("letters")) == (sorted([BOTH, N]), [M])
     checked.put(N, M)  # in a batch that starts with the new settings
     bench.run()
-    assert M in checked.found("rows") and N in checked.found("letters")
+    assert M in checked.bodies("rows") and N in checked.bodies("letters")
 
 
 def test_a_batch_without_written_rows_uses_the_new_settings(bench: Bench) -> None:
@@ -128,7 +128,7 @@ def test_a_batch_without_written_rows_uses_the_new_settings(bench: Bench) -> Non
     checked.fail(at_state(3))  # the state of the rows
     checked.configure("m")
     bench.run()
-    assert (checked.found("rows"), checked.found("letters")) == (sorted([BOTH, M]), [N])
+    assert (checked.bodies("rows"), checked.bodies("letters")) == (sorted([BOTH, M]), [N])
 
 
 def test_windows_stop_until_the_batch_is_finished_with_its_old_settings(bench: Bench) -> None:
@@ -145,7 +145,7 @@ def test_windows_stop_until_the_batch_is_finished_with_its_old_settings(bench: B
     checked.configure("m")
     checked.put(N)
     bench.run()
-    assert checked.found("letters") == sorted([M, N])
+    assert checked.bodies("letters") == sorted([M, N])
 
 
 def after_commit() -> Fault:
@@ -174,4 +174,4 @@ def test_text_that_cannot_be_encoded(lost: Callable[[], Fault], put: str, reject
     checked.configure("n", ccsid=915)
     bench.run()
     encoding = "iso8859-5" if put == CYRILLIC else "latin-1"
-    assert (checked.found("rows"), checked.found("letters")) == ([put.encode(encoding)], [rejected.encode()])
+    assert (checked.bodies("rows"), checked.bodies("letters")) == ([put.encode(encoding)], [rejected.encode()])

@@ -24,7 +24,7 @@ pipelines:
 
 
 def numbers(bridge: BridgeProcess, queue: str) -> list[int]:
-    return [int(str(one["body"]).strip('{}"tex :')) for one in bridge.messages(queue)]
+    return [int(str(message["body"]).strip('{}"tex :')) for message in bridge.messages(queue)]
 
 
 # Spark is started three times.

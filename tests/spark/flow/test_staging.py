@@ -37,9 +37,9 @@ def problems(bench: Bench) -> list[str]:
     return [problem.what for problem in _of_pipelines(load(bench.file), PipelineDiscards())]
 
 
-def shown(bench: Bench) -> dict[str, Any]:
-    (found,) = json.loads(mqbridge(bench, "pipeline", "show", "-o", "json"))
-    return dict(found)
+def pipeline_details(bench: Bench) -> dict[str, Any]:
+    (details,) = json.loads(mqbridge(bench, "pipeline", "show", "-o", "json"))
+    return dict(details)
 
 
 def test_a_missing_staged_file_stops_the_pipeline(bench: Bench, pipeline: tuple[str, Path]) -> None:
@@ -63,12 +63,12 @@ def test_a_missing_staged_file_stops_the_pipeline(bench: Bench, pipeline: tuple[
     assert f"Of the {ROWS} rows of the batch, 5000 were written before. Restore the file" in line
     (problem,) = problems(bench)
     assert problem.startswith(f"pipeline events was given up: staged file {file}")
-    assert shown(bench)["failing"] and shown(bench)["stage_bytes"] > 0
+    assert pipeline_details(bench)["failing"] and pipeline_details(bench)["stage_bytes"] > 0
     (bench.directory / "staged").rename(file)
     bench.run()
     assert [int(body) for body in bench.queues.bodies(out)] == [*range(ROWS)]
     assert problems(bench) == []
-    assert not shown(bench)["failing"] and shown(bench)["stage_bytes"] == 0
+    assert not pipeline_details(bench)["failing"] and pipeline_details(bench)["stage_bytes"] == 0
 
 
 def test_an_unusable_staging_directory_is_retried(bench: Bench, pipeline: tuple[str, Path]) -> None:

@@ -31,7 +31,7 @@ folders = st.builds(
 )
 headers = st.lists(
     st.one_of(
-        st.builds(lambda found: RFH2(folders=tuple(found)), st.lists(folders, max_size=3)),
+        st.builds(lambda drawn_folders: RFH2(folders=tuple(drawn_folders)), st.lists(folders, max_size=3)),
         st.builds(MQXQH, RemoteQName=names, RemoteQMgrName=names),
         st.builds(MQDLH, Reason=longs, DestQName=names, Encoding=st.just(cmqc.MQENC_NATIVE)),
     ),
@@ -60,13 +60,13 @@ def messages(draw: st.DrawFn) -> tuple[MQMD, bytes]:
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(messages(), max_size=4))
-def test_rows_contain_the_messages(found: list[tuple[MQMD, bytes]]) -> None:
-    batch = record_batch("Q", found)
+def test_rows_contain_the_messages(drawn_messages: list[tuple[MQMD, bytes]]) -> None:
+    batch = record_batch("Q", drawn_messages)
     batch.validate(full=True)
     assert batch.schema.equals(MQ_ARROW_SCHEMA)
     rows = list(rows_of(batch))
-    assert [(row.message.md, row.message.data) for row in rows] == found
-    for line, (md, data) in zip(batch.to_pylist(), found, strict=True):
+    assert [(row.message.md, row.message.data) for row in rows] == drawn_messages
+    for line, (md, data) in zip(batch.to_pylist(), drawn_messages, strict=True):
         assert line["headers"] + line["body"] == data
         chain = decode_chain(md.Format, md.Encoding, md.CodedCharSetId, data, strict=False)
         assert (line["body"], line["format"], line["ccsid"], line["encoding"]) == (
@@ -78,8 +78,8 @@ def test_rows_contain_the_messages(found: list[tuple[MQMD, bytes]]) -> None:
 
 
 def row(md: MQMD, data: bytes) -> dict[str, Any]:
-    found: dict[str, Any] = record_batch("Q", [(md, data)]).to_pylist()[0]
-    return found
+    columns: dict[str, Any] = record_batch("Q", [(md, data)]).to_pylist()[0]
+    return columns
 
 
 def test_publications_of_an_mqtt_client() -> None:
@@ -132,16 +132,16 @@ def test_a_dead_lettered_transmission_message() -> None:
     ],
 )
 def test_put_time(date: bytes, time: bytes, expected: datetime | None) -> None:
-    found = put_time(date, time)
-    assert (None if found is None else datetime.fromtimestamp(found / 1e6, UTC)) == expected
+    timestamp = put_time(date, time)
+    assert (None if timestamp is None else datetime.fromtimestamp(timestamp / 1e6, UTC)) == expected
 
 
 # Rows that a program makes -------------------------------------------------------------------------------------------
 
 
 def message_of(**columns: Any) -> Message:
-    (made,) = rows_of(pa.RecordBatch.from_pylist([columns]))
-    return made.message
+    (message_row,) = rows_of(pa.RecordBatch.from_pylist([columns]))
+    return message_row.message
 
 
 def test_a_body_without_other_columns() -> None:
@@ -170,9 +170,9 @@ def test_folders_become_an_rfh2() -> None:
         "format": "MQSTR",
         "ccsid": 819,
     }
-    (made,) = rows_of(pa.RecordBatch.from_pylist([line], schema=schema))
-    md = made.message.md
-    chain = decode_chain(md.Format, md.Encoding, md.CodedCharSetId, made.message.data)
+    (message_row,) = rows_of(pa.RecordBatch.from_pylist([line], schema=schema))
+    md = message_row.message.md
+    chain = decode_chain(md.Format, md.Encoding, md.CodedCharSetId, message_row.message.data)
     (header,) = chain.headers
     assert isinstance(header, RFH2)
     assert [folder.content for folder in header.folders] == [{"g": {"x": ["1", "2"]}, "n": None}, {"m": "3"}]
@@ -186,8 +186,8 @@ def test_a_format_of_headers_that_the_row_does_not_have_is_ignored() -> None:
 
 def test_headers_determine_their_format_if_the_mqmd_does_not() -> None:
     chain = encode_chain([RFH2(Format=cmqc.MQFMT_STRING)], b"")
-    made = message_of(headers=chain.data, body=b"x")
-    assert made == Message(MQMD(Format=cmqc.MQFMT_RF_HEADER_2), chain.data + b"x")
+    message = message_of(headers=chain.data, body=b"x")
+    assert message == Message(MQMD(Format=cmqc.MQFMT_RF_HEADER_2), chain.data + b"x")
 
 
 @pytest.mark.parametrize(
@@ -204,20 +204,20 @@ def test_values_that_fit_no_field(md: dict[str, Any], named: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "folders, said",
+    "folders, reason",
     [
         ({"usr": None}, "rfh2.usr is null because the folder could not be parsed; .* the column headers"),
         ({"usr": {"a": "1", "a.b": "2"}}, r"rfh2.usr: a is an element with a text, and has a\.b in it as well"),
         ({"usr": {"a.b": "2", "a": "1"}}, r"rfh2.usr: a is a group, and has a text as well"),
     ],
 )
-def test_folders_that_cannot_be_written(folders: dict[str, dict[str, str] | None], said: str) -> None:
-    with pytest.raises(ValueError, match=said):
+def test_folders_that_cannot_be_written(folders: dict[str, dict[str, str] | None], reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
         message_of(body=b"", rfh2=folders)
 
 
 @pytest.mark.parametrize(
-    "ddl, said",
+    "ddl, reason",
     [
         ("payload binary", r"unknown column payload .expected queue, topic, md, .*; column body is missing"),
         ("body int", r"column body: expected binary or string, found int"),
@@ -227,8 +227,8 @@ def test_folders_that_cannot_be_written(folders: dict[str, dict[str, str] | None
         ("body binary, rfh2 map<string, string>", r"column rfh2: expected map<string,map<string,string>>"),
     ],
 )
-def test_invalid_columns_are_named(spark: SparkSession, ddl: str, said: str) -> None:
-    with pytest.raises(OptionError, match=said):
+def test_invalid_columns_are_named(spark: SparkSession, ddl: str, reason: str) -> None:
+    with pytest.raises(OptionError, match=reason):
         check_columns("mq", StructType.fromDDL(ddl))
 
 
@@ -253,15 +253,15 @@ TEXTS: list[tuple[bytes, int, int, bytes, str | None, str | None]] = [
 @pytest.mark.parametrize("behind", [(), (RFH2(),)])
 def test_text(behind: tuple[RFH2, ...]) -> None:
     """Alone, in a record batch with others, and after a header."""
-    found = []
+    encoded = []
     for format_, ccsid, encoding, body, *_ in TEXTS:
         described = {"Format": format_.ljust(8), "CodedCharSetId": ccsid, "Encoding": encoding}
         chain = encode_chain([RFH2(**described)] if behind else [], body)
-        found.append((MQMD(**({"Format": chain.Format} if behind else described)), chain.data if behind else body))
+        encoded.append((MQMD(**({"Format": chain.Format} if behind else described)), chain.data if behind else body))
     expected = [{"text": text, "text_error": error} for *_, text, error in TEXTS]
-    assert record_batch("Q", found, subset(MQ_ARROW_SCHEMA, ["text", "text_error"])).to_pylist() == expected
-    for one, row in zip(found, expected, strict=True):
-        batch = record_batch("Q", [one])
+    assert record_batch("Q", encoded, subset(MQ_ARROW_SCHEMA, ["text", "text_error"])).to_pylist() == expected
+    for message, row in zip(encoded, expected, strict=True):
+        batch = record_batch("Q", [message])
         assert {name: batch.column(name).to_pylist()[0] for name in row} == row
 
 
@@ -274,12 +274,12 @@ def test_a_string_body_is_encoded_in_the_ccsid_of_its_row() -> None:
         ({"md": {"CodedCharSetId": 0}}, "é".encode()),
         ({}, "é".encode()),
     ):
-        (made,) = rows_of(pa.RecordBatch.from_pylist([{"body": "é", **columns}]))
-        assert made.message.data == expected
+        (message_row,) = rows_of(pa.RecordBatch.from_pylist([{"body": "é", **columns}]))
+        assert message_row.message.data == expected
     for ccsid, reason in (
         (99999, "CCSID 99999 of the text is unknown"),
         (367, "CCSID 367 has no 'é', which is character 3 of the text"),
     ):
-        (made,) = rows_of(pa.RecordBatch.from_pylist([{"body": "caé", "ccsid": ccsid}]))
-        assert (str(made.unencodable), made.message.data) == (reason, "caé".encode())
-        assert made.message.md.CodedCharSetId == 1208
+        (message_row,) = rows_of(pa.RecordBatch.from_pylist([{"body": "caé", "ccsid": ccsid}]))
+        assert (str(message_row.unencodable), message_row.message.data) == (reason, "caé".encode())
+        assert message_row.message.md.CodedCharSetId == 1208

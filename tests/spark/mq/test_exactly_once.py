@@ -35,7 +35,7 @@ class Query:
         return source.option("numPartitions", partitions).load().selectExpr("CAST(value AS STRING) AS text")
 
     def run(self, frame: DataFrame, body: str = "text") -> None:
-        """Process what is available. Raises StreamingQueryException."""
+        """Process all available rows. Raises StreamingQueryException."""
         written = frame.selectExpr(f"{body} AS body").writeStream.format("mq").options(**self.queues.options)
         written = written.option("queue", self.target).option("checkpointLocation", str(self.directory / "checkpoint"))
         while True:
@@ -58,8 +58,8 @@ class Query:
 
     def check(self) -> None:
         """Check that each number is at the beginning of one message."""
-        found = Counter(int(body.partition(b" ")[0]) for body in self.queues.bodies(self.target))
-        assert len(found) >= ROWS and found == Counter(range(len(found)))
+        numbers = Counter(int(body.partition(b" ")[0]) for body in self.queues.bodies(self.target))
+        assert len(numbers) >= ROWS and numbers == Counter(range(len(numbers)))
 
 
 @pytest.fixture

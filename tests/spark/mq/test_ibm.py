@@ -101,11 +101,11 @@ def test_the_queue_of_a_subscription(
     queue_manager: QueueManagerOptions, queues: Queues, request: pytest.FixtureRequest
 ) -> None:
     with queue_manager.connected() as connection:
-        made = managed_queue(connection, request.node.name, "pipeline/ibm")
+        queue_name = managed_queue(connection, request.node.name, "pipeline/ibm")
         queues.publish("pipeline/ibm", b"x")
-        assert managed_queue(connection, request.node.name, None) == made
+        assert managed_queue(connection, request.node.name, None) == queue_name
         with pytest.raises(MQError, match="MQRC_NO_SUBSCRIPTION"):
             managed_queue(connection, "no such subscription", None)
-        handle = source.open_for_browse(connection, made)
+        handle = source.open_for_browse(connection, queue_name)
         (((_, data),),) = source.browse_all(connection, handle)
         assert data.endswith(b"x")

@@ -65,7 +65,7 @@ class Driver:
         assert self.process.poll() is None, self.process.communicate()[1]
 
     def release(self) -> None:
-        """Let the tasks continue."""
+        """Release the waiting tasks."""
         assert self._held is not None
         (self._held / "go").touch()
 

@@ -64,11 +64,11 @@ def test_a_batch_read_removes_no_message(read: Read, queues: Queues) -> None:
 
 
 def test_several_queues(read: Read, queues: Queues) -> None:
-    one, other, empty = queues.queue(), queues.queue(), queues.queue()
+    first, other, empty = queues.queue(), queues.queue(), queues.queue()
     bodies = [b"%03d" % number for number in range(50)]
-    queues.put(one, *bodies)
+    queues.put(first, *bodies)
     queues.put(other, b"x")
-    frame = read(queue=f"{one},{other},{empty}")
+    frame = read(queue=f"{first},{other},{empty}")
     assert frame.rdd.getNumPartitions() == 3
     assert Counter(map(bytes, column(frame, "body"))) == Counter([*bodies, b"x"])
 
@@ -117,11 +117,11 @@ def test_text_that_its_ccsid_cannot_encode(spark: SparkSession, queues: Queues) 
     queue, refused = queues.queue(), queues.queue()
     rows = spark.createDataFrame([("plain", 273), ("5 €", 273), ("5 €", 1141)], "body string, ccsid int").coalesce(1)
     rows = rows.selectExpr("body", "ccsid", "'MQSTR' AS format")
-    said = (
+    reason = (
         rf"row 2 of partition 0 cannot be put: its text cannot be put to queue {queue}: CCSID 273 has no '€', which is"
     )
     with pytest.raises(
-        PySparkException, match=said + r" character 3 of the text \(MQRC_NOT_CONVERTED, 2119\); hint: name"
+        PySparkException, match=reason + r" character 3 of the text \(MQRC_NOT_CONVERTED, 2119\); hint: name"
     ):
         put(rows, queues, queue=queue)
     assert queues.depth(queue) == 0
@@ -134,9 +134,9 @@ def test_text_that_its_ccsid_cannot_encode(spark: SparkSession, queues: Queues) 
 
 
 def test_rows_contain_their_queue(spark: SparkSession, queues: Queues) -> None:
-    one, other = queues.queue(), queues.queue()
-    put(spark.createDataFrame([(one, "1"), (other, "2"), (one, "3")], "queue string, body string"), queues)
-    assert (Counter(queues.bodies(one)), queues.bodies(other)) == (Counter([b"1", b"3"]), [b"2"])
+    first, other = queues.queue(), queues.queue()
+    put(spark.createDataFrame([(first, "1"), (other, "2"), (first, "3")], "queue string, body string"), queues)
+    assert (Counter(queues.bodies(first)), queues.bodies(other)) == (Counter([b"1", b"3"]), [b"2"])
 
 
 def test_a_named_write_is_executed_once(spark: SparkSession, queues: Queues) -> None:
@@ -159,7 +159,7 @@ def test_a_failed_write_reports_the_place_and_leaves_nothing_behind(spark: Spark
 
 
 @pytest.mark.parametrize(
-    "options, ddl, said",
+    "options, ddl, reason",
     [
         ({"quee": "Q"}, "body string", r"the data source mq knows no option quee \(did you mean queue\?\)"),
         ({}, "body string", r"option queue: expected .* \(or set the option topic\), because there is no column"),
@@ -167,8 +167,8 @@ def test_a_failed_write_reports_the_place_and_leaves_nothing_behind(spark: Spark
         ({"queue": "Q", "context": "some"}, "body string", r"option context: expected one of default, identity, all"),
     ],
 )
-def test_rejected_writes(spark: SparkSession, queues: Queues, options: dict[str, str], ddl: str, said: str) -> None:
-    with pytest.raises(PySparkException, match=said):
+def test_rejected_writes(spark: SparkSession, queues: Queues, options: dict[str, str], ddl: str, reason: str) -> None:
+    with pytest.raises(PySparkException, match=reason):
         put(spark.createDataFrame([], ddl), queues, **options)
 
 
@@ -200,7 +200,7 @@ def test_an_available_now_run_leaves_the_queue_empty(read: Read, queues: Queues,
     assert [batch["numInputRows"] for batch in batches] == [10, 10, 5]
     # Each reports its contents, and the age of the backlog.
     backlogs = [json.loads(batch.sources[0].latestOffset)[source] for batch in batches]
-    assert [(one["messages"], one["bytes"], one["waiting"]) for one in backlogs] == [
+    assert [(backlog["messages"], backlog["bytes"], backlog["waiting"]) for backlog in backlogs] == [
         (10, 30, 15),
         (10, 30, 5),
         (5, 15, 0),
@@ -215,16 +215,16 @@ def test_an_available_now_run_leaves_the_queue_empty(read: Read, queues: Queues,
 
 
 def test_batches_by_size_and_partitions_of_several_queues(read: Read, queues: Queues, tmp_path: Path) -> None:
-    one, other, target = queues.queue(), queues.queue(), queues.queue()
+    first, other, target = queues.queue(), queues.queue(), queues.queue()
     bodies = [b"%03d" % number + b"." * 997 for number in range(12)]
-    queues.put(one, *bodies)
+    queues.put(first, *bodies)
     queues.put(other, b"x")
-    frame = read(queue=f"{one},{other}", stream=True, maxBytesPerTrigger="6 KB", partitions=2)
+    frame = read(queue=f"{first},{other}", stream=True, maxBytesPerTrigger="6 KB", partitions=2)
     query = run(frame, queues, tmp_path, queue=target)
     counts = [progress["numInputRows"] for progress in query.recentProgress if progress["numInputRows"]]
     assert sum(counts) == 13 and max(counts) <= 6
     assert Counter(queues.bodies(target)) == Counter([*bodies, b"x"])
-    assert (queues.depth(one), queues.depth(other)) == (0, 0)
+    assert (queues.depth(first), queues.depth(other)) == (0, 0)
 
 
 def test_a_durable_subscription_keeps_publications_between_runs(read: Read, queues: Queues, tmp_path: Path) -> None:
@@ -264,8 +264,8 @@ def test_message_properties_are_read_written_and_selected_by_name(
     assert rows == [("north", 21, 22, "7", None, None), (None,) * 6]
     # Properties of a row that is read and put keep their types. New ones in rfh2 are text.
     put(read(queue=queue, selector="site = 'north' AND temp > 20").drop("queue"), queues, queue=target)
-    made = spark.sql("SELECT map('usr', map('site', 'south'), 'mqps', map('Top', 't')) AS rfh2, 'y' AS body")
-    put(made, queues, queue=target)
+    south = spark.sql("SELECT map('usr', map('site', 'south'), 'mqps', map('Top', 't')) AS rfh2, 'y' AS body")
+    put(south, queues, queue=target)
     for selector, body in (
         ("temp = 21", b"x"),
         (f'Root.MQMD.CorrelId = "0x{"63" * 24}"', b"x"),

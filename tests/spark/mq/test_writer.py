@@ -86,14 +86,14 @@ def test_a_repeated_batch_puts_nothing(
 
 
 def test_messages_are_persistent_by_default(options: MqSinkOptions, queues: Queues, stage: Stage) -> None:
-    said = pa.StructArray.from_arrays([pa.array([None, 0, 1, 2], pa.int32())], ["Persistence"])
-    rows = pa.record_batch({"body": pa.array(ROWS, pa.binary()), "md": said})
+    md = pa.StructArray.from_arrays([pa.array([None, 0, 1, 2], pa.int32())], ["Persistence"])
+    rows = pa.record_batch({"body": pa.array(ROWS, pa.binary()), "md": md})
     put(options, stage(BatchIdentity("persistence", 0), [rows], batches(ROWS[:1])))
     as_queue = msgspec.structs.replace(options, persistence=cmqc.MQPER_PERSISTENCE_AS_Q_DEF)
     put(as_queue, stage(BatchIdentity("persistence", 1), batches(ROWS[:1])))
     assert options.queue is not None
     # 2 is MQPER_PERSISTENCE_AS_Q_DEF, and DEFPSIST of the queue is NO.
-    assert [one.md.Persistence for one in queues.take(options.queue)] == [1, 0, 1, 0, 1, 0]
+    assert [message.md.Persistence for message in queues.take(options.queue)] == [1, 0, 1, 0, 1, 0]
 
 
 def test_two_messages_of_a_query_stay(
@@ -290,14 +290,14 @@ def test_two_attempts_that_start_at_the_same_time(options: MqSinkOptions, queues
     before = queues.depth(MAPPING_STATE_QUEUE)
     identity = BatchIdentity("two", 0)
     both = threading.Barrier(2, timeout=30)
-    found = WriterState._founded
+    original = WriterState._founded
 
     def founded(state: WriterState, *batch: Any) -> str:
-        made = found(state, *batch)
+        decision = original(state, *batch)
         if not both.broken and not first.is_set():
             both.wait()
             first.set()
-        return made
+        return decision
 
     first = threading.Event()
     with pytest.MonkeyPatch.context() as patch:
@@ -380,10 +380,10 @@ def test_rows_of_a_mapping_and_a_connection_lost_at_any_verb(
                 put(to, stage(identity, mapped(queue, kept)))
             put(to, stage(identity, mapped(queue, kept)))
         taken = queues.take(queue)
-        found = {got.data[-1:]: got for got in taken}
+        messages = {got.data[-1:]: got for got in taken}
         assert sorted(got.data[-1:] for got in taken) == [b"0", b"1", b"2", b"3", b"5"], number
-        (asked,) = queues.take(kept)
-        assert (asked.data, asked.md.MsgId) == (b"asked", found[b"2"].md.MsgId)
+        (stored_request,) = queues.take(kept)
+        assert (stored_request.data, stored_request.md.MsgId) == (b"asked", messages[b"2"].md.MsgId)
         (letter,) = queues.take(refused)
         header = decode_mqdlh(letter.data)
         assert (header.Reason, header.DestQName.rstrip(b" \0"), letter.data[-1:]) == (2152, b"plant/4", b"4")
@@ -416,11 +416,11 @@ def test_a_rejected_row_without_a_destination_ends_the_write(
 ) -> None:
     queue = queues.queue()
     to = msgspec.structs.replace(options, queue=None, mapped=True)
-    said = (
+    reason = (
         r"row 5 of partition 1 cannot be put: it is rejected from 'plant/4': no name"
         r" \(MQRC_OBJECT_NAME_ERROR, 2152\); hint: filter out such rows \(where refusal IS NULL\), or name a queue"
     )
-    with pytest.raises(writer.RowRefused, match=said):
+    with pytest.raises(writer.RowRefused, match=reason):
         put(to, stage(BatchIdentity("refused", 0), batches([]), mapped(queue, queues.queue())))
     assert queues.depth(queue) == 0
 

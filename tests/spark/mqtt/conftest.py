@@ -38,7 +38,7 @@ class Client(LinkConnection):
             some = self.take(number - len(taken), 1 << 30, PATIENCE)
             self.acknowledge(some)
             self.complete(self.released())
-            taken += [one.publication for one in some]
+            taken += [delivery.publication for delivery in some]
         return taken
 
 
@@ -48,17 +48,17 @@ Clients = Callable[..., Client]
 @pytest.fixture
 def clients(mosquitto: Mosquitto) -> Iterator[Clients]:
     """`clients("name", topic_filter=..., qos=...)` returns a connected client with a clean session."""
-    made: list[Client] = []
+    started: list[Client] = []
 
     def connect(name: str, version: str = "5", **options: Any) -> Client:
         config = LinkConfig(host="127.0.0.1", port=mosquitto.port, version=version)
-        made.append(Client("test", config, name, clean=True, **options))
-        made[-1].start()
-        assert made[-1].wait_connected(PATIENCE)
-        return made[-1]
+        started.append(Client("test", config, name, clean=True, **options))
+        started[-1].start()
+        assert started[-1].wait_connected(PATIENCE)
+        return started[-1]
 
     yield connect
-    for client in made:
+    for client in started:
         client.stop(PATIENCE)
 
 

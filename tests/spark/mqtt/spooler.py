@@ -50,7 +50,7 @@ def session_made(port: int, directory: Path, *topic_filters: str) -> None:
 def payloads(subscriber: SpoolSubscriber) -> list[bytes]:
     """Return the payloads in a spool."""
     spool = subscriber.spool
-    names = [one.name for one in spool.between(spool.first - 1, spool.last)]
+    names = [segment.name for segment in spool.between(spool.first - 1, spool.last)]
     batches = read_segments(spool.place.path, names, subscriber._schema)
     return [bytes(payload) for batch in batches for payload in batch.column("payload").to_pylist()]
 

@@ -24,7 +24,7 @@ def test_publications_become_messages(queues: Queues, mosquitto: Mosquitto, tmp_
     with spooling(mosquitto.port, tmp_path, "former/#") as spool:
         for number in range(3):
             publish(mosquitto.port, f"former/{number}", f"{number}", qos=2)
-        until(lambda: sum(one.rows for one in spool.between(spool.first - 1, spool.last)) == 3)
+        until(lambda: sum(segment.rows for segment in spool.between(spool.first - 1, spool.last)) == 3)
     # The query now reads another topic.
     options = MqttSourceOptions(
         broker=Broker(link=LinkConfig(host="127.0.0.1")),
@@ -33,8 +33,8 @@ def test_publications_become_messages(queues: Queues, mosquitto: Mosquitto, tmp_
     )
     former = former_spools(options)
     assert list(former) == ["former/#"] and former["former/#"].last == spool.last
-    for one in former.values():
-        one.close()
+    for client in former.values():
+        client.close()
     target = queues.queue()
     with QueueManagerOptions(data_directory=str(queues.directory)).connected() as connection:
         with pytest.raises(NotReturned, match=r"former/# is a topic filter, .* name a queue for them with --to"):
@@ -44,4 +44,4 @@ def test_publications_become_messages(queues: Queues, mosquitto: Mosquitto, tmp_
     # The session continues with the same spool.
     with spooling(mosquitto.port, tmp_path, "former/#") as spool:
         publish(mosquitto.port, "former/4", "4", qos=2)
-        until(lambda: sum(one.rows for one in spool.between(spool.first - 1, spool.last)) == 1)
+        until(lambda: sum(segment.rows for segment in spool.between(spool.first - 1, spool.last)) == 1)

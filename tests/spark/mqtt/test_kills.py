@@ -104,9 +104,9 @@ def test_a_killed_driver(
     # Spark's list of valid files does not contain the file of a killed batch.
     listed = [
         line
-        for one in (tmp_path / "rows" / "_spark_metadata").iterdir()
-        if not one.name.startswith(".")
-        for line in one.read_text().splitlines()[1:]
+        for log in (tmp_path / "rows" / "_spark_metadata").iterdir()
+        if not log.name.startswith(".")
+        for line in log.read_text().splitlines()[1:]
     ]
     files = [str(tmp_path / "rows" / msgspec.json.decode(line)["path"].rpartition("/")[2]) for line in listed]
     table = pyarrow.dataset.dataset(files, format="parquet").to_table()

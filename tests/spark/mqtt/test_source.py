@@ -92,7 +92,7 @@ def test_the_broker_keeps_publications_between_runs(
     query = run(frame, "parquet", tmp_path / "checkpoint", **sink)
     assert sum(done["numInputRows"] for done in query.recentProgress) == 0
     bodies = [b"%02d" % number for number in range(40)]
-    clients("between").publish_all(*[Publication(topic="between/x", payload=one, qos=2) for one in bodies])
+    clients("between").publish_all(*[Publication(topic="between/x", payload=body, qos=2) for body in bodies])
     run(frame, "parquet", tmp_path / "checkpoint", **sink)
     assert payloads(parquet(spark, tmp_path / "rows")) == bodies
 
@@ -103,7 +103,7 @@ def test_large_messages_are_read_through_the_spool_file_in_batches_by_size(
     frame = stream(spark, mosquitto.port, tmp_path / "spool", "large", maxBytesPerTrigger="2500 KB", qos=1)
     session_made(mosquitto.port, tmp_path / "spool", "large")
     bodies = [bytes([number]) * 1_000_000 for number in range(5)]
-    clients("large").publish_all(*[Publication(topic="large", payload=one, qos=1) for one in bodies])
+    clients("large").publish_all(*[Publication(topic="large", payload=body, qos=1) for body in bodies])
     query = run(frame, "parquet", tmp_path / "checkpoint", path=str(tmp_path / "rows"))
     counts = [done["numInputRows"] for done in query.recentProgress if done["numInputRows"]]
     assert sum(counts) == 5 and max(counts) == 2
@@ -147,7 +147,7 @@ def test_a_broker_that_stops_and_returns(spark: SparkSession, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
-    "options, said",
+    "options, reason",
     [
         ({"topic": "a", "spol": "x"}, r"knows no option spol \(did you mean spool\?\)"),
         ({"topic": "a", "password": "secret"}, r"has no option password: options are visible in plans .* passwordFile"),
@@ -167,8 +167,8 @@ def test_a_broker_that_stops_and_returns(spark: SparkSession, tmp_path: Path) ->
         ({"topic": "a", "spool": "x", "link": "L"}, r"option link: expected no value without config"),
     ],
 )
-def test_rejected_reads(options: dict[str, str], said: str) -> None:
-    with pytest.raises(OptionError, match=said):
+def test_rejected_reads(options: dict[str, str], reason: str) -> None:
+    with pytest.raises(OptionError, match=reason):
         MqttDataSource({"host": "127.0.0.1", **options}).streamReader(MQTT_SCHEMA)
 
 
@@ -204,15 +204,15 @@ def test_publications_go_from_topic_to_topic(
     receiver = clients("receiver", topic_filter="to/#", qos=2)
     clients("sender").publish_all(*sent)
     run(frame, "mqtt", tmp_path / "checkpoint", host="127.0.0.1", port=mosquitto.port, identity="false")
-    got = {one.topic: one for one in receiver.take_all(3)}
-    for one in sent:
-        back = got[one.topic.replace("from", "to")]
-        assert 900 < (back.expiry or 0) <= 1000 or back.expiry == one.expiry
-        back.expiry, back.packet_id, back.topic = one.expiry, 0, one.topic
-        back.client_id = one.client_id if back.client_id == "test" else back.client_id
-        assert back == one
+    got = {publication.topic: publication for publication in receiver.take_all(3)}
+    for publication in sent:
+        back = got[publication.topic.replace("from", "to")]
+        assert 900 < (back.expiry or 0) <= 1000 or back.expiry == publication.expiry
+        back.expiry, back.packet_id, back.topic = publication.expiry, 0, publication.topic
+        back.client_id = publication.client_id if back.client_id == "test" else back.client_id
+        assert back == publication
     late = clients("late", topic_filter="to/#")
-    assert [one.topic for one in late.take_all(1)] == ["to/1"]
+    assert [publication.topic for publication in late.take_all(1)] == ["to/1"]
 
 
 def test_rows_have_identifiers(spark: SparkSession, mosquitto: Mosquitto, clients: Clients) -> None:
@@ -222,9 +222,9 @@ def test_rows_have_identifiers(spark: SparkSession, mosquitto: Mosquitto, client
         "payload string, qos int, msg_id binary, properties map<string,string>",
     ).coalesce(1)
     publish(frame, mosquitto.port, topic="identity", writeId="once")
-    got = sorted(receiver.take_all(3), key=lambda one: one.payload)
-    assert [(one.payload, one.qos) for one in got] == [(b"a", 0), (b"b", 1), (b"c", 2)]
-    assert [one.user_properties for one in got] == [
+    got = sorted(receiver.take_all(3), key=lambda publication: publication.payload)
+    assert [(publication.payload, publication.qos) for publication in got] == [(b"a", 0), (b"b", 1), (b"c", 2)]
+    assert [publication.user_properties for publication in got] == [
         {ROW_PROPERTY: "once/0/0/0", MSG_ID_PROPERTY: "0102"},
         {ROW_PROPERTY: "once/0/0/1", "x": "1"},
         {ROW_PROPERTY: "once/0/0/2"},
@@ -238,7 +238,7 @@ def test_topics_of_templates(spark: SparkSession, mosquitto: Mosquitto, clients:
         " UNION ALL SELECT 8, NULL, '2', 'lines/own' UNION ALL SELECT 9, NULL, '3', NULL"
     ).coalesce(1)
     publish(frame, mosquitto.port, topic="lines/{line}/{kind|upper|default:'none'}")
-    assert [(one.topic, one.payload) for one in receiver.take_all(3)] == [
+    assert [(publication.topic, publication.payload) for publication in receiver.take_all(3)] == [
         ("lines/7/AVG", b"1"),
         ("lines/own", b"2"),
         ("lines/9/none", b"3"),
@@ -254,9 +254,9 @@ def test_rejected_rows(spark: SparkSession, mosquitto: Mosquitto, clients: Clien
     receiver = clients("refused", topic_filter="refused/#", qos=2)
     with pytest.raises(PySparkException, match=r"to topic 'refused/#' cannot be published: .*Topic Name invalid"):
         publish(frame, mosquitto.port)
-    assert {one.payload for one in receiver.take_all(2)} == {b"a", b"f"}
+    assert {publication.payload for publication in receiver.take_all(2)} == {b"a", b"f"}
     publish(frame, mosquitto.port, deadLetter=str(tmp_path), writeId="dead")
-    assert {one.payload for one in receiver.take_all(2)} == {b"a", b"f"}
+    assert {publication.payload for publication in receiver.take_all(2)} == {b"a", b"f"}
     reasons = {row.payload[:1]: row.reason for row in parquet(spark, tmp_path)}
     assert sorted(reasons) == ["b", "c", "d", "e"]
     assert "0x90" in reasons["b"] and "qos: expected 0, 1 or 2, found 7" in reasons["c"]
@@ -269,19 +269,19 @@ def test_publications_of_a_mapping_are_written(
     """All columns of `to_publications`, and rows that it rejects."""
     receiver = clients("mapped", topic_filter="mapped/#", qos=2)
     frame = spark.sql("SELECT 'mapped/1' AS topic, 'a' AS body UNION ALL SELECT 'mapped/#', 'b'").coalesce(1)
-    made = to_publications(frame)
+    mapped = to_publications(frame)
     with pytest.raises(PySparkException, match=r"it is rejected from 'mapped/#': .*where refusal IS NULL"):
-        publish(made, mosquitto.port)
-    assert [one.payload for one in receiver.take_all(1)] == [b"a"]
-    publish(made, mosquitto.port, deadLetter=str(tmp_path))
-    assert [one.payload for one in receiver.take_all(1)] == [b"a"]
+        publish(mapped, mosquitto.port)
+    assert [publication.payload for publication in receiver.take_all(1)] == [b"a"]
+    publish(mapped, mosquitto.port, deadLetter=str(tmp_path))
+    assert [publication.payload for publication in receiver.take_all(1)] == [b"a"]
     assert [(row.payload, row.refusal.source) for row in parquet(spark, tmp_path)] == [(b"b", "mapped/#")]
-    publish(made.where("refusal IS NULL"), mosquitto.port)
-    assert [(one.topic, one.payload) for one in receiver.take_all(1)] == [("mapped/1", b"a")]
+    publish(mapped.where("refusal IS NULL"), mosquitto.port)
+    assert [(publication.topic, publication.payload) for publication in receiver.take_all(1)] == [("mapped/1", b"a")]
 
 
 @pytest.mark.parametrize(
-    "options, ddl, said",
+    "options, ddl, reason",
     [
         ({"topc": "t"}, "payload string", r"knows no option topc \(did you mean topic\?\)"),
         ({}, "payload string", r"column topic is missing, and there is no option topic"),
@@ -296,9 +296,9 @@ def test_publications_of_a_mapping_are_written(
     ],
 )
 @pytest.mark.usefixtures("spark")  # Spark parses the schema.
-def test_rejected_writes(options: dict[str, str], ddl: str, said: str) -> None:
+def test_rejected_writes(options: dict[str, str], ddl: str, reason: str) -> None:
     source = MqttDataSource({"host": "127.0.0.1", **options})
-    with pytest.raises(OptionError, match=said):
+    with pytest.raises(OptionError, match=reason):
         source.writer(StructType.fromDDL(ddl), False)
 
 
@@ -325,10 +325,10 @@ def test_links_of_the_configuration_file(tmp_path: Path) -> None:
     assert (broker(link="hive").place, broker(link="hive").client_id("s")) == ("hive.example:1883", "fixed")
     assert broker(link="hive", clientId="x-{mapping}").client_id("s") == "x-s"
     assert (broker(link="local").place, broker(link="local").link.version) == ("127.0.0.1:1999", "3.1.1")
-    for options, said in (
+    for options, reason in (
         ({}, r"option link: expected the name of a link in the file that config names: hive, local"),
         ({"link": "hiv"}, r"option link: expected .*hive, local .*, found 'hiv'"),
         ({"link": "hive", "port": "1"}, r"option port: expected no value, because the file in the option config"),
     ):
-        with pytest.raises(OptionError, match=said):
+        with pytest.raises(OptionError, match=reason):
             broker(**options)

@@ -36,7 +36,7 @@ ALL = ReadAllAvailable()
 @pytest.fixture
 def readers(mosquitto: Mosquitto, tmp_path: Path) -> Iterator[Readers]:
     """`readers("filter", ...)` returns a reader. An earlier one must have been stopped."""
-    made = []
+    started = []
 
     def make(
         *topic_filters: str,
@@ -49,11 +49,11 @@ def readers(mosquitto: Mosquitto, tmp_path: Path) -> Iterator[Readers]:
         broker = Broker(link=LinkConfig(host="127.0.0.1", port=port, version=version))
         stream = StreamOptions(spool=str(tmp_path / spool), **options)
         source = MqttSourceOptions(broker=broker, topic_filters=topic_filters, quiet_period=quiet_period, stream=stream)
-        made.append(stream_reader(source))
-        return made[-1]
+        started.append(stream_reader(source))
+        return started[-1]
 
     yield make
-    for reader in made:
+    for reader in started:
         reader.stop()
 
 
@@ -119,9 +119,11 @@ def test_limits_are_shared_by_filters(readers: Readers, clients: Clients) -> Non
     backlog = reader.reportLatestOffset()
     assert backlog is not None
     assert (
-        sum(one["messages"] for one in backlog.values()) == sum(one["bytes"] for one in backlog.values()) == len(rows)
+        sum(source_backlog["messages"] for source_backlog in backlog.values())
+        == sum(source_backlog["bytes"] for source_backlog in backlog.values())
+        == len(rows)
     )
-    assert sum(one["waiting"] for one in backlog.values()) == 11 - len(rows)
+    assert sum(source_backlog["waiting"] for source_backlog in backlog.values()) == 11 - len(rows)
     assert datetime.fromisoformat(backlog["share/a"]["oldest"]) < datetime.now(UTC)
     assert sorted(rows + payloads(reader, part, whole)) == [b"a"] * 9 + [b"b"] * 2
 
@@ -262,7 +264,7 @@ class ScriptedLink:
         return self.releases
 
     def acknowledge(self, received: list[Received]) -> None:
-        self.acknowledged += [one.packet_id for one in received]
+        self.acknowledged += [delivery.packet_id for delivery in received]
 
     def complete(self, packet_ids: list[int]) -> None:
         self.completed += packet_ids
@@ -292,9 +294,9 @@ def scripted(link: ScriptedLink, directory: Path) -> SpoolSubscriber:
 
 @pytest.fixture
 def subscriber(link: ScriptedLink, tmp_path: Path) -> Iterator[SpoolSubscriber]:
-    made = scripted(link, tmp_path)
-    yield made
-    made.spool.close()
+    scripted_subscriber = scripted(link, tmp_path)
+    yield scripted_subscriber
+    scripted_subscriber.spool.close()
 
 
 def exactly(body: bytes, packet_id: int, generation: int, owed: int = 2) -> Received:
@@ -325,7 +327,7 @@ def test_repeated_and_new_publications(link: ScriptedLink, subscriber: SpoolSubs
         assert spooled(subscriber) == expected
         state = subscriber.spool.state()
         assert state is not None and set(msgspec.msgpack.decode(state)) == received
-        acknowledged += [one.packet_id for one in items]
+        acknowledged += [delivery.packet_id for delivery in items]
         completed += releases
     assert (link.acknowledged, link.completed) == (acknowledged, completed)
 
@@ -335,16 +337,16 @@ def test_a_session_older_than_the_spool_is_reported(
 ) -> None:
     """The spool was lost, or another query had the session: publications of that query are missing here."""
     link.connect(True)
-    (said,) = caplog.messages
-    told = f"broker h:1883 has a session of client {subscriber._client_id} that is older than spool {tmp_path}"
-    assert said.startswith(f"MQB8001W {told}")
+    (warning,) = caplog.messages
+    reported = f"broker h:1883 has a session of client {subscriber._client_id} that is older than spool {tmp_path}"
+    assert warning.startswith(f"MQB8001W {reported}")
     link.connect(True)
     link.connect(False)
     shutil.copytree(Path(subscriber.spool.place.path), tmp_path / "copied" / Path(subscriber.spool.place.path).name)
     again = scripted(link, tmp_path / "copied")
     link.connect(True)
     again.spool.close()
-    assert caplog.messages == [said]
+    assert caplog.messages == [warning]
 
 
 def test_publications_are_acknowledged_after_they_are_on_disk(

@@ -24,8 +24,10 @@ def test_a_batch_is_published_by_the_driver(
 ) -> None:
     monkeypatch.setattr(staging, "MESSAGE_BYTES", 0 if in_files else 2**20)
     topic = f"batch/{in_files}"
-    given = {"host": "127.0.0.1", "port": str(mosquitto.port), "topic": topic, "stage": str(tmp_path)}
-    sink = sink_options_of(Options("mqtt", given, WRITE_OPTIONS), StructType([StructField("payload", BinaryType())]))
+    written_options = {"host": "127.0.0.1", "port": str(mosquitto.port), "topic": topic, "stage": str(tmp_path)}
+    sink = sink_options_of(
+        Options("mqtt", written_options, WRITE_OPTIONS), StructType([StructField("payload", BinaryType())])
+    )
     receiver = clients("receiver", topic_filter=topic, qos=1)
     partitions = [[pa.record_batch({"payload": pa.array(rows, pa.binary())})] for rows in ([b"0", b"1"], [b"2"])]
     identity = BatchIdentity("query", 3)
@@ -34,7 +36,10 @@ def test_a_batch_is_published_by_the_driver(
     for _ in range(2):
         publish_batch(sink, StagedBatch(sink.stage, stage_partitions(sink.stage, identity, *partitions)))
     # The failed attempt has published nothing. The repeated one has the same identifiers of rows.
-    found = [(one.payload, dict(one.properties.user_property)[ROW_PROPERTY]) for one in receiver.take_all(6)]
+    payloads_and_rows = [
+        (publication.payload, dict(publication.properties.user_property)[ROW_PROPERTY])
+        for publication in receiver.take_all(6)
+    ]
     expected = [(b"0", "query/3/0/0"), (b"1", "query/3/0/1"), (b"2", "query/3/1/0")]
-    assert found == expected * 2
+    assert payloads_and_rows == expected * 2
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]

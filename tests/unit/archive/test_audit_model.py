@@ -52,7 +52,7 @@ STORIES = st.one_of(stories(ORDINARY), stories(st.one_of(ORDINARY, ORDINARY, ORD
 SUBSCRIBED = [(0.0, ("subscribed", client_id, "#", 2, True)) for client_id in "ab"]
 
 
-def told(story: Story, time: float, event: tuple[Any, ...], puts: list[tuple[Any, ...]]) -> None:
+def apply_event(story: Story, time: float, event: tuple[Any, ...], puts: list[tuple[Any, ...]]) -> None:
     match event:
         case "subscribed", client_id, topic, qos, durable:
             story.subscribed(client_id, time, topic, qos, durable=durable)
@@ -120,7 +120,7 @@ def test_results_equal_those_of_a_simple_program(
     time = 0.0
     for step, event in SUBSCRIBED + events:
         time += step
-        told(story, time, event, puts)
+        apply_event(story, time, event, puts)
     start = None if first is None else NOON + timedelta(seconds=first)
     end = None if length is None else (start or NOON) + timedelta(seconds=length)
     low = 0 if start is None else int(start.timestamp() * 1_000_000)
@@ -128,15 +128,15 @@ def test_results_equal_those_of_a_simple_program(
     with tempfile.TemporaryDirectory() as name:
         for rows in parts(story.rows, files):
             write(Path(name), rows)
-        result = audit([Path(name)], start=start, end=end, late=late)
+        verdict = audit([Path(name)], start=start, end=end, late=late)
     rows = [dict(zip(NAMES, row, strict=True)) for row in story.rows]
     findings = {
         (finding.client_id, finding.topic, finding.qos): (finding.counts, finding.first, finding.slowest)
-        for finding in result.findings
+        for finding in verdict.findings
     }
     assert findings == naive_audit.audit(rows, low, high, late)
-    assert result.mappings == naive_audit.mappings(rows, low, high, late)
-    assert result.gaps == [
+    assert verdict.mappings == naive_audit.mappings(rows, low, high, late)
+    assert verdict.gaps == [
         {"from": moment(gap.start), "to": moment(gap.end), "rows": gap.rows}
         for gap in naive_audit.history_of(rows).gaps
     ]

@@ -191,10 +191,10 @@ class FakeIbm:
 
     def __init__(self, queue_manager: QueueManager) -> None:
         self._queue_manager = queue_manager
-        self.made: list[ConnectionParameters] = []
+        self.parameters: list[ConnectionParameters] = []
 
     def __call__(self, library: Any, parameters: ConnectionParameters) -> StandInConnection:
-        self.made.append(parameters)
+        self.parameters.append(parameters)
         return StandInConnection(self._queue_manager)
 
 
@@ -217,7 +217,7 @@ def test_check_of_ibm_mq(invoke: Any, ibm: FakeIbm, tmp_path: Path) -> None:
     assert result.exit_code == 0
     assert result.stderr.startswith("note: the queue manager has MAXMSGL(4194304), and clients may publish messages of")
     assert "queue manager QM1 has all that the bridge needs, except for the notes" in result.stdout
-    assert ibm.made == [
+    assert ibm.parameters == [
         ConnectionParameters(queue_manager="QM1", channel="C", connections="mq1(1414)", user="ours", password="hunter2")
     ]
     assert "hunter2" not in result.output
@@ -256,7 +256,7 @@ def test_the_script_warns_before_it_diverts_the_routes_of_a_queue_manager(
 ) -> None:
     path = file(tmp_path, IBM)
     unseen = invoke("mqsc-script", "--config", path)
-    assert unseen.stderr.startswith("warning: the script sets DEFXMITQ of queue manager QM1.") and ibm.made == []
+    assert unseen.stderr.startswith("warning: the script sets DEFXMITQ of queue manager QM1.") and ibm.parameters == []
     sets, alias = f"\nALTER QMGR DEFXMITQ('{XMITQ}')\n", "\nDEFINE QREMOTE('mqbridge.check') NOREPLACE"
     assert sets in unseen.stdout and alias not in unseen.stdout
     seen = invoke("mqsc-script", "--connect", "--config", path)
@@ -297,7 +297,7 @@ def test_applications_with_ibm_mq(
     result = invoke("mqsc", "display", "QMGR", *([] if by_variable else ["--config", path]))
     assert (result.exit_code, result.stderr) == (0, "")
     assert "QMNAME(QM1)" in result.stdout
-    assert [connection.queue_manager for connection in ibm.made] == ["QM1"]
+    assert [connection.queue_manager for connection in ibm.parameters] == ["QM1"]
 
 
 def test_a_data_directory_is_sufficient(
@@ -305,7 +305,7 @@ def test_a_data_directory_is_sufficient(
 ) -> None:
     monkeypatch.setenv("MQBRIDGE_CONFIG", str(file(tmp_path, IBM)))
     assert invoke("mqsc", "display", "QMGR", "--data-dir", queue_manager.directory).exit_code == 0
-    assert ibm.made == []
+    assert ibm.parameters == []
 
 
 def test_a_file_with_mistakes_in_the_environment(invoke: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -343,14 +343,14 @@ def test_a_retry_needs_the_mappings_of_the_file_and_rejects_a_faulty_one(
 def test_ibm_mq_does_not_have_a_data_directory(invoke: Any, ibm: FakeIbm, tmp_path: Path, arguments: list[str]) -> None:
     path = file(tmp_path, IBM)
     result = invoke(*(argument.format(config=path) for argument in arguments))
-    assert (result.exit_code, result.stdout, ibm.made) == (2, "", [])
+    assert (result.exit_code, result.stdout, ibm.parameters) == (2, "", [])
     assert result.stderr.startswith("mqbridge: error: --data-dir d: ")
 
 
 def test_a_missing_password(invoke: Any, ibm: FakeIbm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("MQBRIDGE_PASSWORD")
     result = invoke("check", "--connect", file(tmp_path, IBM))
-    assert (result.exit_code, ibm.made) == (1, [])
+    assert (result.exit_code, ibm.parameters) == (1, [])
     assert "no password for user ours: password_file is not set" in result.stderr
 
 

@@ -45,7 +45,7 @@ def directory(file: Path) -> Path:
     return directory
 
 
-def shown(invoke: Invoke, file: Path) -> dict[str, Any]:
+def pipeline_details(invoke: Invoke, file: Path) -> dict[str, Any]:
     result = invoke("pipeline", "show", "one", "--json", "--config", file)
     assert result.exit_code == 0, result.stderr
     state: dict[str, Any] = msgspec.json.decode(result.stdout)
@@ -61,12 +61,12 @@ def test_pipelines_that_never_ran(invoke: Invoke, file: Path) -> None:
 
 def test_a_running_pipeline_that_is_killed(invoke: Invoke, file: Path, directory: Path) -> None:
     with lock(directory / LOCK):
-        assert shown(invoke, file)["state"] == "starting"
+        assert pipeline_details(invoke, file)["state"] == "starting"
         record = StatusRecord(directory, print)
         record.running()
         record.completed(BATCH)
         record.failed("MQRC_Q_FULL (2053)", "have its messages got")
-        state = shown(invoke, file)
+        state = pipeline_details(invoke, file)
         assert (state["state"], state["process"]) == ("failing", int(runs(directory) or 0))
         assert (state["rows_in"], state["rows_out"], state["dead_letters"], state["late"]) == (30, 25, 5, 2)
         assert (state["waiting"], state["oldest"]) == (11, 940.0)
@@ -75,7 +75,7 @@ def test_a_running_pipeline_that_is_killed(invoke: Invoke, file: Path, directory
         assert table.splitlines()[1].split()[-4:] == ["11", *oldest.split(), "0"]
         assert ": MQRC_Q_FULL (2053); hint: have its messages got" in table
     # Its lock is free, and it has not reported its end.
-    state = shown(invoke, file)
+    state = pipeline_details(invoke, file)
     assert (state["state"], state["process"], state["last_batch"]["number"]) == ("killed", None, 7)
 
 

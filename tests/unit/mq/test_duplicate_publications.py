@@ -30,12 +30,12 @@ def test_a_publication_counts_once(subtests: pytest.Subtests) -> None:
     ]:
         with subtests.test(former=former, new=new, fresh=fresh):
             duplicates = DuplicatePublications()
-            duplicates.note(former)
-            assert duplicates.fresh(new) == [message for message in new if int(message.md.MsgId) in fresh]
+            duplicates.add_delivered(former)
+            assert duplicates.without_delivered(new) == [message for message in new if int(message.md.MsgId) in fresh]
 
 
 def test_a_backed_out_publication_is_new_or_a_duplicate_as_before() -> None:
     duplicates = DuplicatePublications()
-    duplicates.note([got(1)])
+    duplicates.add_delivered([got(1)])
     new = [got(2), got(3)]
-    assert duplicates.fresh(new) == duplicates.fresh(new) == [new[1]]
+    assert duplicates.without_delivered(new) == duplicates.without_delivered(new) == [new[1]]

@@ -22,7 +22,7 @@ from bridge.service.client_history import MAX_REJECTIONS, MAX_WAITING, ClientEve
 from bridge.service.lifecycle import Bridge
 from tests.helpers.patience import happens
 from tests.helpers.raw_client import RawClient
-from tests.helpers.running_bridge import found, running
+from tests.helpers.running_bridge import current_problems, running
 from tests.unit.service.test_client_journal import port_of
 from tests.unit.service.test_problems import configuration
 
@@ -261,7 +261,7 @@ async def test_a_failing_disk_is_a_continuing_problem(tmp_path: Path, caplog: py
             history.add("pump", "connected", "lost")
             assert await kept(history, "pump") == []
             other.rollback()
-        (problem,) = await found(bridge)
+        (problem,) = await current_problems(bridge)
         assert (problem.kind, problem.severity) == ("client_history", "warning")
         assert problem.what == "the history of clients cannot be written: database is locked; 1 event of clients lost"
         history.add("pump", "connected", "kept")

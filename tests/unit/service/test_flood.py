@@ -39,7 +39,7 @@ def record(
     return log_record
 
 
-def told(flood: Flood, now: float = 100.0 + KIND_INTERVAL) -> list[str]:
+def summaries(flood: Flood, now: float = 100.0 + KIND_INTERVAL) -> list[str]:
     return [record_due.getMessage() for record_due in flood.due(now)]
 
 
@@ -47,9 +47,9 @@ def test_a_repeated_line_is_logged_a_few_times_and_then_with_its_number() -> Non
     flood = Flood()
     assert all(flood.filter(record(LINE, "a")) for _ in range(EQUAL_LINES))
     assert not any(flood.filter(record(LINE, "a")) for _ in range(37))
-    assert told(flood, 100.0 + KIND_INTERVAL - 0.1) == []
-    assert told(flood) == ["MQB2301W client a: refused (repeated 37 more times in 10 s)"]
-    assert told(flood, float("inf")) == []
+    assert summaries(flood, 100.0 + KIND_INTERVAL - 0.1) == []
+    assert summaries(flood) == ["MQB2301W client a: refused (repeated 37 more times in 10 s)"]
+    assert summaries(flood, float("inf")) == []
     assert flood.filter(record(LINE, "a", created=200.0))
 
 
@@ -57,7 +57,7 @@ def test_alternating_lines_keep_their_order() -> None:
     """An object that is lost and back, twice, is not reported as lost at the end."""
     flood = Flood()
     assert all(flood.filter(record(text)) for _ in range(2) for text in ("MQB4001W lost", "MQB4004W back"))
-    assert told(flood) == []
+    assert summaries(flood) == []
 
 
 def test_other_lines_with_the_same_identifier_are_logged() -> None:
@@ -68,7 +68,7 @@ def test_other_lines_with_the_same_identifier_are_logged() -> None:
     others = [f"client {number}" for number in range(KIND_LINES - EQUAL_LINES)]
     assert all(flood.filter(record("MQB2301W %s", other)) for other in others)
     assert not any(flood.filter(record("MQB2301W %s", other)) for other in (*others, "one too many"))
-    assert told(flood) == [
+    assert summaries(flood) == [
         "MQB2301W client a: refused (repeated 997 more times in 10 s)",
         *(f"MQB2301W {other} (repeated once more in 10 s)" for other in others),
         "MQB2301W 1 more lines like this were left out, the last: one too many",
@@ -94,14 +94,14 @@ def test_equal_lines_with_different_errors_are_different() -> None:
         assert flood.filter(record(LINE, "a", error=ValueError(number)))
         assert flood.filter(record(LINE, "a", error=ValueError("y")))
     assert not flood.filter(record(LINE, "a", error=ValueError("y")))
-    assert told(flood) == ["MQB2301W client a: refused (repeated once more in 10 s)"]
+    assert summaries(flood) == ["MQB2301W client a: refused (repeated once more in 10 s)"]
 
 
 def test_a_long_line_keeps_the_count_at_its_end() -> None:
     flood = Flood()
     for _ in range(EQUAL_LINES + 1):
         flood.filter(record(LINE, "\n" * 60_000))
-    (line,) = told(flood)
+    (line,) = summaries(flood)
     assert len(line) <= LINE_LENGTH
     assert printable(line).endswith("(repeated once more in 10 s)")
 

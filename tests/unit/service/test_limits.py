@@ -22,7 +22,7 @@ from bridge.service.metric_catalogue import METRICS
 from bridge.service.process_problems import JUMP, JUMP_REPORTED, Clock, Descriptors
 from tests.helpers.patience import happens
 from tests.helpers.raw_client import ConnectionClosed, RawClient
-from tests.helpers.running_bridge import found, running
+from tests.helpers.running_bridge import current_problems, running
 
 ALERTS: Final = (Path(__file__).parents[3] / "deploy" / "alerts.yaml").read_text()
 
@@ -217,7 +217,9 @@ async def test_a_limit_that_rejects_is_one_problem(limit: str, tmp_path: Path) -
         await asyncio.to_thread(exceed, listening.endpoint[1])
         service = bridge.parts.service
         await happens(lambda: service.limit_hits.totals()[limit])
-        problems = [problem for problem in await found(bridge) if problem.kind not in ("dead_letters", "disk")]
+        problems = [
+            problem for problem in await current_problems(bridge) if problem.kind not in ("dead_letters", "disk")
+        ]
         (problem,) = problems
         # When a session ends, its problem names all limits that it has reached.
         assert problem.kind == "limit" and problem.subject in (limit, "waiting_full")
@@ -316,7 +318,7 @@ async def test_connections_without_a_file_descriptor_are_a_problem(tmp_path: Pat
         assert channel is not None and channel.endpoint is not None
         channel.room.connections = 1
         await asyncio.to_thread(second_connection, channel.endpoint[1])
-        (problem,) = await found(bridge)
+        (problem,) = await current_problems(bridge)
         assert (problem.kind, problem.severity) == ("descriptors", "error")
         assert problem.what.endswith(" file descriptors are in use: 1 connection refused, the last one by channel A")
         assert bridge.parts.service.limit_hits.totals()["open_files"] == 1
@@ -335,9 +337,11 @@ async def test_a_backlog_beyond_a_limit_is_one_problem(tmp_path: Path) -> None:
         command = "ALTER QLOCAL(SYSTEM.MQTT.TRANSMIT.QUEUE) MAXDEPTH(7)"
         (response,) = await asyncio.to_thread(connection.command, command)
         assert response.ok
-        assert [(problem.kind, problem.subject) for problem in await found(bridge)] == [
+        assert [(problem.kind, problem.subject) for problem in await current_problems(bridge)] == [
             ("backlog", "SYSTEM.MQTT.TRANSMIT.QUEUE")
         ]
         bridge.parts.service.limit_hits.note("MAXDEPTH", "c")
-        assert [(problem.kind, problem.subject) for problem in await found(bridge)] == [("limit", "MAXDEPTH")]
+        assert [(problem.kind, problem.subject) for problem in await current_problems(bridge)] == [
+            ("limit", "MAXDEPTH")
+        ]
         connection.disconnect()

@@ -45,7 +45,7 @@ from tests.helpers.archive import Story, write
 from tests.helpers.certificate_authority import Authority
 from tests.helpers.patience import PATIENCE, happens
 from tests.helpers.raw_client import RawClient
-from tests.helpers.running_bridge import found, running
+from tests.helpers.running_bridge import current_problems, running
 
 
 def configuration(tmp_path: Path, **sections: Any) -> Configuration:
@@ -80,7 +80,7 @@ async def put(tmp_path: Path, queue: str, topic: str = "") -> None:
 async def test_problems_of_queues_come_and_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     mappings = {"m": {"from": {"queue": "SOURCE"}, "to": {"mqtt": "out"}, "enabled": False}}
     async with running(configuration(tmp_path, mappings=mappings)) as bridge:
-        assert await found(bridge) == []
+        assert await current_problems(bridge) == []
         await mqsc(bridge, tmp_path, "DEFINE QLOCAL(Q)", "DEFINE QLOCAL(SOURCE)")
         for _ in range(20):
             await put(tmp_path, "Q")
@@ -91,7 +91,7 @@ async def test_problems_of_queues_come_and_go(tmp_path: Path, monkeypatch: pytes
             ("PUT(ENABLED) MAXDEPTH(5000)", ""),
         ):  # fmt: skip
             await mqsc(bridge, tmp_path, f"ALTER QLOCAL(Q) {attributes}")
-            problems = await found(bridge)
+            problems = await current_problems(bridge)
             assert [(problem.kind, problem.severity) for problem in problems] == (
                 [("queue", "error")] if expected else []
             ), attributes
@@ -99,25 +99,25 @@ async def test_problems_of_queues_come_and_go(tmp_path: Path, monkeypatch: pytes
         await put(tmp_path, "SOURCE")
         hour = 3600
         monkeypatch.setattr(inquiry, "time", SimpleNamespace(time=lambda: time.time() + 23 * hour))
-        assert await found(bridge) == []
+        assert await current_problems(bridge) == []
         monkeypatch.setattr(inquiry, "time", SimpleNamespace(time=lambda: time.time() + 25 * hour))
-        (problem,) = await found(bridge)
+        (problem,) = await current_problems(bridge)
         assert (problem.kind, problem.severity) == ("backlog", "warning")
         assert problem.what == "1 message waiting on queue SOURCE, the oldest for 25 hours"
         monkeypatch.setattr(inquiry, "time", time)
         await mqsc(bridge, tmp_path, "ALTER QLOCAL(SOURCE) MAXDEPTH(5)")
         for _ in range(3):
             await put(tmp_path, "SOURCE")
-        (problem,) = await found(bridge)
+        (problem,) = await current_problems(bridge)
         assert problem.what == "4 messages waiting on queue SOURCE, which is nearly full: MAXDEPTH(5)"
         await mqsc(bridge, tmp_path, "ALTER QLOCAL(SOURCE) MAXDEPTH(5000)")
         await put(tmp_path, "SYSTEM.DEAD.LETTER.QUEUE")
-        (problem,) = await found(bridge)
+        (problem,) = await current_problems(bridge)
         assert (problem.kind, problem.command) == ("dead_letters", "mqbridge dlq list")
         assert problem.what == "1 message on dead-letter queue SYSTEM.DEAD.LETTER.QUEUE"
         assert problem.subject == "SYSTEM.DEAD.LETTER.QUEUE" and time.time() - 60 < problem.since <= time.time()
         assert bridge.problems is not None and bridge.problems.not_serving() == []
-        (again,) = await found(bridge)
+        (again,) = await current_problems(bridge)
         assert again == problem, "since does not change"
 
 
@@ -133,7 +133,7 @@ async def test_a_session_that_is_unfinished_for_a_day_is_a_problem(
     async with running(configuration(tmp_path)) as bridge:
         status = MappingStatus(name="m", state=RunnerState.REMOVED, unfinished=sessions)
         monkeypatch.setattr(bridge.parts.mappings, "statuses", lambda: [status])
-        problems = await found(bridge)
+        problems = await current_problems(bridge)
         assert bool(problems) is reported
         for problem in problems:
             assert (problem.kind, problem.severity, problem.subject) == ("session", "warning", "m")
@@ -183,7 +183,7 @@ async def test_a_pipeline_that_processes_nothing_is_a_problem(name: str, tmp_pat
     if not steps or steps[-1] in ("killed", "given up", "stopped"):
         held.close()
     async with running(configuration(tmp_path, pipelines={"p": pipeline})) as bridge:
-        problems = await found(bridge)
+        problems = await current_problems(bridge)
         assert [(problem.severity, problem.what) for problem in problems] == ([] if expected is None else [expected])
         assert all(problem.kind == "pipeline" and problem.command == "mqbridge pipeline show p" for problem in problems)
         status = read_status(tmp_path / "p")
@@ -199,14 +199,14 @@ async def test_messages_of_a_former_queue_and_a_damaged_status_are_problems(tmp_
     (spool / Segment(1, 3, 10, 1, 0, "run").name).touch()
     pipeline = {"from": {"mq": {"queue": "Q"}}, "to": {"archive": tmp_path / "out"}, "checkpoint": tmp_path / "p"}
     async with running(configuration(tmp_path, pipelines={"p": {**pipeline, "enabled": False}})) as bridge:
-        (problem,) = await found(bridge)
+        (problem,) = await current_problems(bridge)
         assert (problem.severity, problem.what) == (
             "warning",
             "the spool of pipeline p has 3 messages of Q.OLD, which it no longer reads",
         )
         removed = tmp_path / "data" / "pipelines" / "removed"
         shutil.copytree(tmp_path / "p" / "spool", removed / "spool")
-        _, problem = await found(bridge)
+        _, problem = await current_problems(bridge)
         assert (problem.severity, problem.what, problem.command) == (
             "warning",
             "the spool of pipeline removed, which was removed, has 3 messages of Q.OLD",
@@ -214,7 +214,7 @@ async def test_messages_of_a_former_queue_and_a_damaged_status_are_problems(tmp_
         )
         shutil.rmtree(removed)
         (tmp_path / "p" / "status.json").write_text("{")
-        (problem,) = await found(bridge)
+        (problem,) = await current_problems(bridge)
         assert problem.severity == "error" and "status.json is damaged and may be removed" in problem.what
 
 
@@ -227,17 +227,17 @@ async def test_pipelines_are_reloaded(tmp_path: Path) -> None:
     directory.mkdir(parents=True)
     StatusRecord(directory, pytest.fail).failed("the disk is full")
     async with running(file, ConfigurationSource(path, file, load)) as bridge:
-        assert await found(bridge) == []
+        assert await current_problems(bridge) == []
         path.write_text(text + "pipelines: {p: {from: {mq: {queue: Q}}, to: {archive: out}}}\n")
         answer = await bridge.answer(Reload(), "user")
         assert answer.ok and any(
             line.startswith("pipelines changed, for those that are started") for line in answer.lines
         )
-        (problem,) = await found(bridge)
+        (problem,) = await current_problems(bridge)
         assert problem.what == "pipeline p was killed"
         path.write_text(text)
         assert (await bridge.answer(Reload(), "user")).ok
-        assert await found(bridge) == []
+        assert await current_problems(bridge) == []
 
 
 async def test_problems_of_channels_and_resources_come_and_go(
@@ -253,44 +253,44 @@ async def test_problems_of_channels_and_resources_come_and_go(
     async with running(configuration(tmp_path, mappings=mappings)) as bridge:
         await mqsc(bridge, tmp_path, "DEFINE QLOCAL(SOURCE)")
         assert (await bridge.answer(PauseMapping(name="m"), "user")).ok
-        (problem,) = [problem for problem in await found(bridge) if problem.kind == "mapping"]
+        (problem,) = [problem for problem in await current_problems(bridge) if problem.kind == "mapping"]
         assert (problem.severity, problem.subject, problem.command) == ("warning", "m", "mqbridge mapping resume m")
         await bridge.parts.mappings.resume("m")
         await happens(lambda: bridge.parts.mappings.statuses()[0].state == "running")
-        assert await found(bridge) == []
+        assert await current_problems(bridge) == []
         events()
         await bridge.parts.channels.stop("A")
-        (problem,) = await found(bridge)
+        (problem,) = await current_problems(bridge)
         assert (problem.kind, problem.what, problem.command) == (
             "channel",
             "channel A is stopped",
             "mqbridge channel start A",
         )
         assert events() == ["MQB0301W problem began: channel A is stopped; hint: `mqbridge channel start A`"]
-        await found(bridge)
+        await current_problems(bridge)
         assert events() == []
         await bridge.parts.channels.start("A")
-        assert await found(bridge) == []
+        assert await current_problems(bridge) == []
         assert events() == ["MQB0303I problem ended: channel A is stopped"]
         assert bridge.host is not None and bridge.problems is not None
         memory = bridge.host.memory
         for limit, severity in ((100, "warning"), (50, "critical")):
             memory.use(memory.used * limit // 90)
-            (problem,) = await found(bridge)
+            (problem,) = await current_problems(bridge)
             assert (problem.kind, problem.severity) == ("memory", severity)
             assert bridge.problems.not_serving() == []
             memory.use(None)
-            assert await found(bridge) == []
+            assert await current_problems(bridge) == []
         usage = SimpleNamespace(total=1000 * MIB, free=99 * MIB)
         monkeypatch.setattr(inquiry, "shutil", SimpleNamespace(disk_usage=lambda path: usage))
-        (problem,) = await found(bridge)
+        (problem,) = await current_problems(bridge)
         assert (problem.kind, problem.severity) == ("disk", "warning")
         assert problem.what.startswith("only 99 MiB are free on the disk of queue manager ")
         usage.free = 119 * MIB
-        (problem,) = await found(bridge)
+        (problem,) = await current_problems(bridge)
         assert problem.what.startswith("only 119 MiB")
         usage.free = 121 * MIB
-        assert await found(bridge) == []
+        assert await current_problems(bridge) == []
 
 
 async def test_a_witness_that_cannot_be_written_is_a_problem_until_it_can(
@@ -305,12 +305,12 @@ async def test_a_witness_that_cannot_be_written_is_a_problem_until_it_can(
             patched.setattr("bridge.witness.os.pwrite", failing)
             (response,) = await asyncio.to_thread(application.command, "DEFINE QLOCAL(FIRST)")
             assert response.ok
-            (problem,) = await found(bridge)
+            (problem,) = await current_problems(bridge)
             assert (problem.kind, problem.subject, problem.severity) == ("disk", "witness", "error")
             assert problem.what.endswith("cannot be recorded in queuemanager.witness")
             assert problem.command == "mqbridge explain MQB3012E"
         await asyncio.to_thread(application.command, "DEFINE QLOCAL(SECOND)")
-        assert await found(bridge) == []
+        assert await current_problems(bridge) == []
         await asyncio.to_thread(application.disconnect)
 
 
@@ -328,14 +328,14 @@ async def test_a_client_that_acknowledges_nothing_is_a_problem(tmp_path: Path, m
         (_, port), clock = channel.endpoint, service.clock
         client, publication = await asyncio.to_thread(publish)
         monkeypatch.setattr(service, "clock", lambda: clock() + 200)
-        assert await found(bridge) == []
+        assert await current_problems(bridge) == []
         monkeypatch.setattr(service, "clock", lambda: clock() + 301)
-        (problem,) = await found(bridge)
+        (problem,) = await current_problems(bridge)
         assert (problem.kind, problem.severity, problem.command) == ("client", "warning", "mqbridge client show silent")
         assert problem.what == "client 'silent' acknowledged no message for 5 minutes"
         await asyncio.to_thread(client.acknowledge, publication)
         await asyncio.to_thread(client.ping)
-        assert await found(bridge) == []
+        assert await current_problems(bridge) == []
         await asyncio.to_thread(client.disconnect)
 
 
@@ -355,9 +355,9 @@ async def test_a_client_that_waits_for_removals_is_a_problem(tmp_path: Path, mon
         await asyncio.to_thread(client.connect)
         outbox, clock = service.sessions["held"].outbox, service.clock
         outbox.held, outbox.finishing, outbox.last_sent = True, 500, clock()
-        assert await found(bridge) == []
+        assert await current_problems(bridge) == []
         monkeypatch.setattr(service, "clock", lambda: clock() + REMOVAL_TIMEOUT + 1)
-        (problem,) = await found(bridge)
+        (problem,) = await current_problems(bridge)
         assert (problem.kind, problem.severity) == ("removals", "error")
         assert problem.what == (
             "client 'held' gets no messages, because 500 acknowledged messages cannot be removed from "
@@ -365,7 +365,7 @@ async def test_a_client_that_waits_for_removals_is_a_problem(tmp_path: Path, mon
         )
         assert "`echo \"ALTER QLOCAL('PLANT.XMITQ') GET(ENABLED)\" | mqbridge mqsc run -`" in problem.remedy
         outbox.held = False
-        assert await found(bridge) == []
+        assert await current_problems(bridge) == []
         await asyncio.to_thread(client.disconnect)
 
 
@@ -379,11 +379,13 @@ async def test_a_rejected_login_at_the_queue_manager_is_one_problem(
         assert bridge.host is not None
         monkeypatch.setattr(type(bridge.host), "login_problem", text)
         monkeypatch.setattr(type(bridge.host.backend), "available", available)
-        (problem,) = [problem for problem in await found(bridge) if problem.kind in ("login", "queue_manager", "disk")]
+        (problem,) = [
+            problem for problem in await current_problems(bridge) if problem.kind in ("login", "queue_manager", "disk")
+        ]
         assert (problem.kind, problem.severity, problem.subject) == ("login", severity, "MQB1")
         assert problem.what == f"queue manager MQB1 {text}"
         monkeypatch.undo()
-        assert await found(bridge) == []
+        assert await current_problems(bridge) == []
 
 
 async def test_a_blocked_queue_of_a_mapping_is_one_problem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -396,11 +398,11 @@ async def test_a_blocked_queue_of_a_mapping_is_one_problem(tmp_path: Path, monke
         await put(tmp_path, "", topic="t/SHUT")
         await put(tmp_path, "", topic="t/OPEN")
         await happens(lambda: [queue.waiting for queue in status.blocked] == [1] and status.moved == 1)
-        (problem,) = await found(bridge)
+        (problem,) = await current_problems(bridge)
         assert (problem.kind, problem.subject) == ("queue", "SHUT")
         assert problem.what == "queue SHUT accepts no messages: PUT(DISABLED); messages of mapping m wait for it"
         monkeypatch.setattr("bridge.service.problems._of_queues", lambda *_, **_options: [])
-        (problem,) = await found(bridge)
+        (problem,) = await current_problems(bridge)
         assert (problem.kind, problem.severity, problem.command) == ("mapping", "error", "mqbridge mapping list")
         assert problem.what == (
             "mapping m: queue SHUT accepts no messages: MQRC_PUT_INHIBITED (2051); 1 message waits; "
@@ -408,7 +410,7 @@ async def test_a_blocked_queue_of_a_mapping_is_one_problem(tmp_path: Path, monke
         )
         await mqsc(bridge, tmp_path, "ALTER QLOCAL(SHUT) PUT(ENABLED)")
         await happens(lambda: status.moved == 2)
-        assert await found(bridge) == []
+        assert await current_problems(bridge) == []
 
 
 @pytest.mark.parametrize(
@@ -420,13 +422,13 @@ async def test_a_mapping_that_waits_for_disk_or_memory_is_not_an_additional_prob
     async with running(configuration(tmp_path)) as bridge:
         status = MappingStatus(name="m", state=RunnerState.RETRYING, last_error=f"queue Q: {error}")
         monkeypatch.setattr(bridge.parts.mappings, "statuses", lambda: [status])
-        assert [problem.kind for problem in await found(bridge)] == ["mapping"]
+        assert [problem.kind for problem in await current_problems(bridge)] == ["mapping"]
         assert bridge.host is not None
         if kind == "disk":
             monkeypatch.setattr(type(bridge.host.backend), "available", False)
         else:
             bridge.host.memory.use(1)
-        assert [problem.kind for problem in await found(bridge)] == [kind]
+        assert [problem.kind for problem in await current_problems(bridge)] == [kind]
 
 
 @pytest.mark.parametrize(("days", "severity"), [(-1, "error"), (10, "warning")])
@@ -439,7 +441,7 @@ async def test_a_certificate_that_expired_or_expires_soon_is_a_problem(
     tls = {"certificate_file": tmp_path / "server.pem", "key_file": tmp_path / "server.key"}
     channels = [{"name": "A", "port": 0, "tls": tls}]
     async with running(Configuration(queue_manager={"data_directory": tmp_path / "data"}, channels=channels)) as bridge:
-        (problem,) = await found(bridge)
+        (problem,) = await current_problems(bridge)
         assert (problem.kind, problem.severity) == ("certificate", severity)
         assert f"{ends:%Y-%m-%d}" in problem.what
 
@@ -452,11 +454,11 @@ async def test_a_failed_reload_is_a_problem_until_one_succeeds(tmp_path: Path) -
     async with running(file, ConfigurationSource(path, file, load)) as bridge:
         path.write_text(text + "limts: {}\n")
         assert not (await bridge.answer(Reload(), "user")).ok
-        (problem,) = await found(bridge)
+        (problem,) = await current_problems(bridge)
         assert problem.kind == "reload" and "limts" in problem.what
         path.write_text(text)
         assert (await bridge.answer(Reload(), "user")).ok
-        assert await found(bridge) == []
+        assert await current_problems(bridge) == []
 
 
 async def test_a_broken_link_is_one_problem_for_all_its_mappings(tmp_path: Path) -> None:
@@ -468,7 +470,7 @@ async def test_a_broken_link_is_one_problem_for_all_its_mappings(tmp_path: Path)
         }
         async with running(configuration(tmp_path, links=links, mappings=mappings)) as bridge:
             await happens(lambda: all(link.last_error[0] for _, link in bridge.parts.mappings.links()))
-            (problem,) = await found(bridge)
+            (problem,) = await current_problems(bridge)
             assert (problem.kind, problem.subject, problem.severity) == ("link", "hub", "error")
             assert problem.what.startswith("link hub is not connected to 127.0.0.1:")
             assert problem.command == "mqbridge link test hub"
@@ -483,10 +485,10 @@ async def test_rows_missing_from_the_archive_are_a_problem_for_an_hour(
         child = bridge.parts.archive._archive.child
         assert child is not None
         bridge.parts.archive._archive._progress(0, 0, 7)
-        (problem,) = await found(bridge)
+        (problem,) = await current_problems(bridge)
         assert (problem.kind, problem.what) == ("archive", "7 rows are missing from the archive")
         bridge.parts.archive.loss.last -= ARCHIVE_LOSS_TIMEOUT
-        assert await found(bridge) == []
+        assert await current_problems(bridge) == []
 
 
 async def test_files_missing_from_the_archive_are_a_problem_for_an_hour(tmp_path: Path) -> None:
@@ -499,16 +501,16 @@ async def test_files_missing_from_the_archive_are_a_problem_for_an_hour(tmp_path
         assert bridge.parts.archive is not None
         loss = bridge.parts.archive.loss
         await happens(lambda: loss.files)
-        (problem,) = await found(bridge)
+        (problem,) = await current_problems(bridge)
         assert (problem.kind, problem.severity) == ("archive_files", "warning")
         assert problem.what.startswith(f"archive {directory}: file 1 is missing, the last one was finished at ")
         assert problem.command == f"mqbridge data verify {directory}"
         loss.noticed -= ARCHIVE_LOSS_TIMEOUT
-        assert await found(bridge) == []
+        assert await current_problems(bridge) == []
         assert bridge.administration is not None
         metrics = Metrics(bridge.configuration, 0, time.monotonic)
         metrics.begin(bridge.administration.parts.host, bridge.administration.parts.queue_manager_watch)
-        samples = await metrics.gather(BridgeState.RUNNING, bridge.administration.parts, await found(bridge))
+        samples = await metrics.gather(BridgeState.RUNNING, bridge.administration.parts, await current_problems(bridge))
         assert [values for metric, values in samples if metric.name == "mqbridge_archive_files_missing"] == [
             [((), 1.0)]
         ]
@@ -524,7 +526,7 @@ async def test_a_problem_that_becomes_worse_is_logged_again(
     async with running(Configuration(queue_manager={"data_directory": tmp_path / "data"}, channels=channels)) as bridge:
         for left in (3600, -1, -2):
             monkeypatch.setattr(tls_module, "_expiry", lambda file, changed, left=left: time.time() + left)
-            await found(bridge)
+            await current_problems(bridge)
     events = [record.getMessage().split(":")[0] for record in caplog.records if "problem began" in record.getMessage()]
     assert events == ["MQB0301W problem began", "MQB0302E problem began"]
 
@@ -592,7 +594,7 @@ def settings_with_a_password(directory: Path) -> Configuration:
 async def test_rejected_clients_are_a_problem_of_their_channel(tmp_path: Path) -> None:
     async with running(settings_with_a_password(tmp_path)) as bridge:
         await reject_many(bridge)
-        (problem,) = await found(bridge)
+        (problem,) = await current_problems(bridge)
         assert (problem.kind, problem.subject, problem.command) == ("rejections", "A", "mqbridge explain MQB1201W")
         assert problem.what.startswith(
             "channel A rejected 5 connections in 5 minutes, last client 'pump-7' at 127.0.0.1:"
@@ -614,7 +616,7 @@ async def test_problems_keep_only_the_beginning_of_a_long_identifier(tmp_path: P
                     assert client.connect().return_code == 2
 
         await asyncio.to_thread(connect)
-        (problem,) = await found(bridge)
+        (problem,) = await current_problems(bridge)
     assert f"client 'pump-{'x' * 95}'... at 127.0.0.1:" in problem.what and len(problem.what) < 500
     assert "a client identifier has at most 48 bytes" in problem.what
 
@@ -629,7 +631,7 @@ async def test_many_rejections_are_reported_with_their_most_common_cause(tmp_pat
                 assert client.connect().return_code == 2
 
         await asyncio.to_thread(connect)
-        (problem,) = await found(bridge)
+        (problem,) = await current_problems(bridge)
         assert problem.what.startswith(
             "channel A rejected 6 connections in 5 minutes, 5 of them like client 'pump-7' at 127.0.0.1:"
         )
@@ -650,9 +652,9 @@ async def test_a_client_identifier_used_by_two_programs(tmp_path: Path) -> None:
             clients[-1].disconnect()
 
         await asyncio.to_thread(connect, MANY_TAKEOVERS)  # one takeover less
-        assert await found(bridge) == []
+        assert await current_problems(bridge) == []
         await asyncio.to_thread(connect, 2)
-        (problem,) = await found(bridge)
+        (problem,) = await current_problems(bridge)
         assert (problem.kind, problem.subject) == ("client_identifier", "")
         assert problem.what.startswith("connections of client identifier 'pump-7' end each other: several programs")
         assert problem.command == "mqbridge client show pump-7"
@@ -686,12 +688,12 @@ async def test_the_certificate_of_a_broker_is_one_problem_for_all_mappings_of_it
     async with running(configuration(tmp_path)) as bridge:
         monkeypatch.setattr(bridge.parts.mappings, "links", lambda: [("a", link), ("b", link)])
         for _ in range(3):
-            (problem,) = await found(bridge)
+            (problem,) = await current_problems(bridge)
         assert (problem.kind, problem.severity) == ("certificate", "warning")
         assert problem.remedy == "The operator of the broker must renew its certificate."
         assert caplog.text.count("problem began: the certificate of the broker of link cloud expires") == 1
         link.up, link.last_error = False, ("connection refused", 0.0)
-        assert {problem.kind for problem in await found(bridge)} == {"certificate", "link"}
+        assert {problem.kind for problem in await current_problems(bridge)} == {"certificate", "link"}
         link.certificate_expiry -= 2 * 86_400
-        (problem,) = await found(bridge)
+        (problem,) = await current_problems(bridge)
         assert (problem.kind, problem.severity) == ("certificate", "error")

@@ -66,7 +66,7 @@ def settings(kind: str, command: Command, *others: str) -> dict[str, Value]:
         except AttributeRefused as error:
             raise MQSCSyntaxError(str(error), parameter.where, parameter.keyword) from error
         if keyword in attributes:
-            raise MQSCSyntaxError(f"{keyword} is there twice", parameter.where, parameter.keyword)
+            raise MQSCSyntaxError(f"{keyword} is specified twice", parameter.where, parameter.keyword)
         attributes[keyword] = value
     return attributes
 

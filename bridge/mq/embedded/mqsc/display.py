@@ -542,7 +542,7 @@ def _only(row: Shown, heads: tuple[str, ...], selected: list[str], where: WhereF
 # Status of channels and clients -----------------------------------------------------------------------------------------
 
 #: The maximum number of clients that one command examines.
-LOOKED_AT = 20_000
+MAX_EXAMINED = 20_000
 #: The model queue whose MAXDEPTH limits the rows of one command, as in IBM MQ.
 _REPLY_QUEUE = "SYSTEM.MQSC.REPLY.QUEUE"
 _PROTOCOLS = {3: "MQTTV3", 4: "MQTTV311", 5: "MQTTV5"}
@@ -564,7 +564,7 @@ def _show_channel_status(queue_manager: QueueManager, command: Command, name: st
         rows, more = clients(queue_manager, name, client_id.value or "", where)
     if not rows:
         raise CommandRefused("AMQ8420I")
-    answer = message("AMQ8492W", looked_at=LOOKED_AT) if more else message("AMQ8417I")
+    answer = message("AMQ8492W", examined=MAX_EXAMINED) if more else message("AMQ8417I")
     return answer, [_only(row, heads, sorted(keywords) if "ALL" in selected else selected, where) for row in rows]
 
 
@@ -576,7 +576,7 @@ def clients(
     most = int(queue_manager.objects.models[_REPLY_QUEUE]["MAXDEPTH"])
     running = queue_manager.objects.telemetry_channels.running
     for number, client in enumerate(running.clients(lambda own: is_named(own, client_id))):
-        if number == LOOKED_AT or len(rows) == most:
+        if number == MAX_EXAMINED or len(rows) == most:
             return rows, True
         row = _details(client)
         if is_named(client.status.channel, name) and (where is None or where.passes(row)):

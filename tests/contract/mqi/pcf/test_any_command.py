@@ -65,7 +65,7 @@ COMMANDS = sorted(value for name, value in vars(cmqcfc).items() if name.startswi
 
 
 @pytest.fixture(scope="module")
-def one(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Administrator]:
+def administrator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Administrator]:
     directory: Path = tmp_path_factory.mktemp("data")
     queue_manager = QueueManager("MQB1", directory)
     CommandServer(queue_manager).start()
@@ -74,8 +74,8 @@ def one(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Administrator]:
 
 
 @given(command=st.sampled_from(COMMANDS), parameters=st.lists(PARAMETER, max_size=5))
-def test_every_command_is_answered(one: Administrator, command: int, parameters: list[MQCFIN]) -> None:
-    one.send(encode_pcf(MQCFH(Command=command), parameters))
-    for header, _ in one.replied():
+def test_every_command_is_answered(administrator: Administrator, command: int, parameters: list[MQCFIN]) -> None:
+    administrator.send(encode_pcf(MQCFH(Command=command), parameters))
+    for header, _ in administrator.replied():
         assert header.Reason != cmqc.MQRC_UNEXPECTED_ERROR
         assert (header.CompCode == cmqc.MQCC_OK) == (header.Reason == cmqc.MQRC_NONE)

@@ -39,15 +39,15 @@ def test_records_are_set_changed_and_deleted(admin: Administrator) -> None:
             cmqcfc.MQIACF_AUTH_REMOVE_AUTHS: [cmqcfc.MQAUTH_INPUT],
         },
     )
-    found = {(one[MQIACF_ENTITY_TYPE], one[MQCACF_ENTITY_NAME]): one for one in admin.ask(INQUIRE, {})}
-    assert {key: one[MQIACF_AUTHORIZATION_LIST] for key, one in found.items()} == {
+    records = {(record[MQIACF_ENTITY_TYPE], record[MQCACF_ENTITY_NAME]): record for record in admin.ask(INQUIRE, {})}
+    assert {key: record[MQIACF_AUTHORIZATION_LIST] for key, record in records.items()} == {
         (cmqc.MQZAET_PRINCIPAL, "alice"): [cmqcfc.MQAUTH_BROWSE],
         (cmqc.MQZAET_GROUP, "apps"): [cmqcfc.MQAUTH_BROWSE, cmqcfc.MQAUTH_OUTPUT],
         (cmqc.MQZAET_GROUP, "others"): [cmqcfc.MQAUTH_INPUT, cmqcfc.MQAUTH_OUTPUT],
     }
-    assert all(one[MQCACF_AUTH_PROFILE_NAME] == "APP.**" for one in found.values())
+    assert all(record[MQCACF_AUTH_PROFILE_NAME] == "APP.**" for record in records.values())
     admin.ask(DELETE, QUEUE | GROUPS)
-    assert [one[MQCACF_ENTITY_NAME] for one in admin.ask(INQUIRE, {})] == ["alice"]
+    assert [record[MQCACF_ENTITY_NAME] for record in admin.ask(INQUIRE, {})] == ["alice"]
     admin.ask(cmqcfc.MQCMD_REFRESH_SECURITY, {cmqcfc.MQIACF_SECURITY_TYPE: cmqcfc.MQSECTYPE_AUTHSERV})
 
 
@@ -70,7 +70,7 @@ def test_records_survive_a_restart(tmp_path: Path) -> None:
 
 
 def test_rejected_authority_commands(admin: Administrator) -> None:
-    for command, given, reason in (
+    for command, request, reason in (
         (SET, GROUPS | PUT_AND_GET, cmqcfc.MQRCCF_PARM_COUNT_TOO_SMALL),
         (SET, {MQIACF_OBJECT_TYPE: cmqc.MQOT_Q} | GROUPS | PUT_AND_GET, cmqcfc.MQRCCF_PROFILE_NAME_MISSING),
         (SET, QUEUE | GROUPS, cmqcfc.MQRCCF_AUTH_VALUE_MISSING),
@@ -80,7 +80,7 @@ def test_rejected_authority_commands(admin: Administrator) -> None:
         (INQUIRE, {MQCACF_ENTITY_NAME: "apps"}, cmqcfc.MQRCCF_ENTITY_TYPE_MISSING),
         (INQUIRE, {}, cmqcfc.MQRCCF_NONE_FOUND),
     ):
-        assert admin.refused(command, given)[0] == reason
+        assert admin.refused(command, request)[0] == reason
     assert not admin.queue_manager.objects.authority_records.granted
 
 
@@ -135,15 +135,15 @@ def clerk(admin: Administrator) -> Administrator:
 
 
 def test_commands_require_an_administrator(clerk: Administrator) -> None:
-    for command, given, _, _ in BY_AUTHORITY:
-        assert clerk.refused(command, given) == (cmqc.MQRC_NOT_AUTHORIZED, None)
+    for command, request, _, _ in BY_AUTHORITY:
+        assert clerk.refused(command, request) == (cmqc.MQRC_NOT_AUTHORIZED, None)
     assert clerk.refused(SET, QUEUE | GROUPS | PUT_AND_GET) == (cmqc.MQRC_NOT_AUTHORIZED, None)
     assert clerk.refused(cmqcfc.MQCMD_INQUIRE_Q_MGR, {}) == (cmqc.MQRC_NOT_AUTHORIZED, None)
 
 
-@pytest.mark.parametrize(("command", "given", "profile", "authority"), BY_AUTHORITY)
+@pytest.mark.parametrize(("command", "pcf_parameters", "profile", "authority"), BY_AUTHORITY)
 def test_a_command_requires_authority_for_its_object_and_display_for_the_queue_manager(
-    clerk: Administrator, command: int, given: dict[int, Any], profile: str, authority: str
+    clerk: Administrator, command: int, pcf_parameters: dict[int, Any], profile: str, authority: str
 ) -> None:
     """Inquiries of several objects require an administrator."""
     office = StandInConnection(clerk.queue_manager, "office")
@@ -154,9 +154,9 @@ def test_a_command_requires_authority_for_its_object_and_display_for_the_queue_m
 
     grant(profile, authority)
     if (profile, authority) != ("OBJTYPE(QMGR)", "DSP"):
-        assert clerk.refused(command, given) == (cmqc.MQRC_NOT_AUTHORIZED, None)
+        assert clerk.refused(command, pcf_parameters) == (cmqc.MQRC_NOT_AUTHORIZED, None)
         grant("OBJTYPE(QMGR)", "DSP")
-    clerk.ask(command, given)
+    clerk.ask(command, pcf_parameters)
     granted = {("OBJTYPE(QMGR)", "DSP"), *((profile, word) for word in authority.split(","))}
     for other, wanted, its_profile, words in BY_AUTHORITY:
         if not {(its_profile, word) for word in words.split(",")} <= granted:

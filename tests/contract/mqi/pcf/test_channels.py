@@ -28,8 +28,8 @@ def running(admin: Administrator) -> Running:
     """Channels A, which runs, and B, which is stopped."""
     script = "DEF CHL(A) CHLTYPE(MQTT) DESCR('the plant') PROTOCOL(MQTTV311)\nDEF CHL(B) CHLTYPE(MQTT)\n"
     assert [response.ok for response in admin.connection.command(script)] == [True, True]
-    admin.queue_manager.objects.telemetry_channels.running = made = Running()
-    return made
+    admin.queue_manager.objects.telemetry_channels.running = channels = Running()
+    return channels
 
 
 def test_channels(admin: Administrator, running: Running) -> None:
@@ -38,8 +38,8 @@ def test_channels(admin: Administrator, running: Running) -> None:
     assert admin.ask(MQCMD_INQUIRE_CHANNEL, {MQCACH_CHANNEL_NAME: "A*"} | MQTT | wanted) == [
         {MQCACH_CHANNEL_NAME: "A", MQIACH_CHANNEL_TYPE: cmqc.MQCHT_MQTT, MQCACH_DESC: "the plant"}
     ]
-    found = admin.ask(MQCMD_INQUIRE_CHANNEL, {MQCACH_CHANNEL_NAME: "*"} | MQTT)
-    assert [one[MQCACH_CHANNEL_NAME] for one in found] == ["A", "B"]
+    channels = admin.ask(MQCMD_INQUIRE_CHANNEL, {MQCACH_CHANNEL_NAME: "*"} | MQTT)
+    assert [channel[MQCACH_CHANNEL_NAME] for channel in channels] == ["A", "B"]
     expected = {
         cmqcfc.MQIACH_PORT: 1883,
         cmqcfc.MQIACH_BACKLOG: 4096,
@@ -47,8 +47,8 @@ def test_channels(admin: Administrator, running: Running) -> None:
         cmqcfc.MQIACH_USE_CLIENT_ID: cmqc.MQUCI_NO,
         cmqcfc.MQIACH_XMIT_PROTOCOL_TYPE: cmqc.MQXPT_TCP,
     }
-    assert (expected | {cmqcfc.MQIACH_PROTOCOL: cmqc.MQPROTO_MQTTV311}).items() <= found[0].items()
-    assert found[1][cmqcfc.MQIACH_PROTOCOL] == [cmqc.MQPROTO_MQTTV311, cmqc.MQPROTO_MQTTV3]
+    assert (expected | {cmqcfc.MQIACH_PROTOCOL: cmqc.MQPROTO_MQTTV311}).items() <= channels[0].items()
+    assert channels[1][cmqcfc.MQIACH_PROTOCOL] == [cmqc.MQPROTO_MQTTV311, cmqc.MQPROTO_MQTTV3]
     (names,) = admin.ask(MQCMD_INQUIRE_CHANNEL_NAMES, {MQCACH_CHANNEL_NAME: "*"} | MQTT)
     assert names == {cmqcfc.MQCACH_CHANNEL_NAMES: ["A", "B"]}
     assert admin.refused(MQCMD_INQUIRE_CHANNEL, {MQCACH_CHANNEL_NAME: "C"} | MQTT) == (
@@ -63,7 +63,7 @@ def test_other_channel_types_are_not_found(admin: Administrator, running: Runnin
     assert admin.refused(MQCMD_INQUIRE_CHANNEL, name)[0] == cmqcfc.MQRCCF_CHANNEL_NOT_FOUND
     assert admin.refused(MQCMD_INQUIRE_CHANNEL_STATUS, name)[0] == cmqcfc.MQRCCF_CHL_STATUS_NOT_FOUND
     assert admin.refused(cmqcfc.MQCMD_PURGE_CHANNEL, name)[0] == cmqcfc.MQRCCF_CHANNEL_TYPE_ERROR
-    assert not running.asked
+    assert not running.requests
 
 
 def test_status(admin: Administrator, running: Running) -> None:
@@ -78,7 +78,7 @@ def test_status(admin: Administrator, running: Running) -> None:
     b = a | {MQCACH_CHANNEL_NAME: "B", MQIACH_CHANNEL_STATUS: cmqcfc.MQCHS_STOPPED}
     assert admin.ask(MQCMD_INQUIRE_CHANNEL_STATUS, everyone) == [a, b]
     clients = admin.ask(MQCMD_INQUIRE_CHANNEL_STATUS, everyone | {MQCACH_CLIENT_ID: "*"})
-    assert [(one[MQCACH_CLIENT_ID], one[MQIACH_CHANNEL_STATUS]) for one in clients] == [
+    assert [(client[MQCACH_CLIENT_ID], client[MQIACH_CHANNEL_STATUS]) for client in clients] == [
         ("pump-1", cmqcfc.MQCHS_RUNNING),
         ("pump-2", cmqcfc.MQCHS_DISCONNECTED),
     ]
@@ -96,8 +96,8 @@ def test_status(admin: Administrator, running: Running) -> None:
     }
     assert expected.items() <= clients[0].items()
     away = MQCFIF(MQIACH_CHANNEL_STATUS, cmqcfc.MQCFOP_EQUAL, cmqcfc.MQCHS_DISCONNECTED)
-    (one,) = admin.ask(MQCMD_INQUIRE_CHANNEL_STATUS, everyone | {MQCACH_CLIENT_ID: "*"}, away)
-    assert one[MQCACH_CLIENT_ID] == "pump-2"
+    (client,) = admin.ask(MQCMD_INQUIRE_CHANNEL_STATUS, everyone | {MQCACH_CLIENT_ID: "*"}, away)
+    assert client[MQCACH_CLIENT_ID] == "pump-2"
     nobody = everyone | {MQCACH_CLIENT_ID: "nobody"}
     assert admin.refused(MQCMD_INQUIRE_CHANNEL_STATUS, nobody)[0] == cmqcfc.MQRCCF_CHL_STATUS_NOT_FOUND
 
@@ -122,13 +122,13 @@ REFUSED = [
 
 
 def test_commands_for_the_telemetry_service(admin: Administrator, running: Running) -> None:
-    for verb, given, asked in ASKED:
-        running.asked.clear()
-        assert admin.ask(getattr(cmqcfc, f"MQCMD_{verb}_CHANNEL"), given | MQTT) == [{}]
-        assert running.asked == [asked]
+    for verb, request, call in ASKED:
+        running.requests.clear()
+        assert admin.ask(getattr(cmqcfc, f"MQCMD_{verb}_CHANNEL"), request | MQTT) == [{}]
+        assert running.requests == [call]
 
 
 def test_rejected_commands(admin: Administrator, running: Running) -> None:
-    for verb, given, reason in REFUSED:
-        assert admin.refused(getattr(cmqcfc, f"MQCMD_{verb}_CHANNEL"), given | MQTT)[0] == reason
-    assert not running.asked
+    for verb, request, reason in REFUSED:
+        assert admin.refused(getattr(cmqcfc, f"MQCMD_{verb}_CHANNEL"), request | MQTT)[0] == reason
+    assert not running.requests

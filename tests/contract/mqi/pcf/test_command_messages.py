@@ -21,13 +21,13 @@ from tests.ibm_standin.pcf.command_server import CommandServer
 
 def test_a_reply_follows_the_request(admin: Administrator) -> None:
     sent = admin.send(encode_pcf(MQCFH(Command=cmqcfc.MQCMD_PING_Q_MGR), []), CorrelId=b"C" * 24)
-    md, header, found = admin.receive()
+    md, header, reply_parameters = admin.receive()
     assert (md.MsgType, md.Format, md.CorrelId) == (cmqc.MQMT_REPLY, cmqc.MQFMT_ADMIN, sent.MsgId)
     assert md.MsgId not in (sent.MsgId, cmqc.MQMI_NONE)
     assert (md.Expiry, md.Persistence, md.CodedCharSetId) == (cmqc.MQEI_UNLIMITED, cmqc.MQPER_NOT_PERSISTENT, 1208)
     assert header == MQCFH(Type=cmqcfc.MQCFT_RESPONSE, Command=cmqcfc.MQCMD_PING_Q_MGR)
-    assert found == ()
-    assert admin.shown(f"QLOCAL({COMMAND_QUEUE})", "CURDEPTH") == 0
+    assert reply_parameters == ()
+    assert admin.displayed(f"QLOCAL({COMMAND_QUEUE})", "CURDEPTH") == 0
 
 
 def test_report_options_choose_the_identifiers_and_the_expiry(admin: Administrator) -> None:
@@ -52,9 +52,9 @@ def test_commands_are_read_in_both_byte_orders_and_header_types(admin: Administr
         admin.send(
             encode_pcf(header, parameters({MQCA_Q_NAME: "APP.IN"}), byte_order="big"), Encoding=cmqc.MQENC_NORMAL
         )
-        ((answer, found),) = admin.replied()
+        ((answer, reply_parameters),) = admin.replied()
         assert answer.CompCode == cmqc.MQCC_OK
-        assert value(found[0]) == "APP.IN"
+        assert value(reply_parameters[0]) == "APP.IN"
 
 
 def test_no_reply_is_sent_if_none_is_requested(admin: Administrator) -> None:
@@ -62,7 +62,7 @@ def test_no_reply_is_sent_if_none_is_requested(admin: Administrator) -> None:
     admin.send(create, MsgType=cmqc.MQMT_DATAGRAM)
     with pytest.raises(MQError):
         admin.receive(50)
-    assert admin.shown("QLOCAL(NEW)", "MAXDEPTH") == 5000
+    assert admin.displayed("QLOCAL(NEW)", "MAXDEPTH") == 5000
 
 
 def test_an_undeliverable_reply_goes_to_the_dead_letter_queue(admin: Administrator) -> None:
@@ -71,7 +71,7 @@ def test_an_undeliverable_reply_goes_to_the_dead_letter_queue(admin: Administrat
     admin.send(ping, ReplyToQ=b"NOWHERE", Report=cmqc.MQRO_DISCARD_MSG)
     admin.send(ping, ReplyToQ=b"NOWHERE")
     admin.ask(cmqcfc.MQCMD_PING_Q_MGR, {})
-    assert admin.shown("QLOCAL(DLQ)", "CURDEPTH") == 1
+    assert admin.displayed("QLOCAL(DLQ)", "CURDEPTH") == 1
 
 
 def test_an_expired_command_is_not_run(queue_manager: QueueManager, admin: Administrator) -> None:

@@ -14,18 +14,18 @@ def test_escape_runs_mqsc(admin: Administrator) -> None:
     def escape(text: str) -> dict[int, Any]:
         return {cmqcfc.MQIACF_ESCAPE_TYPE: cmqcfc.MQET_MQSC, cmqcfc.MQCACF_ESCAPE_TEXT: text}
 
-    (made,) = admin.ask(cmqcfc.MQCMD_ESCAPE, escape("DEFINE QLOCAL(NEW) MAXDEPTH(3)"))
-    assert made[cmqcfc.MQCACF_ESCAPE_TEXT] == "AMQ8006I: Queue NEW created."
-    assert admin.shown("QLOCAL(NEW)", "MAXDEPTH") == 3
-    shown = admin.ask(cmqcfc.MQCMD_ESCAPE, escape("DISPLAY QLOCAL(APP.*) MAXDEPTH"))
-    texts = [one[cmqcfc.MQCACF_ESCAPE_TEXT] for one in shown]
+    (response,) = admin.ask(cmqcfc.MQCMD_ESCAPE, escape("DEFINE QLOCAL(NEW) MAXDEPTH(3)"))
+    assert response[cmqcfc.MQCACF_ESCAPE_TEXT] == "AMQ8006I: Queue NEW created."
+    assert admin.displayed("QLOCAL(NEW)", "MAXDEPTH") == 3
+    responses = admin.ask(cmqcfc.MQCMD_ESCAPE, escape("DISPLAY QLOCAL(APP.*) MAXDEPTH"))
+    texts = [response[cmqcfc.MQCACF_ESCAPE_TEXT] for response in responses]
     assert len(texts) == 2
     assert "QUEUE(APP.IN)" in texts[0] and "MAXDEPTH(10)" in texts[0] and "QUEUE(APP.OUT)" in texts[1]
 
     admin.send(encode_pcf(MQCFH(Command=cmqcfc.MQCMD_ESCAPE), parameters(escape("DELETE QLOCAL(NONE)"))))
-    ((header, found),) = admin.replied()
+    ((header, error_parameters),) = admin.replied()
     assert (header.CompCode, header.Reason) == (cmqc.MQCC_FAILED, cmqcfc.MQRCCF_COMMAND_FAILED)
-    assert value(found[1]) == "AMQ8147E: Queue NONE not found."
+    assert value(error_parameters[1]) == "AMQ8147E: Queue NONE not found."
     wrong = escape("DISPLAY QMGR") | {cmqcfc.MQIACF_ESCAPE_TYPE: 9}
     assert admin.refused(cmqcfc.MQCMD_ESCAPE, wrong)[0] == cmqcfc.MQRCCF_ESCAPE_TYPE_ERROR
     assert admin.refused(cmqcfc.MQCMD_ESCAPE, escape(""))[0] == cmqcfc.MQRCCF_PARM_SYNTAX_ERROR
@@ -33,17 +33,17 @@ def test_escape_runs_mqsc(admin: Administrator) -> None:
 
 def test_clear_topic_string(admin: Administrator) -> None:
     command = cmqcfc.MQCMD_CLEAR_TOPIC_STRING
-    given = {MQCA_TOPIC_STRING: "a/b", cmqcfc.MQIACF_CLEAR_TYPE: cmqcfc.MQCLRT_RETAINED}
+    request = {MQCA_TOPIC_STRING: "a/b", cmqcfc.MQIACF_CLEAR_TYPE: cmqcfc.MQCLRT_RETAINED}
     for topic in ("a/b", "a/c"):
         admin.retain(topic)
-    admin.ask(command, given)
+    admin.ask(command, request)
     assert list(admin.queue_manager.retained) == ["a/c"]
-    admin.ask(command, given | {cmqcfc.MQIACF_CLEAR_SCOPE: cmqcfc.MQCLRS_LOCAL})
+    admin.ask(command, request | {cmqcfc.MQIACF_CLEAR_SCOPE: cmqcfc.MQCLRS_LOCAL})
     missing = (cmqcfc.MQRCCF_PARM_COUNT_TOO_SMALL, cmqcfc.MQIACF_CLEAR_TYPE)
     assert admin.refused(command, {MQCA_TOPIC_STRING: "a/c"}) == missing
-    everywhere = given | {cmqcfc.MQIACF_CLEAR_SCOPE: cmqcfc.MQCLRS_GLOBAL}
+    everywhere = request | {cmqcfc.MQIACF_CLEAR_SCOPE: cmqcfc.MQCLRS_GLOBAL}
     assert admin.refused(command, everywhere)[0] == cmqcfc.MQRCCF_PARM_VALUE_ERROR
-    empty = given | {MQCA_TOPIC_STRING: ""}
+    empty = request | {MQCA_TOPIC_STRING: ""}
     assert admin.refused(command, empty) == (cmqcfc.MQRCCF_PARM_MISSING, None)
 
 

@@ -37,17 +37,17 @@ class Kind(NamedTuple):
     """An object named NEW: its attributes in MQSC, a change of it, and additional attributes of a copy."""
 
     word: str
-    given: dict[int, Any]
+    attributes: dict[int, Any]
     noun: str
-    shown: dict[str, str | int]
+    displayed: dict[str, str | int]
     changed: dict[int, Any]
     copied: dict[int, Any] = {}  # noqa: RUF012
     missing: int = cmqc.MQRC_UNKNOWN_OBJECT_NAME
 
 
-def queue(noun: str, number: int, given: dict[int, Any], shown: dict[str, str | int]) -> Kind:
+def queue(noun: str, number: int, attributes: dict[int, Any], displayed: dict[str, str | int]) -> Kind:
     type_ = {MQIA_Q_TYPE: number}
-    return Kind("Q", type_ | given, noun, shown, type_ | {MQCA_Q_DESC: "changed"}, type_)
+    return Kind("Q", type_ | attributes, noun, displayed, type_ | {MQCA_Q_DESC: "changed"}, type_)
 
 
 KINDS = {
@@ -103,21 +103,21 @@ KINDS = {
 @pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
 def test_an_object_from_creation_to_deletion(admin: Administrator, kind: Kind) -> None:
     new = {NAMED[kind.word]: "NEW"}
-    admin.ask(command("CREATE", kind.word), new | kind.given)
-    (made,) = admin.ask(command("INQUIRE", kind.word), new)
-    assert (new | kind.given).items() <= made.items()
-    assert {keyword: admin.shown(f"{kind.noun}('NEW')", keyword) for keyword in kind.shown} == kind.shown
-    again = admin.refused(command("CREATE", kind.word), new | kind.given)[0]
+    admin.ask(command("CREATE", kind.word), new | kind.attributes)
+    (attributes,) = admin.ask(command("INQUIRE", kind.word), new)
+    assert (new | kind.attributes).items() <= attributes.items()
+    assert {keyword: admin.displayed(f"{kind.noun}('NEW')", keyword) for keyword in kind.displayed} == kind.displayed
+    again = admin.refused(command("CREATE", kind.word), new | kind.attributes)[0]
     assert again in (cmqcfc.MQRCCF_OBJECT_ALREADY_EXISTS, cmqcfc.MQRCCF_SUB_ALREADY_EXISTS)
-    admin.ask(command("CREATE", kind.word), new | kind.given | {cmqcfc.MQIACF_REPLACE: cmqcfc.MQRP_YES})
+    admin.ask(command("CREATE", kind.word), new | kind.attributes | {cmqcfc.MQIACF_REPLACE: cmqcfc.MQRP_YES})
     admin.ask(command("CHANGE", kind.word), new | kind.changed)
     word = "SUB" if kind.word == "SUBSCRIPTION" else kind.word
     names = {getattr(cmqcfc, f"MQCACF_{end}_{word}_NAME"): name for end, name in (("FROM", "NEW"), ("TO", "COPY"))}
     admin.ask(command("COPY", kind.word), names | kind.copied)
-    changed = kind.given | kind.changed
+    changed = kind.attributes | kind.changed
     for name, expected in (("NEW", changed), ("COPY", changed | kind.copied)):
-        (found,) = admin.ask(command("INQUIRE", kind.word), {NAMED[kind.word]: name})
-        assert expected.items() <= found.items()
+        (attributes,) = admin.ask(command("INQUIRE", kind.word), {NAMED[kind.word]: name})
+        assert expected.items() <= attributes.items()
     for name in ("NEW", "COPY"):
         admin.ask(command("DELETE", kind.word), {NAMED[kind.word]: name})
     assert admin.refused(command("INQUIRE", kind.word), new)[0] == kind.missing
@@ -175,8 +175,8 @@ REFUSED: list[tuple[str, dict[int, Any], int, int | None]] = [
 def test_rejected_commands_change_nothing(admin: Administrator) -> None:
     objects = admin.queue_manager.objects
     before = sorted((*objects.queues, *objects.topics.objects, *objects.namelists, *objects.topics.subscriptions))
-    for name, given, reason, parameter in REFUSED:
-        assert admin.refused(getattr(cmqcfc, f"MQCMD_{name}"), given) == (reason, parameter), (name, given)
+    for name, request, reason, parameter in REFUSED:
+        assert admin.refused(getattr(cmqcfc, f"MQCMD_{name}"), request) == (reason, parameter), (name, request)
     assert (
         sorted((*objects.queues, *objects.topics.objects, *objects.namelists, *objects.topics.subscriptions)) == before
     )
@@ -190,7 +190,7 @@ def test_delete_and_clear_queue(admin: Administrator) -> None:
     assert admin.refused(cmqcfc.MQCMD_CLEAR_Q, {MQCA_Q_NAME: "NEW"}) == (cmqc.MQRC_Q_NOT_EMPTY, None)
     admin.connection.commit()
     admin.ask(cmqcfc.MQCMD_CLEAR_Q, {MQCA_Q_NAME: "NEW"})
-    assert admin.shown("QLOCAL(NEW)", "CURDEPTH") == 0
+    assert admin.displayed("QLOCAL(NEW)", "CURDEPTH") == 0
     admin.put("NEW")
     admin.ask(cmqcfc.MQCMD_DELETE_Q, {MQCA_Q_NAME: "NEW", cmqcfc.MQIACF_PURGE: cmqcfc.MQPO_YES})
     assert "NEW" not in admin.queue_manager.objects.queues
@@ -199,11 +199,11 @@ def test_delete_and_clear_queue(admin: Administrator) -> None:
 def test_managed_destinations_and_topic_objects(admin: Administrator) -> None:
     managed = {MQCACF_SUB_NAME: "managed", cmqcfc.MQIACF_DESTINATION_CLASS: cmqc.MQDC_MANAGED}
     admin.ask(cmqcfc.MQCMD_CREATE_SUBSCRIPTION, managed | {MQCA_TOPIC_NAME: "PRICES", MQCA_TOPIC_STRING: "apples"})
-    (made,) = admin.ask(cmqcfc.MQCMD_INQUIRE_SUBSCRIPTION, {MQCACF_SUB_NAME: "managed"})
-    assert (made[MQCA_TOPIC_STRING], made[MQCA_TOPIC_NAME]) == ("prices/apples", "PRICES")
-    assert made[cmqcfc.MQIACF_DESTINATION_CLASS] == cmqc.MQDC_MANAGED
-    assert made[MQCACF_DESTINATION].startswith("SYSTEM.MANAGED.DURABLE.")
-    admin.ask(cmqcfc.MQCMD_DELETE_SUBSCRIPTION, {MQBACF_SUB_ID: made[MQBACF_SUB_ID]})
+    (subscription,) = admin.ask(cmqcfc.MQCMD_INQUIRE_SUBSCRIPTION, {MQCACF_SUB_NAME: "managed"})
+    assert (subscription[MQCA_TOPIC_STRING], subscription[MQCA_TOPIC_NAME]) == ("prices/apples", "PRICES")
+    assert subscription[cmqcfc.MQIACF_DESTINATION_CLASS] == cmqc.MQDC_MANAGED
+    assert subscription[MQCACF_DESTINATION].startswith("SYSTEM.MANAGED.DURABLE.")
+    admin.ask(cmqcfc.MQCMD_DELETE_SUBSCRIPTION, {MQBACF_SUB_ID: subscription[MQBACF_SUB_ID]})
 
 
 # Inquiries -----------------------------------------------------------------------------------------------------------
@@ -245,34 +245,36 @@ BAD_FILTERS: list[tuple[PCFParameter, int]] = [
 def test_selection_of_inquired_queues(admin: Administrator) -> None:
     admin.put("APP.IN")
     for name, type_, filters, names in INQUIRED:
-        given: dict[int, Any] = {MQCA_Q_NAME: name} | ({MQIA_Q_TYPE: type_} if type_ is not None else {})
-        found = admin.ask(cmqcfc.MQCMD_INQUIRE_Q, given, *filters)
-        assert [one[MQCA_Q_NAME] for one in found] == names, (given, filters)
-    for one, reason in BAD_FILTERS:
-        assert admin.refused(cmqcfc.MQCMD_INQUIRE_Q, {MQCA_Q_NAME: "APP.*"}, one)[0] == reason
+        request: dict[int, Any] = {MQCA_Q_NAME: name} | ({MQIA_Q_TYPE: type_} if type_ is not None else {})
+        queues = admin.ask(cmqcfc.MQCMD_INQUIRE_Q, request, *filters)
+        assert [queue_attributes[MQCA_Q_NAME] for queue_attributes in queues] == names, (request, filters)
+    for bad_filter, reason in BAD_FILTERS:
+        assert admin.refused(cmqcfc.MQCMD_INQUIRE_Q, {MQCA_Q_NAME: "APP.*"}, bad_filter)[0] == reason
 
 
 def test_inquire_queue_returns_the_requested_attributes(admin: Administrator) -> None:
     inquire = cmqcfc.MQCMD_INQUIRE_Q
-    given = {MQCA_Q_NAME: "APP.*", cmqcfc.MQIACF_Q_ATTRS: [MQIA_MAX_Q_DEPTH, cmqc.MQCA_STORAGE_CLASS]}
-    found = {one.pop(MQCA_Q_NAME): one for one in admin.ask(inquire, given)}
-    assert found["APP.IN"] == {MQIA_Q_TYPE: cmqc.MQQT_LOCAL, MQIA_MAX_Q_DEPTH: 10}
-    assert found["APP.ALIAS"] == {MQIA_Q_TYPE: cmqc.MQQT_ALIAS}
+    request = {MQCA_Q_NAME: "APP.*", cmqcfc.MQIACF_Q_ATTRS: [MQIA_MAX_Q_DEPTH, cmqc.MQCA_STORAGE_CLASS]}
+    attributes = {
+        queue_attributes.pop(MQCA_Q_NAME): queue_attributes for queue_attributes in admin.ask(inquire, request)
+    }
+    assert attributes["APP.IN"] == {MQIA_Q_TYPE: cmqc.MQQT_LOCAL, MQIA_MAX_Q_DEPTH: 10}
+    assert attributes["APP.ALIAS"] == {MQIA_Q_TYPE: cmqc.MQQT_ALIAS}
     (whole,) = admin.ask(inquire, {MQCA_Q_NAME: "APP.IN", cmqcfc.MQIACF_Q_ATTRS: [cmqcfc.MQIACF_ALL]})
     assert len(whole) > 40
-    (filtered,) = admin.ask(inquire, given, number("EQUAL", 0, MQIA_CURRENT_Q_DEPTH), text("LIKE", b"goes in*"))
+    (filtered,) = admin.ask(inquire, request, number("EQUAL", 0, MQIA_CURRENT_Q_DEPTH), text("LIKE", b"goes in*"))
     assert set(filtered) == {MQCA_Q_NAME, MQIA_Q_TYPE, MQIA_MAX_Q_DEPTH, MQIA_CURRENT_Q_DEPTH, MQCA_Q_DESC}
     admin.send(encode_pcf(MQCFH(Command=inquire), parameters({MQCA_Q_NAME: "APP.IN"})))
     ((_, sent),) = admin.replied()
-    texts = {one.Parameter: one.String for one in sent if isinstance(one, MQCFST)}
+    texts = {parameter.Parameter: parameter.String for parameter in sent if isinstance(parameter, MQCFST)}
     assert (texts[MQCA_Q_NAME], texts[MQCA_Q_DESC]) == (b"APP.IN".ljust(48), b"goes in".ljust(64))
     assert (len(texts[cmqc.MQCA_CREATION_DATE]), len(texts[cmqc.MQCA_CREATION_TIME])) == (12, 8)
 
 
 def test_names(admin: Administrator) -> None:
-    (found,) = admin.ask(cmqcfc.MQCMD_INQUIRE_Q_NAMES, {MQCA_Q_NAME: "APP.*"})
-    assert found[cmqcfc.MQCACF_Q_NAMES] == ["APP.ALIAS", "APP.FAR", "APP.IN", "APP.OUT"]
-    assert found[cmqcfc.MQIACF_Q_TYPES] == [3, 6, 1, 1]
+    (queues,) = admin.ask(cmqcfc.MQCMD_INQUIRE_Q_NAMES, {MQCA_Q_NAME: "APP.*"})
+    assert queues[cmqcfc.MQCACF_Q_NAMES] == ["APP.ALIAS", "APP.FAR", "APP.IN", "APP.OUT"]
+    assert queues[cmqcfc.MQIACF_Q_TYPES] == [3, 6, 1, 1]
     (none,) = admin.ask(cmqcfc.MQCMD_INQUIRE_Q_NAMES, {MQCA_Q_NAME: "NONE*"})
     assert none == {cmqcfc.MQCACF_Q_NAMES: [], cmqcfc.MQIACF_Q_TYPES: []}
     (names,) = admin.ask(cmqcfc.MQCMD_INQUIRE_TOPIC_NAMES, {MQCA_TOPIC_NAME: "P*"})
@@ -289,8 +291,8 @@ def test_topic_status(admin: Administrator) -> None:
         cmqcfc.MQIACF_RETAINED_PUBLICATION: cmqcfc.MQQSO_YES,
     }  # fmt: skip
     assert expected.items() <= status.items()
-    found = admin.ask(inquire, {MQCA_TOPIC_STRING: "prices/#"})
-    assert [one[MQCA_TOPIC_STRING] for one in found] == ["prices", "prices/#", "prices/fruit"]
+    statuses = admin.ask(inquire, {MQCA_TOPIC_STRING: "prices/#"})
+    assert [status[MQCA_TOPIC_STRING] for status in statuses] == ["prices", "prices/#", "prices/fruit"]
     subscribers = {cmqcfc.MQIACF_TOPIC_STATUS_TYPE: cmqcfc.MQIACF_TOPIC_SUB}
     (subscriber,) = admin.ask(inquire, {MQCA_TOPIC_STRING: "x"} | subscribers)
     assert subscriber[cmqcfc.MQIACF_DURABLE_SUBSCRIPTION] == cmqc.MQSUB_DURABLE_YES
@@ -317,8 +319,8 @@ def test_selection_of_inquired_subscriptions(admin: Administrator) -> None:
         ({cmqcfc.MQIACF_SUB_TYPE: cmqcfc.MQSUBTYPE_USER}, (), ["api", "s1", "s2"]),
         ({}, (MQCFBF(cmqcfc.MQBACF_DESTINATION_CORREL_ID, cmqcfc.MQCFOP_EQUAL, b"id"),), ["api"]),
     ]
-    for given, filters, names in cases:
-        found = admin.ask(cmqcfc.MQCMD_INQUIRE_SUBSCRIPTION, {MQCACF_SUB_NAME: "*"} | given, *filters)
-        assert [one[MQCACF_SUB_NAME] for one in found] == names
-    (status,) = admin.ask(cmqcfc.MQCMD_INQUIRE_SUB_STATUS, {MQBACF_SUB_ID: found[0][MQBACF_SUB_ID]})
+    for selection, filters, names in cases:
+        subscriptions = admin.ask(cmqcfc.MQCMD_INQUIRE_SUBSCRIPTION, {MQCACF_SUB_NAME: "*"} | selection, *filters)
+        assert [subscription[MQCACF_SUB_NAME] for subscription in subscriptions] == names
+    (status,) = admin.ask(cmqcfc.MQCMD_INQUIRE_SUB_STATUS, {MQBACF_SUB_ID: subscriptions[0][MQBACF_SUB_ID]})
     assert status[MQCACF_SUB_NAME] == "api" and MQCACF_DESTINATION not in status

@@ -58,12 +58,12 @@ def test_connections(admin: Administrator) -> None:
     other.put(queue, Message(MQMD(), b"x"), cmqc.MQPMO_SYNCPOINT)
     command = cmqcfc.MQCMD_INQUIRE_CONNECTION
     everyone = {cmqcfc.MQBACF_GENERIC_CONNECTION_ID: bytes(24)}
-    found = {one[cmqcfc.MQCACF_APPL_TAG]: one for one in admin.ask(command, everyone)}
-    assert set(found) == {"administrator", "other"}
-    assert found["other"][cmqcfc.MQCACF_USER_IDENTIFIER] == "user"
-    states = {name: one[cmqcfc.MQIACF_UOW_STATE] for name, one in found.items()}
+    connections = {connection[cmqcfc.MQCACF_APPL_TAG]: connection for connection in admin.ask(command, everyone)}
+    assert set(connections) == {"administrator", "other"}
+    assert connections["other"][cmqcfc.MQCACF_USER_IDENTIFIER] == "user"
+    states = {name: connection[cmqcfc.MQIACF_UOW_STATE] for name, connection in connections.items()}
     assert states == {"administrator": cmqcfc.MQUOWST_NONE, "other": cmqcfc.MQUOWST_ACTIVE}
-    identifier = found["other"][cmqcfc.MQBACF_CONNECTION_ID]
+    identifier = connections["other"][cmqcfc.MQBACF_CONNECTION_ID]
     assert len(identifier) == 24 and identifier.startswith(b"AMQCMQB1")
 
     handles = {cmqcfc.MQIACF_CONN_INFO_TYPE: cmqcfc.MQIACF_CONN_INFO_HANDLE}
@@ -73,7 +73,9 @@ def test_connections(admin: Administrator) -> None:
     both = {cmqcfc.MQIACF_CONN_INFO_TYPE: cmqcfc.MQIACF_CONN_INFO_ALL}
     assert len(admin.ask(command, {cmqcfc.MQBACF_CONNECTION_ID: identifier} | both)) == 2
     tagged = MQCFSF(cmqcfc.MQCACF_APPL_TAG, cmqcfc.MQCFOP_EQUAL, b"other")
-    assert [one[cmqcfc.MQBACF_CONNECTION_ID] for one in admin.ask(command, everyone, tagged)] == [identifier]
+    assert [connection[cmqcfc.MQBACF_CONNECTION_ID] for connection in admin.ask(command, everyone, tagged)] == [
+        identifier
+    ]
 
     other.disconnect()
     gone = (cmqcfc.MQRCCF_CONNECTION_ID_ERROR, cmqcfc.MQBACF_CONNECTION_ID)
@@ -121,9 +123,9 @@ def test_objects_of_every_queue_manager(admin: Administrator) -> None:
 def counted(admin: Administrator, name: str = "APP.IN") -> list[tuple[int, int, int]]:
     """Return high depth, messages put and messages got since the previous command."""
     return [
-        (one[cmqc.MQIA_HIGH_Q_DEPTH], one[cmqc.MQIA_MSG_ENQ_COUNT], one[cmqc.MQIA_MSG_DEQ_COUNT])
-        for one in admin.ask(cmqcfc.MQCMD_RESET_Q_STATS, {MQCA_Q_NAME: name})
-        if one[cmqc.MQIA_TIME_SINCE_RESET] >= 0
+        (statistics[cmqc.MQIA_HIGH_Q_DEPTH], statistics[cmqc.MQIA_MSG_ENQ_COUNT], statistics[cmqc.MQIA_MSG_DEQ_COUNT])
+        for statistics in admin.ask(cmqcfc.MQCMD_RESET_Q_STATS, {MQCA_Q_NAME: name})
+        if statistics[cmqc.MQIA_TIME_SINCE_RESET] >= 0
     ]
 
 
@@ -166,7 +168,7 @@ def test_inquire_queue_manager(admin: Administrator) -> None:
 def test_change_queue_manager(admin: Administrator) -> None:
     change = cmqcfc.MQCMD_CHANGE_Q_MGR
     admin.ask(change, {cmqc.MQCA_DEAD_LETTER_Q_NAME: "DLQ", cmqc.MQIA_MAX_HANDLES: 5000})
-    assert (admin.shown("QMGR", "DEADQ"), admin.shown("QMGR", "MAXHANDS")) == ("DLQ", 5000)
+    assert (admin.displayed("QMGR", "DEADQ"), admin.displayed("QMGR", "MAXHANDS")) == ("DLQ", 5000)
     error = (cmqcfc.MQRCCF_ATTR_VALUE_ERROR, cmqc.MQIA_MAX_MSG_LENGTH)
     assert admin.refused(change, {cmqc.MQIA_MAX_MSG_LENGTH: 1}) == error
     fixed = (cmqcfc.MQRCCF_ATTR_VALUE_FIXED, cmqc.MQIA_COMMAND_LEVEL)

@@ -70,7 +70,7 @@ def test_headers_are_converted_with_the_data_after_them(
         outer_ccsid=ccsid,
     )
     chain = msgspec.structs.replace(
-        chain, headers=tuple(described(one, descriptor_of(one).Format, BIG_ENDIAN, ccsid) for one in headers)
+        chain, headers=tuple(described(header, descriptor_of(header).Format, BIG_ENDIAN, ccsid) for header in headers)
     )
     encoded = encode_chain(chain)
     data = bytearray(encoded.data)
@@ -90,9 +90,12 @@ def test_headers_are_converted_with_the_data_after_them(
     read = decode_chain(got.md.Format, got.md.Encoding, got.md.CodedCharSetId, got.data)
     assert read.body == "grün".encode()
     assert (read.Format, read.Encoding, read.CodedCharSetId) == (cmqc.MQFMT_STRING, cmqc.MQENC_NATIVE, 1208)
-    assert [type(one) for one in read.headers] == [type(one) for one in headers]
-    for one in read.headers:
-        assert (descriptor_of(one).Encoding, descriptor_of(one).CodedCharSetId) == (cmqc.MQENC_NATIVE, 1208)
+    assert [type(header) for header in read.headers] == [type(header) for header in headers]
+    for converted_header in read.headers:
+        assert (descriptor_of(converted_header).Encoding, descriptor_of(converted_header).CodedCharSetId) == (
+            cmqc.MQENC_NATIVE,
+            1208,
+        )
     if isinstance(read.headers[0], MQDLH):
         assert read.headers[0].DestQName == b"OUT"
 
@@ -117,10 +120,10 @@ def test_command_messages_are_converted(connection: StandInConnection, format_: 
     data = encode_pcf(MQCFH(Command=1, ParameterCount=3), parameters, byte_order="big")
     got = converted(connection, MQMD(Format=format_, Encoding=BIG_ENDIAN, CodedCharSetId=500), data)
     assert got.Reason == 0
-    _, found = decode_pcf(got.data)
-    assert found[0] == MQCFIN(1, 7)
-    assert found[1].String == "grün".encode()
-    assert found[2].Parameters[0].String == b"tief"
+    _, converted_parameters = decode_pcf(got.data)
+    assert converted_parameters[0] == MQCFIN(1, 7)
+    assert converted_parameters[1].String == "grün".encode()
+    assert converted_parameters[2].Parameters[0].String == b"tief"
 
 
 def test_an_endless_chain_of_headers_is_not_converted(connection: StandInConnection) -> None:

@@ -55,11 +55,11 @@ def get(connection: StandInConnection, handle: Any, options: int = 0, **fields: 
 
 def test_logical_order_determines_the_place_of_segments(connection: StandInConnection, handle: Any) -> None:
     flags = (GROUP | SEGMENT, GROUP | LAST, LAST_OF_GROUP | SEGMENT, LAST_OF_GROUP | LAST)
-    md = [put(connection, handle, one, b"abc") for one in flags]
-    assert [(one.MsgSeqNumber, one.Offset) for one in md] == [(1, 0), (1, 3), (2, 0), (2, 3)]
-    assert len({one.GroupId for one in md}) == 1
+    md = [put(connection, handle, flag, b"abc") for flag in flags]
+    assert [(descriptor.MsgSeqNumber, descriptor.Offset) for descriptor in md] == [(1, 0), (1, 3), (2, 0), (2, 3)]
+    assert len({descriptor.GroupId for descriptor in md}) == 1
     got = [get(connection, handle, ORDER) for _ in flags]
-    assert [(one.md.MsgSeqNumber, one.md.Offset) for one in got] == [(1, 0), (1, 3), (2, 0), (2, 3)]
+    assert [(message.md.MsgSeqNumber, message.md.Offset) for message in got] == [(1, 0), (1, 3), (2, 0), (2, 3)]
 
 
 PERSISTENT, TRANSIENT = cmqc.MQPER_PERSISTENT, cmqc.MQPER_NOT_PERSISTENT
@@ -78,8 +78,8 @@ def test_messages_of_a_group_are_put_with_the_same_options(
 ) -> None:
     """2185 and 2245. Rejected puts change nothing."""
     first, second = (
-        (Message(MQMD(Version=2, MsgFlags=GROUP, Persistence=one), b""), cmqc.MQPMO_LOGICAL_ORDER | option)
-        for one, option in zip(persistence, options, strict=True)
+        (Message(MQMD(Version=2, MsgFlags=GROUP, Persistence=value), b""), cmqc.MQPMO_LOGICAL_ORDER | option)
+        for value, option in zip(persistence, options, strict=True)
     )
     begun = connection.put(handle, *first)
     assert reason_of(connection.put, handle, *second) == reason
@@ -187,6 +187,8 @@ def test_the_queue_manager_creates_segments(connection: StandInConnection) -> No
 @given(st.binary(min_size=1, max_size=400), st.integers(1, 120))
 def test_segments_together_are_the_message(data: Any, limit: Any) -> None:
     parts = segmented(Message(MQMD(Version=2), data), limit, lambda: b"g" * 24)
-    assert b"".join(one.data for one in parts) == data and all(0 < len(one.data) <= limit for one in parts)
-    assert [one.md.Offset for one in parts] == [sum(len(one.data) for one in parts[:at]) for at in range(len(parts))]
-    assert [bool(one.md.MsgFlags & LAST) for one in parts] == [False] * (len(parts) - 1) + [True]
+    assert b"".join(part.data for part in parts) == data and all(0 < len(part.data) <= limit for part in parts)
+    assert [part.md.Offset for part in parts] == [
+        sum(len(part.data) for part in parts[:at]) for at in range(len(parts))
+    ]
+    assert [bool(part.md.MsgFlags & LAST) for part in parts] == [False] * (len(parts) - 1) + [True]

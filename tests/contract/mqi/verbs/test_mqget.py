@@ -45,13 +45,13 @@ def reason_of(call: Callable[..., object], *arguments: Any, **keywords: Any) -> 
 
 
 def everything(connection: StandInConnection, handle: int, options: int = 0, **fields: Any) -> list[bytes]:
-    found = []
+    messages = []
     while True:
         try:
-            found.append(get(connection, handle, options, **fields))
+            messages.append(get(connection, handle, options, **fields))
         except MQError as error:
             assert error.reason == cmqc.MQRC_NO_MSG_AVAILABLE, error
-            return found
+            return messages
 
 
 @pytest.mark.parametrize(
@@ -124,8 +124,8 @@ def test_match_options(connection: StandInConnection) -> None:
 
 
 def test_match_by_token(connection: StandInConnection) -> None:
-    for data in (b"1", b"2"):
-        put(connection, data)
+    for body in (b"1", b"2"):
+        put(connection, body)
     handle = opened(connection)
     connection.get(handle, MqiGetOptions(Options=FIRST))
     token = connection.get(handle, MqiGetOptions(Options=NEXT)).MsgToken
@@ -162,8 +162,8 @@ def test_selectors(connection: StandInConnection, selector: str, expected: Any) 
 
 
 def test_only_its_handle_sees_a_locked_message(manager: StandInManager, connection: StandInConnection) -> None:
-    for data in (b"1", b"2"):
-        put(connection, data)
+    for body in (b"1", b"2"):
+        put(connection, body)
     other = StandInConnection(manager.itself)
     handle, others = opened(connection), opened(other)
     assert get(connection, handle, FIRST | cmqc.MQGMO_LOCK) == b"1"
@@ -179,8 +179,8 @@ def test_only_its_handle_sees_a_locked_message(manager: StandInManager, connecti
 
 
 def test_marked_messages(manager: StandInManager, connection: StandInConnection) -> None:
-    for data in (b"1", b"2"):
-        put(connection, data)
+    for body in (b"1", b"2"):
+        put(connection, body)
     marking = NEXT | cmqc.MQGMO_UNMARKED_BROWSE_MSG
     handle = opened(connection)
     mark = marking | cmqc.MQGMO_MARK_BROWSE_HANDLE
@@ -191,11 +191,11 @@ def test_marked_messages(manager: StandInManager, connection: StandInConnection)
 
 
 def test_cooperating_browsers_share_their_marks(manager: StandInManager, connection: StandInConnection) -> None:
-    for data in (b"1", b"2", b"3"):
-        put(connection, data)
+    for body in (b"1", b"2", b"3"):
+        put(connection, body)
     other = StandInConnection(manager.itself)
     mark = NEXT | cmqc.MQGMO_UNMARKED_BROWSE_MSG | cmqc.MQGMO_MARK_BROWSE_CO_OP
-    handle, others = (opened(one, BOTH | cmqc.MQOO_CO_OP) for one in (connection, other))
+    handle, others = (opened(side, BOTH | cmqc.MQOO_CO_OP) for side in (connection, other))
     first = connection.get(handle, MqiGetOptions(Options=mark))
     assert first.data == b"1"
     assert get(other, others, mark) == b"2"
@@ -235,8 +235,8 @@ def test_only_complete_groups(connection: StandInConnection) -> None:
     assert everything(connection, handle, options) == [b"b1", b"b2"]
     put_group(connection, b"a", 3, last=3)
     got = [connection.get(handle, MqiGetOptions(Options=options)) for _ in range(3)]
-    assert [one.data for one in got] == [b"a1", b"a2", b"a3"]
-    assert [one.GroupStatus for one in got] == [
+    assert [message.data for message in got] == [b"a1", b"a2", b"a3"]
+    assert [message.GroupStatus for message in got] == [
         cmqc.MQGS_MSG_IN_GROUP,
         cmqc.MQGS_MSG_IN_GROUP,
         cmqc.MQGS_LAST_MSG_IN_GROUP,

@@ -79,8 +79,11 @@ def test_attributes_of_an_alias_and_a_remote_queue_themselves(manager: StandInMa
 def test_a_namelist(manager: StandInManager) -> None:
     manager.ok("DEFINE NAMELIST(MINE) NAMES(APP.IN, 'lower')")
     manager.ok("ALTER NL(MINE) DESCR('d')")
-    shown = manager.ok("DISPLAY NAMELIST(*) NAMES").objects
-    assert {one["NAMELIST"]: one["NAMES"] for one in shown} == {"MINE": "APP.IN,lower", "SYSTEM.DEFAULT.NAMELIST": ""}
+    namelists = manager.ok("DISPLAY NAMELIST(*) NAMES").objects
+    assert {namelist["NAMELIST"]: namelist["NAMES"] for namelist in namelists} == {
+        "MINE": "APP.IN,lower",
+        "SYSTEM.DEFAULT.NAMELIST": "",
+    }
     od = MQOD(ObjectType=cmqc.MQOT_NAMELIST, ObjectName="MINE")
     assert inquire(manager, od, cmqc.MQIA_NAME_COUNT, cmqc.MQCA_NAMES, cmqc.MQCA_NAMELIST_DESC) == [
         2,
@@ -97,13 +100,13 @@ def test_a_namelist(manager: StandInManager) -> None:
 
 def test_capabilities_of_the_queue_manager(manager: StandInManager) -> None:
     selectors = (cmqc.MQIA_XR_CAPABILITY, cmqc.MQIA_ACTIVITY_TRACE, cmqc.MQCA_SSL_KEY_REPOSITORY, cmqc.MQCA_CONN_AUTH)
-    found = inquire(manager, MQOD(ObjectType=cmqc.MQOT_Q_MGR), *selectors)
-    assert found == [cmqc.MQCAP_SUPPORTED, cmqc.MQMON_OFF, "", "SYSTEM.DEFAULT.AUTHINFO.IDPWOS"]
+    capabilities = inquire(manager, MQOD(ObjectType=cmqc.MQOT_Q_MGR), *selectors)
+    assert capabilities == [cmqc.MQCAP_SUPPORTED, cmqc.MQMON_OFF, "", "SYSTEM.DEFAULT.AUTHINFO.IDPWOS"]
 
 
 def test_the_queue_manager(manager: StandInManager) -> None:
     manager.ok("ALTER QMGR DEADQ(DLQ) DESCR('a test')")
-    found = inquire(
+    attribute_values = inquire(
         manager,
         MQOD(ObjectType=cmqc.MQOT_Q_MGR),
         cmqc.MQIA_COMMAND_LEVEL,
@@ -117,9 +120,9 @@ def test_the_queue_manager(manager: StandInManager) -> None:
         cmqc.MQCA_Q_MGR_DESC,
         cmqc.MQCA_DEF_XMIT_Q_NAME,
     )
-    assert found[0] >= 900
-    assert found[1:5] == [cmqc.MQPL_UNIX, 1208, 9, 1]
-    assert found[5:] == ["MQB1", "DLQ", "SYSTEM.ADMIN.COMMAND.QUEUE", "a test", ""]
+    assert attribute_values[0] >= 900
+    assert attribute_values[1:5] == [cmqc.MQPL_UNIX, 1208, 9, 1]
+    assert attribute_values[5:] == ["MQB1", "DLQ", "SYSTEM.ADMIN.COMMAND.QUEUE", "a test", ""]
 
 
 @pytest.mark.parametrize(

@@ -47,7 +47,7 @@ def reason_of(call: Callable[..., object], *arguments: Any, **keywords: Any) -> 
 
 
 @pytest.mark.parametrize(
-    ("given", "expected"),
+    ("reply_to", "expected"),
     [
         ({"ReplyToQ": b"ANSWERS"}, (b"ANSWERS", b"MQB1")),
         ({"ReplyToQ": b"ALIAS"}, (b"there", b"dev")),
@@ -56,12 +56,12 @@ def reason_of(call: Callable[..., object], *arguments: Any, **keywords: Any) -> 
     ],
 )
 def test_a_reply_to_queue_may_be_an_alias(
-    manager: StandInManager, connection: StandInConnection, given: Any, expected: Any
+    manager: StandInManager, connection: StandInConnection, reply_to: Any, expected: Any
 ) -> None:
     """ "Reply-to queue alias": a remote queue definition with that name specifies the destination of replies."""
     manager.ok("DEFINE QREMOTE(ALIAS) RNAME('there') RQMNAME('dev')")
     manager.ok("DEFINE QREMOTE(MANAGER) RNAME('') RQMNAME('dev')")
-    put = put1(connection, **given)
+    put = put1(connection, **reply_to)
     assert (put.ReplyToQ, put.ReplyToQMgr) == expected
 
 
@@ -135,12 +135,12 @@ def test_short_identifiers_are_padded_with_nuls(connection: StandInConnection) -
 
 
 def test_new_identifiers_and_no_reply_to(connection: StandInConnection) -> None:
-    given = b"i" * 24
+    identifier = b"i" * 24
     flags = cmqc.MQPMO_NEW_MSG_ID | cmqc.MQPMO_NEW_CORREL_ID | cmqc.MQPMO_SUPPRESS_REPLYTO
-    put = put1(connection, pmo=flags, MsgId=given, CorrelId=given, ReplyToQ=b"R", ReplyToQMgr=b"M")
+    put = put1(connection, pmo=flags, MsgId=identifier, CorrelId=identifier, ReplyToQ=b"R", ReplyToQMgr=b"M")
     got = get(connection).md
     assert got == put
-    assert given not in (got.MsgId, got.CorrelId)
+    assert identifier not in (got.MsgId, got.CorrelId)
     assert got.MsgId != got.CorrelId
     assert (got.ReplyToQ, got.ReplyToQMgr) == (b"", b"")
 
@@ -319,9 +319,9 @@ def test_statistics_of_asynchronous_puts(manager: StandInManager, connection: St
     for _ in range(3):
         put1(connection, name="SMALL", pmo=cmqc.MQPMO_ASYNC_RESPONSE)
     put1(connection, pmo=cmqc.MQPMO_ASYNC_RESPONSE, Priority=10)
-    found = connection.statistics(cmqc.MQSTAT_TYPE_ASYNC_ERROR)
-    assert (found.PutSuccessCount, found.PutWarningCount, found.PutFailureCount) == (1, 1, 2)
-    assert (found.CompCode, found.Reason, found.ObjectName) == (cmqc.MQCC_FAILED, cmqc.MQRC_Q_FULL, "SMALL")
+    status = connection.statistics(cmqc.MQSTAT_TYPE_ASYNC_ERROR)
+    assert (status.PutSuccessCount, status.PutWarningCount, status.PutFailureCount) == (1, 1, 2)
+    assert (status.CompCode, status.Reason, status.ObjectName) == (cmqc.MQCC_FAILED, cmqc.MQRC_Q_FULL, "SMALL")
     again = connection.statistics(cmqc.MQSTAT_TYPE_ASYNC_ERROR)
     assert (again.CompCode, again.PutFailureCount) == (cmqc.MQCC_OK, 0)
     assert reason_of(connection.statistics, 9) == cmqc.MQRC_STAT_TYPE_ERROR

@@ -45,7 +45,7 @@ NAMES = st.sampled_from(
     ["colour", "größe", "x1", "jms.Dst", "mcd.Msd", "mqext.Arm", "own.part", "own.a$b", "a.b.c", "a.b.d"]
 )
 PROPERTIES = st.dictionaries(NAMES, VALUES, max_size=8).map(
-    lambda found: [Property(name=name, type=type_, value=value) for name, (type_, value) in found.items()]
+    lambda values: [Property(name=name, type=type_, value=value) for name, (type_, value) in values.items()]
 )
 
 
@@ -56,14 +56,21 @@ def test_round_trip(properties: Any, body: Any, format_: Any) -> None:
 
 
 def _by_folder(properties: list[Property]) -> list[Property]:
-    folders = list(dict.fromkeys(one.name.partition(".")[0] if "." in one.name else "usr" for one in properties))
-    return sorted(properties, key=lambda one: folders.index(one.name.partition(".")[0] if "." in one.name else "usr"))
+    folders = list(
+        dict.fromkeys(property_.name.partition(".")[0] if "." in property_.name else "usr" for property_ in properties)
+    )
+    return sorted(
+        properties,
+        key=lambda property_: folders.index(property_.name.partition(".")[0] if "." in property_.name else "usr"),
+    )
 
 
 @given(PROPERTIES, PROPERTIES)
 def test_a_property_replaces_others_of_the_same_name(first: Any, second: Any) -> None:
     both = split(*merge(*merge(MQMD(), b"body", first), second))[2]
-    assert {one.name: one for one in both} == {one.name: one for one in (*first, *second)}
+    assert {property_.name: property_ for property_ in both} == {
+        property_.name: property_ for property_ in (*first, *second)
+    }
 
 
 def test_nan_and_infinity() -> None:
@@ -77,26 +84,26 @@ def test_nan_and_infinity() -> None:
 
 
 def test_a_32_bit_float_is_rounded_to_32_bits() -> None:
-    (one,) = split(*merge(MQMD(), b"", [Property(name="f", type=cmqc.MQTYPE_FLOAT32, value=0.1)]))[2]
-    assert one.value == struct.unpack("<f", struct.pack("<f", 0.1))[0] != 0.1
+    (property_,) = split(*merge(MQMD(), b"", [Property(name="f", type=cmqc.MQTYPE_FLOAT32, value=0.1)]))[2]
+    assert property_.value == struct.unpack("<f", struct.pack("<f", 0.1))[0] != 0.1
 
 
 def test_the_descriptor_of_a_property_is_kept() -> None:
-    one = Property(
+    property_ = Property(
         name="a",
         value="x",
         Support=cmqc.MQPD_SUPPORT_REQUIRED,
         Context=cmqc.MQPD_USER_CONTEXT,
         CopyOptions=cmqc.MQCOPY_FORWARD | cmqc.MQCOPY_REPLY,
     )
-    assert split(*merge(MQMD(), b"", [one]))[2] == [one]
+    assert split(*merge(MQMD(), b"", [property_]))[2] == [property_]
 
 
 def test_usr_is_the_folder_of_names_without_folder() -> None:
     md, data = merge(MQMD(), b"", [Property(name="usr.colour", value="red"), Property(name="size", value="L")])
     (folder,) = decode_rfh2(data).folders
     assert folder.NameValueData.rstrip() == b"<usr><colour>red</colour><size>L</size></usr>"
-    assert [one.name for one in split(md, data)[2]] == ["colour", "size"]
+    assert [property_.name for property_ in split(md, data)[2]] == ["colour", "size"]
 
 
 def test_folders_without_properties_stay_in_their_rfh2() -> None:
@@ -106,11 +113,11 @@ def test_folders_without_properties_stay_in_their_rfh2() -> None:
     header = decode_rfh2(data)
     assert [folder.name for folder in header.folders] == ["psc"]
     assert (md.Format, header.Format, data[header.StrucLength :]) == (b"MQHRF2", b"MQSTR", b"body")
-    assert [(one.name, one.value) for one in properties] == [("a", "1"), ("b", "2")]
+    assert [(property_.name, property_.value) for property_ in properties] == [("a", "1"), ("b", "2")]
 
 
 def test_invalid_properties(subtests: pytest.Subtests) -> None:
-    for one, reason in [
+    for property_, reason in [
         (Property(name="", value=""), cmqc.MQRC_PROPERTY_NAME_ERROR),
         (Property(name="a b", value=""), cmqc.MQRC_PROPERTY_NAME_ERROR),
         (Property(name="1a", value=""), cmqc.MQRC_PROPERTY_NAME_ERROR),
@@ -128,9 +135,9 @@ def test_invalid_properties(subtests: pytest.Subtests) -> None:
         (Property(name="a", type=99, value=""), cmqc.MQRC_PROPERTY_TYPE_ERROR),
         (Property(name="a", value="\0"), cmqc.MQRC_PROP_VALUE_NOT_CONVERTED),
     ]:
-        with subtests.test(one=one, reason=reason):
+        with subtests.test(property=property_, reason=reason):
             with pytest.raises(MQError) as error:
-                check_property(one)
+                check_property(property_)
             assert error.value.reason == reason
 
 
@@ -150,7 +157,7 @@ HANDLE, COMPAT = cmqc.MQGMO_PROPERTIES_IN_HANDLE, cmqc.MQGMO_PROPERTIES_COMPATIB
 
 
 def seen(got: MqiGot) -> str:
-    """Return where the properties of a message are: `rfh2`, `handle`, or nowhere."""
+    """Return the location of the message properties: `rfh2`, `handle`, or an empty string."""
     assert got.data.endswith(b"body")
     if got.md.Format == b"MQHRF2":
         assert got.properties == []
@@ -237,7 +244,11 @@ def test_the_properties_of_a_publication(manager: StandInManager) -> None:
     )
     queue = connection.open(MQOD(ObjectName="Q"), cmqc.MQOO_INPUT_SHARED)
     got = connection.get(queue, MqiGetOptions(Options=HANDLE))
-    assert {one.name: one.value for one in got.properties} == {"colour": "red", "mqps.Top": "a/b", "mqps.Sud": "note"}
+    assert {property_.name: property_.value for property_ in got.properties} == {
+        "colour": "red",
+        "mqps.Top": "a/b",
+        "mqps.Sud": "note",
+    }
 
 
 def test_the_properties_of_an_mqtt_publication(manager: StandInManager) -> None:
@@ -252,7 +263,7 @@ def test_the_properties_of_an_mqtt_publication(manager: StandInManager) -> None:
     queue = manager.connection.open(MQOD(ObjectName="Q"), cmqc.MQOO_INPUT_SHARED)
     got = manager.connection.get(queue, MqiGetOptions(Options=HANDLE))
     assert (got.md.Format, got.data) == (b"", b"body")
-    assert [(one.name, one.type, one.value) for one in got.properties] == [
+    assert [(property_.name, property_.type, property_.value) for property_ in got.properties] == [
         ("mqtt.clientId", cmqc.MQTYPE_STRING, "device"),
         ("mqtt.qos", cmqc.MQTYPE_INT32, 1),
         ("mqtt.msgid", cmqc.MQTYPE_INT32, 7),
@@ -264,10 +275,10 @@ def test_properties_of_mqtt_5_in_a_message_handle(manager: StandInManager) -> No
     """The body is UTF-8 text for the application, without a header before it."""
     manager.ok("DEFINE QLOCAL(Q)")
     manager.ok("DEFINE SUB(S) TOPICSTR('a/b') DEST(Q)")
-    said = PublishProperties(
+    properties = PublishProperties(
         payload_format_indicator=1, content_type="t", user_property=(("site-id", "HH"), ("a", "<&>"))
     )
-    message = to_mq(Publish("a/b", b"body", 0, properties=said), ClientIdentity("dev", b""))
+    message = to_mq(Publish("a/b", b"body", 0, properties=properties), ClientIdentity("dev", b""))
     with manager.itself.lock:
         unit = Unit()
         manager.itself.publish(unit, manager.itself.objects.topics.route("a/b"), message, 1.0)
@@ -275,5 +286,5 @@ def test_properties_of_mqtt_5_in_a_message_handle(manager: StandInManager) -> No
     queue = manager.connection.open(MQOD(ObjectName="Q"), cmqc.MQOO_INPUT_SHARED)
     got = manager.connection.get(queue, MqiGetOptions(Options=HANDLE))
     assert (got.md.Format, got.md.CodedCharSetId, got.data) == (b"MQSTR", 1208, b"body")
-    found = {one.name: one.value for one in got.properties}
-    assert (found["mqtt.contentType"], found["site_x002D_id"], found["a"]) == ("t", "HH", "<&>")
+    values = {property_.name: property_.value for property_ in got.properties}
+    assert (values["mqtt.contentType"], values["site_x002D_id"], values["a"]) == ("t", "HH", "<&>")

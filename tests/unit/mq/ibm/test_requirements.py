@@ -232,13 +232,13 @@ def subscriptions(queue_manager: QueueManager) -> set[str]:
 def test_an_examination_leaves_nothing_behind(queue_manager: QueueManager) -> None:
     administrator = StandInConnection(queue_manager)
 
-    def shown() -> list[Any]:
+    def displays() -> list[Any]:
         commands = ("DISPLAY QSTATUS(*)", "DISPLAY QUEUE(*)", "DISPLAY SUB(*)", "DISPLAY TPSTATUS('#')")
         return [administrator.command(command)[0].objects for command in commands]
 
-    before = shown()
+    before = displays()
     lacking(queue_manager)
-    assert shown() == before
+    assert displays() == before
     administrator.disconnect()
 
 

@@ -62,7 +62,7 @@ def run(connection: GuardedConnection, *commands: str) -> None:
         assert response.ok, response.message
 
 
-def told(connection: GuardedConnection, **requirements: Any) -> list[str]:
+def complaints(connection: GuardedConnection, **requirements: Any) -> list[str]:
     return [str(shortcoming) for shortcoming in missing(connection, Requirements(**requirements)) if shortcoming.needed]
 
 
@@ -119,7 +119,7 @@ def told(connection: GuardedConnection, **requirements: Any) -> list[str]:
 )
 def test_objects_and_attributes(connection: GuardedConnection, commands: list[str], sentences: list[str]) -> None:
     run(connection, *commands)
-    assert told(connection) == sentences
+    assert complaints(connection) == sentences
 
 
 @pytest.mark.parametrize("default", ["OTHER", "' '"])
@@ -129,9 +129,9 @@ def test_queue_manager_aliases_replace_the_default_transmission_queue(
     """The alias of the probe shows that the administrator routes messages to clients by aliases."""
     run(connection, "DEFINE QLOCAL(OTHER) USAGE(XMITQ)", f"ALTER QMGR DEFXMITQ({default})")
     run(connection, ALIAS.replace(XMITQ, "OTHER"))
-    assert len(told(connection)) == 1
+    assert len(complaints(connection)) == 1
     run(connection, f"{ALIAS.replace('DEFINE', 'ALTER')}")
-    assert told(connection) == []
+    assert complaints(connection) == []
 
 
 def test_queues_of_mappings_elsewhere_are_reached_through_the_default_transmission_queue(
@@ -140,15 +140,15 @@ def test_queues_of_mappings_elsewhere_are_reached_through_the_default_transmissi
     run(connection, "DEFINE QLOCAL(OTHER) USAGE(XMITQ)", "ALTER QMGR DEFXMITQ(OTHER)", ALIAS)
     mapping = MappingQueue("m", "Q", ("PUT",), queue_manager="QM9", transmission_queue="QM9")
     connection.reasons = {"Q": cmqc.MQRC_NOT_AUTHORIZED}
-    (sentence,) = told(connection, mapping_queues=(mapping,))
+    (sentence,) = complaints(connection, mapping_queues=(mapping,))
     assert sentence.startswith("user mqbridge lacks authority PUT for queue OTHER, needed to put messages (mapping m)")
 
 
 def test_passwords_that_are_not_checked(connection: GuardedConnection) -> None:
     """With CONNAUTH blank, IBM MQ accepts any password, and so would a channel that asks the queue manager."""
     connection.blank = {cmqc.MQCA_CONN_AUTH}
-    assert told(connection) == []
-    (sentence,) = told(connection, password_channels=("DEVICES",))
+    assert complaints(connection) == []
+    (sentence,) = complaints(connection, password_channels=("DEVICES",))
     assert sentence.startswith(
         "the queue manager checks no passwords (CONNAUTH is blank), so clients of channel DEVICES"
     )
@@ -170,7 +170,7 @@ def test_passwords_that_are_not_checked(connection: GuardedConnection) -> None:
 )
 def test_queues_that_cannot_be_opened(connection: GuardedConnection, name: str, reason: int, sentence: str) -> None:
     connection.reasons = {name: reason}
-    assert told(connection) == [sentence]
+    assert complaints(connection) == [sentence]
 
 
 def test_the_printed_remedies_work(connection: GuardedConnection) -> None:
@@ -188,14 +188,14 @@ def test_the_printed_remedies_work(connection: GuardedConnection) -> None:
 
 
 def test_the_dead_letter_queue_of_the_bridge_is_checked_too(connection: GuardedConnection) -> None:
-    (sentence,) = told(connection, dead_letter_queue="OURS")
+    (sentence,) = complaints(connection, dead_letter_queue="OURS")
     assert sentence == f"dead-letter queue OURS is not defined: {DEFINE_DLQ.replace(DLQ, 'OURS')}"
 
 
 def test_a_running_bridge_is_not_a_finding(connection: GuardedConnection) -> None:
     other = StandInConnection(connection._queue_manager)
     other.open(MQOD(ObjectName=XMITQ), cmqc.MQOO_INPUT_EXCLUSIVE)
-    assert told(connection) == []
+    assert complaints(connection) == []
     other.disconnect()
 
 
@@ -223,7 +223,7 @@ def test_command_server(
     if None in answers.values():
         monkeypatch.setattr(administration, "REPLY_WAIT", 200)
     connection.answers = answers
-    assert told(connection, user="ours") == sentences
+    assert complaints(connection, user="ours") == sentences
 
 
 def test_the_model_of_reply_queues_is_a_note(connection: GuardedConnection) -> None:
@@ -251,7 +251,7 @@ def test_the_queue_of_the_members_of_shared_subscriptions_is_a_note(connection: 
 
 
 def test_a_queue_of_a_mapping_that_is_not_defined_is_reported_once(connection: GuardedConnection) -> None:
-    (sentence,) = told(connection, mapping_queues=(MappingQueue("m", "Q", ("INQ", "GET"), exclusive=True),))
+    (sentence,) = complaints(connection, mapping_queues=(MappingQueue("m", "Q", ("INQ", "GET"), exclusive=True),))
     assert sentence == (
         "queue Q is not defined, and is needed to inquire its attributes (mapping m): DEFINE QLOCAL('Q')"
     )
@@ -264,7 +264,7 @@ def test_a_queue_elsewhere_is_reached_through_its_transmission_queue(
     if transmission_queue is not None:
         run(connection, f"DEFINE QLOCAL({transmission_queue}) USAGE(XMITQ)")
     queue = MappingQueue("m", "Q", ("PUT", "SETID"), queue_manager="QM2", transmission_queue="QM2")
-    assert told(connection, mapping_queues=(queue,)) == []
+    assert complaints(connection, mapping_queues=(queue,)) == []
 
 
 def test_message_lengths_are_notes(connection: GuardedConnection) -> None:

@@ -30,12 +30,12 @@ class Limited:
     def __init__(self, manager: QueueManager, limit: int) -> None:
         self._manager = manager
         self.limit = limit
-        self.made = 0
+        self.connections = 0
 
     def __call__(self) -> StandInConnection:
-        if self.made >= self.limit:
+        if self.connections >= self.limit:
             raise MQError(cmqc.MQRC_MAX_CONNS_LIMIT_REACHED, "connect")
-        self.made += 1
+        self.connections += 1
         return StandInConnection(self._manager)
 
 

@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
+from bridge.config.queue_manager import STATE_QUEUE
 from bridge.mq.embedded.queuemanager import QueueManager
-from bridge.mq.ibm import persistent_state
 from bridge.mq.ibm.backend import IbmBackend
+from bridge.mq.ibm.persistent_state import PersistentState
 from bridge.mq.mqi import MQError
 from bridge.telemetry.record import ReceivedRecord
 from bridge.telemetry.shard import Shard
@@ -21,6 +22,7 @@ from tests.helpers.ibm_backends import (
     BreakableConnection,
     backend_of,
     define_shards,
+    drain,
     ended,
     keep,
     opened,
@@ -132,7 +134,7 @@ async def test_a_takeover_waits_for_a_unit_of_work_in_progress(queue_manager: Qu
     committing = asyncio.ensure_future(ended(first, fill))
     # The old receipt is removed, the new one is not committed yet.
     await happens(lambda: not first._publishers[0]._jobs and first._publishers[0].busy_since > 0)
-    state_queue = queue_manager.objects.queues[persistent_state.STATE_QUEUE]  # type: ignore[attr-defined]
+    state_queue = queue_manager.objects.queues[STATE_QUEUE]
     await happens(lambda: sum(1 for _ in state_queue.messages()) < 3)
     second = backend_of(queue_manager, NONE)
     waiting = asyncio.ensure_future(second.open())
@@ -161,3 +163,32 @@ async def test_a_start_that_is_cancelled_ignores_what_the_workers_report(queue_m
     backend.refused(MQError(cmqc.MQRC_GET_INHIBITED, "planned"))
     await stop(backend)
     assert opening.cancelled() and not errors
+
+
+async def test_two_new_shards_of_different_numbers_of_shards_do_not_start_at_the_same_moment(
+    queue_manager: QueueManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither has recorded its number when the other one compares it. A refused one leaves nothing on its state queue."""
+    define_shards(queue_manager)
+    compared = threading.Barrier(2)
+    own = PersistentState.own
+
+    def own_after_both_have_compared(state: PersistentState, workers: int, shards: int) -> list[bytes]:
+        compared.wait(PATIENCE)
+        return own(state, workers, shards)
+
+    shards = Shard(0, 2), Shard(1, 3)
+    with monkeypatch.context() as patched:
+        patched.setattr(PersistentState, "own", own_after_both_have_compared)
+        backends = [backend_of(queue_manager, NONE, shard=shard) for shard in shards]
+        starts = await asyncio.gather(
+            *(asyncio.wait_for(backend.open(), PATIENCE) for backend in backends), return_exceptions=True
+        )
+    refused = [shard for shard, start in zip(shards, starts, strict=True) if isinstance(start, MQError)]
+    assert refused and all(
+        start.reason == cmqc.MQRC_ENVIRONMENT_ERROR for start in starts if isinstance(start, MQError)
+    )
+    for backend in backends:
+        await stop(backend)
+    for shard in refused:
+        assert not drain(queue_manager, f"{STATE_QUEUE}.{shard.number}")

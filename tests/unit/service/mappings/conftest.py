@@ -22,7 +22,7 @@ def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
     """Queues IN and OUT, and a broker. All waits are short."""
     monkeypatch.setattr(worker, "FIRST_PAUSE", 0.002)
     monkeypatch.setattr(worker, "MAX_PAUSE", 0.01)
-    monkeypatch.setattr(message_consumer, "SLICE", 0.005)
+    monkeypatch.setattr(message_consumer, "CHECK_INTERVAL", 0.005)
     for module in (runner, link_runner):
         monkeypatch.setattr(module, "WAIT", 0.005)
     monkeypatch.setattr(link_runner, "LINK_WAIT", 0.005)

@@ -63,7 +63,7 @@ def _to_link(guarantee: str) -> Case:
         mapping_config({"queue": "IN"}, {"mqtt": "t/a", "link": "L"}, guarantee=guarantee, batch=BATCH),
         lambda scene: scene.put("IN", *NUMBERS),
         lambda scene: scene.depth("IN") == 0 and scene.broker.quiet and scene.settled(),
-        lambda scene: scene.broker.given if exactly else scene.broker.arrived,
+        lambda scene: scene.broker.released_payloads if exactly else scene.broker.arrived,
     )
 
 
@@ -110,7 +110,7 @@ def check(scene: Scene, case: Case, fault: str, *, killed: bool) -> None:
         assert len(arrived) >= len(NUMBERS) - (len(NUMBERS) if killed else FEW), fault
     assert scene.depth(DEAD_LETTERS) == 0, fault
     scene.broker.arrived.clear()
-    scene.broker.given.clear()
+    scene.broker.released_payloads.clear()
 
 
 @pytest.mark.parametrize("kills", [False, True], ids=["broken", "killed"])

@@ -169,7 +169,7 @@ def test_a_broker_with_a_smaller_receive_maximum_than_messages_on_record(scene: 
     scene.broker.in_flight = 1
     status = scene.run(config, lambda: scene.depth("IN") == 0 and scene.broker.quiet and scene.settled())
     assert runner is None and status.state is RunnerState.RUNNING, status
-    assert scene.broker.given == scene.broker.arrived == numbers
+    assert scene.broker.released_payloads == scene.broker.arrived == numbers
 
 
 def test_messages_with_the_same_message_identifier(scene: Scene) -> None:
@@ -178,8 +178,8 @@ def test_messages_with_the_same_message_identifier(scene: Scene) -> None:
         scene.put("IN", b"1", b"2", b"3", MsgId=b"same".ljust(24, b"\0"))
         fault = LinkFault(number, "within", kills=True)
         scene.run(config, lambda: scene.depth("IN") == 0 and scene.broker.quiet and scene.settled(), link_fault=fault)
-        assert scene.broker.given == [b"1", b"2", b"3"], fault.struck
-        scene.broker.given.clear()
+        assert scene.broker.released_payloads == [b"1", b"2", b"3"], fault.struck
+        scene.broker.released_payloads.clear()
 
 
 def test_a_message_on_record_that_was_removed_releases_its_message_id(scene: Scene) -> None:
@@ -190,7 +190,7 @@ def test_a_message_on_record_that_was_removed_releases_its_message_id(scene: Sce
     scene.put("IN", b"here", MsgId=b"here".ljust(24, b"\0"))
     config = mapping_config(*TO_LINK, guarantee="exactly-once")
     scene.run(config, lambda: scene.depth("IN") == 0 and scene.broker.quiet and scene.settled())
-    assert scene.broker.given == [b"gone", b"here"]
+    assert scene.broker.released_payloads == [b"gone", b"here"]
 
 
 @pytest.mark.parametrize("guarantee", ["at-least-once", "exactly-once"])
@@ -229,7 +229,7 @@ def test_a_rejected_message_while_the_dead_letter_queue_is_full(scene: Scene, gu
     scene.stop(runner)
     assert scene.broker.failures == []
     if guarantee == "exactly-once":
-        assert scene.broker.given == scene.broker.arrived == [b"1", b"2"]
+        assert scene.broker.released_payloads == scene.broker.arrived == [b"1", b"2"]
     assert [letter.body for letter in scene.letters()] == [b"never"]
 
 
@@ -318,7 +318,7 @@ def test_messages_that_a_broker_loses_with_its_session_are_sent_again(scene: Sce
         lambda: scene.depth("IN") == 0 and scene.broker.quiet and scene.settled(),
         link_fault=LinkFault(call, moment),
     )
-    assert set(scene.broker.given) == set(bodies)
+    assert set(scene.broker.released_payloads) == set(bodies)
 
 
 @pytest.mark.parametrize("away", [False, True])
@@ -342,7 +342,7 @@ def test_a_message_that_makes_the_broker_disconnect_does_not_block_others(scene:
     scene.broker.closing = lambda publication: publication.payload == b"bad"
     scene.put("IN", b"1", b"2", b"bad", b"3", b"4", Persistence=1)
     scene.run(config, lambda: scene.depth("IN") == 0 and scene.broker.quiet and scene.settled())
-    arrived = scene.broker.given if guarantee == "exactly-once" else scene.broker.arrived
+    arrived = scene.broker.released_payloads if guarantee == "exactly-once" else scene.broker.arrived
     assert set(arrived) == {b"1", b"2", b"3", b"4"}
     assert len(arrived) == 4 if guarantee == "exactly-once" else len(arrived) <= 8
     (letter,) = scene.letters()
@@ -399,11 +399,11 @@ def test_a_batch_of_0_2_0_is_finished_in_its_session(scene: Scene, known: bool) 
     config = mapping_config(*TO_LINK, guarantee="exactly-once")
     if known:
         scene.run(config, lambda: scene.depth("IN") == 0 and scene.broker.quiet and scene.settled())
-        assert scene.broker.given == [b"accepted", b"sent"]
+        assert scene.broker.released_payloads == [b"accepted", b"sent"]
     else:
         scene.broker.pending = {1: b"accepted"}
         scene.run(config, lambda: scene.depth("IN") == 0 and scene.settled())
-        assert scene.broker.given == [b"accepted", b"sent"]
+        assert scene.broker.released_payloads == [b"accepted", b"sent"]
 
 
 # Former sessions ----------------------------------------------------------------------------------------------------------
@@ -446,7 +446,7 @@ def test_parked_messages_keep_their_retain_flag(scene: Scene) -> None:
         return False
 
     scene.broker.refusing = note
-    scene.run(config, lambda: scene.broker.given == [b"1"] and scene.settled())
+    scene.run(config, lambda: scene.broker.released_payloads == [b"1"] and scene.settled())
     assert {*published} == {(b"1", True)}
 
 
@@ -471,7 +471,7 @@ def test_unknown_exchanges_are_released_after_a_restore(scene: Scene) -> None:
     scene.broker.pending = {1: b"open", 3: b"open, too"}
     scene.put("IN", b"1", b"2", b"3")
     scene.run(config, lambda: scene.depth("IN") == 0 and scene.broker.quiet and scene.settled())
-    assert scene.broker.given == [b"open", b"open, too", b"1", b"2", b"3"]
+    assert scene.broker.released_payloads == [b"open", b"open, too", b"1", b"2", b"3"]
     scene.broker.trace.clear()
     scene.run(config, scene.settled)
     assert "PUBREL" not in scene.broker.trace
@@ -491,8 +491,8 @@ def test_parked_messages_from_before_a_restore_are_sent_again(scene: Scene) -> N
     scene.broker.session = True
     scene.broker.pending = {1: b"another", 2: b"one more"}
     scene.run(config, lambda: not UnfinishedSessions(scene.environment).listed and scene.broker.quiet)
-    assert scene.broker.given[:2] == [b"another", b"one more"]
-    assert sorted(scene.broker.given[2:] + scene.bodies("IN")) == [b"1", b"2"]
+    assert scene.broker.released_payloads[:2] == [b"another", b"one more"]
+    assert sorted(scene.broker.released_payloads[2:] + scene.bodies("IN")) == [b"1", b"2"]
 
 
 def test_packet_identifiers_of_0_2_0_are_forgotten_after_a_restore(scene: Scene) -> None:
@@ -505,4 +505,4 @@ def test_packet_identifiers_of_0_2_0_are_forgotten_after_a_restore(scene: Scene)
     scene.put("IN", b"sent", MsgId=b"sent".ljust(24, b"\0"))
     config = mapping_config(*TO_LINK, guarantee="exactly-once")
     scene.run(config, lambda: scene.depth("IN") == 0 and scene.broker.quiet and scene.settled())
-    assert scene.broker.given == [b"accepted", b"another", b"sent"]
+    assert scene.broker.released_payloads == [b"accepted", b"another", b"sent"]

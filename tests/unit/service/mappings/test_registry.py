@@ -391,6 +391,30 @@ async def test_a_session_that_another_shard_has_entered_stays(
     await mappings.stop()
 
 
+@pytest.mark.parametrize(("enabled", "is_settled"), [(True, False), (False, True)])
+async def test_a_former_session_that_a_mapping_of_another_shard_may_use_is_not_settled(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, enabled: bool, is_settled: bool
+) -> None:
+    """Two bridges with one client identifier would end each other's connections."""
+    ended: list[object] = []
+    monkeypatch.setattr(links, "end_session", lambda *what: bool(ended.append(what)))
+    mappings = Mappings(scene.environment, 0)
+    configured_links = {"L": LINK.model_copy(update={"client_id": "plant"})}
+    await mappings.start({"b": B}, configured_links)
+    await happens(lambda: running(mappings, "b"))
+    await mappings.apply({}, configured_links)
+    await happens(lambda: bool(ended))
+    unfinished = mappings._unfinished
+    await happens(lambda: bool(unfinished.listed))
+    moved = B.model_copy(update={"shard": 1, "enabled": enabled})
+    await mappings.apply({"renamed": moved}, configured_links)
+    ended.clear()
+    others = mappings._of_other_shards()
+    await asyncio.to_thread(unfinished.settle, configured_links, frozenset(), others, lambda: False)
+    assert bool(ended) is is_settled
+    await mappings.stop()
+
+
 async def test_a_mapping_that_is_renamed_and_moved_keeps_its_session(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -136,15 +136,15 @@ def arrivals(scene: Scene, network: BrokerNetwork, to: bool) -> Callable[[], Cou
 
     def seen() -> Counter[bytes]:
         if to:
-            return given(network)
+            return released_payloads(network)
         arrived.update(scene.bodies("OUT"))
         return arrived
 
     return seen
 
 
-def given(network: BrokerNetwork) -> Counter[bytes]:
-    return Counter(payload for broker in network.sessions.values() for payload in broker.given)
+def released_payloads(network: BrokerNetwork) -> Counter[bytes]:
+    return Counter(payload for broker in network.sessions.values() for payload in broker.released_payloads)
 
 
 @pytest.mark.parametrize("killed", [False, True], ids=["reload", "kill"])
@@ -171,7 +171,7 @@ async def run_change(
 ) -> None:
     to = direction == "to the broker"
     call, moment = list(STATES[direction].values())[state]
-    result = results(change, direction)[state]
+    outcome = results(change, direction)[state]
     fails_over = change == "another address of `failover`"
     link = LINK.model_copy(update={"failover": [B]}) if fails_over else LINK
     first: Any = {"source": {"topic": "s"}} if change == "`from` of another kind" and to else {}
@@ -240,30 +240,30 @@ async def run_change(
         send(NEW, last, source)
         await happens(lambda: all(seen()[payload] == 1 for payload in NEW), report)
     network.restore(A)
-    if result is ENDED and not to:
+    if outcome is ENDED and not to:
         await happens(lambda: not session.unacknowledged, report)
     if address == A:
         await happens(bridge.runs, report)
         send([b"newer 9"], last, source)
         await happens(lambda: seen()[b"newer 9"] == 1, report)
 
-    count = {ONCE: 1, THERE: 1, TWICE: 2, STAYS: 0, ENDED: 0, "new filter": 0}[result]
+    count = {ONCE: 1, THERE: 1, TWICE: 2, STAYS: 0, ENDED: 0, "new filter": 0}[outcome]
     await happens(lambda: all(seen()[payload] >= count for payload in OLD), report)
     await happens(lambda: last.quiet and scene.depth(queue) == 0, report)
-    if result in (ONCE, THERE) and to:
+    if outcome in (ONCE, THERE) and to:
         await happens(lambda: session.quiet, report)
         assert bridge.mappings is not None
         await happens(lambda: not any(status.unfinished for status in bridge.mappings.statuses()), report)
     assert bridge.mappings is not None
     await bridge.mappings.stop()
     doubled = {payload for payload, number in seen().items() if number > 1}
-    assert doubled == ({*OLD} if result is TWICE else set()), report()
+    assert doubled == ({*OLD} if outcome is TWICE else set()), report()
     assert all(seen()[payload] == count for payload in OLD), report()
-    if result is THERE:
-        assert {*OLD} <= {*session.given}
+    if outcome is THERE:
+        assert {*OLD} <= {*session.released_payloads}
     # The record of a former session is still valid when a mapping returns: only messages in flight are released.
     assert session.trace.count("PUBREL") < 20
-    if result is STAYS:
+    if outcome is STAYS:
         assert [publication.payload for publication in session.unacknowledged.values()] == OLD
     assert scene.depth(DEAD_LETTERS) == 0
     assert network.failures == []
@@ -301,7 +301,7 @@ async def test_identifiers_of_removed_messages_are_released(scene: Scene, networ
     here = Setting(mapping=mapping(True))
 
     def report() -> object:
-        return session.given, bridge.mappings and bridge.mappings.statuses(), vars(session)
+        return session.released_payloads, bridge.mappings and bridge.mappings.statuses(), vars(session)
 
     await bridge.configure(here)
     await happens(bridge.runs, report)
@@ -316,10 +316,10 @@ async def test_identifiers_of_removed_messages_are_released(scene: Scene, networ
     await happens(lambda: session.quiet, report)
     await bridge.configure(here)
     scene.put("IN", *NEW, Persistence=1)
-    await happens(lambda: {*NEW} <= {*session.given}, report)
+    await happens(lambda: {*NEW} <= {*session.released_payloads}, report)
     assert bridge.mappings is not None
     await bridge.mappings.stop()
-    assert Counter(session.given) == Counter([*session.arrived])
+    assert Counter(session.released_payloads) == Counter([*session.arrived])
     assert session.trace.count("PUBREL") < 20
     assert network.failures == []
 
@@ -426,13 +426,13 @@ async def test_a_source_is_released_after_its_unfinished_messages_were_moved(
         return [session_status for status in bridge.mappings.statuses() for session_status in status.unfinished]
 
     def report() -> object:
-        return session.given, bridge.mappings and bridge.mappings.statuses(), vars(session)
+        return session.released_payloads, bridge.mappings and bridge.mappings.statuses(), vars(session)
 
     await bridge.configure(setting(before))
     # It has subscribed.
     await happens(bridge.runs, report)
     send(before, [b"first"])
-    await happens(lambda: session.given == [b"first"] and session.quiet, report)
+    await happens(lambda: session.released_payloads == [b"first"] and session.quiet, report)
     network.fault, network.call = LinkFault(moment=moment), call
     send(before, OLD)
     await happens(lambda: bool(network.fault.struck), report)
@@ -453,12 +453,12 @@ async def test_a_source_is_released_after_its_unfinished_messages_were_moved(
         await happens(bridge.runs, report)
         send(after, [b"newer"])
         taken = [*taken, b"newer"]
-    await happens(lambda: {*taken} <= {*session.given} and session.quiet and not unfinished(), report)
+    await happens(lambda: {*taken} <= {*session.released_payloads} and session.quiet and not unfinished(), report)
     subscribed = {"map"} if after is not None and "topic" in after else set()
     await happens(lambda: mapping_subscriptions(scene.application, OWNER) == subscribed, report)
     assert bridge.mappings is not None
     await bridge.mappings.stop()
-    assert max(Counter(session.given).values()) == 1, report()
+    assert max(Counter(session.released_payloads).values()) == 1, report()
     assert scene.depth(DEAD_LETTERS) == 0
     assert network.failures == []
 

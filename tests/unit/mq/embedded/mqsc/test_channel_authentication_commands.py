@@ -21,12 +21,12 @@ DEFAULT = {
 }
 
 
-def shown(manager: Manager, command: str) -> list[dict[str, str | int]]:
+def display(manager: Manager, command: str) -> list[dict[str, str | int]]:
     return manager.ok(command).objects
 
 
 def test_records_of_a_new_queue_manager(manager: Manager) -> None:
-    assert shown(manager, "DISPLAY CHLAUTH(*) ALL") == [DEFAULT]
+    assert display(manager, "DISPLAY CHLAUTH(*) ALL") == [DEFAULT]
 
 
 def test_set_and_display(manager: Manager) -> None:
@@ -43,10 +43,10 @@ def test_set_and_display(manager: Manager) -> None:
         "MCAUSER": "plant",
         "WARN": "NO",
     }
-    assert shown(manager, "DISPLAY CHLAUTH('PLAIN.*')") == [record]
-    assert shown(manager, "DISPLAY CHLAUTH(*)") == [record, DEFAULT]
-    assert shown(manager, "DISPLAY CHLAUTH(*) TYPE(ADDRESSMAP)") == [record]
-    assert shown(manager, "DISPLAY CHLAUTH('PLAIN.MQTT') MATCH(GENERIC)") == [record, DEFAULT]
+    assert display(manager, "DISPLAY CHLAUTH('PLAIN.*')") == [record]
+    assert display(manager, "DISPLAY CHLAUTH(*)") == [record, DEFAULT]
+    assert display(manager, "DISPLAY CHLAUTH(*) TYPE(ADDRESSMAP)") == [record]
+    assert display(manager, "DISPLAY CHLAUTH('PLAIN.MQTT') MATCH(GENERIC)") == [record, DEFAULT]
     client = Connecting("PLAIN.MQTT", "10.1.2.3", "carol")
     verdict = manager.itself.objects.channel_authentication.at_work.verdict(client, "carol")
     assert verdict.mcauser == "plant"
@@ -57,18 +57,18 @@ def test_actions(manager: Manager) -> None:
     manager.ok(f"{user} MCAUSER('one')")
     manager.refused(f"{user} MCAUSER('two')", "AMQ8883E")
     manager.ok(f"{user} MCAUSER('two') ACTION(REPLACE)")
-    assert [row["MCAUSER"] for row in shown(manager, "DISPLAY CHLAUTH('A')")] == ["two"]
+    assert [row["MCAUSER"] for row in display(manager, "DISPLAY CHLAUTH('A')")] == ["two"]
     manager.ok(f"{user} ACTION(REMOVE)")
     manager.refused(f"{user} ACTION(REMOVE)", "AMQ8884E")
     manager.ok("SET CHLAUTH('A') TYPE(BLOCKUSER) USERLIST('x','y')")
     manager.ok("SET CHLAUTH('A') TYPE(BLOCKUSER) USERLIST('z','x')")
-    assert [row["USERLIST"] for row in shown(manager, "DISPLAY CHLAUTH('A')")] == ["x,y,z"]
+    assert [row["USERLIST"] for row in display(manager, "DISPLAY CHLAUTH('A')")] == ["x,y,z"]
     manager.ok("SET CHLAUTH('A') TYPE(BLOCKUSER) USERLIST('y') ACTION(REMOVE)")
-    assert [row["USERLIST"] for row in shown(manager, "DISPLAY CHLAUTH('A')")] == ["x,z"]
+    assert [row["USERLIST"] for row in display(manager, "DISPLAY CHLAUTH('A')")] == ["x,z"]
     manager.ok("SET CHLAUTH('A') TYPE(BLOCKUSER) ACTION(REMOVEALL)")
     manager.refused("DISPLAY CHLAUTH('A')", "AMQ8884E")
     manager.ok("SET CHLAUTH('*') TYPE(BLOCKUSER) USERLIST('guest')")
-    assert [row["USERLIST"] for row in shown(manager, "DISPLAY CHLAUTH('*') TYPE(BLOCKUSER)")] == ["*MQADMIN,guest"]
+    assert [row["USERLIST"] for row in display(manager, "DISPLAY CHLAUTH('*') TYPE(BLOCKUSER)")] == ["*MQADMIN,guest"]
 
 
 def test_runcheck(manager: Manager) -> None:
@@ -78,7 +78,7 @@ def test_runcheck(manager: Manager) -> None:
     manager.ok("SET CHLAUTH('PLAIN.*') TYPE(SSLPEERMAP) SSLPEER('O=Example') MCAUSER('device')")
 
     def decides(more: str, channel: str = "PLAIN.MQTT") -> object:
-        (record,) = shown(manager, f"DISPLAY CHLAUTH('{channel}') MATCH(RUNCHECK) ADDRESS('10.1.2.3') {more}")
+        (record,) = display(manager, f"DISPLAY CHLAUTH('{channel}') MATCH(RUNCHECK) ADDRESS('10.1.2.3') {more}")
         return record["TYPE"]
 
     assert decides("CLNTUSER('dave')") == "ADDRESSMAP"
@@ -101,7 +101,7 @@ def test_runcheck_of_privileged_users(manager: Manager) -> None:
         return f"DISPLAY CHLAUTH({channel}) MATCH(RUNCHECK) ADDRESS('10.1.2.3') CLNTUSER('{user}')"
 
     for channel, user in (("A", "mqm"), ("A", "mqm          x"), ("BY.MCAUSER", "carol")):
-        assert shown(manager, check(channel, user)) == [DEFAULT]
+        assert display(manager, check(channel, user)) == [DEFAULT]
     for channel, user in (("A", "carol"), ("BY.CLIENT", "mqm")):
         manager.refused(check(channel, user), "AMQ8884E")
     manager.ok("SET CHLAUTH(*) TYPE(BLOCKUSER) USERLIST('*MQADMIN') ACTION(REMOVE)")
@@ -124,13 +124,13 @@ def test_the_default_record_can_be_removed(manager: Manager, rest: str) -> None:
     manager.refused(f"SET CHLAUTH(*) TYPE(BLOCKUSER) {rest}", "AMQ8884E")
     manager.ok("SET CHLAUTH(*) TYPE(BLOCKUSER) USERLIST('*MQADMIN') DESCR('again')")
     manager.restart()
-    assert [row["DESCR"] for row in shown(manager, "DISPLAY CHLAUTH(*)")] == ["again"]
+    assert [row["DESCR"] for row in display(manager, "DISPLAY CHLAUTH(*)")] == ["again"]
 
 
 def test_records_of_the_file_cannot_be_changed(manager: Manager) -> None:
     record = {"type": "USERMAP", "client_user": "carol", "mcauser": "file"}
     manager.itself.objects.channel_authentication.use_file([ChannelAuthenticationConfig.model_validate(record)])
-    assert [row["MCAUSER"] for row in shown(manager, "DISPLAY CHLAUTH(*) TYPE(USERMAP)")] == ["file"]
+    assert [row["MCAUSER"] for row in display(manager, "DISPLAY CHLAUTH(*) TYPE(USERMAP)")] == ["file"]
     for rest in (
         "CLNTUSER('carol') MCAUSER('other') ACTION(REPLACE)",
         "CLNTUSER('carol') MCAUSER('other') ACTION(REMOVE)",
@@ -160,9 +160,9 @@ def test_records_of_the_file_cannot_be_changed(manager: Manager) -> None:
     ],
 )
 def test_invalid_records(manager: Manager, rest: str) -> None:
-    before = shown(manager, "DISPLAY CHLAUTH(*)")
+    before = display(manager, "DISPLAY CHLAUTH(*)")
     manager.refused(f"SET CHLAUTH{rest}", "AMQ8405I")
-    assert shown(manager, "DISPLAY CHLAUTH(*)") == before
+    assert display(manager, "DISPLAY CHLAUTH(*)") == before
 
 
 def test_a_record_for_queue_managers_is_accepted_with_a_message(manager: Manager) -> None:

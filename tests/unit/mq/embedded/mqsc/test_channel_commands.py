@@ -124,7 +124,7 @@ REFUSED = [
 ]
 
 
-def shown(manager: Manager, command: str) -> list[dict[str, str | int]]:
+def display(manager: Manager, command: str) -> list[dict[str, str | int]]:
     return manager.ok(command).objects
 
 
@@ -139,7 +139,7 @@ def test_a_definition(manager: Manager, words: str, attributes: dict[str, Any], 
     assert answer.startswith("AMQ8014I: Channel C created. It is stopped")
     expected = ChannelConfig.model_validate({"name": "C", **config})
     for _ in range(2):
-        assert shown(manager, "DISPLAY CHANNEL(C) CHLTYPE(MQTT)") == [BY_DEFAULT | attributes]
+        assert display(manager, "DISPLAY CHANNEL(C) CHLTYPE(MQTT)") == [BY_DEFAULT | attributes]
         assert configured(manager) == expected
         manager.restart()
 
@@ -148,15 +148,15 @@ def test_a_definition(manager: Manager, words: str, attributes: dict[str, Any], 
 def test_rejected_commands_change_nothing(manager: Manager, command: str, number: str, words: str) -> None:
     manager.ok("DEFINE CHANNEL(OLD) CHLTYPE(MQTT)")
     manager.itself.objects.telemetry_channels.use_file([ChannelConfig(name="FILE")])
-    before = shown(manager, "DISPLAY CHANNEL(*) ALL")
+    before = display(manager, "DISPLAY CHANNEL(*) ALL")
     assert words in manager.refused(command, number)
-    assert shown(manager, "DISPLAY CHANNEL(*) ALL") == before
+    assert display(manager, "DISPLAY CHANNEL(*) ALL") == before
 
 
 def test_define_like_replace_alter_and_delete(manager: Manager) -> None:
     manager.ok("DEFINE CHANNEL(A) CHLTYPE(MQTT) PORT(1) MCAUSER('one')")
     manager.ok("DEFINE CHANNEL(B) CHLTYPE(MQTT) LIKE(A) PORT(2)")
-    assert shown(manager, "DISPLAY CHANNEL(B) PORT MCAUSER") == [
+    assert display(manager, "DISPLAY CHANNEL(B) PORT MCAUSER") == [
         {"CHANNEL": "B", "CHLTYPE": "MQTT", "PORT": 2, "MCAUSER": "one"}
     ]
     assert manager.ok("DEFINE CHANNEL(B) CHLTYPE(MQTT) REPLACE PORT(3)").message == "AMQ8016I: Channel B changed."
@@ -165,18 +165,18 @@ def test_define_like_replace_alter_and_delete(manager: Manager) -> None:
     assert (configured(manager, "B").port, configured(manager, "B").mcauser) == (3, "two")
     assert manager.ok("DELETE CHANNEL(A) CHLTYPE(MQTT)").message == "AMQ8015I: Channel A deleted."
     manager.restart()
-    assert [row["CHANNEL"] for row in shown(manager, "DISPLAY CHANNEL(*)")] == ["B"]
+    assert [row["CHANNEL"] for row in display(manager, "DISPLAY CHANNEL(*)")] == ["B"]
 
 
 def test_synonyms_and_filters(manager: Manager) -> None:
     manager.ok("DEF CHL(A1) CHLTYPE(MQTT) PORT(1)")
     manager.ok("DEF CHL(A2) CHLTYPE(MQTT) PORT(2)")
     manager.ok("DEF CHL(B) CHLTYPE(MQTT) PORT(3)")
-    assert shown(manager, "DIS CHL(A*) CHLTYPE(MQTT)") == [
+    assert display(manager, "DIS CHL(A*) CHLTYPE(MQTT)") == [
         {"CHANNEL": "A1", "CHLTYPE": "MQTT"},
         {"CHANNEL": "A2", "CHLTYPE": "MQTT"},
     ]
-    assert shown(manager, "DIS CHL(*) CHLTYPE(MQTT) WHERE(PORT GT 1)") == [
+    assert display(manager, "DIS CHL(*) CHLTYPE(MQTT) WHERE(PORT GT 1)") == [
         {"CHANNEL": "A2", "CHLTYPE": "MQTT", "PORT": 2},
         {"CHANNEL": "B", "CHLTYPE": "MQTT", "PORT": 3},
     ]
@@ -191,7 +191,7 @@ def test_the_channel_of_the_file_overrides_a_definition(manager: Manager, caplog
         in caplog.text
     )
     assert [(channel.name, channel.port) for channel in register.channels] == [("C", 2), ("F", 1883)]
-    assert [(row["PORT"], row["PROTOCOL"]) for row in shown(manager, "DISPLAY CHANNEL(*) ALL")] == [
+    assert [(row["PORT"], row["PROTOCOL"]) for row in display(manager, "DISPLAY CHANNEL(*) ALL")] == [
         (2, "MQTTV5,MQTTV311,MQTTV3"),
         (1883, "HTTP"),
     ]
@@ -276,7 +276,7 @@ def test_commands_for_the_telemetry_service(
     response = manager.run(command)
     assert response.message.startswith(answer)
     assert response.ok is (answer[7] == "I")
-    assert running.asked == calls
+    assert running.requests == calls
 
 
 def test_a_channel_that_is_stopped_and_started_at_once(manager: Manager, running: Running) -> None:
@@ -284,27 +284,27 @@ def test_a_channel_that_is_stopped_and_started_at_once(manager: Manager, running
     running.states = {"A": "stopping", "B": "starting"}
     manager.ok("START CHANNEL(A) CHLTYPE(MQTT)")
     manager.ok("STOP CHANNEL(B) CHLTYPE(MQTT)")
-    assert running.asked == [("start", "A"), ("stop", "B", None)]
+    assert running.requests == [("start", "A"), ("stop", "B", None)]
 
 
 def test_status_of_channels(manager: Manager, running: Running) -> None:
     a = {"CHANNEL": "A", "CHLTYPE": "MQTT", "CONNECTIONS": 2, "STATUS": "RUNNING"}
     b = a | {"CHANNEL": "B", "STATUS": "STOPPED"}
-    assert shown(manager, "DISPLAY CHSTATUS(*) CHLTYPE(MQTT)") == [a, b]
-    assert shown(manager, "DIS CHS(B) CHLTYPE(MQTT) SUMMARY ALL") == [b]
-    assert shown(manager, "DIS CHS(*) CHLTYPE(MQTT) WHERE(STATUS EQ RUNNING)") == [a]
+    assert display(manager, "DISPLAY CHSTATUS(*) CHLTYPE(MQTT)") == [a, b]
+    assert display(manager, "DIS CHS(B) CHLTYPE(MQTT) SUMMARY ALL") == [b]
+    assert display(manager, "DIS CHS(*) CHLTYPE(MQTT) WHERE(STATUS EQ RUNNING)") == [a]
 
 
 def test_status_of_clients(manager: Manager, running: Running) -> None:
     first = {"CHANNEL": "A", "CHLTYPE": "MQTT", "CLIENTID": "pump-1", "STATUS": "RUNNING"}
     two = first | {"CLIENTID": "pump-2", "STATUS": "DISCONNECTED"}
-    assert shown(manager, "DISPLAY CHSTATUS(*) CHLTYPE(MQTT) CLIENTID(*)") == [first, two]
-    assert shown(manager, "DISPLAY CHSTATUS(*) CHLTYPE(MQTT) CLIENTID('pump-2*')") == [two]
-    assert shown(manager, "DISPLAY CHSTATUS(*) CHLTYPE(MQTT) CLIENTID(*) WHERE(STATUS EQ DISCONNECTED)") == [two]
-    assert shown(manager, "DISPLAY CHSTATUS(A) CHLTYPE(MQTT) CLIENTID('pump-1') MSGSNT PENDING") == [
+    assert display(manager, "DISPLAY CHSTATUS(*) CHLTYPE(MQTT) CLIENTID(*)") == [first, two]
+    assert display(manager, "DISPLAY CHSTATUS(*) CHLTYPE(MQTT) CLIENTID('pump-2*')") == [two]
+    assert display(manager, "DISPLAY CHSTATUS(*) CHLTYPE(MQTT) CLIENTID(*) WHERE(STATUS EQ DISCONNECTED)") == [two]
+    assert display(manager, "DISPLAY CHSTATUS(A) CHLTYPE(MQTT) CLIENTID('pump-1') MSGSNT PENDING") == [
         first | {"MSGSNT": 5, "PENDING": 7}
     ]
-    assert shown(manager, "DISPLAY CHSTATUS(A) CHLTYPE(MQTT) CLIENTID('pump-1') ALL") == [
+    assert display(manager, "DISPLAY CHSTATUS(A) CHLTYPE(MQTT) CLIENTID('pump-1') ALL") == [
         first
         | {
             "CHLSDATE": "",
@@ -329,7 +329,7 @@ def test_status_of_clients(manager: Manager, running: Running) -> None:
 def test_connection_times_of_clients(manager: Manager, running: Running) -> None:
     there = running.all["pump-1"]
     there.status, there.last_message_at = msgspec.structs.replace(there.status, since=1_700_000_000.0), 1_700_000_001.0
-    (row,) = shown(manager, "DISPLAY CHSTATUS(A) CHLTYPE(MQTT) CLIENTID('pump-1') ALL")
+    (row,) = display(manager, "DISPLAY CHSTATUS(A) CHLTYPE(MQTT) CLIENTID('pump-1') ALL")
     assert [len(str(row[key])) for key in ("CHLSDATE", "CHLSTIME", "LMSGDATE", "LMSGTIME")] == [10, 8, 10, 8]
     assert str(row["LMSGTIME"]) > str(row["CHLSTIME"]) or str(row["CHLSTIME"]).endswith("59")
 
@@ -343,10 +343,10 @@ def test_rows_are_limited(manager: Manager, running: Running, monkeypatch: pytes
     manager.ok("ALTER QMODEL(SYSTEM.MQSC.REPLY.QUEUE) MAXDEPTH(10)")
     response = manager.ok("DISPLAY CHSTATUS(*) CHLTYPE(MQTT) CLIENTID(*)")
     assert (len(response.objects), response.message[:8]) == (10, "AMQ8417I")
-    monkeypatch.setattr(channel_display, "LOOKED_AT", 3)
+    monkeypatch.setattr(channel_display, "MAX_EXAMINED", 3)
     response = manager.ok("DISPLAY CHSTATUS(*) CHLTYPE(MQTT) CLIENTID(*) WHERE(CLIENTID NE 'c0')")
     assert (len(response.objects), response.message[:8]) == (2, "AMQ8492W")
-    assert "looks at 3," in response.message
+    assert "examines 3," in response.message
 
 
 def test_definitions_are_stored_with_all_attributes(tmp_path: Path, manager: Manager) -> None:

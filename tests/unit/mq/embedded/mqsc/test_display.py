@@ -44,7 +44,7 @@ def connection(queue_manager: QueueManager) -> EmbeddedConnection:
     return connection
 
 
-def shown(connection: EmbeddedConnection, command: str) -> list[dict[str, str | int]]:
+def display(connection: EmbeddedConnection, command: str) -> list[dict[str, str | int]]:
     (response,) = connection.command(command)
     assert response.ok, response.message
     return response.objects
@@ -85,7 +85,7 @@ def refusal(connection: EmbeddedConnection, command: str) -> str:
 )
 def test_selection_of_queues(connection: EmbeddedConnection, command: str, names: list[str]) -> None:
     if names:
-        assert [row["QUEUE"] for row in shown(connection, command)] == names
+        assert [row["QUEUE"] for row in display(connection, command)] == names
     else:
         assert refusal(connection, command).startswith("AMQ8147E")
 
@@ -109,7 +109,7 @@ def test_selection_of_queues(connection: EmbeddedConnection, command: str, names
 )
 def test_selection_of_subscriptions(connection: EmbeddedConnection, command: str, names: list[str]) -> None:
     if names:
-        assert [row["SUB"] for row in shown(connection, command)] == names
+        assert [row["SUB"] for row in display(connection, command)] == names
     else:
         assert refusal(connection, command).startswith("AMQ8147E")
 
@@ -129,7 +129,7 @@ def test_selection_of_subscriptions(connection: EmbeddedConnection, command: str
     ],
 )
 def test_selection_of_attributes(connection: EmbeddedConnection, command: str, pairs: dict[str, str | int]) -> None:
-    (row,) = shown(connection, command)
+    (row,) = display(connection, command)
     assert list(row.items()) == [("QUEUE", "APP.IN"), ("TYPE", "QLOCAL"), *pairs.items()]
 
 
@@ -167,7 +167,7 @@ def test_selection_of_attributes(connection: EmbeddedConnection, command: str, p
 def test_attributes_of_whole_objects_are_sorted_after_the_name(
     connection: EmbeddedConnection, command: str, first: list[tuple[str, str]], some: dict[str, str | int]
 ) -> None:
-    (row,) = shown(connection, command)
+    (row,) = display(connection, command)
     assert list(row.items())[: len(first)] == first
     rest = list(row)[len(first) :]
     assert rest == sorted(rest)
@@ -175,7 +175,7 @@ def test_attributes_of_whole_objects_are_sorted_after_the_name(
 
 
 def test_subscription_status_shows_status_only(connection: EmbeddedConnection) -> None:
-    (row,) = shown(connection, "DISPLAY SBSTATUS('c2:x')")
+    (row,) = display(connection, "DISPLAY SBSTATUS('c2:x')")
     assert list(row) == ["SUB", "DURABLE", "SUBID", "SUBTYPE", "SUBUSER", "TOPICSTR"]
 
 
@@ -213,7 +213,7 @@ def test_queue_status_reflects_the_queue(connection: EmbeddedConnection, queue_m
     connection.put(writing[0], Message(MQMD(Persistence=0), b"x"))
     next(queue_manager.objects.queues["APP.IN"].messages()).put_time = time.time() - 60
     connection.put(writing[0], Message(MQMD(Persistence=0, Priority=9), b"x"), cmqc.MQPMO_SYNCPOINT)
-    (row,) = shown(connection, "DISPLAY QSTATUS(APP.IN)")
+    (row,) = display(connection, "DISPLAY QSTATUS(APP.IN)")
     assert {keyword: row[keyword] for keyword in ("CURDEPTH", "IPPROCS", "OPPROCS", "UNCOM")} == {
         "CURDEPTH": 2,
         "IPPROCS": 1,
@@ -222,10 +222,10 @@ def test_queue_status_reflects_the_queue(connection: EmbeddedConnection, queue_m
     }
     assert 60 <= int(row["MSGAGE"]) < 120
     connection.commit()
-    assert shown(connection, "DISPLAY QSTATUS(APP.IN) UNCOM")[0]["UNCOM"] == "NO"
+    assert display(connection, "DISPLAY QSTATUS(APP.IN) UNCOM")[0]["UNCOM"] == "NO"
     for handle in (reading, *writing):
         connection.close(handle)
-    assert shown(connection, "DISPLAY QLOCAL(APP.IN) CURDEPTH IPPROCS OPPROCS") == [
+    assert display(connection, "DISPLAY QLOCAL(APP.IN) CURDEPTH IPPROCS OPPROCS") == [
         {"QUEUE": "APP.IN", "TYPE": "QLOCAL", "CURDEPTH": 2, "IPPROCS": 0, "OPPROCS": 0}
     ]
 
@@ -235,13 +235,13 @@ def test_queue_status_lists_the_handles_that_have_a_queue_open(connection: Embed
     assert refusal(connection, "DISPLAY QSTATUS(APP.IN) TYPE(HANDLE)").startswith("AMQ8147E")
     connection.open(MQOD(ObjectName="APP.IN"), cmqc.MQOO_INPUT_EXCLUSIVE | cmqc.MQOO_INQUIRE)
     connection.open(MQOD(ObjectName="APP.OUT"), cmqc.MQOO_OUTPUT)
-    handles = shown(connection, "DISPLAY QSTATUS(APP*) TYPE(HANDLE) ALL")
+    handles = display(connection, "DISPLAY QSTATUS(APP*) TYPE(HANDLE) ALL")
     assert [(handle["QUEUE"], handle["INPUT"], handle["OUTPUT"], handle["INQUIRE"]) for handle in handles] == [
         ("APP.IN", "EXCL", "NO", "YES"),
         ("APP.OUT", "NO", "YES", "NO"),
     ]
     assert {"APPLTAG", "CONNAME", "USERID"} < handles[0].keys()
-    assert shown(connection, "DISPLAY QSTATUS(APP*) TYPE(HANDLE) WHERE(INPUT NE NO)") == [
+    assert display(connection, "DISPLAY QSTATUS(APP*) TYPE(HANDLE) WHERE(INPUT NE NO)") == [
         {"QUEUE": "APP.IN", "TYPE": "HANDLE", "INPUT": "EXCL"}
     ]
 
@@ -250,12 +250,12 @@ def test_connections_and_their_handles(connection: EmbeddedConnection) -> None:
     """IBM MQ, "DISPLAY CONN": applications, and with TYPE(HANDLE) their open objects."""
     connection.open(MQOD(ObjectName="APP.IN"), cmqc.MQOO_INPUT_SHARED)
     connection.open(MQOD(ObjectType=cmqc.MQOT_TOPIC, ObjectString="prices"), cmqc.MQOO_OUTPUT)
-    (row,) = shown(connection, "DISPLAY CONN(*) ALL")
+    (row,) = display(connection, "DISPLAY CONN(*) ALL")
     assert (row["TYPE"], row["APPLTAG"], row["APPLTYPE"], row["UOWSTATE"]) == ("CONN", "mqbridge", "SYSTEM", "NONE")
     assert len(str(row["CONN"])) == 16 and str(row["EXTCONN"]).startswith("414D51434D514231")
     assert [
         (each["OBJTYPE"], each["OBJNAME"], each["INPUT"], each["OUTPUT"])
-        for each in shown(connection, f"DISPLAY CONN({row['CONN']}) TYPE(HANDLE) ALL")
+        for each in display(connection, f"DISPLAY CONN({row['CONN']}) TYPE(HANDLE) ALL")
     ] == [("QUEUE", "APP.IN", "SHARED", "NO"), ("TOPIC", "prices", "NO", "YES")]
     assert "the bridge itself" in refusal(connection, f"STOP CONN({row['CONN']})")
     assert refusal(connection, "STOP CONN(0000000000000000)").startswith("AMQ8147E")
@@ -272,7 +272,7 @@ def retain(connection: EmbeddedConnection, topic: str) -> None:
 
 
 def test_topic_status_inherits_from_the_nearest_object_with_a_value(connection: EmbeddedConnection) -> None:
-    (row,) = shown(connection, "DISPLAY TPSTATUS('prices/fruit')")
+    (row,) = display(connection, "DISPLAY TPSTATUS('prices/fruit')")
     assert list(row.items()) == [
         ("TPSTATUS", "prices/fruit"),
         ("ADMIN", "PRICES.FRUIT"),
@@ -287,21 +287,21 @@ def test_topic_status_inherits_from_the_nearest_object_with_a_value(connection: 
         ("SUBCOUNT", 0),
         ("USEDLQ", "YES"),
     ]
-    (row,) = shown(connection, "DISPLAY TPSTATUS('prices')")
+    (row,) = display(connection, "DISPLAY TPSTATUS('prices')")
     assert (row["PUB"], row["DEFPRTY"], row["ADMIN"]) == ("DISABLED", 7, "PRICES")
-    (row,) = shown(connection, "DISPLAY TPSTATUS('x') PUB DEFPRTY ADMIN")
+    (row,) = display(connection, "DISPLAY TPSTATUS('x') PUB DEFPRTY ADMIN")
     assert (row["PUB"], row["DEFPRTY"], row["ADMIN"]) == ("ENABLED", 0, "")
     connection.command("ALTER TOPIC(SYSTEM.BASE.TOPIC) DEFPRTY(2)")
-    (row,) = shown(connection, "DISPLAY TPSTATUS('x') DEFPRTY")
+    (row,) = display(connection, "DISPLAY TPSTATUS('x') DEFPRTY")
     assert row["DEFPRTY"] == 2
 
 
 def test_topic_status_counts_retained_publications_and_subscriptions(connection: EmbeddedConnection) -> None:
     retain(connection, "x")
     connection.command("DEFINE SUB('c3:x') TOPICSTR('x') DEST(APP.OUT)")
-    (row,) = shown(connection, "DISPLAY TPSTATUS('x') RETAINED SUBCOUNT")
+    (row,) = display(connection, "DISPLAY TPSTATUS('x') RETAINED SUBCOUNT")
     assert row == {"TPSTATUS": "x", "RETAINED": "YES", "SUBCOUNT": 2}
-    (row,) = shown(connection, "DISPLAY TPSTATUS('prices') RETAINED SUBCOUNT")
+    (row,) = display(connection, "DISPLAY TPSTATUS('prices') RETAINED SUBCOUNT")
     assert row == {"TPSTATUS": "prices", "RETAINED": "NO", "SUBCOUNT": 0}
 
 
@@ -320,22 +320,22 @@ def test_topic_status_counts_retained_publications_and_subscriptions(connection:
 def test_topic_status_accepts_wildcards(connection: EmbeddedConnection, topic_pattern: str, strings: list[str]) -> None:
     retain(connection, "a/b/c")
     retain(connection, "$SYS/broker")
-    assert [row["TPSTATUS"] for row in shown(connection, f"DISPLAY TPSTATUS('{topic_pattern}')")] == strings
+    assert [row["TPSTATUS"] for row in display(connection, f"DISPLAY TPSTATUS('{topic_pattern}')")] == strings
 
 
 def test_topic_status_lists_subscribers(connection: EmbeddedConnection) -> None:
     connection.command("DEFINE SUB('c3:x') TOPICSTR('fruit/x') DEST(APP.OUT)")
-    (row,) = shown(connection, "DISPLAY TPSTATUS('fruit/x') TYPE(SUB) DURABLE SUBTYPE")
+    (row,) = display(connection, "DISPLAY TPSTATUS('fruit/x') TYPE(SUB) DURABLE SUBTYPE")
     assert row == {"TPSTATUS": "fruit/x", "TYPE": "SUB", "DURABLE": "YES", "SUBTYPE": "ADMIN"}
-    (row,) = shown(connection, "DISPLAY TPSTATUS('fruit/+') TYPE(SUB)")
-    assert row["SUBID"] == shown(connection, "DISPLAY SUB('c3:x') SUBID")[0]["SUBID"]
+    (row,) = display(connection, "DISPLAY TPSTATUS('fruit/+') TYPE(SUB)")
+    assert row["SUBID"] == display(connection, "DISPLAY SUB('c3:x') SUBID")[0]["SUBID"]
     assert refusal(connection, "DISPLAY TPSTATUS('fruit') TYPE(SUB)").startswith("AMQ8147E")
 
 
 def test_topic_status_lists_publishers(connection: EmbeddedConnection) -> None:
     handle = connection.open(MQOD(ObjectType=cmqc.MQOT_TOPIC, ObjectString="fruit/y"), cmqc.MQOO_OUTPUT)
-    (row,) = shown(connection, "DISPLAY TPSTATUS('fruit/#') TYPE(PUB)")
-    (application,) = shown(connection, "DISPLAY CONN(*) ALL")
+    (row,) = display(connection, "DISPLAY TPSTATUS('fruit/#') TYPE(PUB)")
+    (application,) = display(connection, "DISPLAY CONN(*) ALL")
     assert row == {
         "TPSTATUS": "fruit/y",
         "TYPE": "PUB",
@@ -363,7 +363,7 @@ def test_asparent_cannot_be_compared_with_numbers(
 ) -> None:
     command = f"DISPLAY TOPIC(PRICES*) WHERE(DEFPRTY {operator} 3)"
     if names:
-        assert [row["TOPIC"] for row in shown(connection, command)] == names
+        assert [row["TOPIC"] for row in display(connection, command)] == names
     else:
         assert refusal(connection, command).startswith("AMQ8147E")
 

@@ -125,7 +125,7 @@ def test_a_syntax_error_has_its_position_and_the_expected_token(subtests: pytest
         ("QLOCAL(A)", 1, 1, "begins with"),
         ("MAKE QLOCAL(A)", 1, 1, "begins with"),
         ("DEFINE", 1, 1, "what"),
-        ("DEFINE BANANA(A)", 1, 8, "no BANANA"),
+        ("DEFINE BANANA(A)", 1, 8, "does not support BANANA"),
         ("DEFINE QLOCAL(A B)", 1, 8, "one name"),
         ("DEFINE QLOCAL()", 1, 8, "one name"),
         ("ALTER QLOCAL(A) DESCR(a) DESCR(b)", 1, 26, "twice"),

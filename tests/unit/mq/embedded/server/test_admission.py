@@ -123,9 +123,9 @@ def test_a_command_determines_which_users_need_a_password(file: Path, tmp_path: 
     alter = "ALTER AUTHINFO(SYSTEM.DEFAULT.AUTHINFO.IDPWOS) CHCKCLNT"
     with served(tmp_path, password_file=file) as manager:
         local, where = RemoteConnection(manager.directory), ("127.0.0.1", manager.port)
-        for check, let_in in (("OPTIONAL", True), ("REQUIRED", False), ("NONE", True)):
+        for check, accepted in (("OPTIONAL", True), ("REQUIRED", False), ("NONE", True)):
             assert local.command(f"{alter}({check})")[0].ok
-            if let_in:
+            if accepted:
                 RemoteConnection(where).disconnect()
             else:
                 with pytest.raises(MQError, match="MQRC_NOT_AUTHORIZED"):
