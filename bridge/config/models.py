@@ -493,10 +493,10 @@ def _queue_clashes(configuration: Configuration) -> Iterator[Clash]:
     for exclusive input.
     """
     own = {
-        configuration.queues.state: "where it keeps the sessions of its clients",
-        MAPPING_STATE_QUEUE: "where it keeps how far mappings have come",
-        SET_ASIDE_QUEUE: "where it keeps dead letters that a mapping could not process",
-        configuration.transmission_queue: "where messages for its own clients wait",
+        configuration.queues.state: "which stores the sessions of its clients",
+        MAPPING_STATE_QUEUE: "which stores the progress of mappings",
+        SET_ASIDE_QUEUE: "which stores dead letters that a mapping could not process",
+        configuration.transmission_queue: "which stores messages for its clients",
     }
     takers: dict[str, str] = {}
     for name, mapping in configuration.mappings.items():

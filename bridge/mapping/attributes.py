@@ -589,7 +589,9 @@ def check_known(name: str, captures: Collection[str], of_publication: bool) -> N
         return
     folder, dot, _ = name.partition(".")
     if of_publication and dot and folder in FIELDS:
-        raise TemplateError(f"{{{name}}}: a publication has no MQ{folder.upper()}; messages in mappings to MQTT have")
+        raise TemplateError(
+            f"{{{name}}}: a publication has no MQ{folder.upper()}: only messages in mappings to MQTT have one"
+        )
     if name.startswith("$"):
         raise TemplateError(
             f"{name}: properties compares properties of the message (hint: filter.json compares fields)"

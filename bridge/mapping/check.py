@@ -247,7 +247,7 @@ def _warnings_of(mapping: AnyMapping, links: Mapping[str, LinkConfig]) -> Iterat
         if link is not None:
             yield from _received(mapping)
         if mapping.destination.requests_queue is not None and _old(link):
-            yield "no publication asks for an answer: MQTT 3.1.1 has no Response Topic, and so requests_queue stays empty"
+            yield "no publication requests an answer: MQTT 3.1.1 has no Response Topic, so requests_queue stays empty"
         yield from _impossible_queue(mapping.destination.queue)
         if (
             mapping.destination.requests_queue is not None
@@ -401,7 +401,7 @@ def _received(mapping: ToMqMapping) -> Iterator[str]:
     if levels is not None and min(levels) > most:
         yield f"its filter accepts nothing: {mapping.guarantee} subscribes with QoS {most}, and no message has a higher QoS"
     elif mapping.guarantee == "exactly-once" and (levels is None or min(levels) < most):
-        yield "exactly-once is for publications of QoS 2; of QoS 1 a broker may send one twice, of QoS 0 lose it"
+        yield "exactly-once applies to QoS 2 only: a broker may repeat publications with QoS 1, and lose those with QoS 0"
 
 
 def _published(mapping: ToMqttMapping, link: LinkConfig) -> Iterator[str]:

@@ -32,7 +32,7 @@ WINDOW = 1.0
 #: Maximum number of clients counted individually in one window.
 MAX_CLIENTS = 50_000
 #: Seconds after the last request until counting stops.
-SILENCE = 30.0
+IDLE_TIMEOUT = 30.0
 
 
 class _Client:
@@ -45,7 +45,7 @@ class _Client:
 
 
 class Activity:
-    """Counts publications and deliveries per client, until SILENCE seconds after the last request.
+    """Counts publications and deliveries per client, until IDLE_TIMEOUT seconds after the last request.
 
     All methods are called on the event loop.
     """
@@ -74,7 +74,7 @@ class Activity:
         else:
             self._reset()
             self._service.events.attach(self)
-        self._end = asyncio.get_running_loop().call_later(SILENCE, self.end)
+        self._end = asyncio.get_running_loop().call_later(IDLE_TIMEOUT, self.end)
         return self
 
     def end(self) -> None:

@@ -52,7 +52,7 @@ log = logging.getLogger(__name__)
 MAX_TRACED: Final = 8
 MAX_ENTRIES: Final = 1_000
 #: Seconds after the last request until a client is no longer traced.
-SILENCE: Final = 15.0
+IDLE_TIMEOUT: Final = 15.0
 #: Bytes of a payload that are kept.
 PAYLOAD: Final = 1_000
 #: Events of clients, and events with their messages.
@@ -227,7 +227,7 @@ class ClientJournal:
             self._subscribe()
         trace.asked_at = time.monotonic()
         if self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(SILENCE, self._review)
+            self._timer = asyncio.get_running_loop().call_later(IDLE_TIMEOUT, self._review)
         entries = [entry for entry in trace.entries if entry.number > after]
         if not payloads:
             entries = [msgspec.structs.replace(entry, payload=None) for entry in entries]
@@ -238,12 +238,12 @@ class ClientJournal:
         self._timer = None
         self._forget_silent()
         if self._traces:
-            self._timer = asyncio.get_running_loop().call_later(SILENCE, self._review)
+            self._timer = asyncio.get_running_loop().call_later(IDLE_TIMEOUT, self._review)
 
     def _forget_silent(self) -> None:
         now = time.monotonic()
         for client_id, trace in list(self._traces.items()):
-            if now - trace.asked_at > SILENCE:
+            if now - trace.asked_at > IDLE_TIMEOUT:
                 del self._traces[client_id]
         if not self._traces:
             self._subscribe()
@@ -301,9 +301,9 @@ def _topic(transmission: Transmission) -> str:
 # Clients that are locked out ------------------------------------------------------------------------------------------
 
 #: Maximum number of remembered clients. The client with the oldest rejection is forgotten first.
-REMEMBERED = 1_000
+MAX_REMEMBERED = 1_000
 #: Number of rejections for the same topic and reason after which the client is logged.
-AGAIN = 3
+REJECTIONS_UNTIL_LOGGED = 3
 #: Reasons not caused by the publication: lack of memory and disk space have their own log messages.
 SHORTAGES = frozenset((cmqc.MQRC_STORAGE_NOT_AVAILABLE, cmqc.MQRC_RESOURCE_PROBLEM))
 
@@ -327,9 +327,9 @@ class LockedOut:
         before = self._refused.pop(client_id, None)
         times = before[2] + 1 if before is not None and before[:2] == (topic, reason) else 1
         self._refused[client_id] = (topic, reason, times)
-        if len(self._refused) > REMEMBERED:
+        if len(self._refused) > MAX_REMEMBERED:
             self._refused.popitem(last=False)
-        if times == AGAIN:
+        if times == REJECTIONS_UNTIL_LOGGED:
             log.error(
                 "MQB2102E client %r is locked out: it repeats a publication to %r, which is rejected each time: %s (%d); "
                 "fix the cause, or send such publications to the dead-letter queue (refused_to_dead_letters of its channel)",

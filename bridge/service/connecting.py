@@ -64,7 +64,7 @@ PROTOCOLS = {"MQTTV3": ("MQIsdp", 3), "MQTTV311": ("MQTT", 4), "MQTTV5": ("MQTT"
 CLIENT_ID_LENGTH_3_1 = 23
 NO_CERTIFICATE = Certificate()
 #: The authentication of a channel that requires none.
-BELIEVED = ChannelAuthentication()
+NO_AUTHENTICATION = ChannelAuthentication()
 
 
 _AUTH_TOO_LONG = "AUTH is longer than the client's Maximum Packet Size (MQTT-3.1.2-24)"
@@ -129,7 +129,7 @@ class Handshake:
         self._service = service
         self._client = client
         self._packet = packet
-        self._authentication = service.authentication.get(client.channel.name, BELIEVED)
+        self._authentication = service.authentication.get(client.channel.name, NO_AUTHENTICATION)
         #: Authentication Data for CONNACK
         self._data: bytes | None = None
 
@@ -428,13 +428,13 @@ async def delay(client: Client, attempt: Attempt) -> None:
         raise
 
 
-async def authenticate(client: Client, exchange: Exchange, data: bytes | None) -> Authenticated:
+async def authenticate(client: Client, exchange: Exchange, authentication_data: bytes | None) -> Authenticated:
     """Exchange AUTH packets with a client until authentication succeeds. Raises Rejected and Gone."""
     seconds = client.channel.connect_timeout
     while True:
         try:
             async with asyncio.timeout(seconds):
-                step = await exchange.respond(data)
+                step = await exchange.respond(authentication_data)
         except AuthenticationFailed as error:
             raise Rejected(ConnackCode.NOT_AUTHORIZED, str(error), ReasonCode.NOT_AUTHORIZED) from error
         except TimeoutError as error:
@@ -456,7 +456,7 @@ async def authenticate(client: Client, exchange: Exchange, data: bytes | None) -
         client.response = asyncio.get_running_loop().create_future()
         client.transport.flush()
         client.transport.take_turn()
-        data = await client.response
+        authentication_data = await client.response
 
 
 async def authenticate_again(service: TelemetryService, client: Client, packet: Auth) -> None:
@@ -472,7 +472,7 @@ async def authenticate_again(service: TelemetryService, client: Client, packet: 
         assert client.connect is not None and method is not None and packet.properties is not None
         before = session.identity
         connect = msgspec.structs.replace(client.connect, client_id=session.client_id)
-        channel = service.authentication.get(client.channel.name, BELIEVED)
+        channel = service.authentication.get(client.channel.name, NO_AUTHENTICATION)
         presented = presented_by(client, connect)
         exchanged = await authenticate(
             client, channel.methods[method].begin(presented), packet.properties.authentication_data
@@ -668,11 +668,11 @@ def belongs_to_another(service: TelemetryService, client: Client, session: Sessi
     owner = session.principal
     if owner is None or owner == client.principal:
         return False
-    former = service.authentication.get(session.channel, BELIEVED)
+    former = service.authentication.get(session.channel, NO_AUTHENTICATION)
     if not owner.authenticated and former.asks:
         # The channel had no authentication when the session was last used. Its clients must not be locked out.
         return False
-    present = service.authentication.get(client.channel.name, BELIEVED)
+    present = service.authentication.get(client.channel.name, NO_AUTHENTICATION)
     return not (former.shared_client_ids and present.shared_client_ids)
 
 

@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 
 #: Seconds without a rejection after which the problem of a limit ends.
-CALM: Final = 60.0
+QUIET_PERIOD: Final = 60.0
 #: The limits that are counted, so that their counters exist from the start: options of `limits` and of channels. MAXDEPTH is
 #: that of the transmission queue, `mapping_backlog` is `waiting_bytes` and `waiting_total` for a mapping that reads a topic,
 #: `max_keys` belongs to `limit` and `changes` of a mapping, `shard` counts clients of other shards, `application_requests`
@@ -82,7 +82,7 @@ class LimitHits:
         now = time.monotonic()
         with self._lock:
             hit = self._hits.get(limit)
-            if hit is None or now - hit.last > CALM:
+            if hit is None or now - hit.last > QUIET_PERIOD:
                 hit = self._hits[limit] = Hit(time.time(), now)
             hit.last = now
             hit.number += number
@@ -97,7 +97,7 @@ class LimitHits:
         """Return the limits that were reached in the last minute."""
         now = time.monotonic()
         with self._lock:
-            self._hits = {limit: hit for limit, hit in self._hits.items() if now - hit.last <= CALM}
+            self._hits = {limit: hit for limit, hit in self._hits.items() if now - hit.last <= QUIET_PERIOD}
             return {
                 limit: msgspec.structs.replace(hit, subjects=dict(hit.subjects)) for limit, hit in self._hits.items()
             }

@@ -31,7 +31,7 @@ from bridge.security import audit_log
 from bridge.security.tls import SOON, certificates_in_use
 from bridge.service.administration.parts import ROWS_AT_A_TURN, Parts
 from bridge.service.events import ClientDisconnected, ConnectRejected
-from bridge.service.limit_hits import CALM
+from bridge.service.limit_hits import QUIET_PERIOD
 from bridge.service.limit_problems import LARGEST_BACKLOGS, STAGES, limit_problems
 from bridge.service.mappings.environment import LOOK_AHEAD
 from bridge.service.payload_schemas import INVALID_PERIOD
@@ -710,8 +710,8 @@ class PipelineDiscards:
     def note(self, name: str, condition: Mapping[str, Any]) -> None:
         """Write a record if a pipeline has discarded messages since the last one. It contains the number since its start."""
         discarded_at, now = condition["discarded_at"] or 0.0, time.monotonic()
-        before, noted_at = self._noted.get(name, (0.0, now - CALM))
-        if discarded_at == before or now - noted_at < CALM:
+        before, noted_at = self._noted.get(name, (0.0, now - QUIET_PERIOD))
+        if discarded_at == before or now - noted_at < QUIET_PERIOD:
             return
         self._noted[name] = discarded_at, now
         last = datetime.fromtimestamp(discarded_at, UTC).isoformat(timespec="milliseconds")
@@ -741,7 +741,7 @@ def _of_pipelines(configuration: Configuration, discards: PipelineDiscards) -> l
             text = f"the condition of pipeline {name} is unknown: {error}"
         else:
             discards.note(name, report)
-            if now - (report["discarded_at"] or 0.0) < CALM:
+            if now - (report["discarded_at"] or 0.0) < QUIET_PERIOD:
                 problems.append(_of_discards(name, report, configuration.limits))
             if report["failing"] and (config.enabled or report["process"] is not None):
                 last = report["last_error"]

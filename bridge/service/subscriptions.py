@@ -69,7 +69,7 @@ def topics_of(topic_filter: str) -> str:
 
 
 def _fault(topic_filter: str) -> str | None:
-    """Return what is wrong with a topic filter, or None."""
+    """Return the error in a topic filter, or None."""
     return (shared_subscription_error if is_shared(topic_filter) else topic_filter_error)(topic_filter)
 
 

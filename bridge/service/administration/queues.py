@@ -49,9 +49,9 @@ from bridge.wire.mq import MQMD, MQXQH, RFH2
 T = TypeVar("T")
 
 #: Bytes read of each message of a page, bytes read of a single message, and characters of each body in a page.
-GLANCE: Final = 4_096
-WHOLE: Final = 262_144
-BODY_GLANCE: Final = 100
+PAGE_BYTES: Final = 4_096
+MESSAGE_BYTES: Final = 262_144
+PAGE_BODY_CHARACTERS: Final = 100
 #: Maximum number of body bytes to show, and of messages that may precede a page.
 BODY: Final = 65_536
 MAX_SKIPPED: Final = 10_000
@@ -225,7 +225,7 @@ async def browse_queue(parts: Parts, request: BrowseQueue) -> MessagePage:
 def _browse(request: BrowseQueue, connection: Connection) -> MessagePage:
     rows: list[MessageRow] = []
     repeats: dict[bytes, int] = {}
-    options = GetOptions(Options=_BROWSE, MatchOptions=cmqc.MQMO_NONE, MaxLength=GLANCE)
+    options = GetOptions(Options=_BROWSE, MatchOptions=cmqc.MQMO_NONE, MaxLength=PAGE_BYTES)
     for place, message in enumerate(_messages(connection, request.name, options)):
         if place == request.skip + min(request.rows, MAX_ROWS):
             return MessagePage(messages=rows, more=True)
@@ -267,7 +267,7 @@ def _row(message: Got, repeat: int, payloads: bool) -> MessageRow:
         size=message.DataLength,
         client_id=client_id,
         topic=topic,
-        body=body_text(view.body[:BODY_GLANCE]) if payloads else "",
+        body=body_text(view.body[:PAGE_BODY_CHARACTERS]) if payloads else "",
     )
 
 
@@ -277,7 +277,9 @@ async def show_message(parts: Parts, request: ShowMessage) -> MessageContent:
 
 
 def _message(request: ShowMessage, message_id: bytes, connection: Connection) -> MessageContent:
-    options = GetOptions(Options=_BROWSE, MatchOptions=cmqc.MQMO_MATCH_MSG_ID, MsgId=message_id, MaxLength=WHOLE)
+    options = GetOptions(
+        Options=_BROWSE, MatchOptions=cmqc.MQMO_MATCH_MSG_ID, MsgId=message_id, MaxLength=MESSAGE_BYTES
+    )
     for repeat, message in enumerate(_messages(connection, request.name, options)):
         if repeat == request.repeat:
             return content_of_message(message.md, message.data, message.DataLength, request.payloads)

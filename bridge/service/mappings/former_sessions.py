@@ -139,7 +139,8 @@ def leave(
         if ending or parked is None:
             record.remove()
         else:
-            # Save even an empty record. It tells a mapping that returns to the session that no other exchange is unfinished.
+            # Save even an empty record. A mapping that returns to the session then knows that no other exchange is
+            # unfinished.
             record.save(msgspec.structs.replace(exchanges, sending=[], releasing=[]))
         sessions.remove(session.mapping)
         connection.commit()

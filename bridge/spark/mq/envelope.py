@@ -175,14 +175,14 @@ def text_arrays(body: Any, format_: Any, ccsid: Any, encoding: Any) -> tuple[Any
             pass
     columns = (column.to_pylist() for column in (body, format_, ccsid, encoding))
     texts = [
-        _text(data, *how) if format_ == _TEXT else (None, None) for data, format_, *how in zip(*columns, strict=True)
+        _text(body, *how) if format_ == _TEXT else (None, None) for body, format_, *how in zip(*columns, strict=True)
     ]
     return pa.array([text for text, _ in texts], pa.string()), pa.array([error for _, error in texts], pa.string())
 
 
-def _text(data: bytes, ccsid: int, encoding: int) -> tuple[str | None, str | None]:
+def _text(body: bytes, ccsid: int, encoding: int) -> tuple[str | None, str | None]:
     try:
-        return text_of(data, ccsid, encoding), None
+        return text_of(body, ccsid, encoding), None
     except Unmappable as error:
         return None, str(error)
 

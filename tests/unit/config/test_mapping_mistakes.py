@@ -249,7 +249,7 @@ REFERENCES = {
     **{
         f"{first}\nmappings: {{a: {{from: {{queue: {queue}}}, to: {{mqtt: x}}}}}}": (
             "2:30: mappings.a.from.queue: expected a queue that the bridge does not use itself,"
-            f" found '{queue}', where messages for its own clients wait"
+            f" found '{queue}', which stores messages for its clients"
         )
         for first, queue in (("", "SYSTEM.MQTT.TRANSMIT.QUEUE"), ("transmission_queue: XMIT", "XMIT"))
     },
@@ -258,9 +258,9 @@ REFERENCES = {
     " attributes: {reply_to_queue: A}}\n"
     "  c: {from: {mqtt: x}, to: {queue: SYSTEM.MQTT.MAPPING.STATE, queue_manager: QM2}}": (
         "2:36: mappings.a.to.queue: expected a queue that the bridge does not use itself,"
-        " found 'SYSTEM.MQTT.MAPPING.STATE', where it keeps how far mappings have come\n"
+        " found 'SYSTEM.MQTT.MAPPING.STATE', which stores the progress of mappings\n"
         "3:55: mappings.b.to.requests_queue: expected a queue that the bridge does not use itself,"
-        " found 'SYSTEM.MQTT.PERSISTENT.STATE', where it keeps the sessions of its clients"
+        " found 'SYSTEM.MQTT.PERSISTENT.STATE', which stores the sessions of its clients"
     ),
 }
 

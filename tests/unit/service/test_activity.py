@@ -67,7 +67,7 @@ async def test_the_number_of_clients_is_limited(bridge: Any, monkeypatch: pytest
 
 async def test_counting_ends_without_requests(bridge: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first request starts counting; counting stops after a pause, and the next request starts again from zero."""
-    monkeypatch.setattr(activity_module, "SILENCE", 0.05)
+    monkeypatch.setattr(activity_module, "IDLE_TIMEOUT", 0.05)
     async with bridge() as running:
         activity = Activity(running.service)
         assert activity.keep_counting() is activity
