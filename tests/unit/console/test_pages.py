@@ -641,7 +641,7 @@ def test_a_queue_is_created_altered_cleared_and_deleted(console: Console) -> Non
     )
     console.change("/queues/put", name="MADE.HERE", payload="x")
     refused = console.change("/objects/remove", kind="QLOCAL", name="MADE.HERE")
-    assert "1 messages are on it; PURGE deletes them" in refused.text and 'id="confirm"' not in refused.html
+    assert "1 messages are on it; hint: PURGE deletes them" in refused.text and 'id="confirm"' not in refused.html
     assert "1 messages" in console.change("/objects/empty", kind="QLOCAL", name="MADE.HERE").text
     for command in ("CLEAR QLOCAL('MADE.HERE')", "DELETE QLOCAL('MADE.HERE')"):
         assert "0 failed" in console.change("/objects/run", commands=command, confirm="1").text
