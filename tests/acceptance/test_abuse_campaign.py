@@ -9,11 +9,11 @@ from tests.fuzz.abuse.scenarios import SCENARIOS
 def test_a_scenario_measures_the_bystander_and_the_bridge_in_each_phase() -> None:
     scenario = next(scenario for scenario in SCENARIOS if scenario.name == "ws-empty")
     lines: list[str] = []
-    result = run(scenario, 1.0, lines.append)
-    assert result.problems == []
-    assert [phase["name"] for phase in result.phases] == ["frames"]
-    assert result.baseline_ping > 0
-    assert result.loop > 0
-    assert 0 < result.puback_median <= result.puback
-    assert result.cpu > 0
+    measurement = run(scenario, 1.0, lines.append)
+    assert measurement.problems == []
+    assert [phase["name"] for phase in measurement.phases] == ["frames"]
+    assert measurement.baseline_ping > 0
+    assert measurement.loop > 0
+    assert 0 < measurement.puback_median <= measurement.puback
+    assert measurement.cpu > 0
     assert lines[0] == "  frames ..."

@@ -99,8 +99,8 @@ class Calls:
         """Send a reply to a request, by default with its Correlation Data."""
         request_properties = self.requests[payload].properties
         assert request_properties is not None and request_properties.response_topic is not None
-        data = request_properties.correlation_data if correlation is None else correlation
-        answer = PublishProperties(correlation_data=data or None, **properties)
+        correlation_data = request_properties.correlation_data if correlation is None else correlation
+        answer = PublishProperties(correlation_data=correlation_data or None, **properties)
         number = self._device.next_packet_id()
         self._device.send(Publish(request_properties.response_topic, text, 1, packet_id=number, properties=answer))
         assert self._device.wait_for(Puback).packet_id == number

@@ -56,17 +56,17 @@ def bridge_authorities() -> str:
 
 def enforcing(queue_manager: str, directory: Path, script: str = SCRIPT, config: str = CHANNELS) -> BridgeProcess:
     """A bridge that is not started, with a queue manager that enforces authorities."""
-    data = directory / "data"
+    data_directory = directory / "data"
     if queue_manager == "embedded":
         path = directory / "authorities.mqsc"
         path.write_text(script)
         settings = f"queue_manager: {{authorities: enforced, scripts: [{path}]}}\n"
-        return BridgeProcess(data, config=settings + config)
-    host = QueueManagerProcess(data, script + bridge_authorities(), authorities="enforced")
+        return BridgeProcess(data_directory, config=settings + config)
+    host = QueueManagerProcess(data_directory, script + bridge_authorities(), authorities="enforced")
     environment = {"MQBRIDGE_PASSWORD": "none is asked for"}
     user = f"  user: {BRIDGE_USER}\n"
     return RemoteBridgeProcess(
-        data, library=queue_manager, queue_manager=host, settings=user, config=config, env=environment
+        data_directory, library=queue_manager, queue_manager=host, settings=user, config=config, env=environment
     )
 
 

@@ -100,8 +100,8 @@ def dead_letters(bridge: BridgeProcess) -> dict[str, list[int]]:
     numbers: dict[str, list[int]] = {}
     while (got := get_or_none(connection, handle, GetOptions(Options=cmqc.MQGMO_BROWSE_NEXT))) is not None:
         owner = decode_mqdlh(got.data).DestQMgrName.decode().rstrip(" \0")
-        if not (data := bytes(got.data).rstrip()).endswith(b"end"):
-            numbers.setdefault(owner, []).append(int(data[-8:]))
+        if not (body := bytes(got.data).rstrip()).endswith(b"end"):
+            numbers.setdefault(owner, []).append(int(body[-8:]))
     connection.disconnect()
     return numbers
 

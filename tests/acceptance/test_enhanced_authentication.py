@@ -48,8 +48,8 @@ def client_of(
     return RawClient(bridge.port, "dev", level=5, user_name=user_name, properties=properties)
 
 
-def auth(reason_code: ReasonCode, data: bytes | None) -> Auth:
-    return Auth(reason_code, AuthProperties(NAME, data))
+def auth(reason_code: ReasonCode, authentication_data: bytes | None) -> Auth:
+    return Auth(reason_code, AuthProperties(NAME, authentication_data))
 
 
 def exchange(client: RawClient, first: Packet, *responses: bytes) -> Packet:

@@ -52,15 +52,15 @@ def test_output_for_a_new_user(tmp_path: Path) -> None:
 
     Without a configuration file, the bridge stops in order when the terminal is closed, although it can no longer print.
     """
-    data, log = tmp_path / "data", tmp_path / "log"
-    process, terminal, printed = run_on_terminal("--data-dir", data, wanted="hello from MQ", errors=log)
+    data_directory, log = tmp_path / "data", tmp_path / "log"
+    process, terminal, printed = run_on_terminal("--data-dir", data_directory, wanted="hello from MQ", errors=log)
     try:
         first, subscribe, publish = (line.strip() for line in printed.splitlines()[:3])
         assert first == "Try next, each in a separate terminal:"
         port = int(subscribe.split(" -p ")[1].split()[0])
         assert subscribe.startswith(f"mosquitto_sub -p {port} ")
         text = log.read_text()
-        assert f"queue manager MQB1 (embedded), data in {data}" in text
+        assert f"queue manager MQB1 (embedded), data in {data_directory}" in text
         assert f"channel PLAIN.MQTT listens for MQTT clients on 127.0.0.1:{port}" in text
         with Subscriber(port, "demo/#") as subscriber:
             # With the path of the bridge, or by its name if it is in PATH.
@@ -188,7 +188,7 @@ def test_a_data_directory_of_another_user_causes_a_hint(tmp_path: Path) -> None:
     command += [str(MQBRIDGE), "run", "--data-dir", str(tmp_path / "data"), "--port", "0"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert done.returncode == 1
-    assert "Permission denied" in done.stderr and "hint: did another user start the bridge" in done.stderr
+    assert "Permission denied" in done.stderr and "hint: if another user started the bridge" in done.stderr
 
 
 def test_a_configuration_with_mistakes(tmp_path: Path) -> None:
@@ -206,11 +206,11 @@ def test_a_configuration_with_mistakes(tmp_path: Path) -> None:
 
 
 def test_nohup_keeps_a_bridge_running(tmp_path: Path) -> None:
-    data = str(tmp_path / "data")
-    bridge = LineProcess(["nohup", MQBRIDGE, "run", "--port", "0", "--data-dir", data])
+    data_directory = str(tmp_path / "data")
+    bridge = LineProcess(["nohup", MQBRIDGE, "run", "--port", "0", "--data-dir", data_directory])
     bridge.line_where(lambda line: "MQB0012I" in line)
     bridge.process.send_signal(signal.SIGHUP)
-    assert run("mq", "pub", "demo/hello", "x", "--data-dir", data).returncode == 0
+    assert run("mq", "pub", "demo/hello", "x", "--data-dir", data_directory).returncode == 0
     bridge.process.send_signal(signal.SIGTERM)
     bridge.line_where(lambda line: "stopping" in line)
     assert bridge.process.wait(PATIENCE) == 0

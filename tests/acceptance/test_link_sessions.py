@@ -138,9 +138,9 @@ class TwoBrokers:
         self.brokers: list[Mosquitto] = []
         self.taps: list[Tap] = []
         for name in "ab":
-            data = directory / f"mosquitto-{name}"
-            data.mkdir()
-            self.brokers.append(Mosquitto(data, "allow_anonymous true", *broker_options).start())
+            broker_directory = directory / f"mosquitto-{name}"
+            broker_directory.mkdir()
+            self.brokers.append(Mosquitto(broker_directory, "allow_anonymous true", *broker_options).start())
             self.taps.append(Tap(self.brokers[-1].port, version))
         config = config_of(self.taps[0].port, in_flight=100, version=version)
         self.bridge = new_bridge(config=f"control_socket: {directory}/control\n{config}").start()
@@ -292,7 +292,7 @@ def test_a_link_that_moves_between_two_brokers(
         subscriber.close()
         two.clients.append((subscriber, broker))
     two.run({"restart broker": 1, "kill bridge": 1, "move": 2, "move killed": 1})
-    moved = [item for item in on_queue(two.bridge, "in") if item[0] != "in/end"]
+    moved = [publication for publication in on_queue(two.bridge, "in") if publication[0] != "in/end"]
     out = Counter(number for subscriber in subscribers for _, number in subscriber.received)
     for number in repeated(out):
         print(f"{number} came twice: {[subscriber.history[number] for subscriber in subscribers]}")

@@ -279,9 +279,17 @@ def test_an_mqtt_5_client_is_answered_by_an_application_that_does_not_know_mqtt(
     answers.
     """
     with PahoSubscriber(site.broker.port, "clients/+/answers") as clients:
-        for client, data in (("one", "7"), ("two", "7"), ("three", "x" * 30)):
+        for client, correlation_data in (("one", "7"), ("two", "7"), ("three", "x" * 30)):
             response = ("-D", "publish", "response-topic", f"clients/{client}/answers")
-            site.publish("service/time/request", f"from {client}", *response, "-D", "publish", "correlation-data", data)
+            site.publish(
+                "service/time/request",
+                f"from {client}",
+                *response,
+                "-D",
+                "publish",
+                "correlation-data",
+                correlation_data,
+            )
         requests = [site.get("SERVICE.TIME") for _ in range(3)]
         for request in requests:
             md = request["md"]

@@ -26,9 +26,9 @@ def bridge(environments: None, tmp_path: Path) -> Iterator[RemoteBridgeProcess]:
 
 def subscription(client_id: str, user_data: str | None) -> str:
     """Run DEFINE SUB as for a durable session of a client, with a waiting publication."""
-    data = "" if user_data is None else f" USERDATA('{user_data}')"
+    user_data_parameter = "" if user_data is None else f" USERDATA('{user_data}')"
     where = f"DEST(SYSTEM.MQTT.PUBLICATION.QUEUE) DESTQMGR('{client_id}')"
-    return f"DEFINE SUB('{client_id}:news/#') TOPICSTR('news/#') {where}{data}\n"
+    return f"DEFINE SUB('{client_id}:news/#') TOPICSTR('news/#') {where}{user_data_parameter}\n"
 
 
 def test_durable_subscriptions_are_adopted_by_user_data(bridge: RemoteBridgeProcess) -> None:

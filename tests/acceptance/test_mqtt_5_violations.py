@@ -45,13 +45,13 @@ VIOLATIONS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("data", "code"), [case[1:] for case in VIOLATIONS], ids=[case[0] for case in VIOLATIONS])
-def test_a_violation(bridge: BridgeProcess, unique: str, data: bytes, code: ReasonCode) -> None:
+@pytest.mark.parametrize(("violation", "code"), [case[1:] for case in VIOLATIONS], ids=[case[0] for case in VIOLATIONS])
+def test_a_violation(bridge: BridgeProcess, unique: str, violation: bytes, code: ReasonCode) -> None:
     """MQTT-3.1.2-8, MQTT-4.13.1-1, MQTT-3.14.2-2: earlier packets are processed, later ones are not."""
     with client_of(bridge, f"{unique}-w") as witness:
         subscribe(witness, f"{unique}/#", 0)
         with client_of(bridge, unique, will=Will(f"{unique}/will", b"will")) as client:
-            client.send_bytes(of(Publish(f"{unique}/before", b"")) + data + of(Publish(f"{unique}/behind", b"")))
+            client.send_bytes(of(Publish(f"{unique}/before", b"")) + violation + of(Publish(f"{unique}/behind", b"")))
             disconnect = ended(client)
         assert disconnect.reason_code == code
         assert disconnect.properties is None or disconnect.properties.session_expiry_interval is None

@@ -139,8 +139,8 @@ def test_a_copybook_changes_between_a_failure_and_its_repetition_while_a_schema_
 
     too_large = '{"device": "D4", "amount": 1234567, "site": "HH"}'
     assert rejected(too_large) == ReasonCode.PAYLOAD_FORMAT_INVALID
-    for value in (1, 2, 3):
-        client.publish("readings", json.dumps({"device": f"D{value}", "amount": value}).encode(), 1)
+    for amount in (1, 2, 3):
+        client.publish("readings", json.dumps({"device": f"D{amount}", "amount": amount}).encode(), 1)
     until(lambda: "MQB5007W mapping records: queue RECORDS" in bridge.log, lambda: bridge.log)
     # An invalid copybook changes nothing. Then its AMOUNT is longer, and the schema allows that.
     replace(copybook, COPYBOOK.format(picture="S9(3) COMP-9", more=""))
@@ -167,7 +167,7 @@ def test_a_copybook_changes_between_a_failure_and_its_repetition_while_a_schema_
     Administrator(bridge).does("dlq", "retry", "--all")
     bridge.wait_for_depth("RECORDS", 3)
     records = [bridge.run_mq("get", "RECORDS", "--raw").stdout.hex() for _ in range(3)]
-    assert records == [f"c4f{value}4040" + f"000000{value}c" + "6f40" for value in (1, 2, 3)]
+    assert records == [f"c4f{amount}4040" + f"000000{amount}c" + "6f40" for amount in (1, 2, 3)]
 
 
 @pytest.fixture

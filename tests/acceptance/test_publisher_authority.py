@@ -43,16 +43,20 @@ mappings:
 @pytest.fixture(scope="module")
 def bridge(queue_manager: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BridgeProcess]:
     directory = tmp_path_factory.mktemp("publisher")
-    data, config = directory / "data", f"control_socket: {directory}/control\n{CONFIG}"
+    data_directory, config = directory / "data", f"control_socket: {directory}/control\n{CONFIG}"
     process: BridgeProcess
     if queue_manager == "embedded":
         script = directory / "authorities.mqsc"
         script.write_text(SCRIPT)
-        process = BridgeProcess(data, config=f"queue_manager: {{authorities: enforced, scripts: [{script}]}}\n{config}")
+        process = BridgeProcess(
+            data_directory, config=f"queue_manager: {{authorities: enforced, scripts: [{script}]}}\n{config}"
+        )
     else:
-        host = QueueManagerProcess(data, SCRIPT + bridge_authorities() + OF_THE_BRIDGE, authorities="enforced")
+        host = QueueManagerProcess(
+            data_directory, SCRIPT + bridge_authorities() + OF_THE_BRIDGE, authorities="enforced"
+        )
         process = RemoteBridgeProcess(
-            data,
+            data_directory,
             library=queue_manager,
             queue_manager=host,
             settings=f"  user: {BRIDGE_USER}\n",

@@ -250,8 +250,10 @@ def requests_of_a_device(bridge: BridgeProcess, word: str) -> Iterator[None]:
     bridge.mqsc(f"DEFINE QLOCAL('{queue}')\nDEFINE SUB('{queue}') TOPICSTR('{word}/ask') DEST('{queue}')\n")
 
     def ask(client: RawClient, number: int) -> None:
-        data = b"%d" % number * 25
-        properties = PublishProperties(response_topic=f"{client.packet.client_id}/{number}", correlation_data=data)
+        correlation_data = b"%d" % number * 25
+        properties = PublishProperties(
+            response_topic=f"{client.packet.client_id}/{number}", correlation_data=correlation_data
+        )
         client.send(Publish(f"{word}/ask", b"?", 1, False, False, number + 1, properties))
         assert client.expect(Puback) == Puback(number + 1)
 

@@ -616,9 +616,8 @@ def test_a_bridge_refuses_the_sessions_of_another_number_of_shards(site: Site) -
     site.bridge(0).start().stop()
     with pytest.raises(BridgeFailed) as failed:
         site.bridge(0, "three", of=3).start()
-    assert (
-        "queue_manager.shard.of is 3, and the sessions on SYSTEM.MQTT.PERSISTENT.STATE.0 are those of 2 shards"
-        in str(failed.value)
+    assert "queue_manager.shard.of is 3, and the sessions on SYSTEM.MQTT.PERSISTENT.STATE.0 belong to 2 shards" in str(
+        failed.value
     )
 
 
@@ -858,9 +857,9 @@ def over_websocket(port: int, client_id: str) -> int:
     """Connect like a browser, and return the code of CONNACK."""
     with websocket(f"ws://127.0.0.1:{port}/mqtt", subprotocols=[Subprotocol("mqtt")]) as connection:
         connection.send(encode(Connect(client_id)))
-        data = connection.recv(PATIENCE)
-        assert isinstance(data, bytes)
-        (connack,) = Decoder(server=False, protocol_level=4).feed(data)
+        frame = connection.recv(PATIENCE)
+        assert isinstance(frame, bytes)
+        (connack,) = Decoder(server=False, protocol_level=4).feed(frame)
     assert isinstance(connack, Connack)
     return int(connack.return_code)
 

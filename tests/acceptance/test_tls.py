@@ -80,8 +80,8 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def bridge(certificates: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BridgeProcess]:
     """A bridge with channels of all kinds."""
-    data = tmp_path_factory.mktemp("tls") / "data"
-    with at_work(BridgeProcess(data, config=CONFIG.format(certificates))) as process:
+    data_directory = tmp_path_factory.mktemp("tls") / "data"
+    with at_work(BridgeProcess(data_directory, config=CONFIG.format(certificates))) as process:
         process.mqsc("DEFINE QLOCAL(SAID)\nDEFINE SUB(SAID) TOPICSTR('said/#') DEST(SAID)\n")
         yield process
 

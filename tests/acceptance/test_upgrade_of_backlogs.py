@@ -49,21 +49,23 @@ def depth(bridge: BridgeProcess, queue: str) -> int:
 
 def test_a_start_removes_no_message(release: Path, tmp_path: Path) -> None:
     """Neither the first start, nor one after a restore. Clients receive everything, and then new messages."""
-    data = tmp_path / "data"
+    data_directory = tmp_path / "data"
     config = tmp_path / "old.yaml"
     config.write_text("channels: [{name: A, address: 127.0.0.1, port: 0}]\n")
-    old = LineProcess([sys.executable, "-m", "bridge", "run", "--config", config, "--data-dir", data], cwd=release)
+    old = LineProcess(
+        [sys.executable, "-m", "bridge", "run", "--config", config, "--data-dir", data_directory], cwd=release
+    )
     port = int(old.line_where(lambda line: "listens for MQTT clients" in line).rpartition(":")[2])
     fill(port)
     assert old.terminate() == 0
-    bridge = BridgeProcess(data, config=LIMITS)
+    bridge = BridgeProcess(data_directory, config=LIMITS)
     try:
         bridge.start()
         assert depth(bridge, "SYSTEM.MQTT.TRANSMIT.QUEUE") == OWNERS * MESSAGES
         backup = tmp_path / "backup.db"
         Administrator(bridge).does("data", "backup", str(backup))
         assert bridge.stop() == 0
-        shutil.rmtree(data)
+        shutil.rmtree(data_directory)
         Administrator(bridge).does("data", "restore", str(backup))
         bridge.start()
         assert depth(bridge, "SYSTEM.MQTT.TRANSMIT.QUEUE") == OWNERS * MESSAGES

@@ -48,9 +48,9 @@ READINGS = [b'{"temp": 20}', b'{"temp": 35}', b'{"temp": 35}', b"no JSON", b'{"t
 
 
 def test_waiting_publications_and_messages_pass_the_new_steps_once(release: Path, tmp_path: Path) -> None:
-    data, config = tmp_path / "data", tmp_path / "old.yaml"
+    data_directory, config = tmp_path / "data", tmp_path / "old.yaml"
     config.write_text(OLD)
-    options: list[str | Path] = ["--config", config, "--data-dir", data]
+    options: list[str | Path] = ["--config", config, "--data-dir", data_directory]
     with LineProcess([sys.executable, "-m", "bridge", "run", *options], cwd=release) as old:
         port = int(old.line_where(lambda line: "listens for MQTT clients" in line).rpartition(":")[2])
 
@@ -73,7 +73,7 @@ def test_waiting_publications_and_messages_pass_the_new_steps_once(release: Path
         assert old.terminate() == 0
 
     (tmp_path / "lines.csv").write_text("line,site\n1,north\n")
-    bridge = BridgeProcess(data, config=NEW)
+    bridge = BridgeProcess(data_directory, config=NEW)
     try:
         bridge.start()
         bridge.mqsc("ALTER QLOCAL(FULL) MAXDEPTH(100)\nALTER QLOCAL(COMMANDS) GET(ENABLED)")

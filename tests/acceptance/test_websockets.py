@@ -74,9 +74,9 @@ class WebSocketClient:
 
     def receive(self) -> Packet:
         while not self._packets:
-            data = self.connection.recv(PATIENCE)
-            assert isinstance(data, bytes)
-            self._packets += self._decoder.feed(data)
+            frame = self.connection.recv(PATIENCE)
+            assert isinstance(frame, bytes)
+            self._packets += self._decoder.feed(frame)
         return self._packets.pop(0)
 
 
@@ -172,8 +172,8 @@ def test_frames_that_arrive_with_the_request(bridge: BridgeProcess, cut: int | N
         for part in (handshake[:cut], handshake[cut:] if cut is not None else b""):
             connection.sendall(part)
         answered = b""
-        while not answered.endswith(expected) and (data := connection.recv(65_536)):
-            answered += data
+        while not answered.endswith(expected) and (chunk := connection.recv(65_536)):
+            answered += chunk
     assert answered.startswith(b"HTTP/1.1 101 ") and answered.endswith(expected)
 
 
@@ -181,8 +181,8 @@ def test_a_close_frame_that_arrives_with_the_request(bridge: BridgeProcess) -> N
     with socket.create_connection(("127.0.0.1", bridge.ports["WS"]), PATIENCE) as connection:
         connection.sendall(REQUEST % b"websocket" + bytes((0x88, 0x80)) + bytes(4))
         answered = b""
-        while data := connection.recv(65_536):
-            answered += data
+        while chunk := connection.recv(65_536):
+            answered += chunk
     assert answered.startswith(b"HTTP/1.1 101 ") and answered.endswith(bytes((0x88, 0)))
 
 

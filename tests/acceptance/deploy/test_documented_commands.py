@@ -266,17 +266,17 @@ def reader(tmp_path: Path) -> Iterator[Reader]:
         yield Reader(tmp_path, stack)
 
 
-def start_service(reader: Reader, data: str = "/var/lib/mqbridge", channels: str = "") -> None:
+def start_service(reader: Reader, data_directory: str = "/var/lib/mqbridge", channels: str = "") -> None:
     """A bridge with the configuration of a service, and a mapping."""
     reader.write("etc/mqbridge/orders.mqsc", "DEFINE QLOCAL(ORDERS) REPLACE\n")
-    reader.write("etc/mqbridge/bridge.yaml", SERVICE.format(data=data, channels=channels))
+    reader.write("etc/mqbridge/bridge.yaml", SERVICE.format(data=data_directory, channels=channels))
     config = "/etc/mqbridge/bridge.yaml"
     reader.do("cp etc/mqbridge/* .", f"export MQBRIDGE_CONFIG={config}", f"mqbridge run {config}")
 
 
-def service(reader: Reader, data: str = "/var/lib/mqbridge") -> None:
+def service(reader: Reader, data_directory: str = "/var/lib/mqbridge") -> None:
     """The service with a connected client, and two disconnected ones."""
-    start_service(reader, data)
+    start_service(reader, data_directory)
     for name in ("pump-1", "pump-2"):
         with reader.client(name, (f"devices/{name}/#", 1)):
             pass
@@ -300,9 +300,9 @@ def payloads(reader: Reader) -> None:
     program("mosquitto_pub")
 
 
-def service_with_a_dead_letter(reader: Reader, data: str = "/var/lib/mqbridge") -> None:
+def service_with_a_dead_letter(reader: Reader, data_directory: str = "/var/lib/mqbridge") -> None:
     """The service, and a dead letter whose cause is repaired: the queue of a subscription was full."""
-    service(reader, data)
+    service(reader, data_directory)
     reader.write("small.mqsc", "DEFINE QLOCAL(SMALL) MAXDEPTH(1)\nDEFINE SUB(SMALL) TOPICSTR('full/#') DEST(SMALL)\n")
     publish = "mosquitto_pub -t full/1 -q 1 -m full"
     enlarge = "echo 'ALTER QLOCAL(SMALL) MAXDEPTH(10)' | mqbridge mqsc run -"

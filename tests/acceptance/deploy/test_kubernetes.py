@@ -141,20 +141,20 @@ def test_the_grace_period_of_the_pod_is_longer_than_the_stop_of_the_bridge(
     assert pod["terminationGracePeriodSeconds"] > configuration.limits.shutdown_timeout
 
 
-def placed(text: str, files: Path, data: Path) -> str:
+def placed(text: str, files: Path, data_directory: Path) -> str:
     """Return the configuration of a ConfigMap with the files of a test and free ports."""
     for place, here in (
         ("/run/secrets/mqbridge-tls/tls.crt", files / "server.pem"),
         ("/run/secrets/mqbridge-tls/tls.key", files / "server.key"),
         ("/run/secrets/mqbridge/clients.passwd", files / "clients.passwd"),
-        ("/var/lib/mqbridge", data),
+        ("/var/lib/mqbridge", data_directory),
         ("port: 8883", "port: 0"),
         ("port: 9157", f"port: {free_port()}"),
         ("address: 0.0.0.0", "address: 127.0.0.1"),
     ):
         assert place in text
         text = text.replace(place, str(here))
-    data.mkdir(exist_ok=True)
+    data_directory.mkdir(exist_ok=True)
     return text
 
 

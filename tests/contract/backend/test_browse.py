@@ -19,8 +19,8 @@ UNDER_CURSOR, BROWSE_UNDER_CURSOR = cmqc.MQGMO_MSG_UNDER_CURSOR, cmqc.MQGMO_BROW
 @pytest.mark.whole_mqi
 @pytest.mark.smoke
 def test_browse_leaves_messages_on_the_queue(queue: str, app: Application) -> None:
-    for data in (b"1", b"2", b"3"):
-        app.put(queue, data)
+    for body in (b"1", b"2", b"3"):
+        app.put(queue, body)
     handle = app.open_queue(queue)
     assert app.browse(handle, BROWSE_FIRST) == b"1"
     assert app.browse(handle) == b"2"
@@ -41,8 +41,8 @@ def test_browse_next_begins_at_the_first(queue: str, app: Application) -> None:
 
 
 def test_browse_continues_after_its_message_is_removed(queue: str, app: Application, other: Application) -> None:
-    for data in (b"1", b"2", b"3", b"4"):
-        app.put(queue, data)
+    for body in (b"1", b"2", b"3", b"4"):
+        app.put(queue, body)
     handle = app.open_queue(queue, cmqc.MQOO_BROWSE)
     assert app.browse(handle) == b"1"
     assert app.browse(handle) == b"2"
@@ -53,8 +53,8 @@ def test_browse_continues_after_its_message_is_removed(queue: str, app: Applicat
 def test_browse_continues_across_priorities_after_its_message_is_removed(
     queue: str, app: Application, other: Application
 ) -> None:
-    for data, priority in ((b"9", 9), (b"5", 5), (b"5b", 5), (b"0", 0)):
-        app.put(queue, data, Priority=priority)
+    for body, priority in ((b"9", 9), (b"5", 5), (b"5b", 5), (b"0", 0)):
+        app.put(queue, body, Priority=priority)
     handle = app.open_queue(queue, cmqc.MQOO_BROWSE)
     assert [app.browse(handle), app.browse(handle)] == [b"9", b"5"]
     other.take(queue)
@@ -80,8 +80,8 @@ def test_browse_skips_messages_that_expire_meanwhile(queue: str, app: Applicatio
 
 
 def test_get_under_the_cursor(queue: str, app: Application) -> None:
-    for data in (b"1", b"2", b"3"):
-        app.put(queue, data)
+    for body in (b"1", b"2", b"3"):
+        app.put(queue, body)
     handle = app.open_queue(queue)
     with refused(cmqc.MQRC_NO_MSG_UNDER_CURSOR):
         app.browse(handle, UNDER_CURSOR)
@@ -105,8 +105,8 @@ def test_the_message_under_the_cursor_may_be_gone(queue: str, app: Application, 
 
 def test_browse_by_correl_id(queue: str, app: Application) -> None:
     key = b"key".ljust(24, b"\0")
-    for data, correlation in ((b"1", key), (b"2", bytes(24)), (b"3", key)):
-        app.put(queue, data, CorrelId=correlation)
+    for body, correlation in ((b"1", key), (b"2", bytes(24)), (b"3", key)):
+        app.put(queue, body, CorrelId=correlation)
     handle = app.open_queue(queue)
     assert [app.browse(handle, CorrelId=key), app.browse(handle, CorrelId=key)] == [b"1", b"3"]
     with refused(cmqc.MQRC_NO_MSG_AVAILABLE):

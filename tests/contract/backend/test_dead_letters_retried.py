@@ -122,8 +122,8 @@ async def test_a_message_for_a_returning_client_keeps_the_time_of_its_first_dead
     await asyncio.sleep(0.05)  # PutTime has hundredths of a second
     retrying = asyncio.create_task(bridge.place.application(retry_and_follow))
     bridge.backend.dead_letter((await bridge.arrived(1))[0], cmqc.MQRC_UNKNOWN_REMOTE_Q_MGR)
-    (result,) = await retrying
-    assert result.outcome is RetryOutcome.RETURNED
+    (retried_letter,) = await retrying
+    assert retried_letter.outcome is RetryOutcome.RETURNED
     (again,) = await bridge.place.application(listed)
     assert (again.name, again.dead_lettered, again.put_time) == (first.name, first.dead_lettered, first.put_time)
 

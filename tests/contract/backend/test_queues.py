@@ -174,8 +174,8 @@ def test_a_truncated_message_is_accepted_on_request(queue: str, app: Application
 @pytest.mark.whole_mqi
 def test_a_browse_that_fails_by_truncation_does_not_move_the_cursor(queue: str, app: Application) -> None:
     """MQRC 2080: the cursor does not move. With MQGMO_BROWSE_FIRST, it is before the first message."""
-    for data in (b"1", b"22", b"3"):
-        app.put(queue, data)
+    for body in (b"1", b"22", b"3"):
+        app.put(queue, body)
     handle = app.open_queue(queue)
     app.browse(handle)
     with refused(cmqc.MQRC_TRUNCATED_MSG_FAILED):

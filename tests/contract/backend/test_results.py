@@ -117,8 +117,8 @@ def test_types_of_properties(queue: str, app: Application, kind: int, value: int
 def test_a_long_message_is_browsed_like_a_short_one(mq: Workplace, app: Application) -> None:
     queue = mq.queue("MAXMSGL(4194304)")
     messages = [b"short", b"L" * 300_000, b"last"]
-    for data in messages:
-        app.put(queue, data)
+    for body in messages:
+        app.put(queue, body)
     handle = app.open_queue(queue)
     options = cmqc.MQGMO_BROWSE_NEXT | cmqc.MQGMO_ACCEPT_TRUNCATED_MSG
     assert [app.browse(handle, options) for _ in messages] == messages

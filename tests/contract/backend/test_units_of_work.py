@@ -63,8 +63,8 @@ def test_backout_counts(queue: str, app: Application, other: Application) -> Non
 
 
 def test_backed_out_messages_return_to_their_positions(queue: str, app: Application, other: Application) -> None:
-    for data, priority in ((b"a5", 5), (b"b5", 5), (b"c5", 5), (b"d0", 0), (b"e0", 0)):
-        app.put(queue, data, Priority=priority)
+    for body, priority in ((b"a5", 5), (b"b5", 5), (b"c5", 5), (b"d0", 0), (b"e0", 0)):
+        app.put(queue, body, Priority=priority)
     for expected in (b"a5", b"b5", b"c5", b"d0"):
         assert app.take(queue, GET_SYNC).data == expected
     other.put(queue, b"f5", Priority=5)
@@ -76,8 +76,8 @@ def test_a_message_backed_out_in_the_middle_keeps_its_position(
     queue: str, app: Application, other: Application
 ) -> None:
     middle = b"m".ljust(24, b"\0")
-    for data, identifier in ((b"1", bytes(24)), (b"2", middle), (b"3", bytes(24))):
-        app.put(queue, data, MsgId=identifier)
+    for body, identifier in ((b"1", bytes(24)), (b"2", middle), (b"3", bytes(24))):
+        app.put(queue, body, MsgId=identifier)
     app.take(queue, GET_SYNC, MsgId=middle)
     app.backout()
     assert other.all(queue) == [b"1", b"2", b"3"]

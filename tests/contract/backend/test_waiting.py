@@ -86,7 +86,7 @@ def test_each_message_goes_to_one_of_several_waiting_gets(mq: Workplace, queue: 
         other.put(queue, str(number).encode())
     for thread, _ in waiting:
         thread.join(PATIENCE)
-    assert sorted(result for _, results in waiting for result in results) == [b"0", b"1", b"2", b"3"]
+    assert sorted(body for _, results in waiting for body in results) == [b"0", b"1", b"2", b"3"]
 
 
 def test_a_browse_can_wait(queue: str, app: Application, other: Application) -> None:

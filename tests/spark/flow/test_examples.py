@@ -26,8 +26,8 @@ def test_mqtt_to_parquet(bench: Bench, broker: Mosquitto) -> None:
     places = {"archive:_sensors": f"archive: {out}", "broker.example.com": f"127.0.0.1, port: {broker.port}"}
     example(bench, "From MQTT to Parquet", **places)
     bench.run()  # creates the session
-    for topic, value in (("sensors/1", "21.5"), ("sensors/2", "broken")):
-        publish(broker.port, topic, value, qos=1)
+    for topic, reading in (("sensors/1", "21.5"), ("sensors/2", "broken")):
+        publish(broker.port, topic, reading, qos=1)
     bench.run()
     rows = bench.spark.read.parquet(str(out)).collect()
     assert sorted((row.topic, row.value) for row in rows) == [("sensors/1", 21.5), ("sensors/2", None)]

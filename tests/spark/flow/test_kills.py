@@ -175,12 +175,12 @@ class Site:
         self.mosquitto = Mosquitto(directory)
         self.mosquitto.start()
         stack.callback(self.mosquitto.stop)
-        data = directory / "data"
+        data_directory = directory / "data"
         network = Network(stack) if CLUSTER else None
         self.address = address = network.address if network else "127.0.0.1"
         # With one partition, a cluster of two workers would leave one without work.
         names = {
-            "data": data, "broker": self.mosquitto.port,
+            "data": data_directory, "broker": self.mosquitto.port,
             "java": f'"{QUICK_JAVA}"', "shared": self.shared,
             "state": directory / "state", "batch": max(ROWS // 20, 100), "small": max(min(ROWS // 20, 5000), 100),
             "conf": f"spark.driver.host: {address}, spark.executor.memory: 512m, spark.cores.max: 2, spark.executor.cores: 1"
@@ -188,7 +188,7 @@ class Site:
         }  # fmt: skip
         for name, value in names.items():
             text = text.replace(f"${name}", str(value))
-        self.bridge = BridgeProcess(data, config=text)
+        self.bridge = BridgeProcess(data_directory, config=text)
         self.bridge.start()
         stack.callback(self.bridge.discard)
         assert self.bridge.config is not None

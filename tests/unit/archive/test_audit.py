@@ -132,7 +132,7 @@ CASES: dict[str, tuple[Tell, Counts]] = {
 
 
 @pytest.fixture(scope="module")
-def result(tmp_path_factory: pytest.TempPathFactory) -> Audit:
+def verdict(tmp_path_factory: pytest.TempPathFactory) -> Audit:
     story = Story().archive(Outcome.STARTED, -10)
     for client_id, (tell, _) in CASES.items():
         tell(story, client_id)
@@ -141,31 +141,31 @@ def result(tmp_path_factory: pytest.TempPathFactory) -> Audit:
 
 
 @pytest.mark.parametrize("client_id", CASES)
-def test_case(result: Audit, client_id: str) -> None:
+def test_case(verdict: Audit, client_id: str) -> None:
     total = Counts()
-    for finding in result.findings:
+    for finding in verdict.findings:
         if finding.client_id == client_id:
             total.add(finding.counts)
     assert total == CASES[client_id][1]
 
 
-def test_totals_and_the_result(result: Audit) -> None:
+def test_totals_and_the_verdict(verdict: Audit) -> None:
     total = Counts()
     for _, counts in CASES.values():
         total.add(counts)
-    assert result.totals == total
-    assert not result.held
-    assert sum(counts.expected for counts in result.by_qos.values()) == total.expected
-    assert result.by_qos["0"].lost == 0
-    assert result.gaps == []
+    assert verdict.totals == total
+    assert not verdict.held
+    assert sum(counts.expected for counts in verdict.by_qos.values()) == total.expected
+    assert verdict.by_qos["0"].lost == 0
+    assert verdict.gaps == []
 
 
-def test_breaches_come_first_with_an_example(result: Audit) -> None:
-    broken = [finding for finding in result.findings if finding.first]
-    assert result.findings[: len(broken)] == broken
-    breaches = {(example.breach, example.row["topic"].split("/")[0]) for example in result.examples}
+def test_breaches_come_first_with_an_example(verdict: Audit) -> None:
+    broken = [finding for finding in verdict.findings if finding.first]
+    assert verdict.findings[: len(broken)] == broken
+    breaches = {(example.breach, example.row["topic"].split("/")[0]) for example in verdict.examples}
     assert breaches == {(breach, finding.client_id) for finding in broken for breach in finding.first}
-    (lost,) = (example.row for example in result.examples if example.row["topic"] == "overtaken/t")
+    (lost,) = (example.row for example in verdict.examples if example.row["topic"] == "overtaken/t")
     assert lost["received"] == NOON + timedelta(seconds=10) and lost["publisher"] == "p"
 
 
@@ -217,9 +217,9 @@ def test_nothing_is_certain_where_rows_are_missing(tmp_path: Path) -> None:
     story.put(20, "t", b"c", 2, packet_id=3).put(100, "t", b"d", 2, packet_id=4)
     story.out(101, "c", "t", b"d", 2, packet_id=4)
     story.write(tmp_path)
-    result = audit([tmp_path])
-    assert result.totals == Counts(expected=4, delivered=2, unknown=2, lost=1)
-    assert [(gap["from"], gap["to"], gap["rows"]) for gap in result.gaps] == [
+    verdict = audit([tmp_path])
+    assert verdict.totals == Counts(expected=4, delivered=2, unknown=2, lost=1)
+    assert [(gap["from"], gap["to"], gap["rows"]) for gap in verdict.gaps] == [
         (NOON + timedelta(seconds=3), NOON + timedelta(seconds=10), None)
     ]
 
@@ -238,9 +238,9 @@ def test_mappings_are_counted_separately(tmp_path: Path) -> None:
         story.mapped(7, "l", "t", b"a", packet_id=5, times_sent=dup, outcome=Outcome.ACKNOWLEDGED)
     story.mapped(7, "l", "t", b"", times_sent=2).mapped(8, "l", "t", b"", times_sent=2, outcome=Outcome.REFUSED)
     story.write(tmp_path)
-    result = audit([tmp_path], late=3)
-    assert result.totals == Counts(expected=1, delivered=1) and result.held
-    assert result.mappings == [
+    verdict = audit([tmp_path], late=3)
+    assert verdict.totals == Counts(expected=1, delivered=1) and verdict.held
+    assert verdict.mappings == [
         MappingCounts("l", taken=5, put=4, discarded=1, doubled=1, slowest=0.1),
         MappingCounts("q", taken=6, put=4, dead_lettered=1, discarded=1, doubled=1, late=1, slowest=7.0),
     ]
@@ -250,16 +250,16 @@ def test_mappings_are_counted_separately(tmp_path: Path) -> None:
 
 def test_an_archive_of_a_version_without_mappings(tmp_path: Path) -> None:
     story = Story().subscribed("c", 0, "t", 1).put(1, "t", b"a").out(2, "c", "t", b"a")
-    result = audit([story.write_old(tmp_path)])
-    assert result.held and result.totals == Counts(expected=1, delivered=1) and result.mappings == []
+    verdict = audit([story.write_old(tmp_path)])
+    assert verdict.held and verdict.totals == Counts(expected=1, delivered=1) and verdict.mappings == []
 
 
 def test_several_directories_are_one_archive(tmp_path: Path) -> None:
     story = Story().subscribed("c", 0, "t", 1).put(1, "t", b"a").out(2, "c", "t", b"a")
     write(tmp_path / "one", story.rows[:3])
     write(tmp_path / "two", story.rows[3:], moment=NOON + timedelta(hours=3))
-    result = audit([tmp_path / "one", tmp_path / "two"])
-    assert result.held and result.totals == Counts(expected=1, delivered=1)
+    verdict = audit([tmp_path / "one", tmp_path / "two"])
+    assert verdict.held and verdict.totals == Counts(expected=1, delivered=1)
 
 
 def test_a_missing_archive_is_reported(tmp_path: Path) -> None:

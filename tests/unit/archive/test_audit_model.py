@@ -128,15 +128,15 @@ def test_results_equal_those_of_a_simple_program(
     with tempfile.TemporaryDirectory() as name:
         for rows in parts(story.rows, files):
             write(Path(name), rows)
-        result = audit([Path(name)], start=start, end=end, late=late)
+        verdict = audit([Path(name)], start=start, end=end, late=late)
     rows = [dict(zip(NAMES, row, strict=True)) for row in story.rows]
     findings = {
         (finding.client_id, finding.topic, finding.qos): (finding.counts, finding.first, finding.slowest)
-        for finding in result.findings
+        for finding in verdict.findings
     }
     assert findings == naive_audit.audit(rows, low, high, late)
-    assert result.mappings == naive_audit.mappings(rows, low, high, late)
-    assert result.gaps == [
+    assert verdict.mappings == naive_audit.mappings(rows, low, high, late)
+    assert verdict.gaps == [
         {"from": moment(gap.start), "to": moment(gap.end), "rows": gap.rows}
         for gap in naive_audit.history_of(rows).gaps
     ]

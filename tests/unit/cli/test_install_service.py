@@ -109,9 +109,9 @@ def test_a_dry_run_only_prints(invoke: Invoke, tmp_path: Path) -> None:
 
 def test_files_of_the_service_are_removed_and_data_and_configuration_are_kept(invoke: Invoke, tmp_path: Path) -> None:
     invoke("install-service", "--root", tmp_path)
-    data = tmp_path / "var/lib/mqbridge/queuemanager.db"
-    data.parent.mkdir(parents=True)
-    data.write_text("messages")
+    database = tmp_path / "var/lib/mqbridge/queuemanager.db"
+    database.parent.mkdir(parents=True)
+    database.write_text("messages")
     done = invoke("install-service", "--root", tmp_path, "--remove")
     assert done.exit_code == 0
     assert set(files(tmp_path)) == {str(CONFIGURATION), "var/lib/mqbridge/queuemanager.db"}

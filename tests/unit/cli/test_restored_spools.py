@@ -23,7 +23,7 @@ def mqbridge(*words: object) -> Result:
 
 
 @pytest.fixture
-def data(tmp_path: Path) -> Path:
+def data_directory(tmp_path: Path) -> Path:
     """A data directory with a pipeline that has got messages from queue Q, and one that has got none from NEW."""
     directory = tmp_path / "data"
     manager = started(directory)
@@ -40,9 +40,9 @@ def data(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def backup(data: Path, tmp_path: Path) -> Path:
-    result = mqbridge("data", "backup", tmp_path / "b.db", "--data-dir", data)
-    assert result.exit_code == 0 and f"Copy {data / 'pipelines' / 'p'}, too" in result.output, result.output
+def backup(data_directory: Path, tmp_path: Path) -> Path:
+    result = mqbridge("data", "backup", tmp_path / "b.db", "--data-dir", data_directory)
+    assert result.exit_code == 0 and f"Copy {data_directory / 'pipelines' / 'p'}, too" in result.output, result.output
     return tmp_path / "b.db"
 
 
@@ -55,14 +55,14 @@ def test_a_restore_needs_the_spools_that_the_backup_records(backup: Path, tmp_pa
     assert mqbridge("data", "restore", backup, "--data-dir", new, "--accept-loss").exit_code == 0
 
 
-def test_a_restore_finds_copied_spools(data: Path, backup: Path, tmp_path: Path) -> None:
-    shutil.copytree(data / "pipelines", tmp_path / "new" / "pipelines")
+def test_a_restore_finds_copied_spools(data_directory: Path, backup: Path, tmp_path: Path) -> None:
+    shutil.copytree(data_directory / "pipelines", tmp_path / "new" / "pipelines")
     result = mqbridge("data", "restore", backup, "--data-dir", tmp_path / "new")
     assert result.exit_code == 0, result.output
 
 
-def test_a_restore_finds_spools_named_in_the_configuration(data: Path, backup: Path, tmp_path: Path) -> None:
-    (data / "pipelines" / "p").rename(tmp_path / "elsewhere")
+def test_a_restore_finds_spools_named_in_the_configuration(data_directory: Path, backup: Path, tmp_path: Path) -> None:
+    (data_directory / "pipelines" / "p").rename(tmp_path / "elsewhere")
     config = tmp_path / "config.yaml"
     config.write_text(
         f"""\
@@ -76,12 +76,12 @@ pipelines:
     assert result.exit_code == 0, result.output
 
 
-def test_a_restore_into_the_same_directory_keeps_them(data: Path, backup: Path) -> None:
-    result = mqbridge("data", "restore", backup, "--data-dir", data, "--force", "--yes")
+def test_a_restore_into_the_same_directory_keeps_them(data_directory: Path, backup: Path) -> None:
+    result = mqbridge("data", "restore", backup, "--data-dir", data_directory, "--force", "--yes")
     assert result.exit_code == 0, result.output
 
 
-def test_a_salvage_names_the_spools_to_copy(data: Path, tmp_path: Path) -> None:
-    result = mqbridge("data", "salvage", data, tmp_path / "new")
+def test_a_salvage_names_the_spools_to_copy(data_directory: Path, tmp_path: Path) -> None:
+    result = mqbridge("data", "salvage", data_directory, tmp_path / "new")
     assert result.exit_code == 0, result.output
     assert f"not in {tmp_path / 'new'}: queue Q (3 segments, process 7 on here). Copy" in result.output

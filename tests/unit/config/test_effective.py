@@ -170,16 +170,16 @@ pipelines:
     to: {format: jdbc, secrets: {password: /run/pw}}
 channels: [{name: A, tls: {certificate_file: c, key_file: k, key_password_credential: key}}]
 """
-    result = effective(loaded(tmp_path, text))
-    assert (result["links"]["token-service"]["host"], result["links"]["token-service"]["password_variable"]) == (
+    settings = effective(loaded(tmp_path, text))
+    assert (settings["links"]["token-service"]["host"], settings["links"]["token-service"]["password_variable"]) == (
         "h",
         "PW",
     )
-    mapping, pipeline = result["mappings"]["password-reset"], result["pipelines"]["secret"]
+    mapping, pipeline = settings["mappings"]["password-reset"], settings["pipelines"]["secret"]
     assert mapping["attributes"]["properties"] == {"token": "{$.token}", "secret": HIDDEN}
     assert (pipeline["schema"], pipeline["tables"]) == ({"token": "string"}, {"credentials": "/t.csv"})
     assert pipeline["to"]["secrets"] == {"password": "/run/pw"}
-    assert result["channels"][0]["tls"]["key_password_credential"] == "key"
+    assert settings["channels"][0]["tls"]["key_password_credential"] == "key"
 
 
 @pytest.mark.parametrize(

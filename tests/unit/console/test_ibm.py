@@ -111,8 +111,8 @@ def test_topics_and_queues_are_found(bridge: RemoteBridgeProcess) -> None:
     console = Console(bridge).log_in(TOKEN)
     with RawClient.connected(bridge.port, "searched") as client:
         client.subscribe(("searched/leaf", 1))
-        result = console.json("/search", text="searched")
-        assert {(match["kind"], match["name"]) for match in result["matches"]} == {
+        answer = console.json("/search", text="searched")
+        assert {(match["kind"], match["name"]) for match in answer["matches"]} == {
             ("client", "searched"),
             ("topic", "searched/leaf"),
         }
@@ -137,8 +137,8 @@ def test_a_lost_queue_manager_is_reported(bridge: RemoteBridgeProcess) -> None:
 
     until(lost)
     assert "not connected" in console.get("/health").text
-    result = console.json("/search", text="mqtt.transmit", kinds="queue")
-    assert (result["matches"], len(result["incomplete"])) == ([], 1)
+    answer = console.json("/search", text="mqtt.transmit", kinds="queue")
+    assert (answer["matches"], len(answer["incomplete"])) == ([], 1)
     for path in ("/objects", "/topics", "/dead-letters"):
         page = console.request("GET", path, headers={"Accept": "application/json"})
         assert page.status == 503, page.html

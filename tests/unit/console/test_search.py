@@ -19,9 +19,9 @@ from tests.unit.console.test_pages import HOSTILE, is_escaped
 
 def matches(console: Console, text: str, **query: str) -> dict[tuple[str, str], Any]:
     """The matches of a search, by kind and name, in their order."""
-    result = console.json("/search", text=text, **query)
-    assert result["incomplete"] == []
-    return {(match["kind"], match["name"]): match for match in result["matches"]}
+    answer = console.json("/search", text=text, **query)
+    assert answer["incomplete"] == []
+    return {(match["kind"], match["name"]): match for match in answer["matches"]}
 
 
 def test_the_navigation_leads_to_each_page_without_a_query() -> None:
@@ -72,8 +72,8 @@ def test_exact_matches_come_first(console: Console) -> None:
         assert list(matches(console, "exact", kinds="client")) == [
             ("client", name) for name in ("exact", "Exact-0", "exact-1", "an-exact")
         ]
-        result = console.json("/search", text="exact", rows="2", kinds="client")
-        assert (len(result["matches"]), result["found"]["client"]) == (2, 4)
+        answer = console.json("/search", text="exact", rows="2", kinds="client")
+        assert (len(answer["matches"]), answer["found"]["client"]) == (2, 4)
     finally:
         for client in clients:
             client.vanish()
@@ -93,7 +93,7 @@ def test_matches_are_text(console: Console, client_id: str) -> None:
 def test_a_search_that_is_not_valid(console: Console) -> None:
     assert console.json("/search")["matches"] == []
     assert "Enter a part" in console.get("/search", text="  ").text
-    assert "Nothing was found" in console.get("/search", text="no such thing").text
+    assert "There are no matches" in console.get("/search", text="no such thing").text
     assert console.get("/search", text="x" * 201).status == 400
     assert console.get("/search", text="x", kinds="nonsense").status == 400
 

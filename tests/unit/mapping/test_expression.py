@@ -41,7 +41,7 @@ def value(text: str, payload: bytes = PAYLOAD) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("text", "result"),
+    ("text", "expected"),
     [
         ("payload.temp > 30 && topic.startsWith('plant/')", "true"),
         ("payload.whole == 21.0 && payload.whole < 21.5", "true"),
@@ -62,12 +62,12 @@ def value(text: str, payload: bytes = PAYLOAD) -> Any:
         ("'a' == 'a' // a comment: nope", "true"),
     ],
 )
-def test_the_value_of_an_expression(text: str, result: str) -> None:
-    assert encoded(value(text)).decode() == result
+def test_the_value_of_an_expression(text: str, expected: str) -> None:
+    assert encoded(value(text)).decode() == expected
 
 
 @pytest.mark.parametrize(
-    ("text", "result"),
+    ("text", "expected"),
     [
         ("payload.temp * 2", 63.0),
         ("payload.temp * 1.8 + 32", 88.7),
@@ -86,9 +86,9 @@ def test_the_value_of_an_expression(text: str, result: str) -> None:
         ("payload.whole * 1.5 > 3 ? int(payload.temp) : 5", 31),
     ],
 )
-def test_integers_and_decimals_can_be_combined(text: str, result: float) -> None:
-    assert math.isclose(value(text), result, rel_tol=1e-3)
-    assert isinstance(value(text), type(result))
+def test_integers_and_decimals_can_be_combined(text: str, expected: float) -> None:
+    assert math.isclose(value(text), expected, rel_tol=1e-3)
+    assert isinstance(value(text), type(expected))
 
 
 @given(st.floats(-1e6, 1e6) | st.integers(-(10**6), 10**6), st.floats(0.1, 1e3))
@@ -99,7 +99,7 @@ def test_whether_a_device_sends_21_or_21_0_does_not_matter(number: float, factor
 
 
 @pytest.mark.parametrize(
-    ("text", "result"),
+    ("text", "expected"),
     [
         ("payload.large", "123456789012345678901234567"),
         ("payload", PAYLOAD.replace(b"\n ", b"").replace(b": ", b":").replace(b", ", b",").decode()),
@@ -112,8 +112,8 @@ def test_whether_a_device_sends_21_or_21_0_does_not_matter(number: float, factor
         ("payload.large == payload.large && payload.large != payload.larger", "true"),
     ],
 )
-def test_numbers_without_arithmetic_keep_their_digits(text: str, result: str) -> None:
-    assert encoded(value(text)).decode() == result
+def test_numbers_without_arithmetic_keep_their_digits(text: str, expected: str) -> None:
+    assert encoded(value(text)).decode() == expected
 
 
 @pytest.mark.parametrize(

@@ -44,8 +44,8 @@ def test_a_query_selects_the_value_defined_by_rfc_9535(document: Any, data: st.D
         segment = data.draw(names | st.integers(-3, 3))
         query += f"[{json.dumps(segment)}]"
     node = find(query, document)
-    value = path_of(query).value(document)
-    assert value == node[0].value if node else value is MISSING
+    selected = path_of(query).value(document)
+    assert selected == node[0].value if node else selected is MISSING
 
 
 @pytest.mark.parametrize(

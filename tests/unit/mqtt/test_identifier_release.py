@@ -12,8 +12,8 @@ def sent(release: IdentifierRelease) -> list[int]:
     """Continue the release, and return the identifiers of the PUBRELs."""
     out = connected()
     release.send(out)
-    data = out.data_to_send()
-    packets = [data[at : at + 4] for at in range(0, len(data), 4)]
+    sent_bytes = out.data_to_send()
+    packets = [sent_bytes[at : at + 4] for at in range(0, len(sent_bytes), 4)]
     assert all(packet[:2] == b"\x62\x02" for packet in packets)
     return [int.from_bytes(packet[2:]) for packet in packets]
 

@@ -50,10 +50,10 @@ async def exchange(scram: Scram, user: str, password: str) -> Authenticated:
     answer = await begun.respond(client.get_client_first().encode())
     assert answer.data is not None
     client.set_server_first(answer.data.decode())
-    result = await begun.respond(client.get_client_final().encode())
-    assert isinstance(result, Authenticated) and result.data is not None
-    client.set_server_final(result.data.decode())
-    return result
+    authenticated = await begun.respond(client.get_client_final().encode())
+    assert isinstance(authenticated, Authenticated) and authenticated.data is not None
+    client.set_server_final(authenticated.data.decode())
+    return authenticated
 
 
 async def test_exchange(tmp_path: Path) -> None:

@@ -23,9 +23,9 @@ def put_and_get(host: Host) -> bytes:
     connection = host.connect("mapping")
     connection.put1(QUEUE, Message(MQMD(Persistence=1), b"1"), cmqc.MQPMO_SYNCPOINT)
     connection.commit()
-    data = connection.get(connection.open(QUEUE, cmqc.MQOO_INPUT_SHARED), GetOptions()).data
+    body = connection.get(connection.open(QUEUE, cmqc.MQOO_INPUT_SHARED), GetOptions()).data
     connection.disconnect()
-    return data
+    return body
 
 
 async def test_threads_have_separate_connections_while_the_loop_runs(tmp_path: Path) -> None:

@@ -124,8 +124,8 @@ def test_match_options(connection: StandInConnection) -> None:
 
 
 def test_match_by_token(connection: StandInConnection) -> None:
-    for data in (b"1", b"2"):
-        put(connection, data)
+    for body in (b"1", b"2"):
+        put(connection, body)
     handle = opened(connection)
     connection.get(handle, MqiGetOptions(Options=FIRST))
     token = connection.get(handle, MqiGetOptions(Options=NEXT)).MsgToken
@@ -162,8 +162,8 @@ def test_selectors(connection: StandInConnection, selector: str, expected: Any) 
 
 
 def test_only_its_handle_sees_a_locked_message(manager: StandInManager, connection: StandInConnection) -> None:
-    for data in (b"1", b"2"):
-        put(connection, data)
+    for body in (b"1", b"2"):
+        put(connection, body)
     other = StandInConnection(manager.itself)
     handle, others = opened(connection), opened(other)
     assert get(connection, handle, FIRST | cmqc.MQGMO_LOCK) == b"1"
@@ -179,8 +179,8 @@ def test_only_its_handle_sees_a_locked_message(manager: StandInManager, connecti
 
 
 def test_marked_messages(manager: StandInManager, connection: StandInConnection) -> None:
-    for data in (b"1", b"2"):
-        put(connection, data)
+    for body in (b"1", b"2"):
+        put(connection, body)
     marking = NEXT | cmqc.MQGMO_UNMARKED_BROWSE_MSG
     handle = opened(connection)
     mark = marking | cmqc.MQGMO_MARK_BROWSE_HANDLE
@@ -191,8 +191,8 @@ def test_marked_messages(manager: StandInManager, connection: StandInConnection)
 
 
 def test_cooperating_browsers_share_their_marks(manager: StandInManager, connection: StandInConnection) -> None:
-    for data in (b"1", b"2", b"3"):
-        put(connection, data)
+    for body in (b"1", b"2", b"3"):
+        put(connection, body)
     other = StandInConnection(manager.itself)
     mark = NEXT | cmqc.MQGMO_UNMARKED_BROWSE_MSG | cmqc.MQGMO_MARK_BROWSE_CO_OP
     handle, others = (opened(side, BOTH | cmqc.MQOO_CO_OP) for side in (connection, other))

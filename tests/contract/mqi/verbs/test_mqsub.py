@@ -158,7 +158,7 @@ def test_a_durable_subscription_keeps_all_attributes_over_a_restart(manager: Sta
     )
     manager.connection.close(handle)
     manager.restart()
-    size = [[Property(name="size", type=cmqc.MQTYPE_INT32, value=value)] for value in (3, 4)]
+    size = [[Property(name="size", type=cmqc.MQTYPE_INT32, value=number)] for number in (3, 4)]
     for properties in size:
         publish(manager.connection, "a", b"%d" % properties[0].value, properties=properties)
     _, queue = subscribe(manager.connection, "a", DURABLE | RESUME, SubName="s")
@@ -271,9 +271,9 @@ def test_alter_sub_by_mqsc_keeps_the_attributes_of_mqsub(
 ) -> None:
     _, queue = subscribe(connection, "a", SubName="s", SelectionString="size = 1", PubPriority=6)
     manager.ok("ALTER SUB('s') USERDATA('new')")
-    for value in (1, 2):
-        properties = [Property(name="size", type=cmqc.MQTYPE_INT8, value=value)]
-        publish(connection, "a", b"%d" % value, properties=properties)
+    for number in (1, 2):
+        properties = [Property(name="size", type=cmqc.MQTYPE_INT8, value=number)]
+        publish(connection, "a", b"%d" % number, properties=properties)
     assert [(got.data, got.md.Priority) for got in received(connection, queue)] == [(b"1", 6)]
 
 

@@ -74,8 +74,8 @@ def to_mqtt(copybook: str, keys: dict[str, Any] | None = None, /, **payload: Any
 
 
 def body_of(rule: ToMqRule, payload: bytes = DOCUMENT) -> bytes:
-    data = mapped(rule, payload=payload).message.data
-    return data[int.from_bytes(data[8:12], "little") :]
+    message_data = mapped(rule, payload=payload).message.data
+    return message_data[int.from_bytes(message_data[8:12], "little") :]
 
 
 def message(body: bytes, ccsid: int = 1140, encoding: int = 785, **fields: Any) -> Message:
@@ -106,10 +106,10 @@ def test_a_record_and_the_descriptor_of_its_body(
 ) -> None:
     rule = to_mq(copybook, **options)
     for _ in range(times):
-        result = mapped(rule, payload=DOCUMENT)
-        rfh2 = header(result)
+        mapped_message = mapped(rule, payload=DOCUMENT)
+        rfh2 = header(mapped_message)
         assert (rfh2.CodedCharSetId, rfh2.Encoding, rfh2.Format) == (ccsid, encoding, cmqc.MQFMT_NONE)
-        assert result.message.data.endswith(body) and body_of(rule) == body
+        assert mapped_message.message.data.endswith(body) and body_of(rule) == body
     plain = mapped(to_mq(copybook, {"rfh2": False, "format": "CSQREC"}, **options), payload=DOCUMENT).message
     assert (plain.md.CodedCharSetId, plain.md.Encoding, plain.md.Format) == (ccsid, encoding, b"CSQREC")
     assert plain.data == body

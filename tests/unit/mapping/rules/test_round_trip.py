@@ -26,7 +26,7 @@ RESPONSE_TOPIC = TEXT.map(lambda text: text.replace("+", "").replace("#", "")).f
 )  # fmt: skip
 def test_a_publication_is_preserved_on_a_queue(
     properties: dict[str, str],
-    data: bytes | None,
+    correlation_data: bytes | None,
     response_topic: str | None,
     content_type: str | None,
     qos: int,
@@ -35,7 +35,7 @@ def test_a_publication_is_preserved_on_a_queue(
 ) -> None:
     sent = publication(
         users=properties,
-        correlation_data=data,
+        correlation_data=correlation_data,
         response_topic=response_topic,
         content_type=content_type,
         qos=qos,
@@ -93,10 +93,10 @@ REQUESTS: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("data", [None, b"", b"7", b"x" * 25])
-def test_the_response_topic_of_a_request_is_stored(data: bytes | None) -> None:
+@pytest.mark.parametrize("correlation_data", [None, b"", b"7", b"x" * 25])
+def test_the_response_topic_of_a_request_is_stored(correlation_data: bytes | None) -> None:
     """The MsgId of the request identifies the answer, which has it as CorrelId with either convention."""
-    mapped_message = mapped(rule(**REQUESTS), response_topic="clients/1", correlation_data=data)
+    mapped_message = mapped(rule(**REQUESTS), response_topic="clients/1", correlation_data=correlation_data)
     md = mapped_message.message.md
     assert (md.MsgType, md.Report, md.ReplyToQ, md.MsgId, md.CorrelId) == (1, 0, b"ANSWERS", bytes(24), bytes(24))
     assert mapped_message.kept is not None and mapped_message.kept.queue == "KEPT"
@@ -105,7 +105,7 @@ def test_the_response_topic_of_a_request_is_stored(data: bytes | None) -> None:
     assert isinstance(kept, RFH2)
     assert folders(mapped_message)["mqtt"] == {folder.name: dict(folder.content) for folder in kept.folders}["mqtt"]
     assert publication_of(mapped_message.kept.message).properties.response_topic == "clients/1"
-    assert publication_of(mapped_message.kept.message).properties.correlation_data == data
+    assert publication_of(mapped_message.kept.message).properties.correlation_data == correlation_data
     assert decode_chain(b"MQHRF2", 546, 1208, mapped_message.kept.message.data).body == b""
 
 

@@ -109,9 +109,9 @@ def test_source_filter() -> None:
                      id="CorrelId: of a property"),
         pytest.param({}, {"correlation_data": b"abc"}, {"CorrelId": b"abc".ljust(24, b"\0")},
                      id="CorrelId: Correlation Data"),
-        *(pytest.param({"correl_id": "{correlationData|bytes}"}, {"correlation_data": data},
-                       {"CorrelId": data.ljust(24, b"\0")}, id=f"CorrelId: {len(data)} bytes")
-          for data in (b"\xff", b"\0\1", b"x" * 12, b"y" * 23, b"z" * 24)),
+        *(pytest.param({"correl_id": "{correlationData|bytes}"}, {"correlation_data": correlation_data},
+                       {"CorrelId": correlation_data.ljust(24, b"\0")}, id=f"CorrelId: {len(correlation_data)} bytes")
+          for correlation_data in (b"\xff", b"\0\1", b"x" * 12, b"y" * 23, b"z" * 24)),
         pytest.param({"correl_id": "{mqtt.correlationData|default:'00ff'|bytes}"}, {},
                      {"CorrelId": b"\0\xff".ljust(24, b"\0")}, id="CorrelId: bytes of a default"),
         pytest.param({"msg_id": "{text|bytes}"}, {"payload": b"2105"}, {"MsgId": b"!\5".ljust(24, b"\0")},
@@ -223,9 +223,9 @@ def test_without_an_rfh2_properties_contain_the_same() -> None:
 def test_retained(subtests: pytest.Subtests) -> None:
     for payload in [b"on", b""]:
         for published in [False, True]:
-            for retained, result in [("as-published", None), ("never", False), ("always", True)]:
-                with subtests.test(payload=payload, published=published, retained=retained, result=result):
-                    expected = published if result is None else result
+            for retained, override in [("as-published", None), ("never", False), ("always", True)]:
+                with subtests.test(payload=payload, published=published, retained=retained, result=override):
+                    expected = published if override is None else override
                     to_topic = mapped(
                         rule({"retained": retained}, to={"topic": "t"}), retain=published, payload=payload
                     )

@@ -19,8 +19,8 @@ from tests.helpers.publications import publication_fields
 
 
 def rule(attributes: dict[str, Any] | None = None, **more: Any) -> ToMqttRule:
-    data = {"from": {"queue": "Q"}, "to": {"mqtt": "out", "link": "plant"}, "attributes": attributes or {}} | more
-    mapping_rule = rule_of("m2", ToMqttMapping.model_validate(data), "QM1")
+    config = {"from": {"queue": "Q"}, "to": {"mqtt": "out", "link": "plant"}, "attributes": attributes or {}} | more
+    mapping_rule = rule_of("m2", ToMqttMapping.model_validate(config), "QM1")
     assert isinstance(mapping_rule, ToMqttRule)
     return mapping_rule
 
@@ -107,11 +107,11 @@ def test_attribute(attributes: dict[str, Any], source: Message, expected: dict[s
 def test_retained(subtests: pytest.Subtests) -> None:
     for body in [b"on", b""]:
         for came in [False, True]:
-            for retained, result in [("as-published", None), ("never", False), ("always", True)]:
-                with subtests.test(body=body, came=came, retained=retained, result=result):
+            for retained, override in [("as-published", None), ("never", False), ("always", True)]:
+                with subtests.test(body=body, came=came, retained=retained, result=override):
                     source = message(body, {"mqps": {"Top": "t"} | ({"Ret": True} if came else {})})
                     output = published(rule({"retained": retained}), source)
-                    assert (output.retain, output.payload) == (came if result is None else result, body)
+                    assert (output.retain, output.payload) == (came if override is None else override, body)
 
 
 @pytest.mark.parametrize(

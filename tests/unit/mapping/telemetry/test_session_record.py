@@ -32,8 +32,8 @@ def test_an_older_bridge_reads_a_record_with_an_owner() -> None:
         clientIdentifier: str
         version: int
 
-    data = encode(SentRecord("c", principal=Principal(False)))
-    assert msgspec.json.decode(data, type=Older) == Older("c", 2)
+    record = encode(SentRecord("c", principal=Principal(False)))
+    assert msgspec.json.decode(record, type=Older) == Older("c", 2)
 
 
 @pytest.mark.parametrize(

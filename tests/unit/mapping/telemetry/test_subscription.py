@@ -10,7 +10,7 @@ from bridge.telemetry.subscription import FOREIGN, SubscriptionData, subscriptio
 
 
 def test_user_data(subtests: pytest.Subtests) -> None:
-    for data, text in [
+    for subscription, text in [
         (SubscriptionData(0), "0"),
         (SubscriptionData(1), "1"),
         (SubscriptionData(2), "2"),
@@ -20,10 +20,10 @@ def test_user_data(subtests: pytest.Subtests) -> None:
         (SubscriptionData(1, subscription_identifiers=(268_435_455,)), "1 ID=268435455"),
         (SubscriptionData(2, subscription_identifiers=(7, 5)), "2 ID=7 ID=5"),
     ]:
-        with subtests.test(data=data, text=text):
-            assert data.user_data == text
-            assert subscription_data(text) == data
-            assert subscription_qos(text) == data.qos
+        with subtests.test(data=subscription, text=text):
+            assert subscription.user_data == text
+            assert subscription_data(text) == subscription
+            assert subscription_qos(text) == subscription.qos
 
 
 def test_user_data_of_others_have_no_effect(subtests: pytest.Subtests) -> None:
@@ -40,5 +40,5 @@ identifiers = st.lists(st.integers(1, 268_435_455), max_size=3).map(tuple)
 
 
 @given(st.builds(SubscriptionData, st.integers(0, 2), st.booleans(), st.booleans(), identifiers))
-def test_user_data_can_be_read_back(data: SubscriptionData) -> None:
-    assert subscription_data(data.user_data) == data
+def test_user_data_can_be_read_back(subscription: SubscriptionData) -> None:
+    assert subscription_data(subscription.user_data) == subscription

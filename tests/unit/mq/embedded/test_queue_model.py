@@ -152,10 +152,10 @@ class QueueMachine(RuleBasedStateMachine):
         for number in range(count):
             self.browse_one(application, queue, first and number == 0)
 
-    @rule(queue=queues, data=st.lists(st.tuples(applications, st.sampled_from([3, 7]), st.booleans()), max_size=8))
-    def crowd(self, queue: str, data: list[tuple[int, int, bool]]) -> None:
+    @rule(queue=queues, puts=st.lists(st.tuples(applications, st.sampled_from([3, 7]), st.booleans()), max_size=8))
+    def crowd(self, queue: str, puts: list[tuple[int, int, bool]]) -> None:
         """Applications put one after the other. Puts in syncpoint are committed later, in another order."""
-        for application, priority, syncpoint in data:
+        for application, priority, syncpoint in puts:
             self.put_one(application, queue, priority, True, syncpoint)
 
     def browse_one(self, application: int, queue: str, first: bool) -> None:

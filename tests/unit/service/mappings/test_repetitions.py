@@ -12,18 +12,18 @@ def received(packet_id: int, payload: bytes = b"21.5", *, dup: bool = False, con
     return Received(Publication("t", payload, 2, packet_id=packet_id), 2, packet_id, dup, connection)
 
 
-def released(*items: Received) -> Repetitions:
+def released(*publications: Received) -> Repetitions:
     """Return the state after these were received and released, and the connection was lost."""
     repetitions = Repetitions()
-    for item in items:
-        assert not repetitions.is_repeated(item)
-        repetitions.release(item.packet_id)
+    for publication in publications:
+        assert not repetitions.is_repeated(publication)
+        repetitions.release(publication.packet_id)
     repetitions.connected()
     return repetitions
 
 
 @pytest.mark.parametrize(
-    ("item", "repeated"),
+    ("publication", "repeated"),
     [
         pytest.param(received(1, dup=True), True, id="again on the same connection"),
         pytest.param(received(1), True, id="again on the same connection, without DUP"),
@@ -32,11 +32,11 @@ def released(*items: Received) -> Repetitions:
         pytest.param(received(2, dup=True, connection=2), False, id="DUP of what never arrived"),
     ],
 )
-def test_an_identifier_that_is_not_released(item: Received, repeated: bool) -> None:
+def test_an_identifier_that_is_not_released(publication: Received, repeated: bool) -> None:
     repetitions = Repetitions()
     assert not repetitions.is_repeated(received(1))
     repetitions.connected()
-    assert repetitions.is_repeated(item) is repeated
+    assert repetitions.is_repeated(publication) is repeated
 
 
 def test_identifiers_on_record() -> None:

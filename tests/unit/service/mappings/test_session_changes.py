@@ -171,7 +171,7 @@ async def run_change(
 ) -> None:
     to = direction == "to the broker"
     call, moment = list(STATES[direction].values())[state]
-    result = results(change, direction)[state]
+    outcome = results(change, direction)[state]
     fails_over = change == "another address of `failover`"
     link = LINK.model_copy(update={"failover": [B]}) if fails_over else LINK
     first: Any = {"source": {"topic": "s"}} if change == "`from` of another kind" and to else {}
@@ -240,30 +240,30 @@ async def run_change(
         send(NEW, last, source)
         await happens(lambda: all(seen()[payload] == 1 for payload in NEW), report)
     network.restore(A)
-    if result is ENDED and not to:
+    if outcome is ENDED and not to:
         await happens(lambda: not session.unacknowledged, report)
     if address == A:
         await happens(bridge.runs, report)
         send([b"newer 9"], last, source)
         await happens(lambda: seen()[b"newer 9"] == 1, report)
 
-    count = {ONCE: 1, THERE: 1, TWICE: 2, STAYS: 0, ENDED: 0, "new filter": 0}[result]
+    count = {ONCE: 1, THERE: 1, TWICE: 2, STAYS: 0, ENDED: 0, "new filter": 0}[outcome]
     await happens(lambda: all(seen()[payload] >= count for payload in OLD), report)
     await happens(lambda: last.quiet and scene.depth(queue) == 0, report)
-    if result in (ONCE, THERE) and to:
+    if outcome in (ONCE, THERE) and to:
         await happens(lambda: session.quiet, report)
         assert bridge.mappings is not None
         await happens(lambda: not any(status.unfinished for status in bridge.mappings.statuses()), report)
     assert bridge.mappings is not None
     await bridge.mappings.stop()
     doubled = {payload for payload, number in seen().items() if number > 1}
-    assert doubled == ({*OLD} if result is TWICE else set()), report()
+    assert doubled == ({*OLD} if outcome is TWICE else set()), report()
     assert all(seen()[payload] == count for payload in OLD), report()
-    if result is THERE:
+    if outcome is THERE:
         assert {*OLD} <= {*session.released_payloads}
     # The record of a former session is still valid when a mapping returns: only messages in flight are released.
     assert session.trace.count("PUBREL") < 20
-    if result is STAYS:
+    if outcome is STAYS:
         assert [publication.payload for publication in session.unacknowledged.values()] == OLD
     assert scene.depth(DEAD_LETTERS) == 0
     assert network.failures == []

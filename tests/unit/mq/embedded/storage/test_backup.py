@@ -158,10 +158,10 @@ def test_the_log_of_a_killed_queue_manager_is_not_applied_to_the_restored_one(fi
 
 @pytest.mark.parametrize("seed", range(20))
 def test_a_damaged_backup_is_rejected_or_the_damage_is_harmless(file: Path, tmp_path: Path, seed: int) -> None:
-    data = bytearray(file.read_bytes())
-    at = random.Random(seed).randrange(len(data))
-    data[at] ^= 1 << seed % 8
-    file.write_bytes(data)
+    content = bytearray(file.read_bytes())
+    at = random.Random(seed).randrange(len(content))
+    content[at] ^= 1 << seed % 8
+    file.write_bytes(content)
     try:
         restore(file, tmp_path / "new")
     except StoreError:

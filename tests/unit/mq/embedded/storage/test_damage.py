@@ -52,10 +52,10 @@ def copy(written: Path, tmp_path: Path) -> Path:
 @pytest.mark.parametrize("seed", range(60))
 def test_a_flipped_byte_is_detected_or_harmless(copy: Path, seed: int) -> None:
     database = copy / "queuemanager.db"
-    data = bytearray(database.read_bytes())
-    at = random.Random(seed).randrange(len(data))
-    data[at] ^= 1 << seed % 8
-    database.write_bytes(data)
+    content = bytearray(database.read_bytes())
+    at = random.Random(seed).randrange(len(content))
+    content[at] ^= 1 << seed % 8
+    database.write_bytes(content)
     try:
         manager = QueueManager("MQB1", copy)
     except StoreError as error:

@@ -190,7 +190,7 @@ def test_a_full_disk(disk: Disk, tmp_path: Path) -> None:
     store._database.execute("PRAGMA max_page_count = 1000000")
     put(disk.connection, "Q", b"after")
     disk.restart()
-    assert [data.rstrip("\0") for data in drained(disk.connection, "Q")] == [*committed, "after"]
+    assert [body.rstrip("\0") for body in drained(disk.connection, "Q")] == [*committed, "after"]
 
 
 # Locks of SQLite -------------------------------------------------------------------------------------------------------
@@ -249,11 +249,11 @@ def test_a_message_logged_twice_does_not_return(disk: Disk, monkeypatch: pytest.
     connection = disk.connection
     define(connection, "DEFINE QLOCAL(KEPT)")
 
-    def unit(queue: str, *data: bytes, take: int = 0) -> None:
+    def unit(queue: str, *bodies: bytes, take: int = 0) -> None:
         handle = connection.open(MQOD(ObjectName="Q"), cmqc.MQOO_INPUT_SHARED)
         for _ in range(take):
             connection.get(handle, GetOptions(Options=cmqc.MQGMO_SYNCPOINT))
-        for body in data:
+        for body in bodies:
             put(connection, queue, body, SYNC)
         connection.commit()
         connection.close(handle)

@@ -104,23 +104,23 @@ class JournalMachine(RuleBasedStateMachine):
                 continue
             if kind == "series":
                 for _ in range(how):
-                    data = self.body()
-                    self.manager.put(work.unit, self.manager.objects.resolve(where), Message(MQMD(Persistence=1), data))
-                    work.puts.append((where, data, True))
+                    body = self.body()
+                    self.manager.put(work.unit, self.manager.objects.resolve(where), Message(MQMD(Persistence=1), body))
+                    work.puts.append((where, body, True))
                 continue
-            data = self.body()
+            body = self.body()
             persistent = how if kind == "put" else True
-            message = Message(MQMD(Persistence=int(persistent)), data)
+            message = Message(MQMD(Persistence=int(persistent)), body)
             if kind == "put":
                 self.manager.put(work.unit, self.manager.objects.resolve(where), message)
-                work.puts.append((where, data, persistent))
+                work.puts.append((where, body, persistent))
                 continue
             retain, clear = how == "retain", how == "clear"
             route = self.manager.objects.topics.route(where)
             self.manager.publish(work.unit, route, message, time.time(), retain=retain, clear_retained=clear)
-            work.puts.append(("A", data, persistent))
+            work.puts.append(("A", body, persistent))
             if retain or clear:
-                work.retained.append((where, data if retain else None, persistent))
+                work.retained.append((where, body if retain else None, persistent))
         return work
 
     @rule(burst=bursts, failing=st.sets(st.integers(1, 3), max_size=1))
@@ -155,15 +155,15 @@ class JournalMachine(RuleBasedStateMachine):
         for work in done:
             assert work.reason in (cmqc.MQRC_NONE, cmqc.MQRC_RESOURCE_PROBLEM)
             if work.reason == cmqc.MQRC_NONE:
-                for queue, data in work.gets:
-                    del self.messages[queue][data]
-                for queue, data, persistent in work.puts:
-                    self.messages[queue][data] = persistent
-                for topic, data, persistent in work.retained:  # type: ignore[assignment]
-                    if data is None:
+                for queue, body in work.gets:
+                    del self.messages[queue][body]
+                for queue, body, persistent in work.puts:
+                    self.messages[queue][body] = persistent
+                for topic, body, persistent in work.retained:  # type: ignore[assignment]
+                    if body is None:
                         self.retained.pop(topic, None)
                     else:
-                        self.retained[topic] = (data, persistent)
+                        self.retained[topic] = (body, persistent)
 
     @rule(actions=units)
     def back_out(self, actions: list[tuple[Any, ...]]) -> None:
@@ -182,7 +182,7 @@ class JournalMachine(RuleBasedStateMachine):
         shutil.rmtree(before)
         self.manager = QueueManager("MQB1", self.directory)
         self.messages = {
-            queue: {data: True for data, persistent in held.items() if persistent}
+            queue: {body: True for body, persistent in held.items() if persistent}
             for queue, held in self.messages.items()
         }
         self.retained = {topic: held for topic, held in self.retained.items() if held[1]}
