@@ -200,7 +200,7 @@ class Command:
         if parameter is None:
             return otherwise
         if parameter.value is None or parameter.value not in words:
-            raise self.wrong(f"{keyword} is one of {', '.join(words)}", keyword)
+            raise self.wrong(f"{keyword} must be one of {', '.join(words)}", keyword)
         return parameter.value
 
     def flag(self, keyword: str, opposite: str = "") -> bool:

@@ -237,7 +237,7 @@ class _Preview:
             self._objects[key] = old | {"CURDEPTH": 0}
             return "clear", f"{depth:,} messages", []
         if depth and command.parameter("PURGE") is None:
-            raise CommandRefused("AMQ8143E", name=name, detail=f"{depth} messages are on it; PURGE deletes them")
+            raise CommandRefused("AMQ8143E", name=name, detail=f"{depth} messages are on it; hint: PURGE deletes them")
         self._objects[key] = None
         return "delete", f"with {depth:,} messages" if depth else "", []
 

@@ -264,7 +264,7 @@ class RemoteConnection:
         except MQError as error:
             self._socket.close()
             if isinstance(error.__cause__, TimeoutError):
-                why = f"the bridge did not answer within {CONNECT_TIMEOUT:g} s"
+                why = f"the bridge does not answer within {CONNECT_TIMEOUT:g} s: does it hang?"
                 raise MQError(cmqc.MQRC_Q_MGR_NOT_AVAILABLE, why) from error
             raise
         # From now on, calls may wait indefinitely: MQGET with MQWI_UNLIMITED does.

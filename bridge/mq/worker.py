@@ -351,7 +351,7 @@ class Worker(ABC, Generic[Job]):
 
         def log_retry(state: tenacity.RetryCallState) -> None:
             error = state.outcome.exception() if state.outcome is not None else None
-            if isinstance(error, MQError) and self.is_told(error):
+            if isinstance(error, MQError) and self.is_logged(error):
                 return
             if state.attempt_number in (1, 5) or state.attempt_number % 30 == 0:
                 self._loss_logged = True
@@ -386,7 +386,7 @@ class Worker(ABC, Generic[Job]):
         self._loss_logged = self._lacks = False
         return connection
 
-    def is_told(self, error: MQError) -> bool:
+    def is_logged(self, error: MQError) -> bool:
         """Return whether the subclass has logged why an attempt to connect failed."""
         return False
 

@@ -75,7 +75,7 @@ class ConfigurationChange:
         register.use_file(channels)
         for channel in parts.channels:
             if channel.tls is not None:
-                channel.tls.look_again()
+                channel.tls.reload_if_changed()
         parts.host.read_credentials()
         # Even without changes, because a command may have set the level.
         configure(log)

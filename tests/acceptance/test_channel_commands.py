@@ -209,7 +209,7 @@ def test_a_channel_of_the_file_is_started_and_stopped_and_can_be_altered_there_o
         "run", "-", stdin=b"ALTER CHANNEL(FILE) CHLTYPE(MQTT) PORT(1)\nDELETE CHANNEL(FILE) CHLTYPE(MQTT)\n"
     )
     assert done.returncode == 1
-    assert done.stderr.count(b"the bridge's configuration file has channel FILE; change it there") == 2
+    assert done.stderr.count(b"the bridge's configuration file defines channel FILE; hint: change it there") == 2
     with RawClient.connected(started(bridge, "FILE"), "pump-1"):
         pass
 

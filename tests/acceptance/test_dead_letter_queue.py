@@ -198,7 +198,7 @@ def test_a_retry_in_the_console_while_the_mapping_is_blocked(tmp_path: Path) -> 
         bridge.wait_for_depth(DEAD_LETTERS, 1)
         bridge.mqsc("DEFINE QLOCAL(LATER)")
         page = console.change("/dead-letters/retry", all="1")
-        assert "Retried 1 message" in page.text and "its outcome is not known after" in page.text, page.text
+        assert "Retried 1 message" in page.text and "its outcome is unknown after" in page.text, page.text
         bridge.mqsc("ALTER QLOCAL(FULL) MAXDEPTH(2)")
         bridge.wait_for_depth("LATER", 1)
         assert bridge.messages(DEAD_LETTERS) == []

@@ -146,5 +146,5 @@ mappings:
         "unknown channel: MQRC_UNKNOWN_CHANNEL_NAME (2540), unknown queue manager: MQRC_Q_MGR_NAME_ERROR (2058),"
         " unused port: MQRC_HOST_NOT_AVAILABLE (2538)"
     )
-    assert results["connections"]["detail"] == "42 connections at the same time, besides this one"
+    assert results["connections"]["detail"] == "42 concurrent connections, in addition to this one"
     assert SECRET not in "".join(lines)

@@ -188,7 +188,7 @@ def test_a_data_directory_of_another_user_causes_a_hint(tmp_path: Path) -> None:
     command += [str(MQBRIDGE), "run", "--data-dir", str(tmp_path / "data"), "--port", "0"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert done.returncode == 1
-    assert "Permission denied" in done.stderr and "hint: did another user start the bridge" in done.stderr
+    assert "Permission denied" in done.stderr and "hint: if another user started the bridge" in done.stderr
 
 
 def test_a_configuration_with_mistakes(tmp_path: Path) -> None:

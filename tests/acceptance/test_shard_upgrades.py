@@ -143,13 +143,13 @@ def test_a_standby_of_another_number_of_shards_does_not_start(site: Site) -> Non
     """It would reject the sessions after taking over. The standby with the right number takes over meanwhile."""
     bridges = [site.bridge(number).start() for number in range(OF)]
     members = members_of(bridges, clean=False)
-    with pytest.raises(BridgeFailed, match=r"shard.of is 3, and the sessions on .* are those of 2 shards"):
+    with pytest.raises(BridgeFailed, match=r"shard.of is 3, and the sessions on .* belong to 2 shards"):
         site.bridge(1, "three", of=3).start()
     publisher = RawClient.connected(bridges[0].port, client_of(0, "publisher"))
     publisher.publish("t", b"1", 1)
     assert sorted(received(members, 1)) == [[], [b"1"]]
     bridges[1].kill()
-    with pytest.raises(BridgeFailed, match=r"shard.of is 3, and the sessions on .* are those of 2 shards"):
+    with pytest.raises(BridgeFailed, match=r"shard.of is 3, and the sessions on .* belong to 2 shards"):
         site.bridge(1, "four", of=3).start()
     publisher.publish("t", b"2", 1)
     assert members[0].take().payload == b"2"
@@ -165,11 +165,11 @@ def test_a_new_shard_of_another_number_of_shards_does_not_start(site: Site) -> N
     """Its state queue is empty. Shard 0 shows the number, and shard 1 does so to shard 0."""
     bridges = [site.bridge(number).start() for number in range(OF)]
     third = site.bridge(2, of=3)
-    with pytest.raises(BridgeFailed, match=r"shard.of is 3, and the sessions on \S+STATE.0 are those of 2 shards"):
+    with pytest.raises(BridgeFailed, match=r"shard.of is 3, and the sessions on \S+STATE.0 belong to 2 shards"):
         third.start()
     bridges[0].stop()
     bridges[0].mqsc("CLEAR QLOCAL('SYSTEM.MQTT.PERSISTENT.STATE.0')\n")
-    with pytest.raises(BridgeFailed, match=r"shard.of is 3, and the sessions on \S+STATE.1 are those of 2 shards"):
+    with pytest.raises(BridgeFailed, match=r"shard.of is 3, and the sessions on \S+STATE.1 belong to 2 shards"):
         site.bridge(0, "three", of=3).start()
     bridges[0].start()
     # A queue of another shard that cannot be browsed prevents no start.

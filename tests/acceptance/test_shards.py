@@ -616,9 +616,8 @@ def test_a_bridge_refuses_the_sessions_of_another_number_of_shards(site: Site) -
     site.bridge(0).start().stop()
     with pytest.raises(BridgeFailed) as failed:
         site.bridge(0, "three", of=3).start()
-    assert (
-        "queue_manager.shard.of is 3, and the sessions on SYSTEM.MQTT.PERSISTENT.STATE.0 are those of 2 shards"
-        in str(failed.value)
+    assert "queue_manager.shard.of is 3, and the sessions on SYSTEM.MQTT.PERSISTENT.STATE.0 belong to 2 shards" in str(
+        failed.value
     )
 
 

@@ -45,15 +45,15 @@ FOREIGN_SCHEMA = {
     "index": ("CREATE INDEX i ON batch (checksum)", "unexpected index 'i'"),
     "table": ("CREATE TABLE other (x)", "unexpected table 'other'"),
     "virtual table": ("CREATE VIRTUAL TABLE f USING fts5(x)", "unexpected table 'f'"),
-    "column": ("ALTER TABLE batch ADD COLUMN x", "table batch is not as the bridge creates it"),
+    "column": ("ALTER TABLE batch ADD COLUMN x", "table batch has an unexpected definition"),
     "generated column": (
         "ALTER TABLE object ADD COLUMN x GENERATED ALWAYS AS (zeroblob(1000000)) VIRTUAL",
-        "table object is not as the bridge creates it",
+        "table object has an unexpected definition",
     ),
     "check": (
         "ALTER TABLE fact RENAME TO old; CREATE TABLE fact (name TEXT PRIMARY KEY, value INTEGER NOT NULL CHECK (value > 0)) "
         "WITHOUT ROWID; INSERT INTO fact SELECT * FROM old; DROP TABLE old",
-        "table fact is not as the bridge creates it",
+        "table fact has an unexpected definition",
     ),
     "missing table": ("DROP TABLE object", "table object is missing"),
     "endless view": (

@@ -93,7 +93,7 @@ class ServedQueueManager:
 
     def tcp_connections(self) -> list[Conversation]:
         """Return the connections over TCP."""
-        return [connection for connection in list(self._server.connections) if connection.place is not None]
+        return [connection for connection in list(self._server.connections) if connection.slot is not None]
 
     @contextmanager
     def busy(self) -> Iterator[None]:

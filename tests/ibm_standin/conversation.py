@@ -80,11 +80,11 @@ class MqiConversation(Conversation):
         self,
         server: ApplicationServer,
         present: Present,
-        place: ConnectionSlot | None = None,
+        slot: ConnectionSlot | None = None,
         channels: Sequence[str] = (),
     ) -> None:
         """Begin; `channels` are those by which a client may connect over TCP, none for any."""
-        super().__init__(server, place)
+        super().__init__(server, slot)
         self._present = present
         #: the user of a login over TCP
         self._login = ""
@@ -154,7 +154,7 @@ class MqiConversation(Conversation):
         channel = reader.text(cmqc.MQRC_UNKNOWN_CHANNEL_NAME)
         user, password = reader.text(cmqc.MQRC_NOT_AUTHORIZED), reader.raw()
         application = reader.raw().decode(errors="replace")
-        self._login = user if self.place is not None else ""
+        self._login = user if self.slot is not None else ""
         process = reader.long()
         self._channel = channel
         if refusal := self._present.refusal():
@@ -171,7 +171,7 @@ class MqiConversation(Conversation):
             self._instance = instances.join(
                 self, channel, attributes, self.address, (process, wanted, connection_name), sharing
             )
-            if self.place is not None and attributes is not None and agreement.heartbeat_interval:
+            if self.slot is not None and attributes is not None and agreement.heartbeat_interval:
                 self._client = self.address, process
                 instances.heartbeats.heard(self._client)
                 instances.heartbeats.expect(self, self._client, agreement.heartbeat_interval)
@@ -193,7 +193,7 @@ class MqiConversation(Conversation):
         Source: IBM MQ documentation, "CipherSpec mismatches", "SSL client authentication (SSLCAUTH)", "SSLPEER (SSL Peer)".
         Which reason a client gets for SSLPEER is not documented.
         """
-        if self.place is None or self._transport is None:
+        if self.slot is None or self._transport is None:
             return
         if self._channels and self._channel not in self._channels:
             self._reject(cmqc.MQRC_UNKNOWN_CHANNEL_NAME, "the listener has no such channel")

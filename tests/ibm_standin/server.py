@@ -43,23 +43,23 @@ class StandInServer(ApplicationServer):
         place = await self.listen_at(SOCKET_NAME, lambda: MqiConversation(self, self.present))
         return [f"MQ applications in C connect at {place}", *await super().listen(address)]
 
-    def conversation(self, place: ConnectionSlot) -> asyncio.Protocol:
-        return _FirstByte(self._spoken, place)
+    def conversation(self, slot: ConnectionSlot) -> asyncio.Protocol:
+        return _FirstByte(self._spoken, slot)
 
-    def _spoken(self, first: int, place: ConnectionSlot) -> Conversation:
+    def _spoken(self, first: int, slot: ConnectionSlot) -> Conversation:
         """Return the conversation for a connection that begins with a byte."""
         # No MessagePack frame is so long that its length, big-endian, began with the first byte of the greeting.
         if first == GREETING[0]:
-            return MqiConversation(self, self.present, place, self.channels)
-        return ApplicationProtocol(self, place)
+            return MqiConversation(self, self.present, slot, self.channels)
+        return ApplicationProtocol(self, slot)
 
 
 class _FirstByte(asyncio.Protocol):
     """Finds out by the first byte of a connection which language it speaks."""
 
-    def __init__(self, conversation: Callable[[int, ConnectionSlot], Conversation], place: ConnectionSlot) -> None:
+    def __init__(self, conversation: Callable[[int, ConnectionSlot], Conversation], slot: ConnectionSlot) -> None:
         self._conversation = conversation
-        self._place = place
+        self._slot = slot
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's transports are no subclasses
@@ -67,11 +67,11 @@ class _FirstByte(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         self._timer.cancel()
-        self._place.give_back()
+        self._slot.give_back()
 
     def data_received(self, data: bytes) -> None:
         self._timer.cancel()
-        conversation = self._conversation(data[0], self._place)
+        conversation = self._conversation(data[0], self._slot)
         self._transport.set_protocol(conversation)
         conversation.connection_made(self._transport)
         conversation.data_received(data)

@@ -53,12 +53,12 @@ class User(NamedTuple):
     identifier: str
     #: the user whose authorities are checked
     principal: str
-    #: the authenticated user; "" if there is none
+    #: the authenticated user, or ""
     authenticated_user: str
 
 
 def process_of(connection: socket.socket) -> tuple[int, str]:
-    """Return ID and user name of the process at the other end of a Unix socket. A user without a name has the user ID."""
+    """Return process ID and user name, or user ID if it has no name, of the peer of a Unix socket."""
     process_id, user, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
     try:
         return process_id, pwd.getpwuid(user).pw_name
@@ -110,7 +110,7 @@ def mapped(queue_manager: QueueManager, client: Connecting, authenticated_user: 
     channel = client.channel or "?"
     for warning in verdict.warnings:
         log.warning("MQB3314W channel %s: an application at %s: %s", channel, client.address, warning)
-    why, answer = verdict.refusal, "a channel authentication record keeps it out"
+    why, answer = verdict.refusal, "a channel authentication record blocks it"
     if not why and verdict.mcauser is None and authenticated_user and not fits_user_identifier(authenticated_user):
         answer = f"user name longer than {USER_IDENTIFIER_LENGTH} bytes, the length of an MQ user"
         hint = "map it to a user with a channel authentication record (SSLPEERMAP or USERMAP)"
@@ -199,7 +199,7 @@ class Admission:
     async def admit(
         self, user: str, password: bytes, address: str = "", certificate: Certificate | None = None
     ) -> Authenticated:
-        """Return the authenticated user, "" without an authentication method.
+        """Return the authenticated user, or "" without an authentication method.
 
         Raises MQError: MQRC_NOT_AUTHORIZED, or MQRC_SECURITY_ERROR if authentication is unavailable.
         """
@@ -209,7 +209,7 @@ class Admission:
         authentication, check = self._authentication, self._connection_authentication
         if check is not None and check.in_force == NONE:
             return Authenticated("")
-        if check is not None and not password and check.may_show_nothing(user):
+        if check is not None and not password and check.allows_no_password(user):
             presented = msgspec.structs.replace(presented, user_name=None)
             authentication = msgspec.structs.replace(authentication, anonymous=True)
         attempt = self._failed.begin(address, user, self.config.failed_connects, AUTHENTICATION_TIMEOUT)
@@ -218,9 +218,11 @@ class Admission:
                 "MQB3312W rejected an application at %s: too many failed attempts from its address are queued",
                 address or "?",
             )
-            why = "too many of its address wait to be judged (failed_connects)"
+            why = "too many authentications from its address are delayed (failed_connects)"
             note_refusal(address, why, user=user)
-            raise MQError(cmqc.MQRC_SECURITY_ERROR, "too many wait, for others have failed before (failed_connects)")
+            raise MQError(
+                cmqc.MQRC_SECURITY_ERROR, "too many authentications are delayed after failed attempts (failed_connects)"
+            )
         presented = msgspec.structs.replace(presented, attempt=attempt)
         succeeded = True  # an application that disconnects before the check has not failed
         try:
@@ -238,7 +240,7 @@ class Admission:
             task = asyncio.current_task()
             if task is not None and task.cancelling():
                 raise asyncio.CancelledError from None  # the application disconnected while its check was queued
-            why = str(error) or f"to find out who it is takes longer than {AUTHENTICATION_TIMEOUT:g} s"
+            why = str(error) or f"authentication timed out after {AUTHENTICATION_TIMEOUT:g} s"
             log.error("MQB3306E queue_manager.listener: rejected an application at %s: %s", address or "?", why)
             note_refusal(address, why, user=user)
             raise MQError(cmqc.MQRC_SECURITY_ERROR, "authentication is not available") from None
@@ -247,13 +249,15 @@ class Admission:
         return Authenticated(user if login.user_name is None else login.user_name, None, login.expires)
 
     async def check_password(self, user: str, password: bytes) -> None:
-        """Check the password of a user who is not an application, for example an MQTT client.
+        """Check the password of a user other than an application, for example an MQTT client.
 
         Raises MQError: MQRC_NOT_AUTHORIZED, or MQRC_SECURITY_ERROR if the password cannot be checked.
         """
         presented = Presented("", user, password)
         if not any(authenticator.applies_to(presented) for authenticator in self._authentication.authenticators):
-            raise MQError(cmqc.MQRC_SECURITY_ERROR, "it knows no passwords (queue_manager.listener.password_file)")
+            raise MQError(
+                cmqc.MQRC_SECURITY_ERROR, "the queue manager has no passwords (queue_manager.listener.password_file)"
+            )
         try:
             login = await self._authentication.authenticate(presented)
         except AuthenticationFailed as error:
@@ -261,7 +265,7 @@ class Admission:
         except AuthenticatorUnavailable as error:
             raise MQError(cmqc.MQRC_SECURITY_ERROR, str(error)) from None
         if login.user_name not in (None, user):
-            raise MQError(cmqc.MQRC_NOT_AUTHORIZED, f"the password is that of {login.user_name!r}")
+            raise MQError(cmqc.MQRC_NOT_AUTHORIZED, f"the password belongs to user {login.user_name!r}")
 
     def close(self) -> None:
         """Stop the threads of the authenticators."""
@@ -317,7 +321,7 @@ class TcpListener:
         return name[0], name[1]
 
     def close(self) -> None:
-        """Stop accepting connections. Accepted ones stay open."""
+        """Stop accepting connections. Accepted connections stay open."""
         for task in self._tasks:
             task.cancel()
         for listening in self._sockets:
@@ -342,28 +346,28 @@ class TcpListener:
                 note_refusal(address[0], why)
                 connection.close()
                 continue
-            place = self._admission.take(address[0])
-            if place is not None:
-                self._start(self._let_in(connection, place))
+            slot = self._admission.take(address[0])
+            if slot is not None:
+                self._start(self._start_protocol(connection, slot))
             else:
                 connection.close()
 
-    async def _let_in(self, connection: socket.socket, place: ConnectionSlot) -> None:
+    async def _start_protocol(self, connection: socket.socket, slot: ConnectionSlot) -> None:
         context = None
         if self._tls is not None:
-            self._tls.look_again()
+            self._tls.reload_if_changed()
             context = self._tls.context
         try:
             await self._loop.connect_accepted_socket(
-                lambda: self._conversation(place),
+                lambda: self._conversation(slot),
                 connection,
                 ssl=context,
                 ssl_handshake_timeout=None if context is None else FIRST_TIMEOUT,
             )
         except OSError as error:
-            place.give_back()
-            log.warning("MQB3311W rejected an MQ application at %s: TLS: %s", place.address, reason_of(error))
-            note_refusal(place.address, f"TLS: {reason_of(error)}")
+            slot.give_back()
+            log.warning("MQB3311W rejected an MQ application at %s: TLS: %s", slot.address, reason_of(error))
+            note_refusal(slot.address, f"TLS: {reason_of(error)}")
         except BaseException:
-            place.give_back()
+            slot.give_back()
             raise

@@ -27,7 +27,7 @@ class Appearance:
         self._prefix = b"AMQ " + queue_manager_name.encode("ascii")[:12].ljust(12)
 
     def msg_id(self, stored: StoredMessage) -> bytes:
-        """Return MQMD.MsgId: the putter's, or a generated one.
+        """Return MQMD.MsgId: the putter's, or a generated MsgId.
 
         A generated MsgId is `AMQ `, twelve characters of the queue manager's name and eight unique bytes. On a transmission
         queue, the result is the MsgId in the MQXQH, which differs from that in the MQMD before it.
@@ -42,7 +42,7 @@ class Appearance:
         return self._prefix + number.to_bytes(8, "big")
 
     def number_of(self, msg_id: bytes) -> int:
-        """Return the message number in a generated MsgId, -1 for any other MsgId."""
+        """Return the message number in a generated MsgId, or -1 for any other MsgId."""
         return int.from_bytes(msg_id[16:], "big") if msg_id[:16] == self._prefix else -1
 
     def is_matched(self, stored: StoredMessage, msg_id: bytes, correl_id: bytes) -> bool:
@@ -66,7 +66,7 @@ class Appearance:
         return has_it
 
     def descriptor(self, stored: StoredMessage) -> MQMD:
-        """Return the MQMD of the message, on a transmission queue the one in the MQXQH."""
+        """Return the MQMD of the message. On a transmission queue, return the MQMD in the MQXQH."""
         expiry = cmqc.MQEI_UNLIMITED
         if stored.expires_at:
             expiry = max(1, int((stored.expires_at - time.time()) * 10))
@@ -80,7 +80,7 @@ class Appearance:
             MsgId=self.msg_id(stored),
             CorrelId=stored.correl_id if stored.correl_id is not None else md.CorrelId,
             Persistence=cmqc.MQPER_PERSISTENT if stored.persistent else cmqc.MQPER_NOT_PERSISTENT,
-            # "The Priority field retains the value" (MQRC_PRIORITY_EXCEEDS_MAXIMUM), but the queue uses the highest priority.
+            # The queue uses the highest priority, but "the Priority field retains the value" (MQRC_PRIORITY_EXCEEDS_MAXIMUM).
             Priority=stored.priority if md.Priority <= MAX_PRIORITY else md.Priority,
             Expiry=expiry,
             BackoutCount=stored.backout_count,
@@ -93,13 +93,13 @@ class Appearance:
         return msgspec.structs.replace(md, MsgId=msg_id)
 
     def whole(self, stored: StoredMessage) -> tuple[MQMD, bytes]:
-        """Return MQMD and data with all properties in an RFH2, and without MQXQH."""
+        """Return MQMD and data, with all properties in an RFH2 and without MQXQH."""
         return with_properties(stored, self.descriptor(stored), True)
 
     def seen(self, stored: StoredMessage, *, properties: bool = False) -> tuple[MQMD, bytes]:
         """Return MQMD and data as returned by MQGET.
 
-        `properties` returns the properties of a publication in an RFH2 even if its putter did not write one
+        With `properties`, the properties of a publication are returned in an RFH2 even if its putter did not write one
         (MQGMO_PROPERTIES_FORCE_MQRFH2).
         """
         md = self.descriptor(stored)

@@ -16,21 +16,21 @@ Value = str | int
 
 
 class AttributeRefused(ValueError):
-    """A keyword or value is invalid for an object. The message contains what was expected."""
+    """A keyword or value is invalid for an object. The message contains the expected values."""
 
 
 @dataclass(frozen=True)
 class Choice:
-    """An attribute whose value is one of several words. With a PCF selector, `words` has their numbers."""
+    """An attribute whose value is one of several words. With a PCF selector, `words` contains their numbers."""
 
     words: Mapping[str, int] | tuple[str, ...]
     default: str
-    #: PCF selector; 0 if MQINQ and PCF commands do not return the attribute
+    #: PCF selector, or 0 if MQINQ and PCF commands do not return the attribute
     number: int = 0
 
     def read(self, keyword: str, text: str) -> Value:
         if (word := text.upper()) not in self.words:
-            raise AttributeRefused(f"{keyword} is one of {', '.join(self.words)}, not {text!r}")
+            raise AttributeRefused(f"{keyword} must be one of {', '.join(self.words)}, found {text!r}")
         return word
 
 
@@ -54,7 +54,7 @@ class Number:
             number = self.low - 1
         if not self.low <= number <= self.high:
             also = f" or {' or '.join(self.words)}" if self.words else ""
-            raise AttributeRefused(f"{keyword} is a number from {self.low} to {self.high}{also}, not {text!r}")
+            raise AttributeRefused(f"{keyword} must be a number from {self.low} to {self.high}{also}, found {text!r}")
         return number
 
 
@@ -70,9 +70,9 @@ class TextAttribute:
     def read(self, keyword: str, text: str) -> Value:
         text = text.rstrip(" ")
         if len(text) > self.length:
-            raise AttributeRefused(f"{keyword} has at most {self.length} characters, not {len(text)}")
+            raise AttributeRefused(f"{keyword} has {len(text)} characters, the maximum is {self.length}")
         if self.name and (wrong := invalid_name_character(text)):
-            raise AttributeRefused(f"{keyword} holds {wrong!r}, which no MQ object name has")
+            raise AttributeRefused(f"{keyword} contains {wrong!r}, which is not allowed in MQ object names")
         return text
 
 
@@ -86,7 +86,7 @@ class Names:
     def read(self, keyword: str, text: str) -> Value:
         names = [name.strip(" ") for name in text.split(",")] if text.strip(" ") else []
         if len(names) > _MAX_NAMES:
-            raise AttributeRefused(f"{keyword} has at most {_MAX_NAMES} names, not {len(names)}")
+            raise AttributeRefused(f"{keyword} has {len(names)} names, the maximum is {_MAX_NAMES}")
         for name in names:
             _name().read(keyword, name)
         return ",".join(names)
@@ -103,7 +103,7 @@ class Words:
     def read(self, keyword: str, text: str) -> Value:
         words = [word.strip(" ").upper() for word in text.split(",")]
         if not set(words) <= set(self.words) or len(set(words)) < len(words):
-            raise AttributeRefused(f"{keyword} is one or more of {', '.join(self.words)}, not {text!r}")
+            raise AttributeRefused(f"{keyword} must be one or more of {', '.join(self.words)}, found {text!r}")
         return ",".join(word for word in self.words if word in words)
 
 
@@ -244,7 +244,7 @@ ATTRIBUTES: dict[str, dict[str, Attribute]] = {
     },
 }
 
-#: A model queue has the attributes of its dynamic queues, and the type of these (DEFTYPE).
+#: A model queue has the attributes of its dynamic queues, and their type (DEFTYPE).
 ATTRIBUTES["QMODEL"] = ATTRIBUTES["QLOCAL"] | {"DEFTYPE": Choice(("TEMPDYN", "PERMDYN"), "TEMPDYN")}
 
 
@@ -282,7 +282,7 @@ def without_effect(kind: str, keyword: str) -> bool:
 
 
 def effective(kind: str, attributes: dict[str, Value]) -> dict[str, Value]:
-    """Return the stored attributes of an object without those that have no effect. Older releases stored them."""
+    """Return the stored attributes of an object without those that have no effect, which older releases stored."""
     return {keyword: value for keyword, value in attributes.items() if not without_effect(kind, keyword)}
 
 
@@ -344,7 +344,7 @@ def read(kind: str, keyword: str, text: str) -> Value:
     """Return the value of an attribute from its MQSC text. Raises AttributeRefused."""
     attribute = ATTRIBUTES[kind].get(keyword)
     if attribute is None:
-        raise AttributeRefused(f"{keyword} is not an attribute of {kind} that this queue manager has")
+        raise AttributeRefused(f"{keyword} is not an attribute of {kind} on this queue manager")
     return attribute.read(keyword, text)
 
 
@@ -360,15 +360,15 @@ class Selector:
     number: int
     #: the numbers of MQSC words
     words: Mapping[str, int] = field(default_factory=dict)
-    #: length in bytes of a text or byte string; VARIABLE; or 0 for an integer
+    #: length of a text or byte string in bytes, VARIABLE, or 0 for an integer
     length: int = 0
-    #: a byte string, which is hexadecimal in MQSC
+    #: whether it is a byte string, which is hexadecimal in MQSC
     binary: bool = False
     #: the constant value of an attribute that cannot be set
     fixed: Value | None = None
-    #: a list of names, each padded to `length`
+    #: whether it is a list of names, each padded to `length`
     listed: bool = False
-    #: a number, for which `words` has some values only
+    #: whether it is a number. `words` contains some of its values
     is_number: bool = False
 
     def integer(self, value: Value) -> int:
@@ -388,7 +388,7 @@ class Selector:
             if value == number:
                 return word
         if self.words and not self.is_number:
-            raise AttributeRefused(f"{number} is no value of {self.keyword}")
+            raise AttributeRefused(f"{number} is not a value of {self.keyword}")
         return str(number)
 
 
@@ -428,7 +428,7 @@ _FIXED: dict[str, tuple[Selector, ...]] = {
 
 
 def selectors(kind: str, *fixed: Selector) -> dict[int, Selector]:
-    """Return the attributes of a kind of object by PCF selector: those that commands set, and those that they do not."""
+    """Return all attributes of a kind of object by PCF selector, including those that commands cannot set."""
     rows = [_row(keyword, attribute) for keyword, attribute in ATTRIBUTES[kind].items() if attribute.number]
     return {row.number: row for row in (*fixed, *rows)}
 

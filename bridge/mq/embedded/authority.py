@@ -162,7 +162,7 @@ def covers(profile: str, name: str) -> bool:
 
 
 def is_about(profile: str, name: str) -> bool:
-    """Return whether a profile matches the name in an inquiry. A name that ends in `*` selects profiles by prefix."""
+    """Return whether a profile matches the name in an inquiry. A name with a final `*` selects profiles by prefix."""
     return covers(profile, name) or (name.endswith("*") and profile.startswith(name[:-1]))
 
 
@@ -173,7 +173,7 @@ def _same(symbol: str, character: str) -> bool:
 def _is_like(pattern: Sequence[str], items: Sequence[str], any_number: str, same: Callable[[str, str], bool]) -> bool:
     """Return whether items match a pattern, in which `any_number` matches any number of items.
 
-    Backtracking to the last wildcard only limits the time to the product of both lengths.
+    The search backtracks only to the last wildcard, which limits the time to the product of both lengths.
     """
     at = begin = 0
     resume: int | None = None
@@ -194,12 +194,12 @@ def _is_like(pattern: Sequence[str], items: Sequence[str], any_number: str, same
 
 log = logging.getLogger(__name__)
 
-#: The maximum number of cached decisions, after which the cache is cleared, and the maximum length of a cached topic string.
+#: The maximum number of cached decisions, at which the cache is cleared, and the maximum length of a cached topic string.
 REMEMBERED = 65_536
 _REMEMBERED_LENGTH = 256
 _QUEUE, _TOPIC, _QUEUE_MANAGER = cmqc.MQOT_Q, cmqc.MQOT_TOPIC, cmqc.MQOT_Q_MGR
 _KINDS = {number: word.lower() for word, number in OBJECT_TYPES.items()} | {_QUEUE_MANAGER: "queue manager"}
-#: authorities required by MQOO_ options, of the alternate user if there is one
+#: authorities required by MQOO_ options, of the alternate user or else the connection's user
 _OPEN = (
     (cmqc.MQOO_INPUT_AS_Q_DEF | cmqc.MQOO_INPUT_SHARED | cmqc.MQOO_INPUT_EXCLUSIVE, "GET"),
     (cmqc.MQOO_BROWSE, "BROWSE"),
@@ -256,7 +256,7 @@ class AuthorizationService:
         for identity, granted in sorted(self._records.granted.items(), key=lambda entry: specificity(entry[0].profile)):
             key = identity.object_type, identity.entity_type, identity.entity
             self._index.setdefault(key, []).append((identity.profile, granted))
-        #: user, topic string -> whether it may publish there
+        #: (user, topic string) -> whether the user may publish to it
         self._publishers: dict[tuple[bytes, str], bool] = {}
         self._learned = self._records.version, self._topics.version
 
@@ -324,7 +324,7 @@ class AuthorizationService:
             raise MQError(cmqc.MQRC_NOT_AUTHORIZED, detail)
 
     def may_publish(self, user: bytes, topic: str) -> bool:
-        """Return whether a client with this MQMD.UserIdentifier may publish to a topic string, and cache the result."""
+        """Return whether a client with this MQMD.UserIdentifier may publish to a topic string. The result is cached."""
         self._up_to_date()
         answer = self._publishers.get((user, topic))
         if answer is None:
@@ -340,7 +340,7 @@ class AuthorizationService:
         return answer
 
     def explain_publishing(self, user: str, topic: str) -> tuple[bool, str]:
-        """Return whether an MQ user may publish to a topic string, and the record that decides, in words."""
+        """Return whether an MQ user may publish to a topic string, and the reason in words."""
         if self.is_administrator(user):
             return True, f"user {user!r} is an administrator of the queue manager"
         self._up_to_date()
@@ -363,7 +363,7 @@ class AuthorizationService:
     def connecting(self, user: str | None, identifier: str) -> None:
         """Check that a user may connect to the queue manager (MQCONN) and use an MQMD.UserIdentifier.
 
-        Only administrators may use an administrator's identifier, even if it is a longer name after truncation.
+        Only administrators may use an administrator's identifier, including one that results from truncating a longer name.
         """
         self.check(user, _QUEUE_MANAGER, self._name, "CONNECT")
         if not self.is_administrator(user) and self.is_administrator(as_mq_has_it(identifier)):
@@ -405,7 +405,7 @@ class AuthorizationService:
     def subscribing(self, user: str | None, alternate: str | None, topic: str, authority: str, queue: str) -> None:
         """Check the authorities for MQSUB: SUB or RESUME for the topic string, and PUT for the destination.
 
-        `queue` is the destination queue that the caller has opened; blank for a managed destination.
+        `queue` is the destination queue that the caller has opened, or blank for a managed destination.
         """
         acting = self._acting(user, alternate)
         self.check_topic(acting, topic, authority)

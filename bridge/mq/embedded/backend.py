@@ -78,8 +78,8 @@ def expire(queue_manager: QueueManager) -> None:
 
 log = logging.getLogger(__name__)
 
-#: The maximum number of visited topic levels in one iteration of the event loop, and of one client before the next one.
-LOOKS_AT_A_TURN, LOOKS_OF_A_CLIENT = 10_000, 2_000
+#: The maximum number of visited topic levels in one iteration of the event loop, and for one client before the next client.
+VISITS_PER_TURN, VISITS_PER_CLIENT = 10_000, 2_000
 
 #: A subscription, and the iterator over its remaining retained publications.
 Waiting: TypeAlias = tuple[Subscription, Iterator[str | None]]
@@ -93,19 +93,19 @@ class Beginnings:
         self._loop = loop
         self._waiting: dict[str, deque[Waiting]] = {}
         #: remaining visits in this iteration of the event loop
-        self._looks = float(LOOKS_AT_A_TURN)
+        self._visits = float(VISITS_PER_TURN)
         self._scheduled = False
 
     def put(self, work: Unit, subscription: Subscription) -> list[Waiting]:
         """Put retained publications in the unit of work that creates a subscription, as many as this iteration allows.
 
-        If there may be more, return the argument for `add` when the subscription exists.
+        If there may be more, return the argument of `add`, which must be called when the subscription exists.
         """
         topics = self._queue_manager.retained.named_by(subscription)
-        if self._looks:
-            self._looks = self._queue_manager.put_retained(work, subscription, topics, self._looks)
+        if self._visits:
+            self._visits = self._queue_manager.put_retained(work, subscription, topics, self._visits)
             self._schedule()
-        return [] if self._looks else [(subscription, topics)]
+        return [] if self._visits else [(subscription, topics)]
 
     def add(self, client_id: str, waiting: list[Waiting]) -> None:
         """Put the remaining retained publications for a client's new subscriptions in later iterations."""
@@ -120,17 +120,17 @@ class Beginnings:
 
     def _turn(self) -> None:
         self._scheduled = False
-        self._looks = float(LOOKS_AT_A_TURN)
+        self._visits = float(VISITS_PER_TURN)
         if not self._waiting:
             return
         work = Unit()
         with self._queue_manager.lock:
-            while self._waiting and self._looks:
+            while self._waiting and self._visits:
                 client_id = next(iter(self._waiting))
                 mine = self._waiting.pop(client_id)
-                allowed = min(self._looks, LOOKS_OF_A_CLIENT)
+                allowed = min(self._visits, VISITS_PER_CLIENT)
                 remaining = self._put(work, *mine[0], allowed)
-                self._looks -= allowed - remaining
+                self._visits -= allowed - remaining
                 if remaining:
                     mine.popleft()
                 if mine:
@@ -146,16 +146,16 @@ class Beginnings:
     def _go_on(self, _reason: int) -> None:
         self._loop.call_soon(self._turn)
 
-    def _put(self, work: Unit, subscription: Subscription, topics: Iterator[str | None], looks: float) -> float:
-        """Return the remaining visits, more than 0 if the replay for the subscription is complete."""
+    def _put(self, work: Unit, subscription: Subscription, topics: Iterator[str | None], visits: float) -> float:
+        """Return the remaining visits. More than 0 means that the replay for the subscription is complete."""
         if self._queue_manager.objects.topics.subscriptions.get(subscription.name) is not subscription:
-            return looks  # the subscription was removed or replaced
+            return visits  # the subscription was removed or replaced
         try:
             with whole(work):
-                return self._queue_manager.put_retained(work, subscription, topics, looks)
+                return self._queue_manager.put_retained(work, subscription, topics, visits)
         except Exception:
             log.exception("MQB3209E putting retained publications for subscription %s failed", subscription.name)
-            return looks
+            return visits
 
 
 _DESCRIPTOR = MQMD(Persistence=cmqc.MQPER_PERSISTENT)
@@ -174,7 +174,7 @@ class SessionRecords:
         """Return the records of all sessions. Raises MQError if a record cannot be read.
 
         Messages that applications have put on the queue are dead-lettered, because they would prevent every start. Messages
-        of a bridge that uses this queue manager from elsewhere are ignored.
+        of another bridge that uses this queue manager remotely are ignored.
         """
         queue_manager = self._queue_manager
         states = queue_manager.states
@@ -223,7 +223,7 @@ class SessionRecords:
             work.changes.latest.append((queue_manager.states, name, None))
             return
         queue = queue_manager.objects.queues[STATE_QUEUE]
-        # Insert the entry again, so that it shares its key with the message.
+        # Insert the entry again, so that its key is the same object as in the message.
         sequence = self._sequences[name] = self._sequences.pop(name, 0) + 1
         stored = StoredMessage(
             queue=queue,
@@ -319,7 +319,7 @@ def unsubscribe(queue_manager: QueueManager, work: Unit, client_id: str, topic_f
 
 
 def client_subscriptions(queue_manager: QueueManager) -> list[ClientSubscription]:
-    """Return the subscriptions of all clients, and shared ones with their remote queue manager as client identifier."""
+    """Return the subscriptions of all clients. The client identifier of shared ones is their remote queue manager."""
     subscriptions = []
     with queue_manager.lock:
         for subscription in queue_manager.objects.topics.subscriptions.values():
@@ -345,7 +345,7 @@ def put_answer(queue_manager: QueueManager, work: Unit, message: PublicationMess
     """Put a client's reply to a request. Raises MQError."""
     destination = queue_manager.objects.resolve(*reply_to)
     if destination.queue is None:
-        raise MQError(cmqc.MQRC_OBJECT_TYPE_ERROR, f"{reply_to[0]} leads to a topic")
+        raise MQError(cmqc.MQRC_OBJECT_TYPE_ERROR, f"{reply_to[0]} is an alias of a topic")
     if queue_manager.authorization is not None:
         name = destination.queue.name if destination.client_id else reply_to[0]
         queue_manager.authorization.check_putting(message.md.UserIdentifier, name)
@@ -359,10 +359,10 @@ def unretainable(
     most_of_user: int,
     most_in_total: int,
 ) -> str:
-    """Return the option of `limits` that prevents that a publication of a client is retained, or "".
+    """Return the option of `limits` that prevents a client's publication from being retained, or "".
 
-    `requested_bytes` is the size of the preceding retained publications in the same unit of work. A publication that is not
-    larger than the one that it replaces is always accepted.
+    `requested_bytes` is the size of the preceding retained publications in the same unit of work. A publication is always
+    accepted if it is not larger than the publication that it replaces.
     """
     if not message.payload:
         return ""
@@ -379,7 +379,7 @@ def unretainable(
 
 
 def _user_of(message: PublicationMessage) -> str:
-    """Return the MQ user, or client identifier, to whose quota a retained publication counts, for display."""
+    """Return the owner of the quota for a retained publication, an MQ user or client identifier, for display."""
     owner = owner_of(message)
     return owner if isinstance(owner, str) else owner.decode(errors="replace")
 
@@ -454,15 +454,15 @@ class EmbeddedBackend:
         self._loop = loop
         #: the thread of the loop, after `open`
         self._loop_thread = 0
-        #: one thread that looks up the groups of users in the operating system, so that results arrive in order
+        #: looks up the groups of users in the operating system. One thread, so that results arrive in order
         self._asker = ThreadPoolExecutor(1, "groups")
-        #: number of clients that wait for it
+        #: number of clients that wait for `_asker`
         self._asking = 0
         self._consumer: Consumer = lambda _batch: None
-        #: clients whose session has ended while commits may contain messages for it: the lower bound for message numbers of
-        #: the next session
+        #: lower bound for message numbers of the next session, by client whose session ended while commits may contain
+        #: messages for it
         self._fences: dict[str, int] = {}
-        #: reports to make after the tasks that await results have run; None if there are no such tasks
+        #: reports to make after the tasks that await results have run, or None without such tasks
         self._after_answers: list[Callable[[], None]] | None = None
         #: the transmission queue, while it is open
         self._taken: Queue | None = None
@@ -490,7 +490,9 @@ class EmbeddedBackend:
     async def open(self) -> RecoveredState:
         self._loop_thread = threading.get_ident()
         if STATE_QUEUE not in self._queue_manager.objects.queues:
-            raise MQError(cmqc.MQRC_UNKNOWN_OBJECT_NAME, f"no queue {STATE_QUEUE}; deploy/mq/bridge.mqsc defines it")
+            raise MQError(
+                cmqc.MQRC_UNKNOWN_OBJECT_NAME, f"queue {STATE_QUEUE} is missing; hint: deploy/mq/bridge.mqsc defines it"
+            )
         queue = self._queue()
         queue.open(cmqc.MQOO_INPUT_EXCLUSIVE)
         self._taken = queue
@@ -513,7 +515,7 @@ class EmbeddedBackend:
         try:
             return self._queue_manager.objects.topics.route(topic).weight
         except MQError:
-            return 1  # it is rejected when it is published
+            return 1  # the publication will be rejected
 
     def _hand_over(self, batch: Sequence[StoredMessage]) -> None:
         if threading.get_ident() != self._loop_thread:
@@ -534,7 +536,7 @@ class EmbeddedBackend:
         self._report(partial(self._consumer, batch))
 
     def _answer(self, future: asyncio.Future[T], result: T) -> None:
-        """Resolve a future. Its awaiters run before messages and completions are reported, so that SUBACK is sent first."""
+        """Resolve a future. Its awaiters run before messages and completions are reported, so SUBACK is sent first."""
         resolve(future, result)
         if self._after_answers is None:
             self._after_answers = []
@@ -577,8 +579,8 @@ class EmbeddedBackend:
         if queue is None:
             raise MQError(
                 cmqc.MQRC_UNKNOWN_OBJECT_NAME,
-                f"no transmission queue {self.transmission_queue}: a script of queue_manager.scripts can define it, "
-                f"DEFINE QLOCAL('{self.transmission_queue}') USAGE(XMITQ)",
+                f"transmission queue {self.transmission_queue} is missing; hint: define it in a script of "
+                f"queue_manager.scripts: DEFINE QLOCAL('{self.transmission_queue}') USAGE(XMITQ)",
             )
         if not queue.is_transmission:
             raise MQError(cmqc.MQRC_XMIT_Q_USAGE_ERROR, f"queue {queue.name} has USAGE(NORMAL)")
@@ -723,7 +725,7 @@ class EmbeddedBackend:
                         subscription = subscribe(
                             self._queue_manager, work, self._queue(), client_id, request, durable=durable, user=user
                         )
-                        # In the same unit of work unless there are many, so that both are committed together.
+                        # In the same unit of work unless they are many, so both are committed together.
                         if request.retained:
                             waiting += self._beginnings.put(work, subscription)
                     reasons.append(cmqc.MQRC_NONE)
@@ -802,7 +804,7 @@ class EmbeddedBackend:
             # Move segments separately, because the joined message may be too long for the dead-letter queue.
             parts = cast("list[StoredMessage]", separate([transmission]))
             if not all(stored.linked for stored in parts):
-                on_moved(True)  # an administrator or its expiry has removed it
+                on_moved(True)  # an administrator has removed it, or it has expired
                 return
             for stored in parts:
                 if not dead_letter(

@@ -16,7 +16,7 @@ from bridge.mq.telemetry_channels import KIND, Definition, TelemetryChannelRegis
 #: The only authentication information object, and the kind of the row that stores its altered attributes.
 NAME: Final = "SYSTEM.DEFAULT.AUTHINFO.IDPWOS"
 AUTHINFO: Final = "AUTHINFO"
-#: CHCKCLNT: no check; a password, if given, must be correct; privileged users must have a password; all users must.
+#: Values of CHCKCLNT: no check, a password must be correct if present, privileged users need one, all users need one.
 NONE, OPTIONAL, REQDADM, REQUIRED = CHECKS = ("NONE", "OPTIONAL", "REQDADM", "REQUIRED")
 
 
@@ -26,7 +26,7 @@ class ConnectionAuthentication:
     def __init__(self, privileged: Callable[[str], bool]) -> None:
         """Initialize with a predicate for privileged users."""
         self.is_privileged: Final = privileged
-        #: the listener has an authentication method
+        #: whether the listener has an authentication method
         self.asks = False
         self.check_clients = REQUIRED
         self.description = ""
@@ -40,8 +40,8 @@ class ConnectionAuthentication:
         """Restore altered attributes."""
         self.check_clients, self.description = values["CHCKCLNT"], values["DESCR"]
 
-    def may_show_nothing(self, user: str) -> bool:
-        """Return whether an application that claims to be a user is accepted, as `nobody`, without a password."""
+    def allows_no_password(self, user: str) -> bool:
+        """Return whether an application that claims to be this user is accepted without a password, as `nobody`."""
         if self.in_force == REQDADM:
             return not self.is_privileged(user)
         return self.in_force in (NONE, OPTIONAL)
@@ -66,15 +66,15 @@ def definition_of(name: str, attributes: Mapping[str, Value]) -> Definition:
         values["websocket"] = {}
     else:
         raise AttributeRefused(
-            "PROTOCOL(HTTP) stands alone here: MQTT over WebSockets has a channel, and a port, of its own"
+            "PROTOCOL(HTTP) excludes other protocols; hint: define a separate channel for MQTT over WebSockets"
         )
     values |= _tls(attributes)
     try:
         config = ChannelConfig.model_validate(values)
     except ValidationError as error:
         reasons = "; ".join(detail["msg"] for detail in error.errors())
-        beside = "; in DEFINE CHANNEL, SSLCAUTH(REQUIRED) specifies it" if "'authentication: ...'" in reasons else ""
-        raise AttributeRefused(reasons + beside) from None
+        hint = "; hint: specify SSLCAUTH(REQUIRED)" if "'authentication: ...'" in reasons else ""
+        raise AttributeRefused(reasons + hint) from None
     return Definition(dict(attributes), config)
 
 
@@ -93,7 +93,7 @@ def _tls(attributes: Mapping[str, Value]) -> dict[str, Any]:
         for keyword in _OF_TLS:
             if attributes[keyword] != defaults(KIND)[keyword]:
                 raise AttributeRefused(
-                    f"{keyword} goes with SSLKEYR, the PEM file of the channel's certificate and key"
+                    f"{keyword} requires SSLKEYR, the PEM file with the channel's certificate and key"
                 )
         return {}
     tls: dict[str, Any] = {"certificate_file": repository}
@@ -102,8 +102,8 @@ def _tls(attributes: Mapping[str, Value]) -> dict[str, Any]:
     if password := str(attributes["SSLKEYP"]):
         if not password.startswith("/"):
             raise AttributeRefused(
-                "SSLKEYP is the path of a file whose first line is the password of the key, for all who may look at the"
-                " channel would see the password itself"
+                "SSLKEYP must be the path of a file whose first line is the password of the key, because everyone who may"
+                " display the channel can read SSLKEYP"
             )
         tls["key_password_file"] = password
     if attributes["SSLCAUTH"] == "NEVER":

@@ -53,7 +53,7 @@ class EmbeddedConnection:
         self._lock = queue_manager.lock
         #: set when a message has arrived for a waiting get
         self._arrived = threading.Event()
-        #: what `announce` has added to queues
+        #: the callbacks that `announce` has added to queues
         self._announced: list[tuple[Queue, Callable[[], None]]] = []
         self._connected: Hconn | None = mqconn(self.HCONN, queue_manager, application, user, user or None)
 
@@ -132,7 +132,7 @@ class EmbeddedConnection:
             self._announced.append((queue, arrived))
 
     def _withdraw(self, arrived: Callable[[], None] | None = None) -> None:
-        """Undo calls of `announce`: those with a callback, or all."""
+        """Undo calls of `announce` with a callback, or all of them."""
         for queue, waiter in self._announced[:]:
             if arrived in (None, waiter):
                 self._announced.remove((queue, waiter))

@@ -29,13 +29,13 @@ Resolve = Callable[[str, str], ResolvedDestination]
 
 
 class Handle(msgspec.Struct, eq=False, kw_only=True):
-    """What MQOPEN or MQSUB has opened."""
+    """An object that MQOPEN or MQSUB has opened."""
 
     #: ObjectName and ObjectQMgrName of MQOPEN, if the name of the object was resolved
     opened: tuple[str, ...] = ()
-    #: MQOO_ options; 0 for a subscription
+    #: MQOO_ options, or 0 for a subscription
     options: int = 0
-    #: a definition has changed: only MQCLOSE is allowed
+    #: whether a definition has changed, so that only MQCLOSE is allowed
     changed: bool = False
 
     @property
@@ -46,28 +46,28 @@ class Handle(msgspec.Struct, eq=False, kw_only=True):
     @property
     def definition(self) -> tuple[str, str]:
         """Kind and name of the object whose attributes are inquired. Raises MQError."""
-        raise MQError(cmqc.MQRC_HOBJ_ERROR, "the attributes of topics and subscriptions are not inquired")
+        raise MQError(cmqc.MQRC_HOBJ_ERROR, "topics and subscriptions have no attributes to inquire")
 
     @property
     def target(self) -> ResolvedDestination | None:
-        """The destination to which `opened` was resolved; None if it is not a queue or topic."""
+        """The destination to which `opened` was resolved, or None if it is not a queue or topic."""
         return None
 
     @property
     def gets(self) -> bool:
-        """Whether it is open for input."""
+        """Whether the handle is open for input."""
         return False
 
     def release(self, queue_manager: QueueManager) -> Unit | None:
-        """Undo what opening has counted. Return a unit of work to submit, if any."""
+        """Stop counting the handle. Return a unit of work to submit, or None."""
         return None
 
     def is_for(self, kind: str, name: str, queue: Queue | None) -> bool:
-        """Return whether it is open for an object, or its name resolves via it. `queue` is the queue of a QLOCAL."""
+        """Return whether the handle is for an object, or was resolved via it. `queue` is the queue of a QLOCAL."""
         return self.target is not None and (self.target.queue is queue if kind == "QLOCAL" else name in self.opened)
 
     def leads_elsewhere(self, resolve: Resolve) -> bool:
-        """Return whether its name now resolves to a different destination."""
+        """Return whether the name of the handle now resolves to a different destination."""
         own = self.target
         if own is None or not self.opened:
             return False
@@ -97,7 +97,7 @@ class QueueHandle(Handle, eq=False):
     profile: str = ""
     #: the browse cursor
     cursor: StoredMessage | None = None
-    #: the message before the cursor, if the handle has got the one under it: browsing continues there
+    #: the message before the cursor, if the handle has got the message under it. Browsing continues there
     before: StoredMessage | None = None
     exclusive: bool = False
     selection: Selection | None = None
@@ -160,7 +160,7 @@ class SubscriptionHandle(Handle, eq=False):
 
 
 class DefinitionHandle(Handle, eq=False):
-    """An object open only for inquire or set: the queue manager, a namelist, or a queue definition."""
+    """An object that is open only for inquire or set: the queue manager, a namelist, or a queue definition."""
 
     kind: str
     name: str
@@ -190,7 +190,7 @@ def open_queue(kind: type[H], destination: ResolvedDestination, options: int) ->
 
 
 def check_publishable(topic: str) -> str:
-    """Return a topic string after checking that it can be published to. Raises MQError."""
+    """Return a topic string after checking that publications to it are possible. Raises MQError."""
     check_topic_string(topic)
     if not topic or is_wildcard(topic):
         raise MQError(cmqc.MQRC_TOPIC_STRING_ERROR, f"cannot publish to topic string {topic[:60]!r}")

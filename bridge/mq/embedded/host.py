@@ -69,7 +69,7 @@ class EmbeddedInquiry:
 
     def look(self, queues: Sequence[str], *, ages: bool = True) -> QueueManagerStatus:
         queue_manager = self._queue_manager
-        # Omit dynamic queues, whose generated names would create a new time series each.
+        # Omit dynamic queues: each generated name would create a new time series.
         defined = {
             name: queue
             for name, queue in list(queue_manager.objects.queues.items())
@@ -111,7 +111,7 @@ class EmbeddedInquiry:
 
 
 def _status(queue: Queue, now: float) -> QueueStatus:
-    # The chains may change concurrently, so read each first message only once.
+    # The chains may change concurrently, so read the first message of each only once.
     firsts = [first.put_time for chain in list(queue.chains.values()) if (first := chain.first) is not None]
     return QueueStatus(
         name=queue.name,
@@ -128,7 +128,7 @@ def _status(queue: Queue, now: float) -> QueueStatus:
 
 
 #: Names, topics or subscriptions to examine in one iteration of the event loop, which takes a few milliseconds.
-LOOKS_AT_A_TURN = 1_000
+VISITS_PER_TURN = 1_000
 
 T = TypeVar("T")
 
@@ -198,9 +198,9 @@ class EmbeddedTopicInquiry:
 
 
 async def _in_slices(all_: Iterable[T]) -> AsyncIterator[list[T]]:
-    """Yield slices, with an iteration of the event loop between them."""
+    """Yield slices. Other tasks of the event loop run between them."""
     iterator = iter(all_)
-    while some := list(islice(iterator, LOOKS_AT_A_TURN)):
+    while some := list(islice(iterator, VISITS_PER_TURN)):
         yield some
         await asyncio.sleep(0)
 
@@ -251,7 +251,7 @@ log = logging.getLogger(__name__)
 
 
 class EmbeddedHost:
-    """`bridge.mq.host.Host` that owns its queue manager."""
+    """`bridge.mq.host.Host` with a queue manager in this process."""
 
     #: Server for other processes. The tests' stand-in for IBM MQ (tests/ibm_standin) replaces it.
     SERVER: ClassVar[type[ApplicationServer]] = ApplicationServer
@@ -275,8 +275,8 @@ class EmbeddedHost:
             raise HostError(str(error)) from error
         except PermissionError as error:
             raise HostError(
-                f"data directory {settings.data_directory}: {error}; hint: did another user start the bridge there before, "
-                "for example with sudo? Change the owner of the directory, or choose another one with --data-dir"
+                f"data directory {settings.data_directory}: {error}; hint: if another user started the bridge there before, "
+                "for example with sudo, change the owner of the directory, or choose another one with --data-dir"
             ) from error
         except OSError as error:
             raise HostError(f"data directory {settings.data_directory}: {error}") from error
@@ -354,7 +354,7 @@ class EmbeddedHost:
         try:
             return await self._server.listen((listener.address, listener.port) if listener else None)
         except (OSError, TlsError) as error:
-            raise HostError(f"MQ applications cannot be let in: {error}") from error
+            raise HostError(f"MQ applications cannot connect: {error}") from error
 
     def connect(self, purpose: str) -> Connection:
         return EmbeddedConnection(self.queue_manager)
@@ -368,7 +368,7 @@ class EmbeddedHost:
     def explain_publishing(self, connection: Connection, user: str, topic: str) -> tuple[bool, str]:
         authorization = self.queue_manager.authorization
         if authorization is None:
-            return True, "the queue manager checks no authorities (queue_manager.authorities)"
+            return True, "the queue manager does not check authorities (queue_manager.authorities)"
         authorization.groups(user or NOBODY)  # without the lock, because it may block
         with self.queue_manager.lock:
             return authorization.explain_publishing(user or NOBODY, topic)
@@ -386,7 +386,7 @@ class EmbeddedHost:
         return ""
 
     def connections(self) -> list[QueueManagerConnectionStatus]:
-        """Return the connections of applications. The bridge itself needs none."""
+        """Return the connections of applications. The bridge itself needs no connection."""
         return sorted(
             (
                 QueueManagerConnectionStatus(

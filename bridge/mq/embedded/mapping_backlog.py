@@ -1,9 +1,9 @@
-"""The backlogs of mappings that read topics, and the treatment of publications beyond their limits.
+"""The backlogs of mappings that read topics, and their limits.
 
-A mapping's subscription takes all that is published to its topics, however fast the mapping is. A backlog exceeds the limits
-if it is larger than `limits.waiting_bytes`, or if those of all mappings together are larger than `limits.waiting_total` and
-this one is larger than an equal share of that. The publishers with more than an equal share of the publications meanwhile are
-affected first, so that one that publishes too fast does not stop the others.
+A mapping's subscription receives all publications to its topics, even if the mapping is too slow. A backlog exceeds the
+limits if it is larger than `limits.waiting_bytes`. It also does if all backlogs together are larger than
+`limits.waiting_total`, and this backlog is larger than an equal share of that total. Publishers with more than an equal share
+of the recent publications are affected first, so a publisher that is too fast does not stop the others.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from typing import Final
 from bridge.config.models import LimitsConfig
 from bridge.mq.memory import MESSAGE_OVERHEAD, in_bytes
 
-#: The part of the limits from which on the publishers are counted.
+#: The fraction of the limits above which publications are counted by publisher.
 _COUNTED: Final = 0.5
-#: The part of the limits beyond which publications of all publishers are affected.
+#: The fraction of the limits above which publications of all publishers are affected.
 _HARD: Final = 1.25
 
 
@@ -50,7 +50,7 @@ class MappingBacklog:
     def __init__(self, mapping: str, limits: MappingBacklogLimits) -> None:
         self.mapping = mapping
         self._limits = limits
-        #: bytes of the messages, `MESSAGE_OVERHEAD` included
+        #: bytes of the messages, including `MESSAGE_OVERHEAD`
         self.bytes = 0
         self._publishers: dict[str, int] = {}
         self._counted = 0
@@ -67,14 +67,14 @@ class MappingBacklog:
         self._limits.bytes -= size + MESSAGE_OVERHEAD
 
     def end(self) -> None:
-        """Stop counting: the queue is deleted."""
+        """Stop counting, because the queue is deleted."""
         self._limits.bytes -= self.bytes
         self._limits.number -= 1
         self.bytes = 0
 
     @property
     def is_large(self) -> bool:
-        """Whether `accepts` has to be asked."""
+        """Whether `accepts` must be called for each publication."""
         if not self._exceeds(0, _COUNTED):
             if self._publishers:
                 self._publishers, self._counted = {}, 0
@@ -89,7 +89,7 @@ class MappingBacklog:
         publishers[publisher] = own
         self._counted += size
         if self._counted > self._limits.owner_bytes:
-            # What was published long ago has left the queue. Few bytes need no entry, so the number of entries is bounded.
+            # Old publications have left the queue. Publishers with few bytes are dropped, which bounds the number of entries.
             halves = ((name, counted // 2) for name, counted in publishers.items())
             self._publishers = publishers = {name: counted for name, counted in halves if counted >= MESSAGE_OVERHEAD}
             self._counted = sum(publishers.values())
@@ -102,7 +102,7 @@ class MappingBacklog:
         return False
 
     def _exceeds(self, size: int, part: float = 1.0) -> bool:
-        """Return whether the backlog with further `size` bytes exceeds a part of the limits."""
+        """Return whether the backlog with `size` more bytes exceeds a fraction of the limits."""
         limits = self._limits
         own, total = self.bytes + size, limits.total_bytes * part
         return own > limits.owner_bytes * part or (limits.bytes + size > total and own * limits.number > total)

@@ -180,18 +180,23 @@ class Objects:
         if alias["TARGTYPE"] == "TOPIC":
             attributes = self.topics.objects.get(target)
             if attributes is None:
-                raise MQError(cmqc.MQRC_UNKNOWN_ALIAS_BASE_Q, f"alias {name} names topic object {target!r}")
+                raise MQError(
+                    cmqc.MQRC_UNKNOWN_ALIAS_BASE_Q,
+                    f"topic object {target!r}, the target of alias {name}, does not exist",
+                )
             destination = ResolvedDestination(None, topic=str(attributes["TOPICSTR"]))
             return self._opened_as(destination, name, alias)
         if target in self.aliases:
-            raise MQError(cmqc.MQRC_ALIAS_BASE_Q_TYPE_ERROR, f"alias {name} names another alias, {target}")
+            raise MQError(cmqc.MQRC_ALIAS_BASE_Q_TYPE_ERROR, f"the target of alias {name} is another alias, {target}")
         if target not in self.queues and target not in self.remotes:
-            raise MQError(cmqc.MQRC_UNKNOWN_ALIAS_BASE_Q, f"alias {name} names queue {target!r}")
+            raise MQError(
+                cmqc.MQRC_UNKNOWN_ALIAS_BASE_Q, f"queue {target!r}, the target of alias {name}, does not exist"
+            )
         return self._opened_as(self.resolve(target), name, alias)
 
     @staticmethod
     def _opened_as(destination: ResolvedDestination, name: str, attributes: dict[str, Value]) -> ResolvedDestination:
-        """Return a destination with the name, DEFPRTY, DEFPSIST, PUT and GET of the object that was opened."""
+        """Return a destination with the name, DEFPRTY, DEFPSIST, PUT and GET of the opened object."""
         destination.name = name
         destination.priority = int(attributes["DEFPRTY"])
         destination.persistent = attributes["DEFPSIST"] == "YES"
@@ -217,7 +222,7 @@ class Objects:
             if not transmission_queue:
                 raise MQError(
                     cmqc.MQRC_UNKNOWN_REMOTE_Q_MGR,
-                    f"no way to queue manager {manager!r}: no transmission queue of that name, and no DEFXMITQ",
+                    f"no route to queue manager {manager!r}: no transmission queue with that name, and no DEFXMITQ",
                 )
             missing, wrong = (
                 (cmqc.MQRC_UNKNOWN_DEF_XMIT_Q, cmqc.MQRC_DEF_XMIT_Q_USAGE_ERROR)
@@ -231,7 +236,7 @@ class Objects:
             raise MQError(missing, f"transmission queue {transmission_queue!r} is not defined")
         if not queue.is_transmission:
             raise MQError(wrong, f"queue {transmission_queue} has USAGE(NORMAL)")
-        # The MQXQH has no room for longer names, and a message without an MQXQH would block its reader.
+        # Longer names do not fit into the MQXQH, and a message without an MQXQH would block the reader of the queue.
         if len(name.encode()) > MQ_OBJECT_NAME_LENGTH:
             raise MQError(cmqc.MQRC_OBJECT_NAME_ERROR, f"{name!r} has more than {MQ_OBJECT_NAME_LENGTH} bytes")
         if len(manager.encode()) > MQ_OBJECT_NAME_LENGTH:
@@ -262,7 +267,7 @@ class Objects:
     def make_subscription(self, name: str, attributes: dict[str, Any], *, stored: bool = False) -> Subscription:
         """Create a subscription from its MQSC attributes.
 
-        Raises MQError. If the subscription was `stored`, its destination may be missing, because the queue may be deleted.
+        Raises MQError. The destination of a `stored` subscription may be missing, because the queue may have been deleted.
         """
         topic_filter = self.topic_string(str(attributes.get("TOPICOBJ") or ""), str(attributes.get("TOPICSTR") or ""))
         try:

@@ -130,7 +130,7 @@ def place(name: str) -> tuple[str, str]:
 
 
 def read_folder(folder: Folder) -> list[Property] | None:
-    """Return the properties in a folder, None if it is not a property folder or is malformed."""
+    """Return the properties in a folder, or None if it is not a property folder or is malformed."""
     name = folder.name
     try:
         if name not in PROPERTY_FOLDERS and folder.attributes.get("content") != "properties":

@@ -46,11 +46,11 @@ class _Chain:
     def __init__(self) -> None:
         self.first: StoredMessage | None = None
         self.last: StoredMessage | None = None
-        #: the last message that was not linked at the end: the next one of its unit of work is probably linked after it
+        #: the last message that was not linked at the end. The next message of its unit of work probably follows it
         self.inserted: StoredMessage | None = None
 
     def append(self, stored: StoredMessage) -> None:
-        """Link a message in order of message number. That is nearly always at the end, but commits may be out of order."""
+        """Link a message in order of message number, nearly always at the end. Commits may be out of order."""
         last = self.last
         if last is not None and last.msg_number < stored.msg_number:
             stored.previous = last
@@ -81,7 +81,7 @@ class _Chain:
         stored.linked = True
 
     def restore(self, stored: StoredMessage) -> None:
-        """Link a message at its previous position after a backout. That is nearly always the first."""
+        """Link a message at its previous position after a backout, nearly always the first position."""
         after: StoredMessage | None = self.first
         while after is not None and after.msg_number < stored.msg_number:
             after = after.following
@@ -104,15 +104,15 @@ class _Chain:
 
 
 class Queue:
-    """A QLOCAL and the messages on it. `depth` is CURDEPTH. It includes messages whose put or get is not committed."""
+    """A QLOCAL and the messages on it. `depth` is CURDEPTH, which includes messages whose put or get is uncommitted."""
 
     def __init__(self, name: str, attributes: dict[str, Value]) -> None:
         self.name = name
         self.depth = 0
         self.chains: dict[int, _Chain] = {}
-        #: receives all messages when they arrive, instead of gets (the telemetry service, for its transmission queue)
+        #: receives all messages on arrival, instead of gets (the telemetry service, for its transmission queue)
         self.consumer: Callable[[Sequence[StoredMessage]], None] | None = None
-        #: the queue may contain messages with an expiry
+        #: whether the queue may contain messages with an expiry
         self.expiring = False
         #: called once when messages arrive, and then removed
         self.waiters: list[Callable[[], None]] = []
@@ -121,9 +121,9 @@ class Queue:
         self.exclusive = False
         self.browsers = 0
         self.outputs = 0
-        #: a managed destination: removed with its subscription and never stored on disk
+        #: whether it is a managed destination, which is removed with its subscription and never stored on disk
         self.temporary = False
-        #: the queue was deleted; handles for it allow only MQCLOSE
+        #: whether the queue was deleted. Handles for it allow only MQCLOSE
         self.deleted = False
         #: counts the messages, if a mapping reads them from topics
         self.backlog: MappingBacklog | None = None
@@ -132,7 +132,7 @@ class Queue:
         self.reset_statistics()
 
     def count(self, backlog: MappingBacklog) -> None:
-        """Limit the queue by the size of its messages, those that are already on it included."""
+        """Limit the queue by the size of its messages, including those that are already on it."""
         self.backlog = backlog
         for stored in self.messages():
             backlog.add(stored.message.size)
@@ -231,7 +231,7 @@ class Queue:
     def announce(self) -> None:
         """Wake waiting gets."""
         waiters = self.waiters[:]
-        self.waiters.clear()  # in place: a waiter that finds no message adds itself to the same list again
+        self.waiters.clear()  # in place, because a waiter that finds no message adds itself to the same list again
         for wake in waiters:
             wake()
 
@@ -288,7 +288,7 @@ class Queue:
         lower = [chain.first for level, chain in self.chains.items() if level < priority]
         for stored in (linked.following, *lower):
             while stored is not None:
-                following = stored.following  # it may be taken before we go on
+                following = stored.following  # `stored` may be taken before the iteration continues
                 yield stored
                 stored = following
 
@@ -304,7 +304,7 @@ class StoredMessage(Held):
     """
 
     queue: Queue
-    #: unique for this queue manager; the last eight bytes of a generated MsgId
+    #: unique on this queue manager. The last eight bytes of a generated MsgId
     msg_number: int
     message: AnyMessage
     persistent: bool
@@ -317,22 +317,22 @@ class StoredMessage(Held):
     topic: str | None = None
     user_data: str | None = None
     retained: bool = False
-    #: MQMD.CorrelId set by the subscription; None for the message's own
+    #: MQMD.CorrelId set by the subscription, or None for the message's own
     correl_id: bytes | None = None
-    #: the putter's MsgId; None for a generated one
+    #: the putter's MsgId, or None for a generated MsgId
     msg_id: bytes | None = None
-    #: seconds since the epoch; 0 if the message does not expire
+    #: seconds since the epoch, or 0 if the message does not expire
     expires_at: float = 0.0
     #: must be on disk before its unit of work is committed
     durable: bool = False
-    #: the row of the log that contains it; None if it is not on disk
+    #: the row of the log that contains the message, or None if it is not on disk
     row: LogRow | None = None
     backout_count: int = 0
-    #: name of the application that put it; None if its MQMD contains the origin context
+    #: name of the application that put it, or None if its MQMD contains the origin context
     put_application: str | None = ""
-    #: replaced by a later message before it was committed: it never becomes available
+    #: whether a later message replaced it before it was committed, so that it never becomes available
     superseded: bool = False
-    #: position in the queue's list; a message is linked while it is available
+    #: position in the queue's list. A message is linked while it is available
     linked: bool = False
     previous: StoredMessage | None = None
     following: StoredMessage | None = None
@@ -344,12 +344,12 @@ class StoredMessage(Held):
 
     @property
     def put_at(self) -> bytes:
-        """Nothing: numbers are in the order of puts."""
+        """Empty, because message numbers are in the order of puts."""
         return b""
 
     @property
     def raw(self) -> None:
-        """None: the message is stored in parts."""
+        """None, because the message is stored in parts."""
 
     @property
     def expired(self) -> bool:
@@ -358,5 +358,5 @@ class StoredMessage(Held):
 
     @property
     def seconds_left(self) -> float | None:
-        """The seconds until the message expires (MQMD.Expiry); None if it does not expire."""
+        """Seconds until the message expires (MQMD.Expiry), or None if it does not expire."""
         return self.expires_at - time.time() if self.expires_at else None

@@ -1,7 +1,7 @@
 """The embedded queue manager: its data directory, and the puts, publications, dead letters and reports of units of work.
 
-The MQI calls (`verbs`), the backend and the MQSC commands all use it, under one lock. It follows IBM MQ's documentation, and
-rejects what it does not support with IBM's reason code.
+The MQI calls (`verbs`), the backend and the MQSC commands use it, under one lock. It follows IBM MQ's documentation, and
+rejects unsupported options with IBM's reason codes.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from bridge.mq.embedded.attributes import Value, defaults
 from bridge.mq.embedded.authority import AuthorizationService
 from bridge.mq.embedded.objects import RETAINED_QUEUE, SYSTEM_MAX_DEPTH, Objects, ResolvedDestination
 from bridge.mq.embedded.queue import MAX_PRIORITY, Queue, StoredMessage
-from bridge.mq.embedded.retained import PUT_LOOKS, RetainedPublications
+from bridge.mq.embedded.retained import PUT_VISITS, RetainedPublications
 from bridge.mq.embedded.selector import selection_of
-from bridge.mq.embedded.storage.recovery_log import RecoveryLog, allocate_most, reserve_path
+from bridge.mq.embedded.storage.recovery_log import RecoveryLog, allocate_available, reserve_path
 from bridge.mq.embedded.storage.store import Store
 from bridge.mq.embedded.subscription import Subscription
 from bridge.mq.embedded.topics import Route
@@ -111,7 +111,7 @@ def dead_letter(
     name = str(queue_manager.objects.attributes["DEADQ"])
     queue = queue_manager.objects.queues.get(name)
     if queue is None or queue is stored.queue:
-        why = "is no local queue" if queue is None else "is where it lies"
+        why = "is not a local queue" if queue is None else "already contains it"
         log.error("MQB3203E dead-lettering a message for %s failed: DEADQ(%s) %s", queue_name, name, why)
         return False
     _fit(stored)
@@ -221,7 +221,7 @@ def report(queue_manager: QueueManager, unit: Unit, stored: StoredMessage, feedb
     try:
         destination = queue_manager.objects.resolve(name, manager)
         if destination.queue is None:
-            raise MQError(cmqc.MQRC_OBJECT_TYPE_ERROR, f"{name} leads to a topic")
+            raise MQError(cmqc.MQRC_OBJECT_TYPE_ERROR, f"{name} is an alias of a topic")
         queue_manager.put(unit, destination, message, replacing=True)
     except MQError as error:
         letter = queue_manager.undeliverable(
@@ -231,7 +231,7 @@ def report(queue_manager: QueueManager, unit: Unit, stored: StoredMessage, feedb
 
 
 def delivery(number: int, subscription: Subscription, publication: StoredMessage) -> StoredMessage | None:
-    """Return the message to put to a subscription's destination; None if it has expired or its selector does not match.
+    """Return the message to put to a subscription's destination, or None if it has expired or is not selected.
 
     `number` is the number of the new message. `publication` is the live or retained publication. Source: IBM MQ
     documentation, PubPriority, PubAccountingToken, PubApplIdentityData, SelectionString and SubExpiry of MQSD.
@@ -270,7 +270,7 @@ def delivery(number: int, subscription: Subscription, publication: StoredMessage
 
 
 def _make_direct(stored: StoredMessage) -> None:
-    """Convert a copy to a direct message: the administrative subscription has another queue name at a client."""
+    """Convert a copy to a direct message, because the administrative subscription has another queue name at a client."""
     stored.message = Message(*with_properties(stored, stored.message.md, True))
     stored.topic = stored.user_data = None
     stored.retained = False
@@ -305,10 +305,10 @@ class QueueManager:
     ) -> None:
         self.name = name
         self.objects = Objects(name)
-        #: None: authorities are not checked
+        #: None if authorities are not checked
         self.authorization: AuthorizationService | None = None
         self.appearance = Appearance(name)
-        #: with the recovery log's reserve, decides whether messages are accepted (`shortage`)
+        #: with the recovery log's reserve, determines whether messages are accepted (`shortage`)
         self.memory = memory or MemoryWatermark(None)
         #: message bytes not yet reported to the watermark
         self._accepted = 0
@@ -325,7 +325,7 @@ class QueueManager:
         self.states: dict[str, StoredMessage] = {}
         store = self._open_store()
         self._starts = store.starts
-        #: identifies what a restore or salvage has begun; "" if the database was never restored
+        #: the identity since the last restore or salvage, or "" if the database was never restored
         self.epoch = f"{store.epoch:x}" if store.epoch else ""
         #: seconds since the epoch
         self.created = store.created
@@ -335,7 +335,7 @@ class QueueManager:
         self.recovery_log = RecoveryLog(store, self.lock)
         #: connections (`bridge.mq.embedded.verbs.hconn.Hconn`)
         self.applications: WeakSet[Any] = WeakSet()
-        #: the queue manager is about to end: it rejects connections, and calls with a FAIL_IF_QUIESCING option fail
+        #: whether the queue manager is about to end. If so, connections and calls with a FAIL_IF_QUIESCING option fail
         self.quiescing = False
         self._connections = itertools.count(1)
         #: called when the queue manager ends
@@ -351,7 +351,7 @@ class QueueManager:
             return Store(self.data_directory / "queuemanager.db")
         except StoreError:
             if reserved:
-                allocate_most(reserve)  # other programs would use the space before the next attempt
+                allocate_available(reserve)  # other programs would use the space before the next attempt
             raise
 
     def _load(self, store: Store) -> None:
@@ -396,7 +396,7 @@ class QueueManager:
         return number
 
     def shortage(self, size: int, persistent: bool) -> int:
-        """Return the reason why a message of `size` bytes in memory is not accepted now, or MQRC_NONE.
+        """Return the reason code if a message of `size` bytes in memory is not accepted now, otherwise MQRC_NONE.
 
         MQRC_STORAGE_NOT_AVAILABLE means that memory use is above the watermark, MQRC_RESOURCE_PROBLEM that the disk is full.
         """
@@ -422,7 +422,7 @@ class QueueManager:
     ) -> StoredMessage:
         """Put a message with a complete MQMD to a queue in a unit of work. Raises MQError.
 
-        `replacing` means that it replaces a message that is removed, so that it needs no additional memory.
+        `replacing` means that it replaces a removed message, so it needs no additional memory.
         """
         queue = destination.queue
         assert queue is not None
@@ -433,7 +433,7 @@ class QueueManager:
         persistent = md.Persistence == cmqc.MQPER_PERSISTENT or (
             md.Persistence == cmqc.MQPER_PERSISTENCE_AS_Q_DEF and destination.persistent
         )
-        # Without its state, a mapping could not process the messages that it has got.
+        # Without its state, a mapping cannot process the messages that it has got.
         if queue.name != MAPPING_STATE_QUEUE:
             reason = self.shortage(0 if replacing else message.length + MESSAGE_OVERHEAD, persistent)
             if reason:
@@ -604,16 +604,16 @@ class QueueManager:
         unit: Unit,
         subscription: Subscription,
         topics: Iterator[str | None] | None = None,
-        looks: float = math.inf,
+        visits: float = math.inf,
         refused: Callable[[StoredMessage, int], object] = lambda stored, reason: None,
     ) -> float:
-        """Put the retained publications that match a subscription to its destination. Call `refused` if that refuses one.
+        """Put the retained publications that match a subscription to its destination. Call `refused` for rejected ones.
 
-        `topics` is the rest of `RetainedPublications.named_by`. Return how many of the `looks` are left. 0 means that there
-        may be more publications. Each put counts as `PUT_LOOKS`.
+        `topics` is the rest of `RetainedPublications.named_by`. Return how many of the `visits` are left. 0 means that there
+        may be more publications. Each put counts as `PUT_VISITS`.
         """
         for topic in self.retained.named_by(subscription) if topics is None else topics:
-            looks -= 1 if topic is None else PUT_LOOKS
+            visits -= 1 if topic is None else PUT_VISITS
             publication = None if topic is None else self.retained.get(topic)
             if (
                 publication is not None
@@ -626,9 +626,9 @@ class QueueManager:
                 else:
                     stored.queue.expect()
                     unit.puts.append(stored)
-            if looks <= 0:
+            if visits <= 0:
                 return 0
-        return looks
+        return visits
 
     def discard(self, stored: StoredMessage) -> None:
         """Remove an expired message."""
@@ -646,8 +646,8 @@ class QueueManager:
     def add_subscription(self, unit: Unit, subscription: Subscription, *, at_once: bool = False) -> None:
         """Add a new or altered subscription, and store it if it is durable. Raises MQError.
 
-        It takes effect when the unit of work ends. With `at_once`, it takes effect immediately, so that the next publications
-        of its client match it. Units of work end in order, so those publications are committed after it.
+        It takes effect when the unit of work ends. With `at_once`, it takes effect immediately, so the next publications of
+        its client match it. Units of work end in order, so those publications are committed after it.
         """
         if subscription.selector and subscription.selection is None:
             subscription.selection = selection_of(self.appearance, subscription.selector)
@@ -664,7 +664,7 @@ class QueueManager:
         unit.changes.undone.append(lambda: self.objects.topics.replace(subscription.name, before))
 
     def remove_subscription(self, unit: Unit, name: str) -> Subscription | None:
-        """Remove a subscription immediately and return it, or return None if there is none with that name."""
+        """Remove a subscription immediately and return it, or return None if it does not exist."""
         subscription = self.objects.topics.remove(name)
         if subscription is None:
             return None

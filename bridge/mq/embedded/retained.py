@@ -1,7 +1,7 @@
 """The current retained publications, in a tree of topic levels.
 
-Matching descends the tree along the filter, so it does not visit branches that cannot match (MQTT 3.1.1 section 4.7; IBM MQ
-documentation, "Retained publications").
+Matching descends the tree along the filter, so it does not visit branches that cannot match. Source: MQTT 3.1.1 section 4.7,
+IBM MQ documentation, "Retained publications".
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from bridge.telemetry.transmission import PublicationMessage
 #: Python, measured with 20,000 publications.
 OVERHEAD = 1080
 #: The number of visited levels of the tree that takes about as long as putting one publication.
-PUT_LOOKS = 20
+PUT_VISITS = 20
 
 
 class RetainedLevel:
@@ -90,7 +90,7 @@ class RetainedPublications(dict[str, StoredMessage]):
         return stored
 
     def level(self, words: Sequence[str]) -> RetainedLevel | None:
-        """Return the tree node at these levels (the root for none), or None if nothing is retained at or below it."""
+        """Return the tree node at these levels, or None if nothing is retained at or below it. No levels are the root."""
         level: RetainedLevel | None = self._root
         for word in words:
             if level is None:
@@ -150,7 +150,7 @@ class RetainedPublications(dict[str, StoredMessage]):
 
 
 def owner_of(message: PublicationMessage) -> str | bytes:
-    """Return the owner to whose quota a retained publication counts: the MQ user, or the client identifier without a user.
+    """Return the owner of the quota for a retained publication: the MQ user or, without a user, the client identifier.
 
     Clients choose their client identifiers, but the user is authenticated, set by the channel, or a trusted claim.
     """

@@ -40,7 +40,7 @@ def _kind(value: Value) -> str:
 
 
 def compare(sign: str, left: Value, right: Value) -> bool | None:
-    """Return the result of a comparison, None for unknown."""
+    """Return the result of a comparison, or None for unknown."""
     if left is None or right is None:
         return None
     kind = _kind(left)
@@ -50,7 +50,7 @@ def compare(sign: str, left: Value, right: Value) -> bool | None:
 
 
 def calculate(sign: str, left: Value, right: Value) -> int | float | None:
-    """Return the result of `+`, `-`, `*` or `/`; None (unknown) for an operand that is not a number, or division by zero."""
+    """Return the result of `+`, `-`, `*` or `/`. It is None (unknown) for other operands and for division by zero."""
     if left is None or right is None or _kind(left) != NUMBER or _kind(right) != NUMBER:
         return None
     assert isinstance(left, (int, float)) and isinstance(right, (int, float))
@@ -70,7 +70,7 @@ def _negation(value: bool | None) -> bool | None:
 
 
 def _rank(value: bool | None) -> int:
-    """Return a sort key: AND is the minimum of conditions, OR the maximum, and unknown is between false and true."""
+    """Return a sort key. AND is the minimum of conditions, OR the maximum. Unknown is between false and true."""
     return 1 if value is None else 2 * value
 
 
@@ -126,7 +126,7 @@ class _Node(NamedTuple):
 def selector(text: str) -> Selector:
     """Parse a selector. Raises MQError (MQRC_SELECTOR_SYNTAX_ERROR, or MQRC_SELECTION_STRING_ERROR if it is too long)."""
     if len(text) > MAX_LENGTH:
-        raise MQError(cmqc.MQRC_SELECTION_STRING_ERROR, f"{len(text)} characters, at most {MAX_LENGTH} are allowed")
+        raise MQError(cmqc.MQRC_SELECTION_STRING_ERROR, f"{len(text)} characters, the maximum is {MAX_LENGTH}")
     return _Reader(text).read()
 
 
@@ -148,7 +148,7 @@ class _Reader:
         self._start = self._at
         match = _TOKEN.match(self._text, self._at)
         if match is None:
-            self._fail("no such sign")
+            self._fail("unknown character")
         self._kind = match.lastgroup or ""
         self._token = match[self._kind]
         self._start = match.start(self._kind)
@@ -178,7 +178,7 @@ class _Reader:
         if node.kind == _CONDITION:
             return node.evaluate
         if node.kind != _IDENTIFIER:
-            self._fail(f"a {node.kind} is no condition")
+            self._fail(f"a {node.kind} is not a condition")
         evaluate = node.evaluate
 
         def is_true(lookup: Lookup) -> bool | None:
@@ -194,7 +194,7 @@ class _Reader:
         return self._row("AND", min, self._not)
 
     def _row(self, word: str, join: Callable[..., bool | None], parse: Callable[[], _Node]) -> _Node:
-        """Read conditions that are joined with AND or OR. This is a loop, because a selector may have a thousand."""
+        """Read conditions that are joined with AND or OR. It does not recurse, because a selector may have a thousand."""
         node = parse()
         if not self._accept(word):
             return node
@@ -242,21 +242,21 @@ class _Reader:
 
     def _identifier(self, node: _Node, what: str) -> _Node:
         if node.kind != _IDENTIFIER:
-            self._fail(f"{what} follows an identifier")
+            self._fail(f"{what} must follow an identifier")
         return node
 
     def _comparison(self, sign: str, left: _Node, right: _Node) -> _Node:
         kinds = {left.kind, right.kind} - {_IDENTIFIER}
         if len(kinds) > 1:
-            self._fail(f"a {left.kind} is not compared with a {right.kind}")
+            self._fail(f"a {left.kind} cannot be compared with a {right.kind}")
         if kinds and kinds != {NUMBER} and sign not in ("=", "<>"):
-            self._fail(f"{sign} compares numbers")
+            self._fail(f"{sign} requires numbers")
         evaluate_left, evaluate_right = left.evaluate, right.evaluate
         return _Node(_CONDITION, lambda lookup: compare(sign, evaluate_left(lookup), evaluate_right(lookup)))
 
     def _number(self, node: _Node) -> Callable[[Lookup], Any]:
         if node.kind not in (NUMBER, _IDENTIFIER):
-            self._fail(f"a {node.kind} is no number")
+            self._fail(f"a {node.kind} is not a number")
         return node.evaluate
 
     def _between(self, operand: _Node) -> _Node:
@@ -297,10 +297,10 @@ class _Reader:
         text = self._string()
         escape = self._string() if self._accept("ESCAPE") else None
         if escape is not None and len(escape) != 1:
-            self._fail("ESCAPE takes one character")
+            self._fail("ESCAPE requires one character")
         pattern = like_pattern(text, escape)
         if pattern is None:
-            self._fail("the escape character stands before `%`, `_` or itself")
+            self._fail("the escape character must precede `%`, `_` or itself")
 
         def is_like(lookup: Lookup) -> bool | None:
             value = evaluate(lookup)
@@ -411,7 +411,7 @@ _SYNONYMS = {
 
 
 def selection_of(appearance: Appearance, text: str) -> Selection | None:
-    """Return the predicate for a SelectionString, None if it is blank. Raises MQError."""
+    """Return the predicate for a SelectionString, or None if it is blank. Raises MQError."""
     if not text.strip():
         return None
     condition = selector(text)

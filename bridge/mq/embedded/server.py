@@ -1,6 +1,6 @@
 """MQ connections of other processes to the embedded queue manager.
 
-`Conversation` processes one request at a time and bounds what is read ahead. It replies after the request's unit of work has
+`Conversation` processes one request at a time and limits the read-ahead. It replies after the request's unit of work has
 ended, runs waiting gets without blocking other connections, and backs out when the connection ends. Its subclasses decode
 requests and encode replies: `ApplicationProtocol` for this package (`bridge.mq.remote`).
 """
@@ -74,36 +74,36 @@ class Malformed(Exception):
 class Conversation(asyncio.Protocol, ABC):
     """One MQ connection of another process.
 
-    Its byte stream, the identification of its user, and the request that it executes or waits for are one class: whether it
-    reads, answers or ends depends on the state of all three.
+    The byte stream, the authentication of the user and the current request are in one class, because reading, replying and
+    closing depend on the state of all three.
     """
 
     #: the length before a frame, which does not include itself
     LENGTH: ClassVar[struct.Struct]
     HCONN: ClassVar[type[Hconn]] = Hconn
 
-    def __init__(self, server: ApplicationServer, place: ConnectionSlot | None = None) -> None:
+    def __init__(self, server: ApplicationServer, slot: ConnectionSlot | None = None) -> None:
         self._loop = asyncio.get_running_loop()
         self._buffer = bytearray()
         self._transport: asyncio.Transport | None = None
-        #: a request is being processed
+        #: whether a request is being processed
         self._working = False
-        #: reading is paused because too much data follows the current request
+        #: whether reading is paused because too much data follows the current request
         self._unread = False
-        #: the write buffer is full because the peer reads replies too slowly
+        #: whether the write buffer is full because the peer reads replies too slowly
         self._full = False
         #: timeout for MQCONN
         self._first: asyncio.TimerHandle | None = None
         self._server = server
         #: the slot of a connection over TCP
-        self.place = place
+        self.slot = slot
         self._queue_manager = server.queue_manager
         self._hconn: Hconn | None = None
-        #: IP address of the peer; "" on a Unix socket
-        self.address = "" if place is None else place.address
-        #: the server-connection channel of a subclass; "" if there is none
+        #: IP address of the peer, or "" on a Unix socket
+        self.address = "" if slot is None else slot.address
+        #: the server-connection channel of a subclass, or ""
         self._channel = ""
-        #: the process at the other end of a Unix socket; 0 over TCP
+        #: the process at the other end of a Unix socket, or 0 over TCP
         self._process_id = 0
         #: the user that has connected
         self._user = ""
@@ -111,9 +111,9 @@ class Conversation(asyncio.Protocol, ABC):
         self._identification: asyncio.Task[None] | None = None
         #: runs until the credentials expire
         self._expiry: asyncio.TimerHandle | None = None
-        #: a unit of work of a request is about to end
+        #: whether a unit of work of a request is about to end
         self._ending = False
-        #: the application has been told that the queue manager is quiescing
+        #: whether the application was notified that the queue manager is quiescing
         self._told = False
         #: the waiting get, and the end of its wait interval
         self._waiting: WaitingGet[Any] | None = None
@@ -178,23 +178,23 @@ class Conversation(asyncio.Protocol, ABC):
 
     @property
     def _may_work(self) -> bool:
-        """Whether the next request may be processed: not while the peer does not read replies.
+        """Whether the next request may be processed. False while the peer does not read replies.
 
         Requests of a closed connection are not processed, because nothing would clean up after them.
         """
         return not self._working and not self._full and self._transport is not None
 
     def _pace(self) -> None:
-        """Pause or resume reading. The size of a request is not limited here, only the data that follows it."""
+        """Pause or resume reading. This limits the data that follows a request, not the size of the request."""
         transport = self._transport
         if transport is None or transport.is_closing():
             return
         waits = len(self._buffer) if not self._may_work else 0
         if not self._is_connected and waits > FIRST_FRAME:
-            self._fail(f"{waits} bytes behind an MQCONN that is not answered")
+            self._fail(f"{waits} bytes after an unanswered MQCONN")
         elif self._waiting is not None and waits > READ_AHEAD:
-            # Reading must not pause, because a disconnect would not be detected during an indefinite wait.
-            self._fail(f"{waits} bytes behind a get that waits")
+            # Do not pause reading, because a disconnect would not be detected during an indefinite wait.
+            self._fail(f"{waits} bytes after a waiting get")
         elif self._unread != (waits > READ_AHEAD):
             self._unread = not self._unread
             transport.pause_reading() if self._unread else transport.resume_reading()
@@ -303,16 +303,16 @@ class Conversation(asyncio.Protocol, ABC):
         if self._hconn is not None:
             raise MQError(cmqc.MQRC_ALREADY_CONNECTED, name)
         if self._queue_manager.quiescing:
-            raise MQError(cmqc.MQRC_Q_MGR_QUIESCING, f"queue manager {name} is about to end")
+            raise MQError(cmqc.MQRC_Q_MGR_QUIESCING, f"queue manager {name} is quiescing")
 
         if peer := self._peer():
-            self._let_in(application, user_of_process(self._queue_manager, user, peer))
+            self._admit(application, user_of_process(self._queue_manager, user, peer))
             then()
         else:
             identify = self._identify(application, user, password, then)
             self._identification = self._loop.create_task(identify)
 
-    def _let_in(self, name: str, user: User) -> None:
+    def _admit(self, name: str, user: User) -> None:
         """Connect an authenticated application. Raises MQError."""
         self._hconn = hconn = mqconn(self.HCONN, self._queue_manager, name, user.identifier, user.principal)
         hconn.address, hconn.channel, hconn.process_id = self.address, self._channel, self._process_id
@@ -337,7 +337,7 @@ class Conversation(asyncio.Protocol, ABC):
                 # Looking up groups in the operating system may block.
                 await self._loop.run_in_executor(None, authorization.groups, mcauser or authenticated_user or NOBODY)
             with self._queue_manager.lock:
-                self._let_in(
+                self._admit(
                     application, user_of(self._queue_manager, user, authenticated_user if mcauser is None else mcauser)
                 )
                 then()
@@ -355,11 +355,11 @@ class Conversation(asyncio.Protocol, ABC):
 
     def _connected(self) -> Hconn:
         if self._hconn is None:
-            raise MQError(cmqc.MQRC_HCONN_ERROR, "MQCONN comes first")
+            raise MQError(cmqc.MQRC_HCONN_ERROR, "call MQCONN first")
         return self._hconn
 
     def _peer(self) -> str:
-        """Return the user name of the process at the other end of a Unix socket, blank over TCP."""
+        """Return the user name of the process at the other end of a Unix socket, or "" over TCP."""
         assert self._transport is not None
         connection = self._transport.get_extra_info("socket")
         if connection is None or connection.family != socket.AF_UNIX:
@@ -463,12 +463,12 @@ class Conversation(asyncio.Protocol, ABC):
 
 
 def unexpected(error: Exception) -> MQError:
-    """Log an unexpected error, and return the error for the application, which must get a reply."""
+    """Log an unexpected error, and return the error for the reply to the application."""
     log.exception("MQB3309E a request of an MQ application failed", exc_info=error)
-    return MQError(cmqc.MQRC_UNEXPECTED_ERROR, "the log of the bridge says more")
+    return MQError(cmqc.MQRC_UNEXPECTED_ERROR, "internal error; hint: see the log of the bridge")
 
 
-#: Time that applications have to end when the queue manager stops, in seconds.
+#: Maximum time for applications to end when the queue manager stops, in seconds.
 QUIESCE_TIME = 2.0
 
 
@@ -484,7 +484,7 @@ class ApplicationServer:
         self._gone = asyncio.Event()
         self._servers: list[asyncio.Server] = []
         self._paths: list[Path] = []
-        #: the TCP port, 0 if it does not listen on TCP
+        #: the TCP port, or 0 if it does not listen on TCP
         self.port = 0
 
     async def listen(self, address: tuple[str, int] | None = None) -> list[str]:
@@ -494,8 +494,8 @@ class ApplicationServer:
         if address is not None:
             self._tcp = TcpListener(self.admission, self.conversation, self._blocked)
             host, self.port = await self._tcp.listen(*address)
-            by = " by TLS" if self.admission.config.tls is not None else ""
-            lines.append(f"MQ applications connect at {host}:{self.port}{by}")
+            suffix = " with TLS" if self.admission.config.tls is not None else ""
+            lines.append(f"MQ applications connect at {host}:{self.port}{suffix}")
         return lines
 
     async def listen_at(self, name: str, conversation: Callable[[], Conversation]) -> str:
@@ -508,9 +508,9 @@ class ApplicationServer:
         self._servers.append(await asyncio.get_running_loop().create_unix_server(conversation, sock=bound_socket(path)))
         return str(path)
 
-    def conversation(self, place: ConnectionSlot) -> asyncio.Protocol:
+    def conversation(self, slot: ConnectionSlot) -> asyncio.Protocol:
         """Return the protocol for a connection over TCP. The tests' stand-in for IBM MQ overrides it."""
-        return ApplicationProtocol(self, place)
+        return ApplicationProtocol(self, slot)
 
     def _blocked(self, address: str) -> str:
         return self.queue_manager.objects.channel_authentication.at_work.blocked_address(address)
@@ -518,8 +518,8 @@ class ApplicationServer:
     def discard(self, connection: Conversation) -> None:
         """Remove a connection that has ended."""
         self.connections.discard(connection)
-        if connection.place is not None:
-            connection.place.give_back()
+        if connection.slot is not None:
+            connection.slot.give_back()
         self._gone.set()
 
     async def close(self) -> None:
@@ -555,8 +555,8 @@ class ApplicationProtocol(Conversation):
 
     LENGTH = LENGTH
 
-    def __init__(self, server: ApplicationServer, place: ConnectionSlot | None = None) -> None:
-        super().__init__(server, place)
+    def __init__(self, server: ApplicationServer, slot: ConnectionSlot | None = None) -> None:
+        super().__init__(server, slot)
         self._decoder = msgspec.msgpack.Decoder(remote.Request)
 
     def _refuse(self, error: MQError) -> None:
@@ -576,12 +576,13 @@ class ApplicationProtocol(Conversation):
             is_field = isinstance(error, (msgspec.ValidationError, UnicodeDecodeError)) or "UTF-8" in str(error).upper()
             if not self._is_connected or not is_field:
                 raise Malformed(str(error)) from error
-            # The request is complete, and the requests after it can be read: only this one is rejected.
+            # The request is complete, and later requests can be read, so only this request is rejected.
             raise MQError(cmqc.MQRC_UNEXPECTED_ERROR, f"the request has an invalid field: {error}") from error
         if isinstance(verb, remote.ConnectCall):
             if verb.version != remote.PROTOCOL_VERSION:
                 raise MQError(
-                    cmqc.MQRC_ENVIRONMENT_ERROR, f"this bridge is release {bridge.__version__}, the caller another"
+                    cmqc.MQRC_ENVIRONMENT_ERROR,
+                    f"this bridge is release {bridge.__version__}, the caller is another release",
                 )
             connected = remote.ConnectResult(self._queue_manager.name, os.getpid(), bridge.__version__)
             answer = partial(self._answer, connected)
@@ -635,7 +636,7 @@ class ApplicationProtocol(Conversation):
             raise
 
     def _run(self, hconn: Hconn, requested: CallPipeline) -> None:
-        """Run a pipeline, which waits if its first call does."""
+        """Run a pipeline. It waits if its first call waits."""
         if not requested.calls:
             self._answer([])
             return
@@ -656,7 +657,7 @@ class ApplicationProtocol(Conversation):
 
         def run(reason: int = cmqc.MQRC_NONE) -> None:
             if reason:
-                self._refuse(MQError(reason, f"{responses[-1].command}: it was backed out"))
+                self._refuse(MQError(reason, f"{responses[-1].command} was backed out"))
                 return
             while waiting:
                 with self._queue_manager.lock:
@@ -677,7 +678,7 @@ class ApplicationProtocol(Conversation):
 #: The maximum duration of a pipeline in seconds, and of its results in bytes of message data.
 MAX_PIPELINE_SECONDS: Final = 0.02
 _MAX_PIPELINE_SIZE: Final = 4 * 1024 * 1024
-#: Options of browses that change nothing but the cursor, so that repeated browses are a single pass over the queue.
+#: Options of browses that change only the cursor, so repeated browses are a single pass over the queue.
 _WALK: Final = (
     cmqc.MQGMO_BROWSE_FIRST
     | cmqc.MQGMO_BROWSE_NEXT

@@ -108,7 +108,7 @@ class Subscription(msgspec.Struct, kw_only=True, eq=False):
     #: DESTCORL
     correl_id: bytes | None = None
     durable: bool = False
-    #: its publications are not stored on disk, because they are useless after a restart
+    #: whether its publications are not stored on disk, because they are useless after a restart
     ephemeral: bool = False
     #: SUBLEVEL
     level: int = 1
@@ -117,9 +117,9 @@ class Subscription(msgspec.Struct, kw_only=True, eq=False):
     topic_object: str = ""
     #: DISPLAY SUB SUBTYPE: API or ADMIN
     kind: str = "API"
-    #: the destination is managed (MQSO_MANAGED)
+    #: whether the destination is managed (MQSO_MANAGED)
     managed: bool = False
-    #: time of SubExpiry, in seconds since the epoch; 0 if it does not expire
+    #: time of SubExpiry, in seconds since the epoch, or 0 if it does not expire
     expires_at: float = 0.0
     #: SELECTOR, and its predicate
     selector: str = ""
@@ -130,7 +130,7 @@ class Subscription(msgspec.Struct, kw_only=True, eq=False):
     grouped: bool = False
     #: VARUSER(ANY): any user may resume it
     any_user: bool = False
-    #: REQONLY: gets publications by MQSUBRQ only
+    #: REQONLY: publications are delivered with MQSUBRQ only
     on_request: bool = False
     #: PubAccountingToken and PubApplIdentityData, with MQSO_SET_IDENTITY_CONTEXT
     identity: tuple[bytes, str] | None = None
@@ -140,7 +140,7 @@ class Subscription(msgspec.Struct, kw_only=True, eq=False):
     characters: bool = False
     #: copies of publications have the UserIdentifier of the subscription, not that of the publisher
     as_subscriber: bool = False
-    #: the application that has it open
+    #: the application that has the subscription open
     owner: Any = None
 
     @property

@@ -64,14 +64,14 @@ class Route:
         self.topic = topic
         #: the approximate cost of a publication in deliveries, including the search for its subscriptions
         self.weight = weight
-        #: those that neither filter nor change publications
+        #: subscriptions that neither filter nor change publications
         self.subscriptions = tuple(subscription for subscription in subscriptions if not subscription.selective)
-        #: those with a selector, priority or identity, and those whose copies are direct messages
+        #: subscriptions with a selector, priority or identity, and those whose copies are direct messages
         self.selective = tuple(subscription for subscription in subscriptions if subscription.selective)
         #: the approximate memory of a publication in addition to its payload, in bytes
         self.memory = MESSAGE_OVERHEAD * (1 + len(self.subscriptions))
         self._put_inhibited = attributes["PUB"] != "ENABLED"
-        #: why publications are rejected, or MQRC_NONE
+        #: reason code for which publications are rejected, or MQRC_NONE
         self.refusal = cmqc.MQRC_PUT_INHIBITED if self._put_inhibited else cmqc.MQRC_NONE
         #: the `TopicTree.full_version` for which `refusal` was determined
         self.reviewed = 0
@@ -98,7 +98,7 @@ def _remembered(text: str) -> str:
 
 
 def shared_text(text: str) -> str:
-    """Return an equal string that is already in use, if any. Many topic levels and queue names repeat."""
+    """Return an equal string that is already in use, or the string. Many topic levels and queue names repeat."""
     return _remembered(text) if len(text) <= MAX_SHARED_LENGTH else text
 
 
@@ -108,9 +108,9 @@ class Level:
     __slots__ = ("_only", "_several", "below")
 
     def __init__(self) -> None:
-        #: child nodes by level; `extend` adds to them
+        #: child nodes by level. `extend` adds to them
         self.below = _NO_LEVELS
-        #: the subscription with this filter, if there is only one. Most filters have one, and a dict takes 250 bytes.
+        #: the only subscription with this filter, if any. Most filters have one subscription, and a dict takes 250 bytes.
         self._only: Subscription | None = None
         #: the subscriptions with this filter by name, if there are several
         self._several: dict[str, Subscription] | None = None
@@ -155,7 +155,7 @@ class Level:
                 self._several = None
 
 
-#: The children of a node without any. Nothing is added to it.
+#: The children of a node without children. Nothing is added to it.
 _NO_LEVELS: Final[dict[str, Level]] = {}
 
 
@@ -166,7 +166,7 @@ class _ObjectLevel:
 
     def __init__(self) -> None:
         self.below: dict[str, _ObjectLevel] = {}
-        #: the topic object with this topic string; blank if there is none
+        #: the topic object with this topic string, or blank
         self.name = ""
 
 
@@ -179,13 +179,13 @@ class TopicTree:
         #: subscription name -> subscription
         self.subscriptions: dict[str, Subscription] = {}
         self._root = Level()
-        #: those with `#` before the end or with character-based wildcards, which only MQ applications use
+        #: subscriptions with `#` before the end or with character-based wildcards, which only MQ applications use
         self._irregular: dict[str, Subscription] = {}
         self._routes: dict[str, Route] = {}
         self._routes_size = 0
         #: MQTT clients that cannot receive more publications
         self.full: set[str] = set()
-        #: incremented when `full` changes; the version of the cached routes' `refusal`
+        #: incremented when `full` changes. The version of the cached routes' `refusal`
         self.full_version = 0
         #: an MQTT client with several matching subscriptions gets one copy (MQTT-3.3.4-2), otherwise several (-3.3.4-3)
         self.overlapping_once = False
@@ -216,7 +216,7 @@ class TopicTree:
         self._routes_size = 0
 
     def copy_as_subscriber(self) -> None:
-        """Give copies of publications the user of their subscription, as IBM MQ does. For the tests' stand-in for IBM MQ.
+        """Put the user of a subscription into its copies, as IBM MQ does. For the tests' stand-in for IBM MQ.
 
         Source: IBM MQ documentation, "Subscription security".
         """
@@ -243,13 +243,13 @@ class TopicTree:
         self._forget()
 
     def replace(self, name: str, before: Subscription | None) -> None:
-        """Restore the previous subscription of a name, or remove it if there was none."""
+        """Restore the previous subscription of a name, or remove the subscription if there was no previous one."""
         self.remove(name)
         if before is not None:
             self.add(before)
 
     def remove(self, name: str) -> Subscription | None:
-        """Remove and return a subscription, or return None if there is none with that name."""
+        """Remove and return a subscription, or return None if it does not exist."""
         subscription = self.subscriptions.pop(name, None)
         if subscription is None:
             return None
@@ -269,7 +269,7 @@ class TopicTree:
         return subscription
 
     def level(self, words: Sequence[str]) -> Level | None:
-        """Return the node at these levels, or None if there is none. No levels are the root."""
+        """Return the node at these levels, or None if it does not exist. No levels are the root."""
         level: Level | None = self._root
         for word in words:
             if level is None:
@@ -303,7 +303,7 @@ class TopicTree:
         return route
 
     def _entitled(self, topic: str, level: int, subscriptions: list[Subscription]) -> tuple[Subscription, ...]:
-        """Return those of the matching subscriptions that get a copy."""
+        """Return the matching subscriptions that get a copy."""
         blocks = [block for block in self._blocks() if topic == block or topic.startswith(block + "/")]
         subscriptions = [
             subscription
@@ -447,7 +447,7 @@ def _one_of(members: list[tuple[Subscription, SubscriptionData]]) -> Subscriptio
 
 def _few_of_each_client(subscriptions: list[Subscription]) -> list[Subscription]:
     """Merge the subscriptions of each MQTT client that has more than MAX_COPIES."""
-    # The subscriptions of a shard's clients name its transmission queue as the remote queue manager, and differ in the queue.
+    # The remote queue manager of subscriptions of a shard's clients is its transmission queue. They differ in the queue.
     keys = [(subscription.client_id, subscription.remote_queue) for subscription in subscriptions]
     copies = Counter(key for key in keys if key[0])
     excessive = {key for key, count in copies.items() if count > MAX_COPIES}

@@ -18,7 +18,7 @@ class Changes:
     def __init__(self) -> None:
         #: (kind, name, JSON or None) rows of the object table
         self.definitions: list[tuple[str, str, str | None]] = []
-        #: (map, key, message): the message replaces the previous one of that key; None removes the previous one
+        #: (map, key, message): the message replaces the previous message of that key. None removes the previous message
         self.latest: list[tuple[dict[str, StoredMessage], str, StoredMessage | None]] = []
         #: the applied entries of `latest`
         self.applied: list[tuple[dict[str, StoredMessage], str, StoredMessage | None]] = []
@@ -26,7 +26,7 @@ class Changes:
         self.displaced: list[tuple[dict[str, StoredMessage], str, StoredMessage]] = []
         #: called when the unit takes effect, before messages become available
         self.effects: list[Callable[[], None]] = []
-        #: called instead if the unit cannot be committed
+        #: called instead of `effects` if the unit cannot be committed
         self.undone: list[Callable[[], None]] = []
 
     def add(self, changes: Changes) -> None:
@@ -49,16 +49,16 @@ class Unit:
     __slots__ = ("barrier", "changed", "done", "gets", "puts", "verbs")
 
     def __init__(self) -> None:
-        #: number of messages put and got, as counted for MAXUMSGS: a publication counts once
+        #: number of messages put and got, as counted for MAXUMSGS. A publication counts once
         self.verbs = 0
         self.puts: list[StoredMessage] = []
         #: messages got, which are unlinked from their queues
         self.gets: list[StoredMessage] = []
-        #: changes other than messages; None for nearly all units
+        #: changes other than messages. None for nearly all units
         self.changed: Changes | None = None
-        #: messages of earlier units must reach their consumer before this unit is done
+        #: whether messages of earlier units must reach their consumer before this unit is done
         self.barrier = False
-        #: called with MQRC_NONE, or the reason code why the unit was backed out
+        #: called with MQRC_NONE, or with the reason code if the unit was backed out
         self.done: Callable[[int], None] | None = None
 
     @property
@@ -82,7 +82,7 @@ class Unit:
         del self.puts[first:]
 
     def define(self, kind: str, name: str, attributes: object, effect: Callable[[], None] | None = None) -> Unit:
-        """Store an object, or delete it if `attributes` is None. Call `effect` when that takes effect. Return the unit."""
+        """Store an object, or delete it if `attributes` is None. `effect` is called with the commit. Return the unit."""
         row = None if attributes is None else msgspec.json.encode(attributes).decode()
         self.changes.definitions.append((kind, name, row))
         if effect is not None:

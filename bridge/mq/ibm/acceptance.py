@@ -1,7 +1,7 @@
-"""The first run against a real queue manager: tests of what the bridge relies on, each with a result and a remedy.
+"""Tests of the functions of a queue manager on which the bridge relies, each with a result and a remedy.
 
-The tests use names that begin with MQBRIDGE.ACCEPTANCE, and remove everything that they create. What a test that was killed
-leaves behind expires: subscriptions after SUBSCRIPTION_EXPIRY, messages after MESSAGE_EXPIRY.
+They are for the first run against a real queue manager. They use names that begin with MQBRIDGE.ACCEPTANCE, and remove
+everything that they create. Subscriptions and messages of a killed test expire after SUBSCRIPTION_EXPIRY and MESSAGE_EXPIRY.
 """
 
 from __future__ import annotations
@@ -42,18 +42,18 @@ PREFIX = "MQBRIDGE.ACCEPTANCE"
 #: The user in publications of the tests.
 PUBLISHER = "acceptance"
 TOPIC = "mqbridge/acceptance"
-#: In tenths of a second.
+#: Expiry in tenths of a second.
 SUBSCRIPTION_EXPIRY, MESSAGE_EXPIRY = 18_000, 18_000
-#: Milliseconds to wait for a message that must come.
+#: Maximum time for an expected message to arrive, in milliseconds.
 WAIT = 10_000
-#: The same for each of many client identifiers.
+#: The same for each client identifier if there are many.
 IDENTIFIER_WAIT = 2_000
-#: Characters that MQTT clients have in their identifiers, besides letters, digits, dot, slash, underscore and percent, which
-#: are the characters of MQ object names ("Rules for naming IBM MQ objects").
+#: Characters of client identifiers that are not allowed in MQ object names. Allowed are letters, digits, dot, slash,
+#: underscore and percent ("Rules for naming IBM MQ objects").
 PUNCTUATION = "-:@=+$#{}[]()<>|~!&*,;^'\" "
 #: HBINT from 1 to this many seconds detects a half-open connection in time.
 MAX_HEARTBEAT = 60
-#: Messages of the measurement of the message rate, and of each unit of work of it.
+#: Number of messages in the measurement of the message rate, and in each of its units of work.
 RATE_MESSAGES, RATE_UNIT = 1_000, 100
 _HEADER = 428
 
@@ -71,28 +71,28 @@ class AcceptanceResult(msgspec.Struct, kw_only=True):
 
 
 class Trials(msgspec.Struct, kw_only=True, frozen=True):
-    """Functions for tests that the caller must prepare. None: the configuration has nothing to test."""
+    """Functions for tests that the caller must prepare. None if the configuration has nothing to test."""
 
     #: connect with a wrong password
     wrong_password: Callable[[], Connection] | None = None
-    #: what must be refused, and a function that connects so
+    #: description of a connection that must be rejected -> function that connects in that way
     refused: Mapping[str, Callable[[], Connection]] = {}
     #: connect without TLS, or with a certificate name that the queue manager does not have
     without_tls: Mapping[str, Callable[[], Connection]] = {}
-    #: kill a bridge under load; return what was found. Raises Failed
+    #: kill a bridge under load and return the findings. Raises Failed
     kill: Callable[[], str] | None = None
-    #: number of connections that the bridge needs; 0 to test none
+    #: number of connections that the bridge needs, or 0 to skip the test
     connections: int = 0
     #: number of durable subscriptions to create
     subscriptions: int = 10_000
 
 
 class Skipped(Exception):
-    """A test that cannot run here; the text is the reason."""
+    """A test that cannot run here. The text is the reason."""
 
 
 class Acceptance:
-    """The tests, on connections of their own."""
+    """The tests, on separate connections."""
 
     def __init__(
         self,
@@ -110,29 +110,29 @@ class Acceptance:
         self._client = f"{PREFIX}.{self._id}"
         self._topic = f"{TOPIC}/{self._id}"
         self._connection: Connection | None = None
-        #: whether DEFXMITQ leads to clients. Otherwise queue manager aliases do
+        #: whether DEFXMITQ routes messages to clients. Otherwise queue manager aliases do
         self._by_default = True
         #: a message on the transmission queue that does not begin with an MQXQH, for error messages
         self._without_header = ""
-        #: queue manager names of clients that messages were sent to
+        #: queue manager names of clients to which messages were sent
         self._known_clients: list[str] = []
-        #: the transmission queue if it is that of a shard, otherwise blank
+        #: the transmission queue of a shard, or blank
         self._shard_queue = requirements.transmission_queue if requirements.is_shard else ""
-        #: handle of the transmission queue; None if it cannot be opened
+        #: handle of the transmission queue, or None if it cannot be opened
         self._transmissions: int | None = None
 
     def run(self) -> Iterator[AcceptanceResult]:
-        """Yield the result of each test as soon as it is there."""
+        """Yield the result of each test as soon as it is available."""
         tests: tuple[tuple[str, Callable[[], str | Finding], str], ...] = (
             ("connection", self._connects, "nothing else works without it"),
             ("wrong password", self._rejects_wrong_password, "only programs with the password are this user"),
-            ("TLS", self._requires_tls, "nobody can read or change what the bridge sends"),
+            ("TLS", self._requires_tls, "the bridge's messages cannot be read or changed in transit"),
             ("refusal codes", self._refusals, ""),
             ("connections", self._opens_connections, "all threads of the bridge get a connection"),
             ("objects and authorities", self._objects, "the bridge can start"),
-            ("list of subscriptions", self._lists_subscriptions, "the bridge lists them at each start"),
-            ("channel", self._inquires_channel, "half-open connections are found, and long messages pass"),
-            ("syncpoint and backout", self._backs_out, "nothing is lost or put twice when a unit of work fails"),
+            ("list of subscriptions", self._lists_subscriptions, "the bridge lists all subscriptions at each start"),
+            ("channel", self._inquires_channel, "half-open connections are detected, and long messages are transferred"),
+            ("syncpoint and backout", self._backs_out, "no message is lost or put twice when a unit of work fails"),
             ("form of message identifiers", self._message_identifiers, ""),
             ("read ahead", lambda: self._measured(measurements.read_ahead), ""),
             ("asynchronous MQPUT1", self._asynchronous_put1, ""),
@@ -144,15 +144,15 @@ class Acceptance:
             ("publication to a client", self._round_trip, "subscriptions of MQTT clients work"),
             ("user of a publication", self._user_of_publication, ""),
             ("headers on the transmission queue", self._headers, ""),
-            ("retained publication", self._retained, "new subscribers get it, and an empty one clears it"),
-            ("durable subscription", self._durable, "messages wait for clients that are away"),
-            ("client identifiers", self._client_identifiers, "clients can keep such identifiers"),
+            ("retained publication", self._retained, "new subscribers receive it, and an empty publication clears it"),
+            ("durable subscription", self._durable, "messages wait for disconnected clients"),
+            ("client identifiers", self._client_identifiers, "clients with these identifiers can subscribe"),
             (
                 "escaped client identifiers", self._escaped_identifiers,
                 "with client_identifiers: escaped, clients with any identifier get messages",
             ),
             ("durable subscriptions in large numbers", self._many_subscriptions, ""),
-            ("long message", self._long_message, "the longest payload that IBM MQ allows gets through"),
+            ("long message", self._long_message, "the longest payload that IBM MQ allows is delivered"),
             ("stale handle", self._stale_handle, "ALTER with FORCE does not stop the bridge"),
             ("message rate", self._rate, "an upper limit for publications of one client"),
             ("kill of a bridge under load", self._kill, "no acknowledged message is lost"),
@@ -165,12 +165,12 @@ class Acceptance:
         yield outcome
 
     def _outcome(self, name: str, test: Callable[[], str | Finding], meaning: str) -> AcceptanceResult:
-        """Run a test. A failure does not end the others, not even the loss of the connection."""
+        """Run a test. Later tests run even if it fails or loses the connection."""
         try:
             finding = test()
         except Skipped as skipped:
             return AcceptanceResult(
-                test=name, result="skip", detail=str(skipped), meaning="not known, because it was not tested"
+                test=name, result="skip", detail=str(skipped), meaning="unknown, because it was not tested"
             )
         except Failed as failed:
             detail, remedy = str(failed), failed.remedy
@@ -178,7 +178,7 @@ class Acceptance:
             detail, remedy = str(error), "see mqbridge explain and the queue manager's AMQERR01.LOG"
             if isinstance(error, MQError) and error.reason in LOST:
                 self._lose()
-        except Exception as error:  # an answer that nobody has seen yet must not end the other tests
+        except Exception as error:  # an unexpected reply must not end the other tests
             at = traceback.extract_tb(error.__traceback__)[-1]
             detail = f"{type(error).__name__}: {error} ({Path(at.filename).name}, line {at.lineno})"
             remedy = "report this to the developers of the bridge, with the version of the queue manager"
@@ -203,7 +203,7 @@ class Acceptance:
     @property
     def _mq(self) -> Connection:
         if self._connection is None:
-            raise Skipped("there is no connection")
+            raise Skipped("no connection")
         return self._connection
 
     # Connection, objects and commands --------------------------------------------------------------------------------
@@ -230,8 +230,8 @@ class Acceptance:
             return "rejected with MQRC_NOT_AUTHORIZED (2035)"
         raise Failed(
             "the queue manager accepts a wrong password",
-            "set CONNAUTH of the queue manager, and CHCKCLNT(REQUIRED) in its AUTHINFO or in the CHLAUTH record of the"
-            " channel, then REFRESH SECURITY TYPE(CONNAUTH)",
+            "set CONNAUTH of the queue manager, and CHCKCLNT(REQUIRED) in its AUTHINFO or in the channel's CHLAUTH"
+            " record, then REFRESH SECURITY TYPE(CONNAUTH)",
         )
 
     def _requires_tls(self) -> str:
@@ -250,7 +250,7 @@ class Acceptance:
         return "connected with TLS; rejected " + ", ".join(reasons)
 
     def _refusals(self) -> Finding:
-        """Report the reason codes of connections that cannot be made."""
+        """Report the reason codes of rejected connections."""
         if not self._trials.refused:
             raise Skipped("the bridge connects locally")
         reasons = []
@@ -263,12 +263,12 @@ class Acceptance:
                 raise Failed(f"a connection to an {what} is accepted", "check which queue manager listens there")
         return Finding(
             ", ".join(reasons),
-            "the bridge logs these codes with a hint. A refused connection alone is not an outage for it: it asks over its"
-            " first connection",
+            "the bridge logs these codes with a hint. It does not regard a single rejected connection as an outage, but also"
+            " checks its first connection",
         )
 
     def _opens_connections(self) -> str:
-        """Open as many connections as the bridge does, and close them."""
+        """Open as many connections as the bridge, and close them."""
         count = self._trials.connections
         if not count:
             raise Skipped("the number of connections is not limited")
@@ -286,7 +286,7 @@ class Acceptance:
             for connection in connections:
                 with contextlib.suppress(MQError):
                     connection.disconnect()
-        return f"{count} connections at the same time, besides this one"
+        return f"{count} concurrent connections, in addition to this one"
 
     def _objects(self) -> str:
         lacking = missing(self._mq, self._requirements)
@@ -305,9 +305,9 @@ class Acceptance:
         return f"{number} subscriptions in {time.monotonic() - begun:.1f} s"
 
     def _inquires_channel(self) -> str:
-        """Inquire the channel's attributes by PCF (IBM MQ documentation, "Inquire Channel")."""
+        """Inquire the channel's attributes with PCF (IBM MQ documentation, "Inquire Channel")."""
         if not self._channel:
-            raise Skipped("the configuration names no channel")
+            raise Skipped("the configuration has no channel")
         parameters = (
             MQCFST(cmqcfc.MQCACH_CHANNEL_NAME, self._channel.encode()),
             MQCFIN(cmqcfc.MQIACH_CHANNEL_TYPE, cmqc.MQCHT_SVRCONN),
@@ -319,15 +319,15 @@ class Acceptance:
             if error.reason not in (cmqc.MQRC_NOT_AUTHORIZED, cmqcfc.MQRCCF_CHANNEL_NOT_FOUND):
                 raise
             raise Skipped(
-                f"its attributes cannot be inquired ({error}); with SET AUTHREC PROFILE('{self._channel}')"
-                f" OBJTYPE(CHANNEL) PRINCIPAL('{self._requirements.user}') AUTHADD(DSP) they can"
+                f"its attributes cannot be inquired ({error}); hint: SET AUTHREC PROFILE('{self._channel}')"
+                f" OBJTYPE(CHANNEL) PRINCIPAL('{self._requirements.user}') AUTHADD(DSP)"
             ) from error
         heartbeat, length = response.number(cmqcfc.MQIACH_HB_INTERVAL), response.number(cmqcfc.MQIACH_MAX_MSG_LENGTH)
         attributes = f"HBINT({heartbeat}) MAXMSGL({length})"
         length_needed = self._requirements.message_length
         if not 0 < heartbeat <= MAX_HEARTBEAT:
             remedy = f"ALTER CHANNEL('{self._channel}') CHLTYPE(SVRCONN) HBINT(10)"
-            raise Failed(f"{attributes}: a connection that is half open is not detected in time", remedy)
+            raise Failed(f"{attributes}: a half-open connection is not detected in time", remedy)
         if length < length_needed:
             remedy = f"ALTER CHANNEL('{self._channel}') CHLTYPE(SVRCONN) MAXMSGL({MAX_MESSAGE_LENGTH})"
             raise Failed(f"{attributes}: clients may publish messages of {length_needed} bytes", remedy)
@@ -352,10 +352,10 @@ class Acceptance:
                 ends()
                 if (get_or_none(self._mq, handle, GetOptions()) is not None) != is_left:
                     raise Failed(f"a message that was {'committed is not' if is_left else 'backed out is'} there")
-        return "a message is there after MQCMIT, and not after MQBACK"
+        return "a message exists after MQCMIT, and not after MQBACK"
 
     def _message_identifiers(self) -> Finding:
-        """Look at the MsgIds that two connections create."""
+        """Examine the MsgIds that two connections create."""
         connection, other = self._mq, self._connect()
         try:
             with self._own_queue() as (name, _):
@@ -380,7 +380,7 @@ class Acceptance:
     # Messages to clients ---------------------------------------------------------------------------------------------
 
     def _opens_transmission_queue(self) -> str:
-        """Open the transmission queue as the bridge does, so that no bridge takes the messages of the tests."""
+        """Open the transmission queue like the bridge, so that no bridge gets the messages of the tests."""
         default = QueueManagerAttributes.of(self._mq).default_route
         self._by_default = self._requirements.is_shard or default == self._requirements.transmission_queue
         if not self._by_default:
@@ -398,7 +398,9 @@ class Acceptance:
         except MQError as error:
             if error.reason != cmqc.MQRC_OBJECT_IN_USE:
                 raise
-            raise Skipped("a bridge runs on this queue manager; stop it for the tests that send messages") from error
+            raise Skipped(
+                "a bridge runs on this queue manager; hint: stop it for the tests that send messages"
+            ) from error
         if not self._by_default:
             return f"the queue is free. Only the queue manager alias of client {PROBE_CLIENT} is tested"
         return "the queue is free"
@@ -423,7 +425,7 @@ class Acceptance:
         return (connection or self._mq).open(od, cmqc.MQOO_OUTPUT | cmqc.MQOO_FAIL_IF_QUIESCING)
 
     def _subscribe(self, options: int, topic: str, client: str = "", connection: Connection | None = None) -> int:
-        """Subscribe for a client as the bridge does; return the handle of the subscription."""
+        """Subscribe for a client like the bridge. Return the handle of the subscription."""
         used = connection or self._mq
         client = client or self._client
         destination = self._destination(client, used)
@@ -441,7 +443,7 @@ class Acceptance:
 
     @contextlib.contextmanager
     def _subscribed(self, topic: str, client: str = "") -> Iterator[None]:
-        """Hold a non-durable subscription."""
+        """Keep a non-durable subscription during the block."""
         handle = self._subscribe(cmqc.MQSO_CREATE | cmqc.MQSO_NON_DURABLE, topic, client)
         try:
             yield
@@ -449,7 +451,7 @@ class Acceptance:
             self._mq.close(handle)
 
     def _publish(self, topic: str, data: bytes, options: int = 0) -> None:
-        """Publish as the bridge does: in syncpoint, with the user of the client in the message."""
+        """Publish like the bridge: under syncpoint, with the user of the client in the message."""
         opening = cmqc.MQOO_OUTPUT | cmqc.MQOO_SET_IDENTITY_CONTEXT | cmqc.MQOO_FAIL_IF_QUIESCING
         handle = self._mq.open(MQOD(ObjectType=cmqc.MQOT_TOPIC, ObjectString=topic), opening)
         try:
@@ -463,7 +465,7 @@ class Acceptance:
             self._mq.close(handle)
 
     def _next(self, client: str, wait: int) -> Got | None:
-        """Take the next message for a client off the transmission queue; None if there is none within `wait` ms."""
+        """Get the next message for a client from the transmission queue. Return None if none arrives in `wait` ms."""
         assert self._transmissions is not None
         common = cmqc.MQGMO_NO_SYNCPOINT | cmqc.MQGMO_FAIL_IF_QUIESCING | cmqc.MQGMO_ACCEPT_TRUNCATED_MSG
         common |= cmqc.MQGMO_PROPERTIES_FORCE_MQRFH2
@@ -495,7 +497,7 @@ class Acceptance:
                 f"no message for client {client} on {self._requirements.transmission_queue}{self._without_header}",
                 "report this to the developers of the bridge, with the version of the queue manager"
                 if self._without_header
-                else "check DEFXMITQ, and whether another program takes messages from the queue",
+                else "check DEFXMITQ, and whether another program gets messages from the queue",
             )
         if not message.data.endswith(data):
             raise Failed(f"a message of {len(message.data)} bytes that does not end with the payload published")
@@ -514,7 +516,7 @@ class Acceptance:
         return "topic and subscription user data arrive in MQXQH and RFH2"
 
     def _user_of_publication(self) -> Finding:
-        """Look at the user in the message of a subscriber (IBM MQ documentation, "Subscription security")."""
+        """Examine the user in the message of a subscriber (IBM MQ documentation, "Subscription security")."""
         with self._subscribed(self._topic):
             self._publish(self._topic, b"user")
             message = self._expect(b"user")
@@ -527,11 +529,11 @@ class Acceptance:
         return Finding(
             f"{user!r}, the user of the subscription (the publisher put {PUBLISHER!r})",
             "applications that subscribe see their own user, unless they use MQSO_SET_IDENTITY_CONTEXT, and mappings from"
-            " topics see that of the bridge. The RFH2 contains the client identifier of the publisher",
+            " topics see the bridge's user. The RFH2 contains the client identifier of the publisher",
         )
 
     def _headers(self) -> Finding:
-        """Look at the headers of a message on the transmission queue, and where its RFH2 is."""
+        """Examine the headers of a message on the transmission queue, and the position of its RFH2."""
         with self._subscribed(self._topic):
             self._publish(self._topic, b"headers")
             message = self._expect(b"headers")
@@ -568,7 +570,7 @@ class Acceptance:
                 with contextlib.suppress(MQError):
                     administration.clear_retained(topic)
         if message is not None:
-            raise Failed("CLEAR TOPICSTR CLRTYPE(RETAINED) leaves the retained publication")
+            raise Failed("CLEAR TOPICSTR CLRTYPE(RETAINED) does not clear the retained publication")
         return "sent to a new subscription, and cleared by CLEAR TOPICSTR"
 
     def _durable(self) -> str:
@@ -585,13 +587,13 @@ class Acceptance:
                 other.disconnect()
         if names := self._own_subscriptions():
             raise Failed(f"subscriptions are left after MQCO_REMOVE_SUB: {', '.join(names)}")
-        return "messages wait without a connection; another connection resumes and removes the subscription"
+        return "messages wait without a connection, and another connection resumes and removes the subscription"
 
     def _client_identifiers(self) -> str:
         failed = self._unreachable({repr(character): f"{self._client}{character}X" for character in PUNCTUATION})
         if failed:
             raise Failed(
-                f"clients whose identifier contains these characters get no messages: {', '.join(failed)}",
+                f"clients with these characters in their identifier receive no messages: {', '.join(failed)}",
                 "set client_identifiers: escaped, or give such clients other identifiers: letters, digits and . _ / % are"
                 " always accepted",
             )
@@ -603,13 +605,13 @@ class Acceptance:
         failed = self._unreachable({client: names.name_of(client) for client in clients})
         if failed:
             raise Failed(
-                f"clients with escaped identifiers get no messages: {', '.join(failed)}",
+                f"clients with escaped identifiers receive no messages: {', '.join(failed)}",
                 "report this to the developers of the bridge, with the version of the queue manager",
             )
         return f"{', '.join(names.name_of(client)[len(self._client) :] for client in clients)} get messages"
 
     def _unreachable(self, clients: Mapping[str, str]) -> list[str]:
-        """Send a message to each client, by its queue manager name. Return what fails, with the reason."""
+        """Send a message to each client, with its queue manager name. Return the failures, with reasons."""
         self._needs_default_route()
         topic, failed = f"{self._topic}/identifier", []
         self._known_clients += clients.values()
@@ -652,8 +654,8 @@ class Acceptance:
         return Finding(
             f"{number} created in {created - begun:.1f} s, listed in {listed_at - created:.1f} s,"
             f" removed in {removed_at - listed_at:.1f} s",
-            "the list is part of each start and takeover of the bridge. A fleet that subscribes for the first time takes as"
-            " long as their creation",
+            "the bridge lists subscriptions at each start and takeover. When a fleet subscribes for the first time, that"
+            " takes as long as their creation here",
         )
 
     def _many(self, verb: int, count: int, destination: int) -> int:
@@ -668,7 +670,7 @@ class Acceptance:
         return self._mq.subscribe(sd, destination)[0]
 
     def _long_message(self) -> str:
-        # What is too long for the transmission queue would go to the dead-letter queue.
+        # A message that is too long for the transmission queue would go to the dead-letter queue.
         objects = MQOD(ObjectType=cmqc.MQOT_Q_MGR), MQOD(ObjectName=self._requirements.transmission_queue)
         length = min(self._inquire(od, cmqc.MQIA_MAX_MSG_LENGTH)[0][0] for od in objects) - HEADERS
         begun = time.monotonic()
@@ -678,15 +680,15 @@ class Acceptance:
                 self._expect(b"x" * length)
             except MQError as error:
                 raise Failed(
-                    f"a message of {length} bytes, as MAXMSGL of queue manager and queue allow: {error}",
+                    f"a message of {length} bytes, which MAXMSGL of queue manager and queue allow: {error}",
                     f"set MAXMSGL({MAX_MESSAGE_LENGTH}) for the channel",
                 ) from error
-        return f"{length} bytes there and back in {time.monotonic() - begun:.1f} s"
+        return f"put and got {length} bytes in {time.monotonic() - begun:.1f} s"
 
     # Handles and rate ------------------------------------------------------------------------------------------------
 
     def _stale_handle(self) -> str:
-        """Alter a queue with FORCE while it is open, and open it again (IBM MQ documentation, reason code 2041)."""
+        """Alter a queue with FORCE while it is open, and reopen it (IBM MQ documentation, reason code 2041)."""
         name = f"{PREFIX}.QUEUE.{self._id}"
         (defined,) = self._mq.command(f"DEFINE QLOCAL('{name}')")
         if not defined.ok:
@@ -709,7 +711,7 @@ class Acceptance:
         if not deleted.ok:
             raise Failed(f"queue {name} is left: {deleted.message}", f"DELETE QLOCAL('{name}') PURGE")
         if stale not in (cmqc.MQRC_NONE, cmqc.MQRC_OBJECT_CHANGED):
-            raise Failed(f"a handle of an altered queue gives {cmqc.reason_name(stale)} ({stale})")
+            raise Failed(f"a handle of an altered queue returns {cmqc.reason_name(stale)} ({stale})")
         return "MQRC_OBJECT_CHANGED (2041), and a new handle works" if stale else "the handle stays valid"
 
     def _rate(self) -> str:
@@ -732,9 +734,9 @@ class Acceptance:
         return f"{rate}, with a round trip of {trip * 1000:.2f} ms"
 
     def _kill(self) -> str:
-        """Kill a bridge under load. It needs the transmission queue, which is closed meanwhile."""
+        """Kill a bridge under load. The transmission queue is closed meanwhile, because that bridge needs it."""
         if self._trials.kill is None:
-            raise Skipped("there is nothing to start a bridge with")
+            raise Skipped("no function to start a bridge")
         self._needs_default_route()
         if self._transmissions is None:
             raise Skipped("the transmission queue is not open")
@@ -753,7 +755,7 @@ class Acceptance:
             return [entry.name for entry in administration.subscriptions(f"{self._client}*")]
 
     def _clean_up(self) -> str:
-        """Remove what is left of the tests, and disconnect."""
+        """Remove subscriptions and messages of failed tests, and disconnect."""
         try:
             names = self._own_subscriptions()
             for name in names:
@@ -766,7 +768,9 @@ class Acceptance:
                     while self._next(client, 0) is not None:
                         count += 1
             if self._own_subscriptions():
-                raise Failed("subscriptions are left", f"DISPLAY SUB('{PREFIX}*') lists them, DELETE SUB removes them")
+                raise Failed(
+                    "some subscriptions remain", f"DISPLAY SUB('{PREFIX}*') lists them, DELETE SUB removes them"
+                )
         finally:
             if self._connection is not None:
                 with contextlib.suppress(MQError):
@@ -776,10 +780,10 @@ class Acceptance:
 
 
 def traffic(connection: Connection, channel: str, transmission_queue: str) -> list[str]:
-    """Return descriptions of what else uses a queue manager: other applications, and messages for clients.
+    """Return descriptions of other uses of a queue manager: other applications, and messages for clients.
 
-    Connections over the bridge's channel are not counted: a running bridge is found otherwise, and the tests are one. Raises
-    MQError if the connection is lost.
+    Connections over the bridge's channel are not counted, because they include the connection of the tests. A running bridge
+    is detected in another way. Raises MQError if the connection is lost.
     """
     others = []
     (response,) = connection.command("DISPLAY CONN(*) TYPE(CONN) APPLTAG APPLTYPE CHANNEL USERID")

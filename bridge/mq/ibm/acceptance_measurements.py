@@ -1,7 +1,7 @@
-"""Measurements of `mqbridge ibm-acceptance`: how a queue manager does what the bridge does all the time.
+"""Measurements of `mqbridge ibm-acceptance`: the speed of a queue manager's functions that the bridge uses often.
 
-Each function works on a queue of its own, and returns what it found and what that means for the bridge. A difference from
-the bridge's expectation is reported, not failed, if the bridge works with both.
+Each function uses a separate queue, and returns a finding and its meaning for the bridge. If the bridge works in both cases,
+a difference from its expectation is reported but is not a failure.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from bridge.telemetry.message import Message
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 
-#: Messages of each measurement, and of each unit of work.
+#: Number of messages in each measurement, and in each unit of work.
 MESSAGES, UNIT = 1_000, 100
-#: A measurement of marked browse compares the first and the last messages, this many of each.
+#: Number of first and of last messages that a measurement of marked browse compares.
 EDGE = 100
 _BROWSE = cmqc.MQOO_BROWSE | cmqc.MQOO_FAIL_IF_QUIESCING
 _MARKING = (
@@ -31,14 +31,14 @@ _MARKING = (
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """What a test found, and what that means for the bridge."""
+    """The finding of a test, and its meaning for the bridge."""
 
     detail: str
     meaning: str
 
 
 class Failed(Exception):
-    """A test that failed: what is wrong, and the remedy."""
+    """A test failed. The exception contains the problem and the remedy."""
 
     def __init__(self, detail: str, remedy: str = "") -> None:
         super().__init__(detail)
@@ -73,7 +73,7 @@ def message_identifiers(msg_ids: list[bytes]) -> Finding:
     return Finding(
         f"unique; the last two bytes of {len(msg_ids)} MsgIds have {len(ends)} values (they end in {samples})",
         "the packet identifier of a delivery is the last two bytes of its MsgId if no unacknowledged message has it."
-        f" Otherwise the bridge chooses and records another one: here for about {clashes:.0f} % of a large window",
+        f" Otherwise the bridge assigns and records another identifier: here for about {clashes:.0f} % of a large window",
     )
 
 
@@ -121,12 +121,12 @@ def asynchronous_put1(connection: Connection, queue: str, message: Callable[[byt
         raise Failed(f"{status.PutFailureCount} asynchronous puts failed: {cmqc.reason_name(status.Reason)}")
     return Finding(
         " and ".join(f"{rate:,.0f}/s {name} MQPMO_ASYNC_RESPONSE" for name, rate in rates.items()),
-        "publications to topics that no handle is open for cost about one MQPUT1 each",
+        "each publication to a topic without an open handle costs about one MQPUT1",
     )
 
 
 def marked_browse(connection: Connection, queue: str) -> Finding:
-    """Measure whether a browse from the front becomes slower as more messages in front are marked. Raises MQError."""
+    """Measure whether a browse from the front becomes slower with more marked messages at the front. Raises MQError."""
     handle = connection.open(MQOD(ObjectName=queue), _BROWSE | cmqc.MQOO_NO_READ_AHEAD)
     times = []
     while True:
@@ -143,8 +143,8 @@ def marked_browse(connection: Connection, queue: str) -> Finding:
     first, last = (sum(some) / edge * 1000 for some in (times[:edge], times[-edge:]))
     growth = (last - first) / max(1, len(times)) * 1000
     return Finding(
-        f"{first:.3f} ms with no marked message in front, {last:.3f} ms with {len(times)}",
-        f"each browse from the front costs about {max(0.0, growth):.3f} ms more for each 1,000 messages of absent clients",
+        f"{first:.3f} ms without marked messages at the front, {last:.3f} ms with {len(times)}",
+        f"each browse from the front takes about {max(0.0, growth):.3f} ms longer per 1,000 messages of absent clients",
     )
 
 

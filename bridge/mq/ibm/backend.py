@@ -1,7 +1,7 @@
 """The backend for IBM MQ, with threads that own connections.
 
 The event loop submits units of work to the threads, which report completions in batches. The client identifier determines the
-thread for publications and for removals, so that a client's order is preserved. Subscriptions go to the subscriber.
+thread for publications and for removals, which preserves the order of a client. Subscriptions go to the subscriber.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from bridge.mq.ibm.browser import Browser
 from bridge.mq.ibm.coordination import NO_REPLY, AnswerWatch, BackendEvents, BrowsePasses, SubscriptionBarrier
 from bridge.mq.ibm.forwarder import Forwarder
 from bridge.mq.ibm.persistent_state import Identifiers, check_owner
-from bridge.mq.ibm.publisher import DividedUnit, Part, Publisher, UnitsUnderWay
+from bridge.mq.ibm.publisher import DividedUnit, Part, Publisher, UnitsInProgress
 from bridge.mq.ibm.remover import FirstRemover, Removal, RemovalDispatch, Remover, Undeliverable
 from bridge.mq.ibm.share_receiver import ReturnJob, ShareReceiver
 from bridge.mq.ibm.subscriber import PASSING, Admit, InquireJob, SubscribeJob, Subscriber, UnsubscribeJob
@@ -59,13 +59,13 @@ from bridge.wire import cmqc
 
 log = logging.getLogger(__name__)
 
-#: Seconds between attempts to return messages to a shared subscription, and reasons why it does not exist any longer.
+#: Seconds between attempts to return messages to a shared subscription.
 _RETURN_RETRY: Final = 2.0
 _DELETED: Final = frozenset((cmqc.MQRC_NO_SUBSCRIPTION, cmqc.MQRC_UNKNOWN_OBJECT_NAME))
-#: Temporary reasons: messages return as soon as they have passed.
+#: Temporary reason codes. Messages are returned after a retry.
 _TEMPORARY: Final = PASSING | {cmqc.MQRC_GET_INHIBITED, cmqc.MQRC_BACKED_OUT, cmqc.MQRC_SYNCPOINT_LIMIT_REACHED}
 
-#: Maximum number of former shared subscriptions in memory. Messages of others that arrive late are dead-lettered.
+#: Maximum number of former shared subscriptions in memory. Late messages of other subscriptions are dead-lettered.
 MAX_FORMER_SHARES: Final = 10_000
 
 Connect = Callable[[str], Connection]
@@ -74,10 +74,10 @@ Connect = Callable[[str], Connection]
 class IbmBackend(BackendEvents):
     """`bridge.mq.backend.Backend` over any `Connection`. Call it on the thread of `loop`.
 
-    It is large because it is where the threads meet the event loop: each unit of work touches publishers, removers and the
-    subscriber, and what one of them reports decides what another may do next (order of a client, fences around
-    subscriptions, removals under way). What a thread does by itself is in `publisher`, `remover`, `browser` and
-    `subscriber`, and rules without threads are in `coordination` and `remover.RemovalDispatch`.
+    It is large because it connects the threads and the event loop. Each unit of work involves publishers, removers and the
+    subscriber. The report of one of them determines the next step of another (order of a client, fences around subscriptions,
+    removals in progress). The work of a single thread is in `publisher`, `remover`, `browser` and `subscriber`, and rules
+    without threads are in `coordination` and `remover.RemovalDispatch`.
 
     `connect` returns a new connection for a purpose (such as publisher or subscriptions), on the calling thread. The workers
     report their events on their own threads.
@@ -103,7 +103,7 @@ class IbmBackend(BackendEvents):
         self.shard = shard
         self.client_names = ClientNames(settings.client_identifiers == "escaped")
         self._stop_timeout = stop_timeout
-        #: time.monotonic() until which a stop waits for workers; 0.0 before a stop
+        #: time.monotonic() until which a stop waits for workers, or 0.0 before a stop
         self._stop_until = 0.0
         self._loop = loop
         barrier, passes = SubscriptionBarrier(), BrowsePasses()
@@ -182,10 +182,10 @@ class IbmBackend(BackendEvents):
         self.divided_shares: DividedShares | None = self if shard.of > 1 else None
         self.share_limit = ShareLimit(0, False)
         self.on_share_received: Callable[[str], None] = lambda _share: None
-        #: moves the messages of shared subscriptions that other bridges serve, too
+        #: moves the messages of shared subscriptions that other bridges also serve
         self._receiver: ShareReceiver | None = None
-        #: shared subscriptions whose messages may still arrive when they have no members here, by remote queue manager: those
-        #: that existed at the start, and former ones of this shard, the oldest first
+        #: shared subscriptions whose messages may still arrive although they have no members here, by remote queue manager:
+        #: those that existed at the start, and former ones of this shard, the oldest first
         self._former_shares: dict[str, SharedSubscription] = {}
         if self.divided_shares is not None:
             self._receiver = ShareReceiver(
@@ -222,18 +222,18 @@ class IbmBackend(BackendEvents):
         #: clients with a SUBSCRIBE in progress, and the units of work that must wait until it is complete
         self._subscribing: dict[str, int] = {}
         self._behind: dict[str, list[UnitOfWork]] = {}
-        self._under_way = UnitsUnderWay()
-        #: MsgIds that the record of a session has to name, because their removal is not committed, by client
+        self._in_progress = UnitsInProgress()
+        #: MsgIds that the record of a session must contain, because their removal is not committed, by client
         self._removing: dict[str, dict[bytes, None]] = {}
         self.on_limit: Callable[[str, str, int], None] = lambda _limit, _subject, _number: None
         self.on_removed: Callable[[float], None] = lambda _seconds: None
         self.reserve_dead_letter: Callable[[str, int], bool] = lambda _client_id, _length: True
         #: units of work with session records that have not ended, in their order, by client
         self._in_order: defaultdict[str, deque[DividedUnit]] = defaultdict(deque)
-        #: MsgIds that the records of an earlier run name
+        #: MsgIds in the records of an earlier run
         self._acknowledged: frozenset[bytes] = frozenset()
         self._waiting_for_flush: list[asyncio.Future[None]] = []
-        #: of units of work that have ended, for `on_completed`
+        #: completions for the next call of `on_completed`
         self._completions: list[Completion] = []
 
     def _call(self, function: Callable[..., object], *arguments: object) -> None:
@@ -249,7 +249,7 @@ class IbmBackend(BackendEvents):
 
     @property
     def silence(self) -> Silence | None:
-        """Since when and why the queue manager does not answer, also before `open` has returned. None if it answers."""
+        """Since when and why the queue manager does not answer, or None if it answers. Also set before `open` returns."""
         silences = [worker.silence for worker in self._workers if worker.silence is not None]
         silences += [Silence(since, NO_REPLY) for since in self._watch.silent.values()]
         return min(silences, default=None)
@@ -330,7 +330,7 @@ class IbmBackend(BackendEvents):
         return recovered
 
     def name_publishers(self, is_wanted: bool) -> None:
-        """Write the users of clients into publications from now on, or no longer."""
+        """Start or stop writing the users of clients into publications."""
         for publisher in self._publishers:
             publisher.names_users = is_wanted
 
@@ -338,12 +338,12 @@ class IbmBackend(BackendEvents):
         return self._publishers[self.shard.part_of(client_id, len(self._publishers))]
 
     def _remove(self, messages: Iterable[QueuedMessage], what: str) -> None:
-        """Remove messages that no client gets, from any thread. `what` describes them in the log if that fails."""
+        """Remove messages that no client receives, from any thread. The log describes a failure with `what`."""
         if msg_ids := [message.msg_id for message in messages]:
             self._call(self._dispatch.remove, msg_ids, log_failure(what))
 
     def _finish_removal(self, client_id: str, msg_ids: list[bytes]) -> None:
-        """Remove the messages that a client acknowledged in an earlier run. If that fails, its record still names them."""
+        """Remove the messages that a client acknowledged in an earlier run. After a failure, they stay in its record."""
 
         def done(reason: int) -> None:
             log_failure("removing acknowledged messages")(reason)
@@ -376,14 +376,14 @@ class IbmBackend(BackendEvents):
         parts: dict[Publisher, Part] = {}
         if unit.publications:
             publisher = self._publisher_of(unit.publications[0][0].client_id)
-            # Messages for clients also use memory in this process after they were browsed.
+            # After they were browsed, messages for clients also use memory in this process.
             size = sum(len(message.payload) + MESSAGE_OVERHEAD for message, _ in unit.publications)
             accepted = self._memory.accepts(size, len(unit.publications))
             refusal = cmqc.MQRC_NONE if accepted else cmqc.MQRC_STORAGE_NOT_AVAILABLE
             divided.part = parts[publisher] = Part(unit, {}, ended, refusal)
         removals: dict[str, Removal] = {}
         for key, record in unit.records.items():
-            # Records of packet identifiers do not wait for removals: messages wait for them.
+            # Records of packet identifiers do not wait for removals, because messages wait for these records.
             if key.side is Side.SENT:
                 removals.setdefault(key.client_id, Removal([], {}, ended)).states[key] = record
                 continue
@@ -398,7 +398,7 @@ class IbmBackend(BackendEvents):
             ((client_id, removal),) = removals.items()
             record = next(iter(removal.states.values()))
             if record is not None and msg_ids and self._dispatch.active > 1:
-                # Any remover may remove the messages that the record names.
+                # Any remover may remove the messages in the record.
                 divided.removing, msg_ids = msg_ids, []
                 self._removing.setdefault(client_id, {}).update(dict.fromkeys(divided.removing))
                 removal.done = partial(self._recorded, divided)
@@ -414,7 +414,7 @@ class IbmBackend(BackendEvents):
         for client_id in divided.client_ids:
             self._in_order[client_id].append(divided)
         divided.awaited = len(parts) + len(removals)
-        self._under_way.begin(divided)
+        self._in_progress.begin(divided)
         for publisher, part in parts.items():
             publisher.submit(part)
         for client_id, removal in removals.items():
@@ -440,7 +440,7 @@ class IbmBackend(BackendEvents):
             self._flushed()
 
     def _recorded(self, divided: DividedUnit, reason: int) -> None:
-        """Remove the messages that the record of a session names, after its commit."""
+        """Remove the messages in the record of a session, after the commit of the record."""
         if not reason:
             divided.awaited += self._dispatch.remove(divided.removing, partial(self._ended, divided))
         self._ended(divided, reason)
@@ -455,7 +455,7 @@ class IbmBackend(BackendEvents):
         self._complete(divided)
 
     def _complete(self, divided: DividedUnit) -> None:
-        """Report a unit of work that has ended, unless an earlier one of the same client with a record or PUBREL has not.
+        """Report a unit of work that has ended, unless an earlier one of the client with a record or PUBREL has not.
 
         PUBREL follows the end of a unit of work, and must be sent in the order of PUBREC (MQTT 3.1.1, section 4.6).
         """
@@ -470,14 +470,14 @@ class IbmBackend(BackendEvents):
                 if not order:
                     del self._in_order[client_id]
             ready |= {order[0]: None for order in orders if order and not order[0].awaited}
-            self._under_way.end(ended)
+            self._in_progress.end(ended)
             part = ended.part
             refusals = NONE_REFUSED if part is None else part.refusals
             diverted = NONE_REFUSED if part is None else part.diverted
             self._completions.append(Completion(ended.unit.number, ended.failure, refusals, diverted))
 
     def _removed(self, client_id: str, msg_ids: Iterable[bytes]) -> None:
-        """Name messages in the records of a session no longer."""
+        """Remove messages from the records of a session."""
         removing = self._removing.get(client_id)
         if removing is not None:
             for msg_id in msg_ids:
@@ -490,7 +490,7 @@ class IbmBackend(BackendEvents):
     def admit(self, client_id: str, user: str) -> asyncio.Future[int]:
         answer: asyncio.Future[int] = self._loop.create_future()
         if not user and client_id not in self._admitting:
-            # It acts as the bridge itself, whose authorities were checked at the start.
+            # The client acts as the bridge itself, whose authorities were checked at the start.
             answer.set_result(cmqc.MQRC_NONE)
             return answer
         self._admitting[client_id] = self._admitting.get(client_id, 0) + 1
@@ -561,7 +561,7 @@ class IbmBackend(BackendEvents):
         answer: asyncio.Future[list[int]] = self._loop.create_future()
         name = self.client_names.name_of(client_id)
         if not ended:
-            # MQTT-3.10.4-2: publications that the client sent after UNSUBSCRIBE come after it.
+            # MQTT-3.10.4-2: publications that the client sent after UNSUBSCRIBE follow it.
             self._hold_publications(client_id)
 
             def unsubscribed(reasons: list[int]) -> None:
@@ -569,15 +569,15 @@ class IbmBackend(BackendEvents):
                 self._release_publications(client_id)
 
             def wait_for_messages(reasons: list[int]) -> None:
-                # No more messages are put for these subscriptions, but the browser may not have seen all previous ones.
+                # The queue manager puts no further messages for these subscriptions. Wait for the browser to see all of them.
                 then = partial(self._call, unsubscribed, reasons)
-                self._under_way.when_published(partial(self._browser.when_passed, then))
+                self._in_progress.when_published(partial(self._browser.when_passed, then))
 
             after = wait_for_messages if handed_over else unsubscribed
             self._subscriber.submit(UnsubscribeJob(name, filters, partial(self._call, after)))
             return answer
         self._fences[client_id] = self._fences.get(client_id, 0) + 1
-        # Discard delayed subscriptions of a session that has ended before they were made.
+        # Discard delayed subscriptions of a session that has ended before they were created.
         for request in self._fenced.pop(client_id, []):
             request.done([cmqc.MQRC_NO_SUBSCRIPTION] * len(request.requests))
 
@@ -594,7 +594,7 @@ class IbmBackend(BackendEvents):
         Wait until previous publications are committed, and then for a pass of the browser.
         """
         lift = partial(self._call, self._lift, client_id)
-        self._under_way.when_published(lambda: self._browser.when_passed(lift))
+        self._in_progress.when_published(lambda: self._browser.when_passed(lift))
 
     def _lift(self, client_id: str) -> None:
         """Remove a fence: the queue contains no more messages for the subscriptions of an ended session."""
@@ -605,7 +605,7 @@ class IbmBackend(BackendEvents):
         for request in self._fenced.pop(client_id, []):
             self._subscriber.submit(request)
 
-    # Shared subscriptions that other bridges serve, too ----------------------------------------------------------------
+    # Shared subscriptions that other bridges also serve --------------------------------------------------------------
 
     def request_share(self, share: SharedSubscription, messages: int) -> None:
         assert self._receiver is not None
@@ -626,7 +626,7 @@ class IbmBackend(BackendEvents):
         *,
         leaves: bool = False,
     ) -> None:
-        """Return messages. `on_end` gets, on another thread, the reason code of a failure and the messages that stayed."""
+        """Return messages. Call `on_end`, on another thread, with a reason code and the messages that stayed."""
         assert self._receiver is not None
         messages = [
             [message.msg_id for message in cast("list[QueuedMessage]", separate([transmission]))]
@@ -648,8 +648,8 @@ class IbmBackend(BackendEvents):
             self._subscriber.submit(UnsubscribeJob(client_id, [share.written], partial(self._call, left), ended=True))
 
         def left(reasons: list[int]) -> None:
-            # If no other shard has members, the subscription is gone, and so are its messages. Return them only now: its
-            # queue may be full, and the last shard no longer removes messages from it.
+            # If no other shard has members, the subscription and its messages are gone. Return messages only now, because
+            # its queue may be full, and the last shard no longer removes messages from it.
             self.return_at_last(share, waiting, partial(attempted, reasons))
 
         def attempted(reasons: list[int]) -> None:
@@ -666,11 +666,11 @@ class IbmBackend(BackendEvents):
         waiting: Sequence[Transmission],
         attempted: Callable[[], None] = lambda: None,
     ) -> None:
-        """Return messages of a shared subscription that has no members here, however long that takes.
+        """Return messages of a shared subscription that has no members here. Retry until the messages are returned.
 
-        The subscription may be open elsewhere, also by a bridge that was killed, and its queue may be full. Messages of a
-        subscription that does not exist any longer are removed. They are dead-lettered if the reason is not temporary, such
-        as MQRC_NOT_AUTHORIZED. `attempted` is called after the first attempt.
+        Another bridge, even a killed one, may have the subscription open, and its queue may be full. Messages of a
+        subscription that no longer exists are removed. They are dead-lettered after a permanent failure, such as
+        MQRC_NOT_AUTHORIZED. `attempted` is called after the first attempt.
         """
 
         def returned(reason: int, rest: Sequence[Transmission]) -> None:
@@ -737,7 +737,7 @@ class IbmBackend(BackendEvents):
         return answer
 
     def _flushed(self) -> None:
-        if self._waiting_for_flush and not self._under_way and not self._behind:
+        if self._waiting_for_flush and not self._in_progress and not self._behind:
             waiting, self._waiting_for_flush = self._waiting_for_flush, []
             for answer in waiting:
                 resolve(answer, None)
@@ -812,7 +812,7 @@ class IbmBackend(BackendEvents):
         if self._acknowledged:
             batch = [message for message in batch if message.msg_id not in self._acknowledged]
         if any(message.replay for message in batch):
-            # The subscription that requested retained publications again also got the new ones, as duplicates.
+            # The subscription that requested retained publications again also got new publications, as duplicates.
             self._remove(
                 [message for message in batch if message.replay and not message.retained],
                 "removing duplicates of a replay",

@@ -23,10 +23,10 @@ log = logging.getLogger(__name__)
 #: The maximum wait of a browse in milliseconds, and so the maximum delay of a stop. With read ahead, it delays the first
 #: commit of publishers that were idle.
 BROWSE_WAIT, READ_AHEAD_WAIT = 250, 20
-#: The maximum wait in milliseconds while the bridge is idle, and seconds without work after which it is.
+#: The maximum wait in milliseconds while the bridge is idle, and the seconds without work after which it is idle.
 IDLE_WAIT, IDLE_AFTER = 1_000, 10.0
-#: Seconds between passes over the queue while the bridge is idle: at least IDLE_WAIT, and this for each message that waits
-#: for an absent client, so that the cost for the queue manager does not grow with them; and the maximum.
+#: Seconds between passes over the queue while the bridge is idle, for each message that waits for an absent client, so that
+#: the queue manager's load does not grow with these messages. The minimum is IDLE_WAIT. The second number is the maximum.
 PASS_INTERVAL, MAX_PASS_INTERVAL = 0.0002, 30.0
 #: The maximum number of messages of a batch, and of bytes.
 BATCH_MESSAGES, BATCH_BYTES = 500, 1_048_576
@@ -37,7 +37,7 @@ FIRST_BUFFER = 65_536
 _WHOLE = cmqc.MQGMO_BROWSE_FIRST | cmqc.MQGMO_PROPERTIES_FORCE_MQRFH2 | cmqc.MQGMO_FAIL_IF_QUIESCING
 _FIRST = _WHOLE | cmqc.MQGMO_UNMARKED_BROWSE_MSG | cmqc.MQGMO_MARK_BROWSE_HANDLE | cmqc.MQGMO_ACCEPT_TRUNCATED_MSG
 _NEXT = _FIRST & ~cmqc.MQGMO_BROWSE_FIRST | cmqc.MQGMO_BROWSE_NEXT
-#: Options of the sentinel, which gets no data.
+#: Options of the sentinel, which reads no data.
 _SENTINEL_FIRST = _FIRST & ~cmqc.MQGMO_PROPERTIES_FORCE_MQRFH2 | cmqc.MQGMO_NO_PROPERTIES
 _SENTINEL_NEXT = _SENTINEL_FIRST & ~cmqc.MQGMO_BROWSE_FIRST | cmqc.MQGMO_BROWSE_NEXT
 #: Reason codes for the queue as a whole, not for a browsed message.
@@ -67,19 +67,19 @@ class Browser(Worker[None]):
     ) -> None:
         """With `passes`, read messages ahead of the browse (MQOO_READ_AHEAD), many in one round trip.
 
-        `is_shard`: the queue is that of a shard.
+        `is_shard` means that the queue belongs to a shard.
         """
         super().__init__("transmit-queue browser", connect, events=events)
         self._events = events
-        #: the messages that were on the queue at the start have been reported
+        #: whether the messages that were on the queue at the start have been reported
         self._has_caught_up = False
-        #: depth of the queue when it was opened first: applications, and clients of other shards, may put all the time
+        #: depth of the queue when it was first opened, because applications and clients of other shards may put continuously
         self._depth_at_start: float = math.inf
         self._queue = queue
         self._shard_queue = queue if is_shard else ""
         self._passes = passes
         self._known_lock = threading.Lock()
-        #: MsgIds reported but not yet removed: a browse after a reconnect finds them again
+        #: MsgIds reported but not yet removed. A browse after a reconnect finds them again
         self._known: set[bytes] = set()
         #: MsgIds removed since the last MQGET from the front
         self._removed: list[bytes] = []
@@ -88,19 +88,19 @@ class Browser(Worker[None]):
         self._worked = time.monotonic()
         #: time.monotonic() of the next pass of the sentinel over the queue
         self._pass_at = 0.0
-        #: The next MQGET begins at the front of the queue.
+        #: whether the next MQGET begins at the front of the queue
         self._at_front = True
         #: MsgIds of messages on the queue that could not be read over this connection
         self.unreadable: set[bytes] = set()
-        #: number of messages on the queue at the last inquiry that were not reported then, and time.monotonic() of the next
+        #: number of unreported messages on the queue at the last inquiry, and time.monotonic() of the next inquiry
         self.unread = 0
         self._inquire_at = 0.0
-        #: numbers the messages in the order in which they are reported
+        #: numbers of messages, in the order in which they are reported
         self._positions = itertools.count(1)
 
     @property
     def depth(self) -> int:
-        """The number of messages that were reported and not removed."""
+        """The number of messages that were reported and not yet removed."""
         return len(self._known) - len(self._removed)
 
     def when_passed(self, call: Callable[[], None]) -> None:
@@ -137,7 +137,7 @@ class Browser(Worker[None]):
     def opened(self, connection: Connection) -> None:
         self.unreadable.clear()
         options = cmqc.MQOO_BROWSE | cmqc.MQOO_FAIL_IF_QUIESCING
-        #: For messages that are longer than the first buffer, by MsgId.
+        #: reads messages that are longer than the first buffer, by MsgId
         self._reader = connection.open(MQOD(ObjectName=self._queue), options | cmqc.MQOO_NO_READ_AHEAD)
         self._open(connection, read_ahead=self._passes is not None)
         if self._depth_at_start == math.inf:
@@ -147,7 +147,7 @@ class Browser(Worker[None]):
                 (depth,), _ = inquire(connection, MQOD(ObjectName=self._queue), (cmqc.MQIA_CURRENT_Q_DEPTH,))
                 self._depth_at_start = depth
         if self._read_ahead:
-            #: Waits while the bridge is idle. Publishers may commit meanwhile, because no message is taken from it.
+            #: waits while the bridge is idle. Publishers may commit meanwhile, because it delivers no messages
             self._sentinel = connection.open(MQOD(ObjectName=self._queue), options | cmqc.MQOO_READ_AHEAD)
             self._pass_at = 0.0
 
@@ -200,7 +200,7 @@ class Browser(Worker[None]):
             if error.reason in LOST or error.reason in _QUEUE_REASONS:
                 raise
             if self._read_ahead:
-                # Only a handle that does not read ahead can browse the message with other options.
+                # Only a handle without read ahead can browse the message with other options.
                 log.info("MQB4213I %s: %s; continuing without read ahead", self.name, error)
                 connection.close(self._handle)
                 self._open(connection, read_ahead=False)
@@ -208,8 +208,8 @@ class Browser(Worker[None]):
             others = cmqc.MQGMO_NO_PROPERTIES | _FIRST & ~cmqc.MQGMO_PROPERTIES_FORCE_MQRFH2
             message = connection.get(self._handle, GetOptions(Options=others, MaxLength=MQXQH_LENGTH))
             return self._whole(connection, message)
-        # Without read ahead, from the front for each message: of two units of one publisher, the first may be committed
-        # behind the cursor, and the second before it. At the start, no MQTT client publishes yet.
+        # Without read ahead, browse each message from the front. Of two units of one publisher, the first may be
+        # committed behind the cursor, and the second ahead of it. At the start, no MQTT client publishes yet.
         self._at_front = not self._read_ahead and self._has_caught_up
         if message.Reason == cmqc.MQRC_NONE or message.md.MsgId in self._known:
             return message
@@ -218,8 +218,8 @@ class Browser(Worker[None]):
     def _whole(self, connection: Connection, head: Got) -> Got | None:
         """Browse a message whose beginning was browsed. Return None, and log an error, if it cannot be read.
 
-        The usual cause is a message longer than the MAXMSGL of the channel, which cannot be moved over this connection. It
-        stays on the queue, marked, so that later messages are delivered. The bridge tries again when it reconnects.
+        The usual cause is a message longer than the MAXMSGL of the channel, which this connection cannot transfer. The
+        message stays on the queue, marked, so that later messages are delivered. The bridge retries when it reconnects.
         Raises MQError if the queue itself has failed.
         """
         try:
@@ -251,10 +251,10 @@ class Browser(Worker[None]):
         return time.monotonic() - self._worked >= IDLE_AFTER
 
     def _wait_as_sentinel(self, connection: Connection) -> bool:
-        """Wait for a message that has not been browsed. Return False if none came.
+        """Wait for a message that has not been browsed. Return False if no message arrived.
 
-        The sentinel is a second handle with marks of its own. It waits behind the last message, and steps over nothing. A
-        message in front of its cursor has a higher priority, or was put long before its commit. The next pass finds it.
+        The sentinel is a second handle with its own marks. It waits after the last message, so it does not skip messages. A
+        message before its cursor has a higher priority, or was put long before its commit. The next pass finds that message.
         """
         now = time.monotonic()
         options = _SENTINEL_NEXT | cmqc.MQGMO_WAIT
@@ -277,7 +277,7 @@ class Browser(Worker[None]):
             options = _SENTINEL_NEXT
 
     def _inquire_depth(self, connection: Connection) -> None:
-        """Determine at intervals how many messages wait to be browsed. Without the authority +inq, assume none."""
+        """Determine at intervals how many messages have not been browsed. Without the authority +inq, assume none."""
         now = time.monotonic()
         if now < self._inquire_at:
             return
@@ -324,10 +324,10 @@ class Browser(Worker[None]):
             self._has_caught_up = True
 
     def _fill(self, connection: Connection, batch: list[QueuedMessage], *, wait: bool) -> bool:
-        """Browse messages into a batch until it is full, or the queue has no other message.
+        """Browse messages into a batch until it is full, or the queue has no more messages.
 
         With `wait`, wait for the first message if the queue has none. Return whether every message on the queue has been
-        browsed. Raises MQError. The batch is valid even then.
+        browsed. Raises MQError. The batch is then still valid.
         """
         length = 0
         while len(batch) < BATCH_MESSAGES and length < BATCH_BYTES:

@@ -1,8 +1,8 @@
-"""Connections to IBM MQ through the client packages `pymqi` and `ibmmq`, which is its maintained successor.
+"""Connections to IBM MQ via the client packages `pymqi` and `ibmmq`, its maintained successor.
 
-Both packages wrap IBM's C client library in the same classes. Structures are converted as bytes with the bridge's own codecs
-if that is exact, otherwise field by field. Fields whose initial value in a package differs from the MQI's (pymqi: SubLevel
-and PubLevel 0; both: PubPriority) are always set.
+Both packages wrap IBM's C client library in the same classes. The bridge's own codecs convert structures to bytes if that is
+exact. Other structures are converted field by field. Fields whose initial value in a package differs from the MQI's value
+(SubLevel and PubLevel 0 in pymqi, PubPriority in both) are always set.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from bridge.wire.mq import MQMD, decode_mqmd, encode_mqmd, fitted_mqmd
 
 #: MQMD version 1 and 2, in bytes.
 _MQMD_1, _MQMD_2 = 324, 364
-#: The maximum number of packed message descriptors of a connection, and of object descriptors.
+#: The maximum number of packed message descriptors, and of packed object descriptors, of a connection.
 PACKED_DESCRIPTORS = 4_096
 #: The maximum length of a returned string (MQ_TOPIC_STR_LENGTH, MQ_SELECTOR_LENGTH).
 _ROOM = 10_240
@@ -53,22 +53,22 @@ _GETS = cmqc.MQOO_BROWSE | cmqc.MQOO_INPUT_AS_Q_DEF | cmqc.MQOO_INPUT_SHARED | c
 _UTF_8 = 1208
 
 
-#: Offsets of fields in the bytes of MQMD version 2 (IBM MQ documentation, "Fields for MQMD").
+#: Formats and offsets of fields in the bytes of MQMD version 2 (IBM MQ documentation, "Fields for MQMD").
 _CCSID, _MSG_AND_CORREL_ID = struct.Struct("=i"), struct.Struct("24s24s")
 _CCSID_AT, _MSG_ID_AT = 28, 48
-#: Offsets of fields in the bytes of MQOD version 4 ("Fields for MQOD"); ObjectString is an MQCHARV.
+#: Formats and offsets of fields in the bytes of MQOD version 4 ("Fields for MQOD"). ObjectString is an MQCHARV.
 _USER, _STRING = struct.Struct("12s"), struct.Struct("@P4i")
 _ALTERNATE_USER_AT, _OBJECT_STRING_AT = 156, 344
-#: Offsets of fields in the bytes of MQGMO version 3 ("Fields for MQGMO").
+#: Formats and offsets of fields in the bytes of MQGMO version 3 ("Fields for MQGMO").
 _OPTIONS = struct.Struct("=2i")
 _OPTIONS_AT, _MATCH_OPTIONS_AT, _MSG_TOKEN_AT = 8, 72, 80
 
 
 @lru_cache(maxsize=4)
 def _packed(base: type) -> type:
-    """Return a subclass of the packages' MD, OD or PMO whose bytes were structure beforehand, and that ignores results.
+    """Return a subclass of the packages' MD, OD or PMO that contains previously packed bytes and ignores results.
 
-    Creating and reading the packages' own classes takes longer than the rest of an MQPUT. `source` is kept with the bytes.
+    Creating and reading the packages' own classes takes longer than the rest of an MQPUT. An instance keeps `source` alive.
     """
 
     def __init__(self: Any, source: object, packed: bytes) -> None:
@@ -133,7 +133,7 @@ class Structures:
         structure = self._library.PMO()
         structure.Version = cmqc.MQPMO_VERSION_3
         structure.Options = options
-        structure.PubLevel = 9  # the MQI's initial value; pymqi's is 0
+        structure.PubLevel = 9  # the MQI's initial value. In pymqi it is 0
         structure.OriginalMsgHandle = message_handle
         return structure
 
@@ -172,7 +172,7 @@ class Structures:
         _USER.pack_into(packed, _ALTERNATE_USER_AT, od.AlternateUserId.encode())
         address = ctypes.cast(ctypes.c_char_p(string), ctypes.c_void_p).value
         _STRING.pack_into(packed, _OBJECT_STRING_AT, address, 0, 0, len(string), _UTF_8)
-        return _packed(self._library.OD)(string, bytes(packed))  # keeps the string while its address is used
+        return _packed(self._library.OD)(string, bytes(packed))  # keeps the string alive while its address is used
 
     @cached_property
     def _initial_get(self) -> tuple[bytes, bytes]:
@@ -182,11 +182,11 @@ class Structures:
         return md.pack(), gmo.pack()
 
     def get(self, options: GetOptions) -> tuple[bytes, bytes]:
-        """Return the MD and GMO of a get: new ones, because ibmmq writes the results into them."""
+        """Return a new MD and GMO for a get. They cannot be shared, because ibmmq writes the results into them."""
         if options.NeedsMd:
             md, gmo = _packed_get(*self._initial_get, options)
             return bytes(bytearray(md)), bytes(bytearray(gmo))
-        # A removal by MsgId: all but that is the same as before.
+        # A removal by MsgId differs from the previous one only in the MsgId.
         packed = self._packed_removals.get(options.Options)
         if packed is None:
             packed = self._packed_removals[options.Options] = _packed_get(*self._initial_get, options)
@@ -218,7 +218,7 @@ class Structures:
 
 @lru_cache(maxsize=64)
 def _packed_get(initial_md: bytes, initial_gmo: bytes, options: GetOptions) -> tuple[bytes, bytes]:
-    """Return the MD and GMO of a get. A worker that browses repeats the same options."""
+    """Return the MD and GMO of a get. They are cached, because a browsing worker repeats the same options."""
     md, gmo = bytearray(initial_md), bytearray(initial_gmo)
     _CCSID.pack_into(md, _CCSID_AT, options.CodedCharSetId)
     _MSG_AND_CORREL_ID.pack_into(md, _MSG_ID_AT, options.MsgId, options.CorrelId)
@@ -300,8 +300,7 @@ _MQDMHO = struct.Struct("<4s2i")
 class IbmConnection(ABC):
     """`bridge.mq.mqi.Connection` to IBM MQ. Use it only on the thread that created it.
 
-    Objects of the packages that own a handle close it when they are garbage-collected, so the connection keeps all of them
-    until `close`.
+    Objects of the packages close their handles when they are garbage-collected, so the connection keeps them until `close`.
     """
 
     def __init__(self, library: Any, parameters: ConnectionParameters) -> None:
@@ -331,7 +330,7 @@ class IbmConnection(ABC):
         """Return the MQError for an error of the package."""
         if isinstance(error, self._library.MQMIError):
             return MQError(error.reason, what)
-        # The package rejects the call itself.
+        # The package itself rejected the call.
         reason = cmqc.MQRC_HCONN_ERROR if "not connected" in str(error) else cmqc.MQRC_HOBJ_ERROR
         return MQError(reason, f"{what}: {error}")
 
@@ -383,7 +382,7 @@ class IbmConnection(ABC):
     @property
     @abstractmethod
     def _calls(self) -> Any:
-        """The extension module of the package, which has the MQI calls."""
+        """The extension module of the package, which contains the MQI calls."""
 
     @abstractmethod
     def _connect_with(self, arguments: dict[str, Any], peer_name: ctypes.Array[ctypes.c_char]) -> None:
@@ -393,14 +392,14 @@ class IbmConnection(ABC):
     def _with_password(self, sco: Any, password: str) -> Any:
         """Return the MQSCO with the password of its key repository. Raises MQError."""
 
-    # Calls that pymqi does not wrap: with the C library that the package has loaded ---------------------------------
+    # Calls that pymqi does not wrap, via the C library that the package has loaded ----------------------------------
 
     @cached_property
     def _c_library(self) -> ctypes.CDLL:
         return ctypes.CDLL(self._calls.__file__)
 
     def _call(self, verb: str, *arguments: Any) -> None:
-        """Call a function of the C library. Raises MQError, with MQRC_FUNCTION_NOT_SUPPORTED if there is none."""
+        """Call a function of the C library. Raises MQError, with MQRC_FUNCTION_NOT_SUPPORTED if it does not exist."""
         try:
             call = getattr(self._c_library, verb)
         except (AttributeError, OSError) as error:
@@ -521,7 +520,7 @@ class IbmConnection(ABC):
 
     @contextmanager
     def _message_handle(self, properties: Sequence[Property]) -> Iterator[int]:
-        """Yield a message handle with these properties, for one put; yield 0 without properties."""
+        """Yield a message handle with these properties for one put, or 0 without properties."""
         if not properties:
             yield 0
             return
@@ -543,7 +542,7 @@ class IbmConnection(ABC):
 
     def get(self, handle: int, options: GetOptions) -> Got:
         queue = self._find_object(handle)
-        # For a message of any length: an attempt with a buffer that is too small moves neither the message nor the cursor.
+        # Messages may have any length: a get with a buffer that is too small moves neither the message nor the cursor.
         whole = options.MaxLength is None
         room = _FIRST_BUFFER if options.MaxLength is None else options.MaxLength
         if whole:
@@ -633,12 +632,12 @@ class IbmConnection(ABC):
 
 #: Locked while ibmmq ends the connection with this handle. ibmmq (2.1) keeps a buffer for MQGET per connection handle and
 #: queue, and frees it after MQDISC. By then, MQCONNX may have returned the same handle to another thread, whose MQGET would
-#: write to the freed buffer. So that thread waits for the lock before it uses its connection.
+#: write to the freed buffer. So the other thread waits for the lock before it uses its connection.
 _ENDING: defaultdict[int, threading.Lock] = defaultdict(threading.Lock)
 
 
 class IbmmqConnection(IbmConnection):
-    """A connection through `ibmmq`, which supports application names, CCDTs and tokens."""
+    """A connection via `ibmmq`, which supports application names, CCDTs and tokens."""
 
     @property
     def _calls(self) -> Any:
@@ -668,7 +667,9 @@ class IbmmqConnection(IbmConnection):
     def _with_password(self, sco: Any, password: str) -> Any:
         if self._calls.__strucversions__.get("sco", 1) < cmqc.MQSCO_VERSION_6:  # a client library before 9.3
             hint = self._parameters.hint(cmqc.MQRC_SCO_ERROR)
-            raise MQError(cmqc.MQRC_SCO_ERROR, f"the client library takes no key repository password; hint: {hint}")
+            raise MQError(
+                cmqc.MQRC_SCO_ERROR, f"the client library does not support a key repository password; hint: {hint}"
+            )
         sco.Version = cmqc.MQSCO_VERSION_6
         sco.KeyRepoPassword = password
         return sco
@@ -684,7 +685,7 @@ class TlsOptionsWithPassword:
 
     def __init__(self, sco: Any, password: str) -> None:
         self._sco = sco
-        #: kept while the address is used
+        #: kept alive while the address is used
         self._password = password.encode()
 
     def pack(self) -> bytes:
@@ -697,7 +698,7 @@ class TlsOptionsWithPassword:
 
 
 class PymqiConnection(IbmConnection):
-    """A connection through `pymqi`."""
+    """A connection via `pymqi`."""
 
     @property
     def _calls(self) -> Any:
@@ -710,7 +711,7 @@ class PymqiConnection(IbmConnection):
         if parameters.ccdt_url:
             os.environ["MQCCDTURL"] = parameters.ccdt_url
         if peer_name.value:
-            # pymqi packs the pointer as it is. The caller keeps the buffer until the call has ended.
+            # pymqi packs the pointer unchanged. The caller keeps the buffer until the call has ended.
             arguments["cd"].SSLPeerNamePtr = ctypes.addressof(peer_name)
             arguments["cd"].SSLPeerNameLength = len(peer_name.value)
         self._manager.connect_with_options(parameters.queue_manager, **arguments)
@@ -720,7 +721,7 @@ class PymqiConnection(IbmConnection):
 
 
 def connect_ibm(library: Any, parameters: ConnectionParameters) -> IbmConnection:
-    """Connect through a package that `load_library` has imported. Raises MQError."""
+    """Connect via a package that `load_library` has imported. Raises MQError."""
     return (PymqiConnection if library.__name__ == "pymqi" else IbmmqConnection)(library, parameters)
 
 

@@ -1,4 +1,4 @@
-"""Coordination of the workers: their order after a loss and between browse passes, and the watch over their answers."""
+"""Coordination of the workers: their order after a loss and between browse passes, and detection of missing replies."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ class BackendEvents(WorkerEvents):
     """Events of the workers of `IbmBackend`, reported on their threads."""
 
     def standing_by(self, why: str) -> None:
-        """Handle that another bridge is active."""
+        """Handle the detection of another active bridge."""
 
     def took_over(self, records: dict[StateKey, tuple[bytes, StateRecord]]) -> None:
         """Take the records, with the MsgIds of their messages, when this bridge has become active."""
 
     def refused(self, error: MQError) -> None:
-        """Handle a permanent error because of which the bridge cannot become active."""
+        """Handle a permanent error that prevents the bridge from becoming active."""
 
     def may_dead_letter(self, client_id: str, length: int) -> bool:
-        """Return whether a rejected publication may be dead-lettered. It counts then."""
+        """Return whether a rejected publication may be dead-lettered. If so, count it."""
         return True
 
     def browsed(self, batch: Sequence[QueuedMessage]) -> None:
@@ -58,16 +58,16 @@ class BackendEvents(WorkerEvents):
         """Note that messages of a shared subscription were moved to the transmission queue, as requested."""
 
     def limited_share(self, share: str, number: int) -> None:
-        """Note that messages of a shared subscription were removed, because too many waited."""
+        """Note that messages of a shared subscription were removed, because too many were waiting."""
 
     def unreachable(self) -> None:
         """Handle an outage of the queue manager. Called on the event loop."""
 
 
-#: Seconds that publishers and the browser wait for each other. A pass takes so long only if the transmission queue fills
-#: faster than the bridge reads it, and a commit only if the queue manager hangs.
+#: Maximum time for which publishers and the browser wait for each other, in seconds. A pass takes so long only if the
+#: transmission queue fills faster than the bridge reads it, and a commit only if the queue manager hangs.
 WAIT_TIMEOUT = 60.0
-#: Seconds after the last commit of a publisher from which on the browser waits in MQGET; before, it polls.
+#: Seconds after the last commit of a publisher until the browser waits in MQGET. Until then, it polls.
 QUIET = 1.0
 #: Seconds between the passes of a browser that polls.
 MIN_PAUSE, POLL_INTERVAL = 0.001, 0.005
@@ -76,8 +76,8 @@ MIN_PAUSE, POLL_INTERVAL = 0.001, 0.005
 class SubscriptionBarrier:
     """Delays publishers after a lost connection until the subscriptions exist again. Callable on any thread.
 
-    The subscriptions of clean sessions live as long as the connection that made them. After an outage of the queue manager,
-    a publisher that reconnected first would publish messages that no connected client receives.
+    The subscriptions of clean sessions end with the connection that created them. After an outage of the queue manager, a
+    publisher that reconnected first would publish messages that no connected client receives.
     """
 
     def __init__(self) -> None:
@@ -98,7 +98,7 @@ class SubscriptionBarrier:
             return self._losses
 
     def assure(self, number: int) -> None:
-        """Report that the subscriptions exist again as before the loss with this number."""
+        """Report that the subscriptions were restored after the loss with this number."""
         with self._changed:
             self._assured = max(self._assured, number)
             self._changed.notify_all()
@@ -116,42 +116,42 @@ class SubscriptionBarrier:
 class BrowsePasses:
     """Keeps publications in order while the browser reads from its cursor. Callable on any thread.
 
-    A pass of the browser begins at the front of the queue (MQGMO_BROWSE_FIRST) and goes on from the cursor
-    (MQGMO_BROWSE_NEXT) to the end. It does not see a message that is committed behind the cursor; the next pass does. If a
-    publisher committed during a pass, messages behind the cursor would be delivered after later ones of the same publisher.
-    So publishers commit between passes, and a pass waits for the commits under way. Both sides get their turn.
+    A pass of the browser begins at the front of the queue (MQGMO_BROWSE_FIRST) and continues from the cursor
+    (MQGMO_BROWSE_NEXT) to the end. It does not see a message that is committed behind the cursor, but the next pass does. If
+    a publisher committed during a pass, messages behind the cursor would be delivered after later messages of the same
+    publisher. So publishers commit between passes, and a pass waits for the commits in progress. Neither side starves.
     """
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
-        self._under_way = False
-        #: The browser waits to begin a pass.
+        self._pass_in_progress = False
+        #: whether the browser waits to begin a pass
         self._waiting = False
-        #: Publishers that wait to commit, those of them that go before the next pass, and those that are committing.
+        #: numbers of publishers that wait to commit, that commit before the next pass, and that are committing
         self._publishers, self._first, self._committing = 0, 0, 0
-        #: A publisher has committed since the present pass began.
+        #: whether a publisher has committed since the current pass began
         self._wanted = False
         #: time.monotonic() of the last commit
         self._committed = 0.0
 
     def begin(self) -> None:
-        """Begin a pass, when no commit is under way. Called before the MQGET that begins at the front."""
+        """Begin a pass when no commit is in progress. Called before the MQGET that begins at the front."""
         with self._changed:
             self._waiting = True
             self._changed.wait_for(lambda: not self._committing and not self._first, WAIT_TIMEOUT)
             self._waiting, self._first = False, 0
-            self._under_way, self._wanted = True, False
+            self._pass_in_progress, self._wanted = True, False
 
     def end(self) -> None:
-        """End a pass: the next MQGET begins another one."""
+        """End a pass. The next MQGET begins another pass."""
         with self._changed:
-            self._under_way = False
+            self._pass_in_progress = False
             self._first = self._publishers
             self._changed.notify_all()
 
     @property
     def quiet(self) -> bool:
-        """Whether no publisher has committed for a while. Then the browser waits in MQGET."""
+        """Whether no publisher has committed recently, so that the browser waits in MQGET."""
         return time.monotonic() - self._committed >= QUIET
 
     def rest(self) -> None:
@@ -162,11 +162,11 @@ class BrowsePasses:
 
     @contextmanager
     def commit(self, is_given_up: Callable[[], bool]) -> Iterator[None]:
-        """Commit in this block. It begins when no pass is under way, or `is_given_up` returns True."""
+        """Commit in this block, which begins when no pass is in progress, or when `is_given_up` returns True."""
         until = time.monotonic() + WAIT_TIMEOUT
         with self._changed:
             self._publishers += 1
-            while (self._under_way or (self._waiting and not self._first)) and not is_given_up():
+            while (self._pass_in_progress or (self._waiting and not self._first)) and not is_given_up():
                 if time.monotonic() >= until:
                     break
                 self._changed.wait(0.25)
@@ -183,20 +183,20 @@ class BrowsePasses:
                 self._changed.notify_all()
 
 
-#: Seconds without a reply after which the queue manager counts as hanging, and between looks.
+#: Seconds without a reply after which the queue manager counts as hanging, and seconds between checks.
 ANSWER_TIMEOUT, ANSWER_LOOK = 30.0, 1.0
-#: Why a queue manager that hangs does not answer.
+#: The reason why a hanging queue manager does not answer.
 NO_REPLY: Final = "connected, but no reply: the queue manager, its machine or the network hangs"
 #: Seconds without an answer after which the connections of the other vital workers are probed.
 SUSPICION = 2.0
 
 
 class AnswerWatch:
-    """Looks at the workers on the event loop.
+    """Checks on the event loop whether the queue manager answers the workers.
 
-    The queue manager is unreachable when one of the `vital` workers has had no answer for `outage_timeout` seconds, neither
-    over the connection that it had nor by connecting again, and the others have had none for half of that. One worker alone
-    proves nothing, because it may be busy with a long message.
+    The queue manager counts as unreachable when one of the `vital` workers has received no answer for `outage_timeout`
+    seconds, neither on its connection nor to attempts to reconnect, and the others have received none for half of that. One
+    worker alone is not sufficient, because it may be busy with a long message.
     """
 
     def __init__(
@@ -212,20 +212,20 @@ class AnswerWatch:
         self._loop = loop
         self._vital = vital
         self._outage_timeout = outage_timeout
-        #: The workers without a reply, and since when, in seconds since the epoch.
+        #: the workers without a reply, and when that began, in seconds since the epoch
         self.silent: dict[str, float] = {}
-        #: Whether the queue manager is unreachable.
+        #: whether the queue manager is unreachable
         self.outage = False
         self._events = events or BackendEvents()
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
-        """Look at the workers now, and again at intervals."""
+        """Check the workers now, and again at intervals."""
         now = time.monotonic()
         for worker in self._workers:
             since = worker.busy_since
             if since and now - since > ANSWER_TIMEOUT:
-                # The list of problems reports it, once for all workers.
+                # The list of problems reports a hanging queue manager once for all workers.
                 self.silent.setdefault(worker.name, time.time() - (now - since))
             else:
                 self.silent.pop(worker.name, None)
@@ -245,7 +245,7 @@ class AnswerWatch:
             for worker, since in zip(self._vital, unanswered, strict=True):
                 if not since:
                     worker.look()
-        # The probe of the others begins later than the call that made them suspect.
+        # The probe of the other workers begins later than the call that caused it.
         elif not self.outage and now - min(waiting) >= timeout and now - max(waiting) >= timeout / 2:
             self.outage = True
             log.error(

@@ -1,7 +1,7 @@
 """The thread that forwards messages of MQ applications to the transmission queues of the shards.
 
-Applications put messages to the queue manager that is named like a client. DEFXMITQ leads them to the common transmission
-queue, and the bridge of shard 0 moves them to the queue of the client's shard, in one unit of work, with their MQXQH.
+Applications put messages to a queue manager with the name of a client. DEFXMITQ routes them to the common transmission queue.
+The bridge of shard 0 moves them, with their MQXQH, to the queue of the client's shard in one unit of work.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ log = logging.getLogger(__name__)
 
 #: Maximum number of messages in a unit of work.
 _BATCH: Final = 100
-#: Milliseconds of an MQGET that waits for the first message of a unit of work.
+#: Wait interval for the first message of a unit of work, in milliseconds.
 _WAIT: Final = 1_000
 #: Seconds between attempts after a failure of the dead-letter queue.
 _RETRY: Final = 5.0
-#: Seconds for which the connection of the former active bridge may still have the queue open, and between attempts.
+#: Seconds for which the connection of the former active bridge may still have the queue open.
 _HANDOVER: Final = 30.0
 _IN_USE_PAUSE: Final = 0.5
 _GET: Final = cmqc.MQGMO_SYNCPOINT | cmqc.MQGMO_FAIL_IF_QUIESCING | cmqc.MQGMO_PROPERTIES_FORCE_MQRFH2
 
 
 class Forwarder(Worker[Never]):
-    """Moves messages from the common transmission queue to those of the shards.
+    """Moves messages from the common transmission queue to the queues of the shards.
 
-    A message that the queue of its shard rejects goes to the dead-letter queue, so that it does not delay those of other
+    A message that the queue of its shard rejects goes to the dead-letter queue, so it does not delay messages of other
     shards.
     """
 
@@ -61,7 +61,7 @@ class Forwarder(Worker[Never]):
         self._dead_letter_queue = dead_letter_queue
         #: handle of the common transmission queue
         self._input: int | None = None
-        #: time.monotonic() until which that queue may be in use
+        #: time.monotonic() until which the common transmission queue may be in use
         self._in_use_until = 0.0
         #: maximum number of messages in the next unit of work
         self._limit = _BATCH
@@ -93,7 +93,7 @@ class Forwarder(Worker[Never]):
             except DeadLetterRefused:
                 if not number:
                     raise
-                # The messages in front of this one do not wait for the dead-letter queue.
+                # The messages before this one do not wait for the dead-letter queue.
                 connection.backout()
                 self._limit = number
                 return
@@ -103,8 +103,8 @@ class Forwarder(Worker[Never]):
     def _open(self, connection: Connection) -> None:
         """Open the common transmission queue, unless the former active bridge still reads it. Raises MQError.
 
-        The connection of a bridge that has failed may still have messages in its unit of work. Later ones must not overtake
-        them, so only one bridge may read the queue.
+        The connection of a failed bridge may still have messages in its unit of work. Later messages must not overtake them,
+        so only one bridge may read the queue.
         """
         options = cmqc.MQOO_INPUT_EXCLUSIVE | cmqc.MQOO_FAIL_IF_QUIESCING
         try:

@@ -1,4 +1,4 @@
-"""IBM MQ for the service: connections through pymqi or ibmmq, and inquiries by PCF."""
+"""IBM MQ for the service: connections via pymqi or ibmmq, and inquiries with PCF."""
 
 from __future__ import annotations
 
@@ -63,8 +63,8 @@ _ATTRIBUTES = (
 )
 
 
-#: Number of queues that are inquired in each inspection, and the number of inspections in which each of the other ones is
-#: inquired once, if it was empty and enabled the last time. 200 idle mappings need few calls then.
+#: Number of queues that are inquired in each inspection, and the number of inspections in which each other queue is inquired
+#: once if it was empty and enabled the last time. So 200 idle mappings need few calls.
 _ALWAYS, _TURNS = 40, 4
 
 
@@ -86,7 +86,7 @@ class IbmInquiry:
         self._dead_letter_queue = dead_letter_queue
         self._connection: Connection | None = None
         self._administration: PcfAdministration | None = None
-        #: queues for which the command server does not report the age of messages, which was logged
+        #: queues for which the command server does not report the age of messages. They are logged once
         self._ageless: set[str] = set()
         self._answered = True
         #: the statuses of the last inspection, by queue, and the number of inspections
@@ -138,7 +138,7 @@ class IbmInquiry:
                 connection.disconnect()
 
     def _queue(self, connection: Connection, name: str, ages: bool) -> QueueStatus | None:
-        """Return the status of a queue, None if it is not local, does not exist, or may not be inquired."""
+        """Return the status of a queue, or None if it is not local, does not exist, or may not be inquired."""
         self._missing.discard(name)
         try:
             values, _ = inquire(connection, MQOD(ObjectName=name), _ATTRIBUTES, _INQUIRE)
@@ -238,12 +238,12 @@ class IbmHost:
         )
         self.backend.on_connection_lost = self._logins.lost
         self.topic_inquiry: TopicInquiry = PcfTopicInquiry(self.connect, self.backend.client_names)
-        #: beginning of the examination of the queue manager, in seconds since the epoch; 0.0 if there is none
+        #: start of the examination of the queue manager in progress, in seconds since the epoch, or 0.0
         self._examined_since = 0.0
         self._refused_logins = RefusedLogins(lambda: self.connect("login"))
 
     def _examine(self) -> list[Missing]:
-        """Return the requirements that the queue manager does not meet, nothing if it is unavailable."""
+        """Return the requirements that the queue manager does not meet. Return none if it is unavailable."""
         try:
             connection = self.connect("examination")
         except MQError as error:

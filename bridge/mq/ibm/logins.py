@@ -1,8 +1,8 @@
-"""Connections of the bridge's threads: one of them tries while the queue manager is away or rejects the credentials.
+"""Logins of the bridge's threads. Only one thread retries while the queue manager is unavailable or rejects credentials.
 
-A bridge has dozens of connections. After a changed password, each of them would log in with the old one, and a few failed
-logins lock an account (IBM MQ's topic "Connection authentication: User repositories": the operating system, PAM or LDAP
-decide). IBM MQ also delays the answer to a failed login (FAILDLAY of AUTHINFO).
+A bridge has dozens of connections. After a password change, each of them would log in with the old password, and a few failed
+logins can lock an account. That depends on the operating system, PAM or LDAP (IBM MQ documentation, "Connection
+authentication: User repositories"). IBM MQ also delays the reply to a failed login (FAILDLAY of AUTHINFO).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from bridge.wire import cmqc
 
 log = logging.getLogger(__name__)
 
-#: Seconds until rejected credentials are tried again unless they have changed. The last number repeats.
+#: Seconds until unchanged rejected credentials are retried. The last number repeats.
 REJECTED_PAUSES: Final = (60.0, 600.0, 3600.0)
 #: Seconds between attempts of all threads after a failure other than rejected credentials.
 PAUSE: Final = 0.1
@@ -35,7 +35,7 @@ class RejectedCredentials(msgspec.Struct):
 
     credentials: tuple[str, str]
     without_token: bool
-    #: how often
+    #: number of rejections
     times: int
     #: time.monotonic() of the next attempt
     retry_at: float
@@ -59,9 +59,9 @@ class QueueManagerLogins:
         self._pauses = pauses
         self.parameters = read_parameters()
         self._scout = threading.Lock()
-        #: connections are made without waiting for the scout
+        #: whether all threads may connect. Otherwise, only one thread tries
         self._reachable = False
-        #: the last failure, and when (`clock`) the next attempt may begin
+        #: the last failure, and the time (`clock`) at which the next attempt may begin
         self._failure: MQError | None = None
         self._retry_at = 0.0
         self._rejected: RejectedCredentials | None = None
@@ -70,7 +70,7 @@ class QueueManagerLogins:
 
     @property
     def problem(self) -> str:
-        """Why the last login failed, if the queue manager rejected it or there is no token. Blank otherwise."""
+        """Why the last login failed, if the queue manager rejected it or the token is missing. Blank otherwise."""
         failure, rejected, parameters = self._failure, self._rejected, self.parameters
         if rejected is None or failure is None or failure.reason not in REJECTED:
             return ""
@@ -81,11 +81,11 @@ class QueueManagerLogins:
         return f"rejected the login {who}: {cmqc.reason_name(failure.reason)} ({failure.reason})"
 
     def lost(self) -> None:
-        """Note that a connection was lost: the next attempt is one thread's only."""
+        """Note that a connection was lost. Only one thread makes the next attempt."""
         self._reachable = False
 
     def read_again(self) -> None:
-        """Read the credentials again, and use them for the next connection, without a pause. Log a failure to read them."""
+        """Read the credentials again for the next connection, which needs no pause. Log a failure to read them."""
         try:
             self.parameters = self._read()
         except (MQError, OSError) as error:
@@ -94,11 +94,11 @@ class QueueManagerLogins:
         self._retry_at = 0.0
 
     def connect(self) -> Connection:
-        """Return a new connection. Raises MQError, the last one if another thread is trying or it is too early."""
+        """Return a new connection. Raises MQError: the previous error if another thread is trying or it is too early."""
         if self._reachable:
             return self._attempt()
         if not self._scout.acquire(blocking=False):
-            raise self._failure or MQError(cmqc.MQRC_RECONNECTING, "another connection of the bridge is being made")
+            raise self._failure or MQError(cmqc.MQRC_RECONNECTING, "another thread of the bridge is connecting")
         try:
             if not self._reachable:
                 self._wait_for_turn()
@@ -120,7 +120,7 @@ class QueueManagerLogins:
 
     def _attempt(self) -> Connection:
         parameters = self.parameters
-        # Read before the attempt: a token that replaces it meanwhile is another one, and is tried at once.
+        # Read before the attempt, so that a token that replaces it meanwhile counts as new and is tried at once.
         credentials = _credentials(parameters)
         try:
             connection = self._connect(parameters)
@@ -145,7 +145,7 @@ class QueueManagerLogins:
 
 
 def _credentials(parameters: ConnectionParameters) -> tuple[str, str]:
-    """Return password and token. A token that cannot be read is no credential."""
+    """Return password and token. The token is blank if it cannot be read."""
     if not parameters.token_file:
         return parameters.password, ""
     try:

@@ -28,11 +28,11 @@ from bridge.mq.ibm.requirements import (
 )
 from bridge.security.privileged import NOBODY
 
-#: Characters of a line.
+#: Maximum length of a line in characters.
 _WIDTH = 70
 #: MAXUMSGS of a new queue manager.
 _DEFAULT_UNCOMMITTED = 10_000
-#: Addresses and names that the administrator replaces.
+#: Placeholders for an address and a name, which the administrator replaces.
 _ADDRESS, _PEER_NAME = "192.0.2.10", "CN=mqbridge"
 
 _HEADER = """\
@@ -110,9 +110,9 @@ def mqsc_script(
 ) -> str:
     """Return the script for a configuration.
 
-    `grantee` gets the authorities of the bridge: PRINCIPAL('user') or GROUP('group'). `user` is the user that the channel
-    maps a bridge without a password to. With `aliases`, queue manager aliases route messages to clients, and DEFXMITQ stays
-    as it is. The script leaves out what the queue manager has according to `existing`.
+    `grantee` gets the authorities of the bridge: PRINCIPAL('user') or GROUP('group'). `user` is the user to which the channel
+    maps a bridge without a password. With `aliases`, queue manager aliases route messages to clients, and DEFXMITQ does not
+    change. The script omits attributes that the queue manager already has according to `existing`.
     """
     requirements = requirements_of(configuration)
     settings = configuration.queue_manager
@@ -169,7 +169,7 @@ def _objects(requirements: Requirements, existing: QueueManagerAttributes) -> It
 
 
 def _route(requirements: Requirements, grantee: str, *, aliases: bool, displays: bool) -> Iterator[str]:
-    """Yield what makes client identifiers resolve. With `displays`, the script shows the former DEFXMITQ."""
+    """Yield the commands with which client identifiers resolve. With `displays`, the script displays the former DEFXMITQ."""
     queue = requirements.transmission_queue
     if requirements.is_shard:
         yield _comment(
@@ -261,7 +261,7 @@ def _authorities(requirements: Requirements, grantee: str) -> Iterator[str]:
 
 
 def _channel(settings: IbmQueueManagerConfig | None, user: str) -> Iterator[str]:
-    """Yield the channel of a bridge that connects as a client; as comments if the configuration has no channel."""
+    """Yield the channel of a bridge that connects as a client, as comments if the configuration has no channel."""
     channel = settings.channel if settings is not None else None
     tls = settings.tls if settings is not None else None
     has_password = settings is not None and (settings.user is not None or settings.token_file is not None)
@@ -349,7 +349,7 @@ def _wrapped(line: str) -> str:
 
 
 def _command(start: str, words: Iterable[str]) -> str:
-    """Return a command on lines of _WIDTH characters at most."""
+    """Return a command in lines of at most _WIDTH characters."""
     lines, current = [], start
     for word in words:
         if len(current) + len(word) + 3 > _WIDTH:

@@ -27,7 +27,7 @@ class Tls(msgspec.Struct, kw_only=True, frozen=True):
     cipher_spec: str = ""
     certificate_label: str = ""
     peer_name: str = ""
-    #: blank: the client library uses the stash file
+    #: blank if the client library uses the stash file
     password: str = ""
     fips: bool = False
 
@@ -36,7 +36,7 @@ class Tls(msgspec.Struct, kw_only=True, frozen=True):
 
 
 class ConnectionParameters(msgspec.Struct, kw_only=True, frozen=True):
-    """How to connect: fields of MQCNO, MQCD, MQCSP and MQSCO.
+    """Parameters of a connection: fields of MQCNO, MQCD, MQCSP and MQSCO.
 
     `connections` is a list `host(port),host(port)`. If it and `ccdt_url` are blank, the bridge connects in bindings mode.
     Neither error messages nor the text of this object contain passwords or tokens.
@@ -52,7 +52,7 @@ class ConnectionParameters(msgspec.Struct, kw_only=True, frozen=True):
     token_file: str = ""
     tls: Tls | None = None
     application_name: str = "mqbridge"
-    #: seconds; the channel's own interval (HBINT) applies if it is longer
+    #: seconds. The channel's own interval (HBINT) applies if it is longer
     heartbeat_interval: int = 10
 
     @property
@@ -80,7 +80,7 @@ class ConnectionParameters(msgspec.Struct, kw_only=True, frozen=True):
         return token
 
     def hint(self, reason: int) -> str:
-        """Return a hint how to fix a connection that failed with a reason code; blank if there is none."""
+        """Return a hint for a connection that failed with this reason code, or ""."""
         tls = self.tls
         if reason == cmqc.MQRC_NOT_AUTHORIZED:
             if self.token_file:
@@ -174,7 +174,7 @@ def _password(config: IbmQueueManagerConfig, environment: Mapping[str, str]) -> 
 
 
 class LibraryMissing(Exception):
-    """No client package can be imported. The message contains what to install."""
+    """No client package can be imported. The message contains a hint."""
 
 
 def load_library(choice: Library) -> Any:
@@ -182,7 +182,7 @@ def load_library(choice: Library) -> Any:
     # If OpenTelemetry is installed, ibmmq would add its own trace context to each put. The bridge adds one itself
     # (bridge/service/tracing), and ibmmq could not read the bridge's structures.
     os.environ["MQIPY_NOOTEL"] = "1"
-    # Text is UTF-8 in every locale. The client library reads its code page from this variable ("MQCCSID").
+    # Use UTF-8 in every locale. The client library reads its code page from this variable ("MQCCSID").
     os.environ.setdefault("MQCCSID", "1208")
     names = ("ibmmq", "pymqi") if choice == "auto" else (choice,)
     failures = []
@@ -193,7 +193,7 @@ def load_library(choice: Library) -> Any:
             failures.append(f"{name}: {error}")
     reason = f"IBM MQ is reached through {' or '.join(names)} and IBM's client library, which cannot be loaded"
     if installed := [name for name in names if importlib.util.find_spec(name) is not None]:
-        # ibmmq reports that one of its own modules is missing if IBM's client library is.
+        # If IBM's client library is missing, ibmmq reports that one of its own modules is missing.
         advice = (
             f"{' and '.join(installed)} is installed, and does not find the library (libmqm_r.so, libmqic_r.so): install"
             " IBM's MQ client, and name its directory in LD_LIBRARY_PATH (/opt/mqm/lib64)"

@@ -1,10 +1,10 @@
 """SYSTEM.MQTT.PERSISTENT.STATE: persistent state in messages, put in the units of work to which it belongs.
 
 There are three kinds of messages, distinguished by CorrelId. A *record* is the state of a session
-(`bridge.telemetry.record`), and is replaced by the next one. A *receipt* is put in each unit of work: if the connection
-breaks during a commit, the receipt shows after the reconnect whether it succeeded, so that nothing is put twice.
-Each unit of work of a worker gets the previous receipt, so getting all receipts of another bridge prevents it from committing
-again. The *owner* identifies the active bridge by the prefix of its MsgIds.
+(`bridge.telemetry.record`), and is replaced by the next record. A *receipt* is put in each unit of work. If the connection
+breaks during a commit, the receipt shows after the reconnect whether the commit succeeded, so that nothing is put twice.
+Each unit of work of a worker gets the previous receipt. So a bridge that gets all receipts of another bridge prevents it from
+committing again. The *owner* message identifies the active bridge by the prefix of its MsgIds.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Owner(msgspec.Struct, array_like=True):
     workers: int
     host: str
     process: int
-    #: number of shards, 1 if the clients are not divided
+    #: number of shards, or 1 if the clients are not divided
     shards: int = 1
 
 
@@ -109,7 +109,7 @@ class PersistentState:
         _check(self.owner(), self._identifiers)
 
     def owner(self) -> Owner | None:
-        """Return the active bridge, or None if there is no owner message."""
+        """Return the active bridge, or None without an owner message."""
         return _owner_on(self._queue)
 
     def own(self, workers: int, shards: int) -> list[bytes]:
@@ -132,7 +132,7 @@ class PersistentState:
         self._connection.commit()
 
     def claim(self, former: Owner, is_given_up: Callable[[], bool]) -> None:
-        """Get the receipts of the previous owner and commit, so that it cannot commit any more.
+        """Get the receipts of the previous owner and commit, so that it can no longer commit.
 
         Wait for missing receipts, which are in units of work in progress. Raises Stopped if `is_given_up` returns True.
         """
@@ -168,9 +168,9 @@ class PersistentState:
     def was_committed(self, receipt: bytes, before: bytes, lost_at: float) -> bool:
         """Return whether the unit of work that puts `receipt` and gets `before` was committed.
 
-        Its connection was lost at `lost_at` (time.monotonic()). While the unit of work is still in progress, neither message
-        is visible, and this raises MQError: retry later. After `DOUBT_TIMEOUT`, it must have ended. If neither message
-        exists, it was backed out, and `before` was removed by someone else.
+        Its connection was lost at `lost_at` (time.monotonic()). While the unit of work is in progress, neither message is
+        visible. Then this method raises MQError, and the caller retries later. After `DOUBT_TIMEOUT`, the unit must have
+        ended. If neither message exists then, it was backed out, and another program removed `before`.
         """
         if self._queue.holds(receipt):
             return True
@@ -184,7 +184,7 @@ class PersistentState:
                 "MQB4107W messages of the bridge are missing on %s: repeating a unit of work in doubt", self._name
             )
             return False
-        raise MQError(cmqc.MQRC_UOW_IN_PROGRESS, "the unit of work of the connection that was lost has not ended yet")
+        raise MQError(cmqc.MQRC_UOW_IN_PROGRESS, "the unit of work of the lost connection has not ended yet")
 
     def read(self) -> tuple[dict[StateKey, tuple[bytes, StateRecord]], list[bytes]]:
         """Return all records with their MsgIds, by session and side, and the MsgIds of obsolete messages.
@@ -200,7 +200,7 @@ class PersistentState:
             elif message.md.CorrelId == RECORD_MARK:
                 self._read(message.md.MsgId, message.data, records, needless)
             elif message.md.CorrelId != OWNER_MARK:
-                raise unreadable(message.md.MsgId, "its CorrelId is none of the bridge's", self._name)
+                raise unreadable(message.md.MsgId, "its CorrelId is not from a bridge", self._name)
         return records, needless
 
     def _read(
@@ -220,7 +220,7 @@ class PersistentState:
 
 
 def owner_of(connection: Connection, state_queue: str) -> Owner | None:
-    """Return the last active bridge of a shard, or None if there is no owner message. Raises MQError."""
+    """Return the last active bridge of a shard, or None without an owner message. Raises MQError."""
     queue = StateQueue(connection, state_queue, cmqc.MQOO_BROWSE | cmqc.MQOO_FAIL_IF_QUIESCING)
     try:
         return _owner_on(queue)
@@ -250,14 +250,14 @@ def _owner_on(queue: StateQueue) -> Owner | None:
 
 
 class UnitInProgress(msgspec.Struct, eq=False):
-    """An MQ unit of work in progress: the jobs in it, and what it writes to the state queue."""
+    """An MQ unit of work in progress: its jobs and its changes on the state queue."""
 
     jobs: list[Any] = []
-    #: one job at a time, because a unit of work with all of them failed
+    #: whether the unit contains only one job, because a unit of work with several jobs failed
     alone: bool = False
-    #: puts wait for their answer, because one without answers failed
+    #: whether puts wait for their reply, because an asynchronous put failed
     answered: bool = False
-    #: the MsgIds of the new records, None for removed ones
+    #: the MsgIds of the new records, or None for removed records
     changes: dict[StateKey, bytes | None] = {}
     receipt: bytes = b""
     #: number of publications
@@ -267,11 +267,11 @@ class UnitInProgress(msgspec.Struct, eq=False):
 
 
 class RefusedPuts(MQError):
-    """Some puts without an answer have failed. MQSTAT does not report which ones."""
+    """Some asynchronous puts have failed. MQSTAT does not report which ones."""
 
 
 class StateWriter(Worker[Job]):
-    """A worker whose units of work write records and a receipt, so that their outcome is known after a lost connection."""
+    """A worker whose units of work write records and a receipt, which shows their outcome after a lost connection."""
 
     def __init__(
         self,
@@ -284,25 +284,25 @@ class StateWriter(Worker[Job]):
         queues: BridgeQueues,
         asynchronous: bool = False,
     ) -> None:
-        """If `asynchronous`, put with MQPMO_ASYNC_RESPONSE, so that all puts of a unit of work need one round trip."""
+        """With `asynchronous`, put with MQPMO_ASYNC_RESPONSE, so all puts of a unit of work need one round trip."""
         super().__init__(name, connect, events=events)
         self._events = events
         self._identifiers = identifiers
         self._dead_letter_queue = dead_letter_queue
         self._queues = queues
         self._asynchronous = asynchronous
-        #: the MsgIds of the current records of this worker, and how often each was written, across restarts
+        #: the MsgIds of this worker's current records, and how often each record was written, including earlier runs
         self.current: dict[StateKey, bytes] = {}
         self.sequences: dict[StateKey, int] = {}
         self._batch: UnitInProgress | None = None
         self._doubtful: UnitInProgress | None = None
         #: time.monotonic() when the connection was lost
         self._lost = 0.0
-        #: number of jobs at the front of the queue that get a unit of work each
+        #: number of jobs at the front of the queue that get separate units of work
         self._separate = 0
-        #: number of jobs at the front of the queue whose puts wait for their answer
+        #: number of jobs at the front of the queue whose puts wait for their reply
         self._answered_jobs = 0
-        #: receipt of the last committed unit of work, which the next one gets
+        #: receipt of the last committed unit of work, which the next unit gets
         self._old_receipt = b""
 
     @abstractmethod
@@ -337,7 +337,7 @@ class StateWriter(Worker[Job]):
             self.give_back(batch.jobs)
 
     def failed(self, error: MQError) -> None:
-        """Retry a failed batch with answers to its puts, then job by job, or report the failure."""
+        """Retry a failed batch with synchronous puts, then job by job, or report the failure."""
         batch = self._batch
         if batch is None:
             log.error("MQB4202E %s: %s", self.name, error)
@@ -374,10 +374,10 @@ class StateWriter(Worker[Job]):
         return job
 
     def spend_receipt(self, batch: UnitInProgress) -> None:
-        """Get the previous receipt. From here on, the batch is in doubt if the connection breaks.
+        """Get the previous receipt. Afterwards, the batch is in doubt if the connection breaks.
 
-        A batch that gets messages needs this before the first of them. Until the queue manager notices a lost connection,
-        messages in its unit of work are invisible, and a repeated MQGET would not find them, as if they had been removed.
+        A batch that gets messages must call this first. Until the queue manager detects a lost connection, messages in its
+        unit of work are invisible. A repeated MQGET would not find them, and they would seem to have been removed.
         """
         batch.receipt = self._identifiers.next()
         self.state.spend(self._old_receipt)
@@ -398,8 +398,8 @@ class StateWriter(Worker[Job]):
             self.spend_receipt(batch)
         self.state.put_receipt(batch.receipt, options)
         if options:
-            # If a put failed, the batch is repeated with answers, to find the rejected messages. MQSTAT is answered after all
-            # puts of the connection, and before the commit, so none of them counts as done.
+            # If a put failed, the batch is repeated with synchronous puts, to find the rejected messages. MQSTAT returns
+            # after all puts of the connection, and before the commit, so none of them takes effect.
             status = put_statistics(connection)
             if status.PutFailureCount:
                 raise RefusedPuts(status.Reason, f"{status.PutFailureCount} messages of a unit of work")
@@ -408,7 +408,7 @@ class StateWriter(Worker[Job]):
         self._batch = None
 
     def committed(self, batch: UnitInProgress) -> None:
-        """Report a committed batch. If the connection breaks first, the batch is in doubt, and its receipt will be found."""
+        """Report a committed batch. If the connection breaks before that, the receipt shows the outcome."""
         for key, msg_id in batch.changes.items():
             if msg_id is None:
                 self.current.pop(key, None)

@@ -31,15 +31,15 @@ class Part(msgspec.Struct, eq=False):
     """The publications and records of one unit of work of the service."""
 
     unit: UnitOfWork
-    #: those of the unit that are of what was received
+    #: the unit's records of received publications
     states: dict[StateKey, StateRecord | None]
-    #: called when the job has ended (`BackendEvents.ended`), with MQRC_NONE or the reason for which nothing took effect
+    #: called when the job has ended (`BackendEvents.ended`), with MQRC_NONE or the reason code if nothing took effect
     done: Callable[[int], None]
-    #: the reason for which none of the publications is put, or MQRC_NONE
+    #: the reason code if none of the publications is put, otherwise MQRC_NONE
     refusal: int = 0
     refusals: dict[int, int] = {}
     diverted: dict[int, int] = {}
-    #: publications that may be dead-lettered, by index; False: not. They count once if the unit of work is repeated
+    #: whether publications may be dead-lettered, by index. They count once even if the unit of work is repeated
     reserved: dict[int, bool] = {}
 
 
@@ -59,12 +59,12 @@ class Publisher(StateWriter[Part]):
         super().__init__(name, connect, **keywords)
         self._assurance = barrier
         self._passes = passes
-        #: number of the loss of a connection after which it must wait for the subscriptions
+        #: number of the loss of a connection after which the publisher must wait for the subscriptions
         self._loss = 0
         self._limits = limits
         self._topics = TopicHandles()
         self._suspects = Suspects()
-        #: write the users of clients into their publications, for mappings with `as: publisher`
+        #: whether to write the users of clients into their publications, for mappings with `as: publisher`
         self.names_users = False
         #: histogram of committed batches: number of publications -> number of batches
         self.batch_sizes: dict[int, int] = {}
@@ -157,7 +157,7 @@ class Publisher(StateWriter[Part]):
         """Put a publication. Return the reason code if the queue manager rejects it, or MQRC_NONE."""
         if message.reply_to is None and topic_string_error(message.topic) is not None:
             return cmqc.MQRC_TOPIC_STRING_ERROR
-        # The client's identity goes into MQMD.UserIdentifier (integration table 1); an alternate user alone does not.
+        # MQMD.UserIdentifier must contain the client's user (integration table 1). An alternate user alone does not set it.
         options |= cmqc.MQPMO_SYNCPOINT | cmqc.MQPMO_NEW_MSG_ID | cmqc.MQPMO_FAIL_IF_QUIESCING
         options |= cmqc.MQPMO_SET_IDENTITY_CONTEXT
         if retain:
@@ -193,7 +193,7 @@ class Publisher(StateWriter[Part]):
         """Put a client's reply to a request. Raises MQError."""
         queue, queue_manager = reply_to
         if not queue:
-            raise MQError(cmqc.MQRC_UNKNOWN_OBJECT_NAME, "it is the Response Topic of no request to this client")
+            raise MQError(cmqc.MQRC_UNKNOWN_OBJECT_NAME, "it is not the Response Topic of a request to this client")
         od = MQOD(ObjectName=queue, ObjectQMgrName=queue_manager)
         if user:
             options |= cmqc.MQPMO_ALTERNATE_USER_AUTHORITY
@@ -235,15 +235,15 @@ class DividedUnit(msgspec.Struct, eq=False):
     failure: int = 0
     #: the part with the publications
     part: Part | None = None
-    #: the clients whose session records it contains, and then the client that gets PUBREL. It ends after earlier units of
-    #: work with these clients.
+    #: the clients whose session records the unit contains, then the client that gets PUBREL. The unit ends after earlier
+    #: units of work with these clients
     client_ids: tuple[str, ...] = ()
-    #: MsgIds that the record of the only one of these sessions names until they are removed
+    #: MsgIds that the record of the session contains until they are removed, if the unit has only one session
     removing: Sequence[bytes] = ()
 
 
-class UnitsUnderWay:
-    """The units of work in progress; false if there are none."""
+class UnitsInProgress:
+    """The units of work in progress. It is false if there are none."""
 
     def __init__(self) -> None:
         self._open: set[DividedUnit] = set()
@@ -267,7 +267,7 @@ class UnitsUnderWay:
                 self._when_ended(units, call)
 
     def when_published(self, call: Callable[[], None]) -> None:
-        """Call a function when the current units with publications have ended, immediately if there are none."""
+        """Call a function when the current units with publications have ended, or immediately if there are none."""
         self._when_ended({unit for unit in self._open if unit.unit.publications}, call)
 
     def _when_ended(self, units: set[DividedUnit], call: Callable[[], None]) -> None:

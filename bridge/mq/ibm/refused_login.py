@@ -1,7 +1,7 @@
 """Why a queue manager rejected the password of an MQTT client's user.
 
 MQCONNX returns MQRC_NOT_AUTHORIZED for a wrong password, for a missing CONNECT authority and for a channel authentication
-record. The queue manager's error log has the reason. Of these, the bridge can look up the authority.
+record. The queue manager's error log contains the reason. The bridge can only inquire the authority.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from bridge.mq.ibm.requirements import set_authrec
 from bridge.mq.mqi import CommandResponse, Connection, MQError
 from bridge.telemetry.identity import fits_user_identifier
 
-#: Seconds for which an answer is kept, so that repeated failures of a user cost one inquiry.
+#: Seconds for which an explanation is cached, so that repeated failures of a user cost one inquiry.
 ANSWER_KEPT = 60.0
 _LOG = "AMQERR01.LOG of the queue manager has the reason (AMQ5534E password, AMQ8077W authority, AMQ9776E, AMQ9777E CHLAUTH)"
 
@@ -28,7 +28,7 @@ class RefusedLogins:
         self._asked = 0.0
 
     def explain(self, user: str) -> str:
-        """Return why the queue manager rejected a user, as far as the bridge can find out. May block."""
+        """Return the probable reason why the queue manager rejected a user. May block."""
         now = time.monotonic()
         if now - self._asked > ANSWER_KEPT:
             self._answers, self._asked = {}, now

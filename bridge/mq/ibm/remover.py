@@ -1,8 +1,8 @@
-"""The threads that remove messages from SYSTEM.MQTT.TRANSMIT.QUEUE: those that clients have acknowledged, and dead letters.
+"""The threads that remove acknowledged and dead-lettered messages from SYSTEM.MQTT.TRANSMIT.QUEUE.
 
-Each removal is an MQGET, and costs a round trip, so several removers share the work (`RemovalDispatch`). The first of them
-also makes this bridge the active one: it has the lock queue open for exclusive input, and a second bridge stands by until
-that is free.
+Each removal is an MQGET, which costs a round trip, so several removers share the work (`RemovalDispatch`). The first remover
+also makes this bridge the active one: it has the lock queue open for exclusive input. A second bridge stands by until the
+lock queue is free.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ log = logging.getLogger(__name__)
 REMOVALS, MAX_TIME = 500, 0.25
 #: Removals that one remover gets at a time while several are active.
 CHUNK = 16
-#: Another remover is active for each of these seconds of a round trip: shorter round trips take less than the CPU time that
-#: another thread costs.
+#: One more remover is active for each period of this length, in seconds, in the round-trip time. A shorter round trip takes
+#: less time than the CPU time that another thread costs.
 ROUND_TRIP_PER_REMOVER = 0.00015
-#: Removers that are active in addition while removals lag: on a busy queue manager, a single connection may not get enough
-#: of its time to keep up with deliveries. Many connections would only share the same time.
+#: Maximum number of additional removers while removals lag. On a busy queue manager, a single connection may not get enough
+#: time to keep up with deliveries. Many connections would only share the same time.
 MAX_EXTRA = 3
-#: Units of work whose shortest round trip counts.
+#: Number of recent units of work from which the shortest round trip is taken.
 ROUND_TRIPS = 16
 #: Added to the load of a remover without a connection.
 _LOST = 1_000_000
@@ -49,7 +49,7 @@ STANDBY_PAUSE = 1.0
 class Undeliverable(NamedTuple):
     """A message on the transmission queue that goes to the dead-letter queue."""
 
-    #: as it is on the transmission queue
+    #: the message on the transmission queue
     got: Got
     #: its MQMD and data without the MQXQH
     md: MQMD
@@ -75,13 +75,13 @@ class Removal(msgspec.Struct, eq=False):
 
 
 class Remover(StateWriter[Removal]):
-    """Removes messages of some of the clients by MsgId, many in one unit of work."""
+    """Removes messages by MsgId, many in one unit of work."""
 
     def __init__(self, name: str, connect: Callable[[], Connection], **keywords: Any) -> None:
         super().__init__(name, connect, **keywords)
         #: removals and other jobs that were submitted and have not ended. Used by `RemovalDispatch` only
         self.load = 0
-        #: the shortest MQGET of recent units of work in seconds, or an MQOPEN; 0.0 before the first one
+        #: the shortest MQGET of recent units of work in seconds, or an MQOPEN. 0.0 before the first one
         self.round_trip = 0.0
         self._round_trips: deque[float] = deque(maxlen=ROUND_TRIPS)
 
@@ -93,7 +93,7 @@ class Remover(StateWriter[Removal]):
         self._handle = connection.open(
             MQOD(ObjectName=self._queues.transmission), cmqc.MQOO_INPUT_SHARED | cmqc.MQOO_FAIL_IF_QUIESCING
         )
-        # Otherwise, the first removals would all go to one remover: those of a client that comes back to a backlog.
+        # Otherwise, the first removals, of a client that returns to a backlog, would all go to one remover.
         self._note_round_trip(time.monotonic() - before)
 
     def _note_round_trip(self, seconds: float) -> None:
@@ -110,7 +110,7 @@ class Remover(StateWriter[Removal]):
         states: dict[StateKey, StateRecord | None] = {}
         count, shortest = 0, float("inf")
         until = time.monotonic() + MAX_TIME
-        # One message that cannot be removed must not keep the others from being removed: see `take_job`.
+        # One message that cannot be removed must not prevent the removal of the others. See `take_job`.
         while count < REMOVALS and self.busy_since < until and (removal := self.take_job(batch)) is not None:
             if not batch.receipt:
                 self.spend_receipt(batch)
@@ -125,7 +125,7 @@ class Remover(StateWriter[Removal]):
                 self.answered()
             states.update(removal.states)
             count += len(removal.msg_ids) + 1
-        # MQSTAT is one round trip for all of these puts. A receipt alone costs no more with an answer.
+        # MQSTAT is one round trip for all of these puts. For a receipt alone, a synchronous put costs the same.
         asynchronous = self._asynchronous and states and not batch.answered
         self.finish(connection, batch, states, cmqc.MQPMO_ASYNC_RESPONSE if asynchronous else 0)
         if shortest < float("inf"):
@@ -137,7 +137,7 @@ class Remover(StateWriter[Removal]):
         super().committed(batch)
 
     def _remove(self, connection: Connection, msg_id: bytes) -> bool:
-        """Remove a message. Return False if it has expired, or was removed by someone else."""
+        """Remove a message. Return False if it has expired or was already removed."""
         options = cmqc.MQGMO_SYNCPOINT | cmqc.MQGMO_ACCEPT_TRUNCATED_MSG | cmqc.MQGMO_FAIL_IF_QUIESCING
         options_of_get = GetOptions(Options=options, MsgId=msg_id, MaxLength=0, NeedsMd=False)
         return get_or_none(connection, self._handle, options_of_get) is not None
@@ -165,9 +165,9 @@ class Remover(StateWriter[Removal]):
 class RemovalDispatch:
     """Distributes removals over the removers. Used on the event loop.
 
-    Any remover may remove messages of any client. Only as many of them get work as the round trip and the lag of removals
-    are worth, because each active thread costs CPU time. Jobs that depend on the order of their client's jobs, or on its
-    record, go to one remover as long as jobs of that client are in progress.
+    Any remover may remove messages of any client. The number of active removers depends on the round trip and the lag of
+    removals, because each active thread costs CPU time. Jobs that depend on the order of their client's jobs, or on its
+    record, go to the same remover while jobs of that client are in progress.
     """
 
     def __init__(self, removers: Sequence[Remover]) -> None:
@@ -175,19 +175,19 @@ class RemovalDispatch:
         for remover in removers[1:]:
             # Only one remover at a time writes the records of a client.
             remover.current, remover.sequences = removers[0].current, removers[0].sequences
-        #: removers that are active in addition to those for the round trip
+        #: number of active removers in addition to those for the round trip
         self._extra = 0
         #: client identifier -> its remover, and the number of its jobs in progress
         self._bound: dict[str, tuple[Remover, int]] = {}
 
     @property
     def active(self) -> int:
-        """The number of removers that get work. The first one always does, and so knows the round trip."""
+        """The number of removers that get work. The first remover is always active, and so measures the round trip."""
         by_round_trip = max(1, int(self._removers[0].round_trip / ROUND_TRIP_PER_REMOVER))
         return min(len(self._removers), by_round_trip + self._extra)
 
     def remove(self, msg_ids: Sequence[bytes], on_end: Callable[[int], None]) -> int:
-        """Remove messages. `on_end` is called as often as this returns."""
+        """Remove messages. Return the number of calls of `on_end`."""
         if self.active == 1:
             self._submit(self._removers[0], Removal(msg_ids, {}, on_end))
             return 1
@@ -196,7 +196,7 @@ class RemovalDispatch:
         return -(-len(msg_ids) // CHUNK)
 
     def submit(self, client_id: str, removal: Removal) -> None:
-        """Submit a job that needs the order of the client's other jobs of this kind."""
+        """Submit a job that must keep its order with other such jobs of the client."""
         remover, number = self._bound.get(client_id) or (self._least_loaded(), 0)
         self._bound[client_id] = remover, number + 1
         on_end = removal.done
@@ -219,7 +219,7 @@ class RemovalDispatch:
         remover.submit(removal)
 
     def ended(self, jobs: Iterable[Any]) -> float | None:
-        """Note that jobs have ended. Return the lag of removals in seconds, or None if there are none among them."""
+        """Note that jobs have ended. Return the lag of removals in seconds, or None if no job is a removal."""
         first: Removal | None = None
         for job in jobs:
             if isinstance(job, Removal) and job.remover is not None:
@@ -253,20 +253,20 @@ class FirstRemover(Remover):
         first_delay: float = 0.0,
         **keywords: Any,
     ) -> None:
-        """`standby_delay` is the number of seconds to leave the lock to others when it is free.
+        """`standby_delay` is the number of seconds for which a free lock is left to other bridges.
 
-        `first_delay` is a longer one, until another bridge has taken it.
+        `first_delay` is a longer delay, which applies until another bridge has taken the lock.
         """
         super().__init__(*arguments, **keywords)
         self._shard = shard
         self._standby_delay = standby_delay
         self._delay = max(standby_delay, first_delay)
-        #: time.monotonic() when the lock was found free, None: it was in use
+        #: time.monotonic() when the lock was found free, or None if it was in use
         self._free_since: float | None = None
-        #: that other bridges may open the lock first, or blank
+        #: the statement that other bridges may open the lock first, or blank
         self._others = ""
         self.max_pause = STANDBY_PAUSE
-        #: The receipts for the first units of work of the other workers.
+        #: the receipts for the first units of work of the other workers
         self.receipts: list[bytes] = []
         self._active = False
         self._standing_by = False
@@ -293,7 +293,7 @@ class FirstRemover(Remover):
         self._events.refused(error)
         return False
 
-    def is_told(self, error: MQError) -> bool:
+    def is_logged(self, error: MQError) -> bool:
         return error.reason == cmqc.MQRC_OBJECT_IN_USE  # that it stands by
 
     def opened(self, connection: Connection) -> None:
@@ -313,14 +313,14 @@ class FirstRemover(Remover):
 
     @property
     def _in_use(self) -> str:
-        """Why this bridge stands by."""
+        """The reason why this bridge stands by."""
         queues = self._queues
         return f"another bridge{self._holder} has {queues.lock} or {queues.transmission} open for exclusive input"
 
     def _lock(self, connection: Connection) -> None:
         state = PersistentState(connection, self._identifiers, self._queues.state)
         if self._active:
-            # Another bridge may have been active since this one lost its connection.
+            # Another bridge may have been active since this bridge lost its connection.
             state.check_owner()
         else:
             owner = state.owner()
@@ -378,27 +378,27 @@ class FirstRemover(Remover):
     def _check_other_shard(self, connection: Connection) -> None:
         """Compare the number of shards with that of shard 0, or for shard 0 with that of shard 1. Raises Stopped.
 
-        The state queue of a new shard is empty, and so does not show that the other shards have another number.
+        The state queue of a new shard is empty, so it does not show that the other shards have another number.
         """
         state = f"{STATE_QUEUE}.{0 if self._shard.number else 1}"
         try:
             owner = owner_of(connection, state)
         except MQError as error:
             raise_if_lost(error)
-            # The other shard may be new. Its problems must not prevent this one from serving its clients.
+            # The other shard may be new. Its problems must not prevent this shard from serving its clients.
             log.info("MQB4108I the number of shards is not compared with that on %s: %s", state, error)
             return
         self._check_shards(owner, state)
 
     def _check_shards(self, owner: Owner | None, state: str) -> None:
-        """Refuse to start, or to stand by, if the sessions are those of another number of shards. Raises Stopped.
+        """Refuse to start or stand by if the sessions belong to another number of shards. Raises Stopped.
 
         `state` is the state queue of `owner`.
         """
         if owner is None or owner.shards == self._shard.of:
             return
         what = (
-            f"queue_manager.shard.of is {self._shard.of}, and the sessions on {state} are those of {owner.shards} shards;"
+            f"queue_manager.shard.of is {self._shard.of}, and the sessions on {state} belong to {owner.shards} shards;"
             " hint: with the former number, end all sessions (`mqbridge client purge`), stop the bridge and run CLEAR"
             f" QLOCAL('{state}')"
         )

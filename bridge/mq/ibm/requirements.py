@@ -1,4 +1,4 @@
-"""What the bridge needs at its queue manager, as tables of objects, attributes and authorities.
+"""Requirements of the bridge for its queue manager, as tables of objects, attributes and authorities.
 
 `bridge.mq.ibm.requirements_check` compares a queue manager with the tables, and `bridge.mq.ibm.mqsc_script` prints the MQSC
 that creates everything in them.
@@ -34,19 +34,19 @@ from bridge.mq.mqi import MQOD, Connection, inquire
 from bridge.security.privileged import NOBODY
 from bridge.wire import cmqc
 
-#: A client identifier that no client has. Opening a queue at it shows whether messages can be put to clients.
+#: A client identifier that no client uses. Opening a queue at this client shows whether messages can be put to clients.
 PROBE_CLIENT = "mqbridge.check"
 BASE_TOPIC = "SYSTEM.BASE.TOPIC"
 #: The profile of the queues of managed subscriptions.
 MANAGED_QUEUES = "SYSTEM.MANAGED.DURABLE.**"
 DEFAULT_DEAD_LETTER_QUEUE = "SYSTEM.DEAD.LETTER.QUEUE"
-#: Handles of one connection: the cached topics of a publisher, or the subscriptions held by a subscriber, and a few more.
+#: Handles of one connection: the open topics of a publisher, or the subscriptions of a subscriber, and a few others.
 HANDLES = 256
-#: The longest message that IBM MQ allows.
+#: The maximum message length of IBM MQ in bytes.
 MAX_MESSAGE_LENGTH = 104_857_600
-#: Room for the headers in front of a payload: MQXQH, RFH2 with topic and properties.
+#: Maximum length of the headers before a payload in bytes: MQXQH, and RFH2 with topic and properties.
 HEADERS = 65_536
-#: MAXDEPTH of the replies to one command, each of which is one message for each subscription or topic.
+#: Required and recommended MAXDEPTH of reply queues. A reply has one message for each subscription or topic.
 MIN_REPLY_DEPTH, REPLY_DEPTH = 100_000, 999_999_999
 #: The model of the queues for replies, as MQSC.
 REPLY_MODEL = ("DEFTYPE(TEMPDYN)", f"MAXDEPTH({REPLY_DEPTH})", "MAXMSGL(4194304)")
@@ -80,11 +80,11 @@ class QueueRequirement(msgspec.Struct, frozen=True):
     purpose: str
     name: str
     attributes: tuple[RequiredAttribute, ...]
-    #: attributes of a new queue that an existing one may have otherwise
+    #: attributes of a new queue that may differ on an existing queue
     recommended: str
     #: DESCR of a new queue
     description: str
-    #: False: the bridge runs without it, and only some clients need it
+    #: False if the bridge runs without it, and only some clients need it
     needed: bool = True
 
     @property
@@ -100,7 +100,7 @@ class QueueRequirement(msgspec.Struct, frozen=True):
 
 
 class QueueManagerAttributes(msgspec.Struct, kw_only=True, frozen=True):
-    """Attributes of a queue manager that the bridge compares, and does not overwrite."""
+    """Attributes of a queue manager that the bridge compares but does not overwrite."""
 
     #: DEFXMITQ, DEADQ, CONNAUTH
     default_route: str = ""
@@ -127,9 +127,9 @@ class QueueManagerAttributes(msgspec.Struct, kw_only=True, frozen=True):
 
 
 class DryRun(enum.Enum):
-    """Dry runs that are more than one MQOPEN."""
+    """Dry runs other than a single MQOPEN."""
 
-    #: nothing to do: there is a connection
+    #: no call, because a connection exists
     CONNECT = enum.auto()
     PING = enum.auto()
     LIST_SUBSCRIPTIONS = enum.auto()
@@ -144,10 +144,10 @@ class DryRun(enum.Enum):
 
 
 class Open(msgspec.Struct, frozen=True):
-    """A dry run by MQOPEN. Without `od`, it opens the temporary dynamic queue of the check itself.
+    """A dry run with MQOPEN. Without `od`, it opens the temporary dynamic queue of the check.
 
-    The user who created a dynamic queue has all authorities for it (IBM MQ documentation, "Authorizations for MQI calls"),
-    so that MQOPEN with a context option then depends on the authority for the queue manager alone.
+    The user who created a dynamic queue has all authorities for it (IBM MQ documentation, "Authorizations for MQI calls").
+    So MQOPEN of that queue with a context option depends only on the authority for the queue manager.
     """
 
     options: int
@@ -155,9 +155,9 @@ class Open(msgspec.Struct, frozen=True):
 
 
 class AuthorityKey(NamedTuple):
-    """What identifies an authority."""
+    """The key of an authority."""
 
-    #: a user of clients; blank is the bridge's own
+    #: a user of clients, or blank for the bridge's own user
     user: str
     #: object type and profile
     kind: str
@@ -170,23 +170,23 @@ class Authority(msgspec.Struct, frozen=True):
 
     #: OBJTYPE of SET AUTHREC
     kind: str
-    #: PROFILE of SET AUTHREC; blank for the queue manager
+    #: PROFILE of SET AUTHREC, or blank for the queue manager
     name: str
-    #: AUTHADD of SET AUTHREC; two words with a comma for authorities that only work together
+    #: AUTHADD of SET AUTHREC. Authorities that only work together are two words with a comma
     word: str
-    #: what the user needs it for, after "to"
+    #: the purpose of the authority, as the continuation of "to"
     purpose: str
     dry_run: Open | DryRun
-    #: a user of clients; blank is the bridge's own
+    #: a user of clients, or blank for the bridge's own user
     user: str = ""
-    #: False: the bridge runs without it, and only some clients or functions need it
+    #: False if the bridge runs without it, and only some clients or functions need it
     needed: bool = True
-    #: authorities without which the dry run does not show anything
+    #: authorities without which the dry run is inconclusive
     after: tuple[AuthorityKey, ...] = ()
 
     @property
     def key(self) -> AuthorityKey:
-        """What identifies the authority."""
+        """The key of the authority."""
         return AuthorityKey(self.user, self.kind, self.name, self.word)
 
 
@@ -197,7 +197,7 @@ class Grant(msgspec.Struct, frozen=True):
 
     @property
     def first(self) -> Authority:
-        """An authority, whose user, object and need are those of all."""
+        """The first authority. All authorities have the same user, object and need."""
         return self.authorities[0]
 
     @property
@@ -206,13 +206,13 @@ class Grant(msgspec.Struct, frozen=True):
         return ",".join(authority.word for authority in self.authorities)
 
     def command(self, grantee: str) -> str:
-        """Return the MQSC command; `grantee` is PRINCIPAL('user') or GROUP('group') of the bridge."""
+        """Return the MQSC command. `grantee` is PRINCIPAL('user') or GROUP('group') of the bridge."""
         first = self.first
         return set_authrec(first.kind, first.name, f"PRINCIPAL('{first.user}')" if first.user else grantee, self.words)
 
 
 def grants(authorities: Iterable[Authority], *, by_need: bool = False) -> list[Grant]:
-    """Group authorities by user and object. With `by_need`, those that the bridge can do without are apart."""
+    """Group authorities by user and object. With `by_need`, optional authorities form separate groups."""
     together: dict[tuple[str, ...], list[Authority]] = {}
     for authority in authorities:
         need = ("needed" if authority.needed else "",) if by_need else ()
@@ -221,24 +221,24 @@ def grants(authorities: Iterable[Authority], *, by_need: bool = False) -> list[G
 
 
 class MappingQueue(msgspec.Struct, frozen=True):
-    """A queue that an enabled mapping names."""
+    """A queue of an enabled mapping."""
 
     mapping: str
     name: str
     #: INQ, GET, PUT, SETID
     words: tuple[str, ...]
-    #: the mapping takes messages from it alone
+    #: whether the mapping needs exclusive input
     exclusive: bool = False
-    #: the queue manager of a queue elsewhere; blank is this one
+    #: the remote queue manager of the queue, or blank
     queue_manager: str = ""
-    #: the transmission queue to that queue manager. It usually has the same name.
+    #: the transmission queue to the remote queue manager. It usually has the same name
     transmission_queue: str = ""
-    #: the mapping puts with the authority of publishers
+    #: whether the mapping puts with the authority of publishers
     as_publisher: bool = False
 
     @property
     def profile(self) -> str:
-        """The object whose authority counts: for a queue at another queue manager, the transmission queue.
+        """The object whose authorities are checked. For a queue at another queue manager, it is the transmission queue.
 
         Source: IBM MQ documentation, "Authorizations for MQI calls".
         """
@@ -246,20 +246,20 @@ class MappingQueue(msgspec.Struct, frozen=True):
 
 
 class Requirements(msgspec.Struct, kw_only=True, frozen=True):
-    """What the bridge of one configuration needs."""
+    """The requirements of the bridge with one configuration."""
 
-    #: name for setmqaut; blank for the embedded queue manager, which has no such command, and for a queue manager group
+    #: name for setmqaut, or blank for a queue manager group and for the embedded queue manager, which has no setmqaut
     queue_manager: str = ""
     bridge_queues: BridgeQueues = BridgeQueues()
-    #: whether the queues are those of a shard, whose subscriptions name the transmission queue
+    #: whether the queues belong to a shard, whose subscriptions contain the name of its transmission queue
     is_shard: bool = False
     #: the transmission queues of all shards, if this bridge forwards the messages of applications to them
     shard_queues: tuple[str, ...] = ()
-    #: the bridge's own dead-letter queue; blank if it uses the queue manager's
+    #: the bridge's own dead-letter queue, or blank if it uses the queue manager's
     dead_letter_queue: str = ""
     #: the bridge's user at the queue manager
     user: str = "mqbridge"
-    #: the users that clients act as; blank is the bridge itself
+    #: the users as which clients act. Blank is the bridge itself
     identities: tuple[str, ...] = ()
     #: messages put and got in one unit of work
     uncommitted: int = 3 * REMOVALS
@@ -267,21 +267,21 @@ class Requirements(msgspec.Struct, kw_only=True, frozen=True):
     mapping_state: bool = False
     #: whether a mapping takes messages from the dead-letter queue
     set_aside: bool = False
-    #: queues that mappings name. A mapping whose queue is missing waits, and the bridge runs.
+    #: queues of mappings. If one is missing, its mapping waits, and the bridge runs
     mapping_queues: tuple[MappingQueue, ...] = ()
-    #: queues of mappings whose names depend on the message: mapping, template, whether the publisher needs authority
+    #: queues of mappings whose names depend on the message: mapping, template, and whether the publisher needs authority
     mapping_templates: tuple[tuple[str, str, bool], ...] = ()
     #: whether mappings put to topics as the bridge itself
     mapping_publishes: bool = False
-    #: whether there are mappings, which put messages that they cannot process on the dead-letter queue
+    #: whether there are mappings, which dead-letter messages that they cannot process
     mappings: bool = False
-    #: longest message that clients may publish, with headers; 0 if that is not compared
+    #: maximum length of a client's publication, with headers, or 0 if it is not compared
     message_length: int = 0
     #: channels whose clients the queue manager authenticates (method queue-manager)
     password_channels: tuple[str, ...] = ()
-    #: whether to include what the bridge can do without
+    #: whether to include optional requirements
     optional: bool = True
-    #: whether the bridge sends PCF commands. On the embedded queue manager it does not, and it has all authorities itself.
+    #: whether the bridge sends PCF commands. On the embedded queue manager, it does not, and has all authorities
     commands: bool = True
 
     @property
@@ -300,11 +300,11 @@ class Requirements(msgspec.Struct, kw_only=True, frozen=True):
         return msgspec.structs.replace(self, mapping_queues=(), message_length=0, optional=False)
 
     def dead_letter_queues(self, of_queue_manager: str) -> list[str]:
-        """Return the names of the dead-letter queues; `of_queue_manager` is the queue manager's DEADQ."""
+        """Return the names of the dead-letter queues. `of_queue_manager` is the queue manager's DEADQ."""
         return list(dict.fromkeys(filter(None, (of_queue_manager, self.dead_letter_queue))))
 
     def queues(self, dead_letter_queue: str) -> list[QueueRequirement]:
-        """Return the local queues that the bridge needs; `dead_letter_queue` is the queue manager's DEADQ."""
+        """Return the local queues that the bridge needs. `dead_letter_queue` is the queue manager's DEADQ."""
         length = f"MAXMSGL({MAX_MESSAGE_LENGTH})"
         long, state = f"MAXDEPTH(10000000) {length}", (_NORMAL, _SHARE, _PUT, _GET)
         queues, sessions = self.bridge_queues, f"DEFSOPT(SHARED) {long} DEFPSIST(YES)"
@@ -348,7 +348,7 @@ class Requirements(msgspec.Struct, kw_only=True, frozen=True):
         return rows
 
     def authorities(self, dead_letter_queue: str) -> list[Authority]:
-        """Return the authorities that the bridge and its clients need; `dead_letter_queue` is the queue manager's DEADQ.
+        """Return the authorities that the bridge and its clients need. `dead_letter_queue` is the queue manager's DEADQ.
 
         Source: IBM MQ documentation, "Authorizations for MQI calls", "Authorizations for MQSC commands in escape PCFs".
         """
@@ -374,7 +374,7 @@ class Requirements(msgspec.Struct, kw_only=True, frozen=True):
 
     def _queue_manager_authorities(self) -> Iterator[Authority]:
         inquire = Open(_INQUIRE, MQOD(ObjectType=cmqc.MQOT_Q_MGR))
-        # Authorities of the alternate user are checked as well, so the bridge's own user is that one here.
+        # Authorities of the alternate user are checked too, so the bridge's own user is the alternate user here.
         alternate = Open(_OUTPUT | _ALTERNATE, self.client_destination(self.user[:12]))
         open_as, to_clients = "open objects as the users of MQTT clients", self._put_to_clients()
         identity = Open(_OUTPUT | cmqc.MQOO_SET_IDENTITY_CONTEXT)
@@ -412,7 +412,7 @@ class Requirements(msgspec.Struct, kw_only=True, frozen=True):
                 dry_run = Open(options, MQOD(ObjectName=SHARE_MEMBERS_QUEUE))
                 yield Authority("QUEUE", SHARE_MEMBERS_QUEUE, word, purpose, dry_run, needed=False)
             for word in ("GET", "PUT", "INQ"):
-                # No dry run: the queue manager creates these queues with the subscriptions.
+                # A dry run is impossible, because the queue manager creates these queues with the subscriptions.
                 purpose = "exchange the messages of shared subscriptions with other shards"
                 yield Authority("QUEUE", MANAGED_QUEUES, word, purpose, DryRun.CONNECT, needed=False)
         lock = self.bridge_queues.lock
@@ -436,7 +436,7 @@ class Requirements(msgspec.Struct, kw_only=True, frozen=True):
     @staticmethod
     def _commands() -> Iterator[Authority]:
         yield _queue(COMMAND_QUEUE, "PUT", "run commands", _OUTPUT)
-        # DSP as well as GET: "Authorizations for MQI calls", note on model queues.
+        # GET alone is not sufficient: "Authorizations for MQI calls", note on model queues.
         model = Open(_EXCLUSIVE, MQOD(ObjectName=MODEL_QUEUE, DynamicQName="MQBRIDGE.*"))
         yield Authority("QUEUE", MODEL_QUEUE, "GET,DSP", "create queues for the replies to commands", model)
 
@@ -448,12 +448,12 @@ class Requirements(msgspec.Struct, kw_only=True, frozen=True):
 
         yield topic("DSP", "list subscriptions", DryRun.LIST_SUBSCRIPTIONS, *_COMMANDS)
         yield topic("CLR", "clear retained publications", DryRun.CLEAR_RETAINED, *_COMMANDS)
-        # The publication must be possible for the user of a client, so that SETID alone decides.
+        # The user of a client must be authorized to publish, so that the outcome depends only on SETID.
         yield topic("SETID", f"{_PUT_USERS} into publications", DryRun.SET_IDENTITY, _SET_IDENTITY)
         if "" in self.identities or self.mapping_publishes:
             whose = "MQTT clients without a user" if "" in self.identities else "mappings"
             yield topic("PUB", f"publish for {whose}", Open(_OUTPUT, probe_topic()), needed=False)
-        # MQCO_REMOVE_SUB takes SUB of whoever did not create the subscription: "Not Authorized (type 3)".
+        # A user that did not create the subscription needs SUB for MQCO_REMOVE_SUB: "Not Authorized (type 3)".
         subscribe = "subscribe, and remove subscriptions of MQTT clients"
         yield topic("SUB", subscribe, DryRun.SUBSCRIBE, self._put_to_clients(), needed=False)
         resume = "remove the subscriptions of MQTT clients that unsubscribe or end their session"
@@ -473,7 +473,7 @@ class Requirements(msgspec.Struct, kw_only=True, frozen=True):
                 purpose, options = rows[word]
                 purpose = f"{purpose} (mapping {queue.mapping})"
                 after = (_SET_IDENTITY, put_authority) if word == "SETID" else ()
-                # Without PUT, no MQOPEN shows whether the bridge has SETID.
+                # Without PUT, an MQOPEN cannot show whether the bridge has SETID.
                 dry_run = DryRun.CONNECT if queue.as_publisher else Open(options, od)
                 yield Authority("QUEUE", queue.profile, word, purpose, dry_run, after=after)
             for user in dict.fromkeys(filter(None, self.identities)) if queue.as_publisher else ():
@@ -512,7 +512,7 @@ class Requirements(msgspec.Struct, kw_only=True, frozen=True):
 _PUT_USERS = "put the users of MQTT clients"
 _PUT_COMMANDS = AuthorityKey("", "QUEUE", COMMAND_QUEUE, "PUT")
 _GET_REPLIES = AuthorityKey("", "QUEUE", MODEL_QUEUE, "GET,DSP")
-#: Each PCF command takes DSP for the queue manager.
+#: Each PCF command requires DSP for the queue manager.
 _COMMANDS = (_PUT_COMMANDS, _GET_REPLIES, AuthorityKey("", "QMGR", "", "DSP"))
 _SET_IDENTITY = AuthorityKey("", "QMGR", "", "SETID")
 _ALTERNATE_USER = AuthorityKey("", "QMGR", "", "ALTUSR")
@@ -551,7 +551,7 @@ def alter_queue_manager(keyword: str, value: object) -> str:
 
 
 def set_authrec(kind: str, name: str, grantee: str, words: str) -> str:
-    """Return the MQSC command that grants authorities; `grantee` is PRINCIPAL('user') or GROUP('group')."""
+    """Return the MQSC command that grants authorities. `grantee` is PRINCIPAL('user') or GROUP('group')."""
     profile = f"PROFILE('{name}') " if name else ""
     return f"SET AUTHREC {profile}OBJTYPE({kind}) {grantee} AUTHADD({words})"
 
@@ -572,7 +572,7 @@ def _shard_queues(configuration: Configuration) -> tuple[str, ...]:
 
 
 def requirements_of(configuration: Configuration) -> Requirements:
-    """Return what the bridge of a configuration needs."""
+    """Return the requirements of the bridge with this configuration."""
     settings = configuration.queue_manager
     mappings = configuration.mappings.values()
     exactly_once = any(mapping.enabled and mapping.guarantee == "exactly-once" for mapping in mappings)
@@ -609,8 +609,8 @@ def requirements_of(configuration: Configuration) -> Requirements:
         queue_manager="" if settings.name.startswith("*") else settings.name,
         dead_letter_queue=settings.dead_letter_queue,
         user=settings.user or _user(),
-        # A publication may have a record that replaces another. A mapping gets and puts each message, saves one, and keeps
-        # one for each request.
+        # A publication may have a record that replaces another record. A mapping gets and puts each message, and saves one.
+        # It also stores one for each request.
         uncommitted=max(
             3 * max(REMOVALS, settings.batch.messages),
             *(3 * mapping.batch.messages + 2 + (0 if mapping.split is None else MAX_PARTS) for mapping in mappings),
@@ -631,7 +631,7 @@ def _publishes(destination: MqDestination | MqttDestination) -> bool:
 
 
 def _identities(configuration: Configuration) -> Iterator[str]:
-    """Yield the users that clients act as, as far as the configuration names them; blank is the bridge itself."""
+    """Yield the users in the configuration as which clients act. Blank is the bridge itself."""
     for channel in configuration.channels:
         if not channel.use_client_id:
             yield channel.mcauser or ""
@@ -641,7 +641,7 @@ def _identities(configuration: Configuration) -> Iterator[str]:
 
 
 def _mapping_queues(configuration: Configuration) -> Iterator[MappingQueue]:
-    """Yield the queues that mappings name."""
+    """Yield the queues of mappings."""
     for name, mapping in configuration.mappings.items():
         if not mapping.enabled:
             continue
@@ -652,7 +652,7 @@ def _mapping_queues(configuration: Configuration) -> Iterator[MappingQueue]:
                 yield MappingQueue(name, mapping.source.requests_queue, ("GET",))
             continue
         to = mapping.destination
-        # A message from a client has the client's user; one from a link only if the mapping gives it one.
+        # A message from a client has the client's user. A message from a link has a user only if the mapping sets one.
         identity = mapping.source.link == LOCAL or mapping.attributes.user_identifier is not None
         if to.requests_queue is not None:
             yield MappingQueue(name, to.requests_queue, ("PUT",))
@@ -670,7 +670,7 @@ def _mapping_queues(configuration: Configuration) -> Iterator[MappingQueue]:
 
 
 def _mapping_templates(configuration: Configuration) -> Iterator[tuple[str, str, bool]]:
-    """Yield mappings to queues whose name or queue manager depends on the message, with that template.
+    """Yield mappings to queues whose name or queue manager depends on the message, with the template.
 
     The third value is whether the mapping puts with the authority of publishers.
     """
@@ -683,7 +683,7 @@ def _mapping_templates(configuration: Configuration) -> Iterator[tuple[str, str,
 
 
 def _user() -> str:
-    """Return the user of this process, by its number if it has no name."""
+    """Return the user name of this process, or its user ID if it has no name."""
     try:
         return getpass.getuser()
     except (KeyError, OSError):
@@ -691,14 +691,14 @@ def _user() -> str:
 
 
 class Missing(msgspec.Struct, frozen=True):
-    """Something that is missing, as a sentence, with the command that adds it."""
+    """A missing requirement, as a sentence, with the command that adds it."""
 
     what: str
     #: MQSC
     remedy: str = ""
-    #: False: the bridge runs without it, and only some clients or functions need it
+    #: False if the bridge runs without it, and only some clients or functions need it
     needed: bool = True
-    #: the control command that does the same as `remedy`
+    #: the control command that is equivalent to `remedy`
     shell: str = ""
 
     def __str__(self) -> str:

@@ -1,7 +1,7 @@
-"""Compares a queue manager with the bridge's requirements, and names the MQSC command for everything that is missing.
+"""Comparison of a queue manager with the bridge's requirements, with the MQSC command for each missing requirement.
 
-Objects and attributes are inquired. Authorities are tested by dry runs, which do what the bridge does and leave nothing
-behind. A bridge that runs on the same queue manager is not disturbed.
+Objects and attributes are inquired. Authorities are tested with dry runs, which make the same calls as the bridge and undo
+all changes. A running bridge on the same queue manager is not affected.
 """
 
 from __future__ import annotations
@@ -49,15 +49,15 @@ from bridge.wire.mq.pcf import MQCFST
 
 __all__ = ["Missing", "Requirements", "missing", "refused_connection", "requirements_of"]
 
-#: Tenths of a second after which the queue manager itself removes the subscription of a dry run that was interrupted.
+#: Tenths of a second after which the queue manager removes the subscription of an interrupted dry run.
 PROBE_EXPIRY = 600
 
 _INQUIRE = cmqc.MQOO_INQUIRE | cmqc.MQOO_FAIL_IF_QUIESCING
 _OUTPUT = cmqc.MQOO_OUTPUT | cmqc.MQOO_FAIL_IF_QUIESCING
-#: Reasons that show that the user has the authority: a bridge that runs has the object open.
+#: Reason codes that prove the authority. A running bridge may have the object open.
 _GRANTED = frozenset((cmqc.MQRC_NONE, cmqc.MQRC_OBJECT_IN_USE))
 _NONE_FOUND = frozenset((cmqc.MQRC_NO_SUBSCRIPTION, cmqcfc.MQRCCF_NONE_FOUND))
-#: Reasons for which a message is too long for the channel, the queue manager, or the queue.
+#: Reason codes for a message that is too long for the channel, the queue manager, or the queue.
 _TOO_LONG = frozenset(
     (
         cmqc.MQRC_DATA_LENGTH_ERROR,
@@ -75,21 +75,21 @@ _TYPES = {
 
 
 def missing(connection: Connection, requirements: Requirements, reply_wait: int | None = None) -> list[Missing]:
-    """Return the requirements that the queue manager does not meet. Raises MQError when the connection is lost.
+    """Return the requirements that the queue manager does not meet. Raises MQError if the connection is lost.
 
-    `reply_wait` is the time of the command server for an answer, as for `PcfAdministration`.
+    `reply_wait` is the maximum time for a reply of the command server, as for `PcfAdministration`.
     """
     return _Examination(connection, requirements, reply_wait).run()
 
 
 def has_aliases(administration: PcfAdministration, transmission_queue: str) -> bool:
-    """Return whether the alias that `mqsc-script --aliases` defines leads to the transmission queue. Raises MQError."""
+    """Return whether the alias of `mqsc-script --aliases` resolves to the transmission queue. Raises MQError."""
     (alias,) = administration.run(cmqcfc.MQCMD_INQUIRE_Q, MQCFST(cmqc.MQCA_Q_NAME, PROBE_CLIENT.encode()))
     return alias.text(cmqc.MQCA_XMIT_Q_NAME) == transmission_queue
 
 
 def refused_connection(error: MQError, queue_manager: str, user: str) -> Missing:
-    """Describe a connection that cannot be made, with a remedy if one is known."""
+    """Describe a failed connection, with a remedy if one is known."""
     what = f"no connection to queue manager {queue_manager}: {error}"
     if error.reason == cmqc.MQRC_NOT_AUTHORIZED:
         grant = set_authrec("QMGR", "", f"PRINCIPAL('{user}')", "CONNECT,INQ")
@@ -110,7 +110,7 @@ class _Examination:
         #: queues with wrong attributes, as `_found` reports
         self._misconfigured: set[str] = set()
         self._table: dict[AuthorityKey, Authority] = {}
-        #: whether users have authorities. Of those that could not be tested, False.
+        #: whether users have authorities. False if that could not be tested
         self._granted: dict[AuthorityKey, bool] = {}
         self._denied: set[AuthorityKey] = set()
         self._administration: PcfAdministration | None = None
@@ -143,7 +143,7 @@ class _Examination:
     # Objects and attributes ------------------------------------------------------------------------------------------
 
     def _inquire(self, od: MQOD, selectors: Sequence[int]) -> tuple[list[int], list[str]] | int:
-        """Inquire attributes of an object (MQINQ), or return the reason why that fails. Raises MQError of LOST."""
+        """Inquire attributes of an object (MQINQ), or return the reason code of a failure. Raises MQError if LOST."""
         try:
             return inquire(self._connection, msgspec.structs.replace(od), selectors, _INQUIRE)
         except MQError as error:
@@ -151,7 +151,7 @@ class _Examination:
             return error.reason
 
     def _queue_manager(self) -> str:
-        """Compare the attributes of the queue manager; return the name of its dead-letter queue."""
+        """Compare the attributes of the queue manager. Return the name of its dead-letter queue."""
         needs = self._requirements
         try:
             has = QueueManagerAttributes.of(self._connection)
@@ -181,7 +181,7 @@ class _Examination:
         return has.dead_letter_queue
 
     def _route_to_clients(self) -> None:
-        """Check that messages for clients reach the transmission queue: by DEFXMITQ or by queue manager aliases."""
+        """Check that messages for clients reach the transmission queue, via DEFXMITQ or queue manager aliases."""
         default, queue = self._default_route, self._requirements.transmission_queue
         if default == queue or self._requirements.is_shard or self._has_aliases():
             return
@@ -236,20 +236,20 @@ class _Examination:
         self._unusable.add(queue.name)
 
     def _resolve_mapping_queues(self) -> None:
-        """Find the transmission queues of the mappings' queues elsewhere, whose authorities count."""
+        """Find the transmission queues for remote queues of mappings, because their authorities are checked."""
         resolved = [self._resolved(queue) for queue in self._requirements.mapping_queues]
         self._requirements = msgspec.structs.replace(self._requirements, mapping_queues=tuple(resolved))
 
     def _resolved(self, queue: MappingQueue) -> MappingQueue:
         if queue.queue_manager:
             answer = self._inquire(MQOD(ObjectName=queue.queue_manager), (cmqc.MQIA_Q_TYPE,))
-            # A queue manager without a transmission queue of its name is reached through the default one.
+            # Without a transmission queue with its name, a queue manager is reached via the default transmission queue.
             if answer == cmqc.MQRC_UNKNOWN_OBJECT_NAME:
                 return msgspec.structs.replace(queue, transmission_queue=self._default_route)
         return queue
 
     def _reply_queue(self) -> None:
-        """Compare the model of reply queues, by making one."""
+        """Compare the model of reply queues, by creating a queue from it."""
         od = MQOD(ObjectName=MODEL_QUEUE, DynamicQName="MQBRIDGE.*")
         try:
             handle = self._connection.open(od, cmqc.MQOO_INPUT_EXCLUSIVE | cmqc.MQOO_FAIL_IF_QUIESCING)
@@ -277,9 +277,9 @@ class _Examination:
     # Authorities -----------------------------------------------------------------------------------------------------
 
     def _is_granted(self, key: AuthorityKey) -> bool:
-        """Return whether a user has an authority: test it once, after those that its dry run depends on."""
+        """Return whether a user has an authority. Test it once, after the authorities on which its dry run depends."""
         if key not in self._table:
-            return True  # nothing needs it
+            return True  # it is not required
         if key not in self._granted:
             self._granted[key] = self._test(self._table[key])
         return self._granted[key]
@@ -298,7 +298,7 @@ class _Examination:
         if reason in _GRANTED:
             return True
         if authority.name == MODEL_QUEUE and reason == cmqc.MQRC_UNKNOWN_OBJECT_NAME:
-            return True  # reported already, and commands use the default model queue
+            return True  # already reported, and commands use the default model queue
         label = _label(authority)
         if reason == cmqc.MQRC_NOT_AUTHORIZED:
             self._denied.add(authority.key)
@@ -308,7 +308,7 @@ class _Examination:
                 "ALTER QMGR SCMDSERV(QMGR), and until the queue manager restarts, the control command strmqcsv",
             )
         elif authority.name in self._misconfigured:
-            pass  # reported already
+            pass  # already reported
         elif reason == cmqc.MQRC_UNKNOWN_OBJECT_NAME and authority.kind == "QUEUE":
             definition = f"DEFINE QLOCAL('{authority.name}')"
             self._lacks(f"{label} is not defined, and is needed to {authority.purpose}", definition)
@@ -318,7 +318,7 @@ class _Examination:
         return False
 
     def _dry_run(self, authority: Authority) -> None:
-        """Do what the bridge does with an authority. Raises MQError if that fails."""
+        """Make the calls for which the bridge needs an authority. Raises MQError if they fail."""
         dry_run = authority.dry_run
         if isinstance(dry_run, Open):
             self._open(dry_run)
@@ -358,7 +358,7 @@ class _Examination:
                 raise
 
     def _set_identity(self) -> None:
-        """Open a topic to publish with the user in the message, as a user who may publish there."""
+        """Open a topic to publish with the user in the message, as a user who may publish to the topic."""
         options = _OUTPUT | cmqc.MQOO_ALTERNATE_USER_AUTHORITY
         for user in dict.fromkeys((*self._requirements.identities, "")):
             publish = Open(options if user else _OUTPUT, probe_topic(user))
@@ -369,7 +369,7 @@ class _Examination:
                 continue
             self._open(Open(publish.options | cmqc.MQOO_SET_IDENTITY_CONTEXT, publish.od))
             return
-        # There is no user to test with. Each lacks PUB, which is reported.
+        # All users lack PUB, which is reported, so SETID cannot be tested.
 
     @contextlib.contextmanager
     def _destination(self, user: str) -> Iterator[int]:
@@ -382,7 +382,7 @@ class _Examination:
                 self._connection.close(handle)
 
     def _durable(self, verb: int, destination: int) -> int:
-        """Create, alter or resume the durable subscription of the dry run; return its handle."""
+        """Create, alter or resume the durable subscription of the dry run. Return its handle."""
         sd = MQSD(
             Options=verb | cmqc.MQSO_DURABLE | cmqc.MQSO_ANY_USERID | cmqc.MQSO_FAIL_IF_QUIESCING,
             ObjectString=PROBE_TOPIC,
@@ -392,12 +392,12 @@ class _Examination:
         return self._connection.subscribe(sd, destination)[0]
 
     def _subscribe(self, user: str) -> None:
-        """Subscribe as a user, and end the subscription: a non-durable one, which ends by MQCLOSE without authority."""
+        """Subscribe as a user with a non-durable subscription, because MQCLOSE ends it without further authority."""
         options = cmqc.MQSO_CREATE | cmqc.MQSO_NON_DURABLE | cmqc.MQSO_FAIL_IF_QUIESCING
         options |= cmqc.MQSO_ALTERNATE_USER_AUTHORITY if user else 0
         sd = MQSD(Options=options, ObjectString=PROBE_TOPIC, AlternateUserId=user)
         if not self._requirements.commands:
-            # The embedded queue manager has managed destinations only.
+            # The embedded queue manager supports managed destinations only.
             sd.Options |= cmqc.MQSO_MANAGED
             for handle in self._connection.subscribe(sd):
                 self._connection.close(handle)
@@ -414,14 +414,14 @@ class _Examination:
                 handle = self._durable(cmqc.MQSO_RESUME, destination)
             except MQError as error:
                 if error.reason not in LOST:
-                    # Altering it takes SUB only, which the user has. If that fails, too, the subscription expires.
+                    # Altering it requires only SUB, which the user has. If that fails too, the subscription expires.
                     handle = self._durable(cmqc.MQSO_ALTER, destination)
                     self._connection.close(handle, cmqc.MQCO_REMOVE_SUB)
                 raise
             self._connection.close(handle, cmqc.MQCO_REMOVE_SUB)
 
     def _report_authorities(self) -> None:
-        """Report the authorities that are missing: one sentence for each user and object."""
+        """Report the missing authorities, with one sentence for each user and object."""
         denied = [authority for authority in self._table.values() if authority.key in self._denied]
         for grant in grants(denied, by_need=True):
             first, words = grant.first, grant.words
@@ -435,7 +435,7 @@ class _Examination:
     # Lengths of messages ---------------------------------------------------------------------------------------------
 
     def _message_length(self, dead_letter_queue: str) -> None:
-        """Compare MAXMSGL of the queue manager, the queues and the channel with what clients may publish."""
+        """Compare MAXMSGL of queue manager, queues and channel with the maximum length of clients' publications."""
         needed = self._requirements.message_length
         if not needed:
             return
@@ -460,7 +460,7 @@ class _Examination:
                 self._lacks(what, f"ALTER {command} MAXMSGL({MAX_MESSAGE_LENGTH})", needed=False)
                 too_short = True
         if too_short or self._misconfigured or self._unusable or not all(self._granted.values()):
-            return  # a message of that length might be rejected for what is reported already
+            return  # a message of that length might be rejected for a reason that is already reported
         reason = self._put_and_back_out(needed)
         if reason in _TOO_LONG:
             self._lacks(
@@ -472,7 +472,7 @@ class _Examination:
             self._lacks(f"a message of {needed} bytes cannot be put: {_reason(reason)}", needed=False)
 
     def _put_and_back_out(self, length: int) -> int:
-        """Put a message of a length to a client that does not exist, and back it out; return the reason if that fails."""
+        """Put a message of this length to a client that does not exist, and back it out. Return the reason code."""
         options = cmqc.MQPMO_SYNCPOINT | cmqc.MQPMO_FAIL_IF_QUIESCING
         message = Message(MQMD(Persistence=cmqc.MQPER_NOT_PERSISTENT), bytes(length))
         try:

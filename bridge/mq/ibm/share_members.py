@@ -1,8 +1,8 @@
 """The shards that have members of a shared subscription, as messages on a queue of the queue manager.
 
-The subscription is a managed one (MQSO_MANAGED): publications wait on a queue that the queue manager creates with the
-subscription, and deletes with it. The last shard that leaves removes the subscription. Joining and leaving take several
-calls, so a shard has the queue of these messages open for exclusive input meanwhile.
+The subscription is managed (MQSO_MANAGED): publications wait on a queue that the queue manager creates and deletes together
+with the subscription. The last shard that leaves removes the subscription. Joining and leaving take several calls, so a shard
+has the queue of these messages open for exclusive input meanwhile.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _RESUME: Final = (
 
 
 class ShareMembers:
-    """The messages on SYSTEM.MQTT.SHARE.MEMBERS, open for exclusive input. CorrelId is the subscription, MsgId the shard."""
+    """The messages on SYSTEM.MQTT.SHARE.MEMBERS, open for exclusive input. CorrelId: subscription, MsgId: shard."""
 
     def __init__(self, connection: Connection, handle: int, shard: int) -> None:
         self._connection, self._handle = connection, handle
@@ -46,12 +46,12 @@ class ShareMembers:
         self._connection.put(self._handle, Message(md, text), cmqc.MQPMO_NO_SYNCPOINT | cmqc.MQPMO_FAIL_IF_QUIESCING)
 
     def remove(self, share: SharedSubscription) -> bool:
-        """Record that this shard has no members any longer. Return whether another shard has members. Raises MQError."""
+        """Record that this shard no longer has members. Return whether another shard has members. Raises MQError."""
         self._find(share, cmqc.MQGMO_NO_SYNCPOINT, self._shard)
         return self._find(share, cmqc.MQGMO_BROWSE_FIRST)
 
     def _find(self, share: SharedSubscription, options: int, shard: bytes = b"") -> bool:
-        """Get or browse the message of a shard, or of any shard if `shard` is blank. Return whether there is one."""
+        """Get or browse the message of a shard, or of any shard if `shard` is blank. Return whether it exists."""
         get_options = GetOptions(
             Options=options | cmqc.MQGMO_ACCEPT_TRUNCATED_MSG | cmqc.MQGMO_FAIL_IF_QUIESCING,
             MsgId=shard.ljust(24, b"\0"),

@@ -1,8 +1,9 @@
 """The thread that gets the messages of shared subscriptions for the members that this shard serves.
 
-The publications of such a subscription wait on its queue, which all shards with members have open for shared input. Each one
-moves as many messages as its members can take now to its own transmission queue, with an MQXQH that names the subscription.
-Messages that its members can no longer take return to the queue of the subscription, and go to members in any shard.
+The publications of such a subscription wait on its queue, which all shards with members have open for shared input. Each
+shard moves as many messages as its members can receive now to its own transmission queue, with an MQXQH that identifies the
+subscription. Messages that its members can no longer receive return to the queue of the subscription, for members in any
+shard.
 """
 
 from __future__ import annotations
@@ -35,17 +36,17 @@ log = logging.getLogger(__name__)
 
 #: Maximum number of messages in a unit of work.
 _BATCH: Final = 100
-#: Maximum number of open queues. MAXHANDS, 256 by default, must suffice for the other handles of the connection, too.
+#: Maximum number of open queues. MAXHANDS, 256 by default, must also suffice for the connection's other handles.
 _MAX_QUEUES = 200
-#: Milliseconds of an MQGET that waits, with one and with several subscriptions whose messages are requested.
+#: Wait interval of an MQGET in milliseconds, with requests for one and for several subscriptions.
 _WAIT_FOR_ONE, _WAIT_FOR_SEVERAL = 250, 50
 #: Seconds between attempts after a failure of one subscription, and of the thread.
 _RETRY: Final = 2.0
-#: Maximum number of subscriptions that are tried in turn, and seconds after a message for which one is tried each time.
+#: Maximum number of subscriptions that are tried in turn. A subscription is always tried for some seconds after a message.
 _AT_ONCE, _RECENT = 50, 1.0
-#: Seconds between looks at the depths of the queues, of `_AT_ONCE` subscriptions in turn.
+#: Seconds between inquiries of the depths of the queues, for `_AT_ONCE` subscriptions in turn.
 _DEPTH_INTERVAL: Final = 5.0
-#: The oldest messages are removed from a queue that is fuller than this part of MAXDEPTH.
+#: Fraction of MAXDEPTH above which the oldest messages are removed from a queue.
 _NEARLY_FULL: Final = 0.85
 _TOO_BIG: Final = frozenset((cmqc.MQRC_MSG_TOO_BIG_FOR_Q, cmqc.MQRC_MSG_TOO_BIG_FOR_Q_MGR))
 _GET: Final = cmqc.MQGMO_SYNCPOINT | cmqc.MQGMO_FAIL_IF_QUIESCING | cmqc.MQGMO_PROPERTIES_FORCE_MQRFH2
@@ -57,11 +58,11 @@ class ReturnJob(msgspec.Struct, eq=False):
     """Messages that move from the transmission queue to the queue of their shared subscription."""
 
     share: SharedSubscription
-    #: MsgIds on the transmission queue of each message: several if it has segments
+    #: MsgIds of each message on the transmission queue, several if it has segments
     messages: Sequence[Sequence[bytes]]
     #: called on the thread with MQRC_NONE, or with the reason code of a failure, and the number of messages that have moved
     done: Callable[[int, int], None]
-    #: the shard has no members any longer
+    #: whether the shard no longer has members
     leaves: bool = False
     #: number of messages whose move is committed
     moved: int = 0
@@ -79,16 +80,16 @@ class ShareReceiver(Worker[ReturnJob]):
         dead_letter_queue: str,
         limit: Callable[[], ShareLimit],
     ) -> None:
-        """`limit` returns the present limit, on the thread."""
+        """`limit` returns the current limit. It is called on the thread."""
         super().__init__("shared subscriptions", connect, events=events)
         self._events = events
         self._transmission_queue, self._dead_letter_queue = transmission_queue, dead_letter_queue
         self._limit = limit
-        #: how many messages may be moved, by remote queue manager, and the subscriptions with members
+        #: how many messages may be moved, by remote queue manager. Contains the subscriptions with members
         self._wanted: dict[str, int] = {}
         self._shares: dict[str, SharedSubscription] = {}
         self._is_requested = False
-        #: subscriptions whose messages were moved, and have not arrived yet
+        #: subscriptions whose messages were moved but have not arrived yet
         self._arriving: set[str] = set()
         self._job: ReturnJob | None = None
         #: handles of the queues, by remote queue manager, least recently used first
@@ -98,14 +99,14 @@ class ShareReceiver(Worker[ReturnJob]):
         #: time.monotonic() of the last message of each subscription
         self._last_messages: dict[str, float] = {}
         self._depths_at = 0.0
-        #: subscriptions whose turn it was
+        #: positions in the lists of subscriptions that are tried in turn
         self._turn = self._depth_turn = 0
 
     def request(self, share: SharedSubscription, messages: int) -> None:
-        """Move at most this number of messages, once, as soon as there are any. Callable on any thread.
+        """Move at most this number of messages, once, as soon as messages are available. Callable on any thread.
 
-        Replaces the previous request. `BackendEvents.received_share` reports that messages were moved. The next ones are
-        moved after `arrived`.
+        Replaces the previous request. `BackendEvents.received_share` reports that messages were moved. The next messages
+        are moved after `arrived`.
         """
         name = share.remote_queue_manager
         with self._changed:
@@ -118,14 +119,14 @@ class ShareReceiver(Worker[ReturnJob]):
                 self._wanted.pop(name, None)
 
     def arrived(self, name: str) -> None:
-        """Note that the messages that were moved have arrived. Callable on any thread."""
+        """Note that the moved messages have arrived. Callable on any thread."""
         with self._changed:
             self._arriving.discard(name)
             self._is_requested = True
             self._changed.notify_all()
 
     def forget(self, share: SharedSubscription) -> None:
-        """Request no messages of a subscription any longer. Callable on any thread."""
+        """Stop requesting messages of a subscription. Callable on any thread."""
         with self._changed:
             for of_share in (self._wanted, self._shares, self._last_messages):
                 of_share.pop(share.remote_queue_manager, None)
@@ -153,7 +154,7 @@ class ShareReceiver(Worker[ReturnJob]):
             self._pause(_RETRY)
             return
         if (queue := self._queues.pop(job.share.remote_queue_manager, None)) is not None:
-            # The next attempt opens it again, also if it was deleted and created again.
+            # The next attempt opens the queue again, even if it was deleted and created again.
             with contextlib.suppress(MQError):
                 self.connection.close(queue)
         job.done(error.reason, job.moved)
@@ -181,7 +182,7 @@ class ShareReceiver(Worker[ReturnJob]):
             self._receive(connection, name, numbers[name], _WAIT_FOR_ONE if len(numbers) == 1 else _WAIT_FOR_SEVERAL)
 
     def _next_names(self, names: list[str]) -> list[str]:
-        """Return the subscriptions to try now: some of them, in turn, and those that have had messages recently.
+        """Return the subscriptions to try now: those with recent messages, and some of the others in turn.
 
         Many subscriptions without messages do not delay those with messages.
         """
@@ -200,9 +201,10 @@ class ShareReceiver(Worker[ReturnJob]):
         self.busy_since = time.monotonic()
 
     def _receive(self, connection: Connection, name: str, number: int, wait: int = 0) -> bool:
-        """Move at most `number` messages of a subscription. Return whether there were any. Raises MQError if all fail.
+        """Move at most `number` messages of a subscription. Return whether any were moved. Raises MQError if all fail.
 
-        `wait`: milliseconds to wait for the first one. A failure of one subscription does not affect others.
+        `wait` is the wait interval for the first message in milliseconds. A failure of one subscription does not affect
+        others.
         """
         try:
             moved = self._move(connection, name, number, wait)
@@ -220,10 +222,10 @@ class ShareReceiver(Worker[ReturnJob]):
         return True
 
     def _fail(self, connection: Connection, name: str, error: MQError) -> None:
-        """Back out, and pause one subscription after a failure, unless another shard has it open for a moment."""
+        """Back out, and pause a subscription after a failure, unless another shard has it open briefly."""
         back_out(connection)
         if (queue := self._queues.pop(name, None)) is not None:
-            # The next attempt opens it again, also if it was deleted and created again.
+            # The next attempt opens the queue again, even if it was deleted and created again.
             with contextlib.suppress(MQError):
                 connection.close(queue)
         if error.reason not in OPENED_ELSEWHERE:
@@ -249,7 +251,7 @@ class ShareReceiver(Worker[ReturnJob]):
             if message is None:
                 break
             if wait and not count and name not in self._wanted:
-                # The request ended during the wait. The message keeps its place.
+                # The request ended during the wait. The message keeps its position.
                 connection.backout()
                 return 0
             count += 1
@@ -270,7 +272,7 @@ class ShareReceiver(Worker[ReturnJob]):
     def _transmission_message(self, message: Got, name: str) -> Message:
         """Return a message of a subscription as it is on the transmission queue. Raises MalformedHeader.
 
-        A returned message has an MQXQH already, which names the transmission queue of another shard.
+        A returned message already has an MQXQH, with the transmission queue of another shard.
         """
         if message.md.Format == cmqc.MQFMT_XMIT_Q_HEADER:
             embedded, data = decode_mqxqh(message.data).MsgDesc, message.data[MQXQH_LENGTH:]
@@ -289,9 +291,9 @@ class ShareReceiver(Worker[ReturnJob]):
         return Message(md, encode_mqxqh(header) + data)
 
     def _queue(self, connection: Connection, name: str) -> int | None:
-        """Return the handle of the queue of a subscription. None if the shard has no members any longer. Raises MQError.
+        """Return the handle of the queue of a subscription, or None if the shard no longer has members. Raises MQError.
 
-        The handle that MQSUB returns ends with that of the subscription, which only one shard may have open.
+        The queue handle from MQSUB closes with the subscription handle, which only one shard may have open.
         """
         share = self._shares.get(name)
         if name not in self._queues and share is not None:
@@ -309,7 +311,7 @@ class ShareReceiver(Worker[ReturnJob]):
     def _return(self, connection: Connection, job: ReturnJob) -> int:
         """Move messages back to the queue of their subscription, in units of work. Raises MQError.
 
-        Return MQRC_NONE, or a reason in OPENED_ELSEWHERE if another shard has the subscription open for a moment.
+        Return MQRC_NONE, or a reason code in OPENED_ELSEWHERE if another shard has the subscription open briefly.
         """
         name = job.share.remote_queue_manager
         if job.messages:
@@ -334,7 +336,7 @@ class ShareReceiver(Worker[ReturnJob]):
     def _return_batch(self, connection: Connection, queue: int, msg_ids: Sequence[bytes]) -> None:
         for msg_id in msg_ids:
             get_options = GetOptions(Options=_GET, MatchOptions=cmqc.MQMO_MATCH_MSG_ID, MsgId=msg_id)
-            # It may have expired.
+            # The message may have expired.
             if (message := get_or_none(connection, self._transmission, get_options)) is not None:
                 connection.put(queue, Message(forwarded_descriptor(message.md), message.data), _PUT)
             self.answered()
@@ -365,14 +367,14 @@ class ShareReceiver(Worker[ReturnJob]):
         count_removed, excess = 0, first
         try:
             while excess > 0 and count_removed < first:
-                # Other shards may do the same at this moment. Each one removes too many by one unit of work at most.
+                # Other shards may do the same now. Each of them removes at most one unit of work too many.
                 count = self._remove_oldest(connection, queue, name, min(_BATCH, math.ceil(excess / 10)), limit)
                 if not count:
                     break
                 count_removed += count
                 excess, most = self._excess(connection, queue, limit)
         finally:
-            # Also report those that were removed before a failure.
+            # Also report messages that were removed before a failure.
             if count_removed:
                 log.warning(
                     "MQB4221W removed the %d oldest messages of shared subscription %s: more than %d messages wait",
@@ -410,7 +412,7 @@ class ShareReceiver(Worker[ReturnJob]):
 
 
 def opened_queue(connection: Connection, share: SharedSubscription) -> int:
-    """Open the queue of a shared subscription, apart from the subscription. Raises MQError."""
+    """Open the queue of a shared subscription separately from the subscription. Raises MQError."""
     handle, destination = resume_share(connection, share)
     _, (queue,) = connection.inquire(destination, (cmqc.MQCA_Q_NAME,))
     connection.close(destination)

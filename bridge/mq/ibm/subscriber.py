@@ -40,7 +40,7 @@ class SubscribeJob(msgspec.Struct, eq=False):
 class UnsubscribeJob(msgspec.Struct, eq=False):
     """Remove subscriptions of one client. `done` gets a reason code for each, on the subscriber's thread.
 
-    If the session has `ended`, a subscription that cannot be removed now is removed later.
+    If the session has `ended`, a failed removal is retried later.
     """
 
     client_id: str
@@ -58,7 +58,7 @@ class Admit(msgspec.Struct, eq=False):
 
 
 class InquireJob(msgspec.Struct, eq=False):
-    """List the subscriptions of MQTT clients, and remove those of clean sessions of a bridge that died."""
+    """List the subscriptions of MQTT clients, and remove subscriptions of clean sessions of a bridge that died."""
 
     done: Callable[[list[ClientSubscription]], None]
 
@@ -70,7 +70,7 @@ log = logging.getLogger(__name__)
 
 #: Handles of a connection (MAXHANDS) that are reserved for other purposes than non-durable subscriptions.
 OTHER_HANDLES = 56
-#: Temporary reason codes when a subscription is created again after a reconnect, besides those of refused connections.
+#: Temporary reason codes of creating a subscription again after a reconnect, in addition to those of rejected connections.
 PASSING = frozenset(
     (
         cmqc.MQRC_HANDLE_NOT_AVAILABLE,
@@ -91,7 +91,7 @@ MAKE_INTERVAL, MAX_INQUIRIES = 1.0, 30
 MAX_PUBLICATION_DELAY = 30.0
 #: Time for which the result of an authority check is cached, in seconds.
 ANSWER_KEPT = 1.0
-#: Seconds between attempts to make one more connection after one was rejected.
+#: Seconds between attempts to make another connection after a rejected attempt.
 CONNECTION_RETRY = 1.0
 #: Seconds between attempts to change a shared subscription that another shard is changing.
 SHARE_RETRY = 0.05
@@ -123,20 +123,20 @@ class Subscriber(Worker[Request]):
         transmission_queue: str = "",
         shard: Shard = UNDIVIDED,
     ) -> None:
-        """`transmission_queue` is that of a shard, and blank if the clients are not divided."""
+        """`transmission_queue` is the queue of a shard, or blank if the clients are not divided."""
         super().__init__("subscriptions", connect, events=events)
         self._transmission_queue = transmission_queue
         self._shard = shard
-        #: requests for shared subscriptions that wait until another shard has changed one, in their order
+        #: requests for shared subscriptions that wait for a change by another shard, in order
         self._waiting_for_share: list[SubscribeJob | UnsubscribeJob] = []
-        #: time.monotonic() of their next attempt
+        #: time.monotonic() of the next attempt of these requests
         self._share_at = 0.0
         self._events = events
         self._max_connections = max_connections
         self._assurance = barrier
         #: time.monotonic() of the next attempt to create the subscriptions in `_to_make`
         self._make_at = 0.0
-        #: time.monotonic() since when `_to_make` is not empty; 0.0 if it is empty
+        #: time.monotonic() since when `_to_make` is not empty, or 0.0 if it is empty
         self._unmade_since = 0.0
         self._inquiries = 0
         self._open_connection = connect
@@ -144,16 +144,16 @@ class Subscriber(Worker[Request]):
         #: subscriptions of a lost connection, until they are created again
         self._to_make: dict[str, HeldSubscription] = {}
         self._connections: list[Connection] = []
-        #: Non-durable subscriptions by index of their connection, and how many each connection may have.
+        #: number of non-durable subscriptions by index of their connection, and the maximum number for each connection
         self._load: dict[int, int] = {}
         self._capacity = 0
-        #: Why there cannot be one more connection, and when (time.monotonic()) to try again.
+        #: why another connection is not possible, and when (time.monotonic()) to try again
         self._full: MQError | None = None
         self._connect_at = 0.0
-        #: Subscriptions of ended sessions that could not be removed yet: name -> (client identifier, filter).
+        #: subscriptions of ended sessions that could not be removed yet: name -> (client identifier, filter)
         self._leftover: dict[str, tuple[str, str]] = {}
         self._request: Request | None = None
-        #: cached reason codes by user, since `_asked` (time.monotonic())
+        #: reason codes by user, cached since `_asked` (time.monotonic())
         self._answers: dict[str, int] = {}
         self._asked = 0.0
 
@@ -182,20 +182,20 @@ class Subscriber(Worker[Request]):
             self._assurance.assure(losses)
 
     def _make_again(self) -> None:
-        """Retry creating the subscriptions of a lost connection, if it is time."""
+        """Retry creating the subscriptions of a lost connection, if the next attempt is due."""
         if self._to_make and time.monotonic() >= self._make_at:
             losses = self._assurance.losses
             self._make()
             self._assure(losses)
 
     def _make(self) -> None:
-        """Create the subscriptions of a lost connection again. Those that fail temporarily stay in `_to_make`."""
+        """Create the subscriptions of a lost connection again. After a temporary failure, they stay in `_to_make`."""
         for name, subscription in list(self._to_make.items()):
             if self._ending:
                 raise Stopped
             reason = self._subscribe_one(subscription.request, subscription.wanted)
             if self._is_passing(reason):
-                # 2432: the queue manager has not detected the loss of the old connection, which still has the subscription.
+                # 2432: the queue manager has not detected the loss of the old connection, which still owns the subscription.
                 continue
             del self._to_make[name]
             if reason:
@@ -253,7 +253,7 @@ class Subscriber(Worker[Request]):
                 self._changed.wait_for(lambda: self._ending, MAKE_INTERVAL)
 
     def _resume_waiting(self) -> None:
-        """Submit the requests that wait for another shard again, in front of all others."""
+        """Submit the requests that wait for another shard again, before all other requests."""
         waiting, self._waiting_for_share = self._waiting_for_share, []
         self.give_back(list(waiting))
 
@@ -283,7 +283,7 @@ class Subscriber(Worker[Request]):
             if self._ending:
                 request.done([cmqc.MQRC_OBJECT_IN_USE])
                 return
-            # The requests of other clients go on.
+            # The requests of other clients continue.
             self._waiting_for_share.append(request)
             self._share_at = time.monotonic() + SHARE_RETRY
 
@@ -327,7 +327,7 @@ class Subscriber(Worker[Request]):
 
     @staticmethod
     def _handles(connection: Connection) -> int:
-        """Return how many handles a connection may have (MAXHANDS)."""
+        """Return the maximum number of handles of a connection (MAXHANDS)."""
         options = cmqc.MQOO_INQUIRE | cmqc.MQOO_FAIL_IF_QUIESCING
         od = MQOD(ObjectType=cmqc.MQOT_Q_MGR)
         return inquire(connection, od, (cmqc.MQIA_MAX_HANDLES,), options)[0][0]
@@ -335,7 +335,7 @@ class Subscriber(Worker[Request]):
     def _roomy(self) -> int:
         """Return the index of a connection with room for one more subscription.
 
-        Raises MQError if there is none, and the queue manager or `max_connections` allows no other connection.
+        Raises MQError if all are full, and the queue manager or `max_connections` does not allow another connection.
         """
         for index in range(len(self._connections)):
             if self._load.get(index, 0) < self._capacity:
@@ -344,9 +344,8 @@ class Subscriber(Worker[Request]):
             raise self._full
         try:
             if len(self._connections) >= self._max_connections:
-                what = (
-                    f"queue_manager.subscription_connections ({self._max_connections}) is reached; raise it or MAXHANDS"
-                )
+                limit = f"queue_manager.subscription_connections ({self._max_connections})"
+                what = f"{limit} is reached; hint: raise it or MAXHANDS"
                 raise MQError(cmqc.MQRC_MAX_CONNS_LIMIT_REACHED, what)
             connection = self._open_connection()
         except MQError as error:
@@ -369,7 +368,7 @@ class Subscriber(Worker[Request]):
         return reason in PASSING or (self._full is not None and self._full.reason == reason)
 
     def _destination(self, connection: Connection, client_id: str, user: str) -> int:
-        """Open the destination of a client's subscriptions as a user, blank for the bridge itself."""
+        """Open the destination of a client's subscriptions as a user. Blank is the bridge itself."""
         od = subscription_destination(client_id, self._transmission_queue, user)
         options = cmqc.MQOO_OUTPUT | cmqc.MQOO_FAIL_IF_QUIESCING
         return connection.open(od, options | (cmqc.MQOO_ALTERNATE_USER_AUTHORITY if user else 0))
@@ -377,7 +376,7 @@ class Subscriber(Worker[Request]):
     def _admit(self, connection: Connection, request: Admit) -> int:
         """Return the reason code of a user's authority check, which is cached briefly.
 
-        Many clients of one user may connect at the same time. The required authority is for the transmission queue, so it
+        Many clients of one user may connect at the same time. The authority is required for the transmission queue, so it
         does not depend on the client.
         """
         now = time.monotonic()
@@ -401,7 +400,7 @@ class Subscriber(Worker[Request]):
         return cmqc.MQRC_NONE
 
     def _subscribe(self, request: SubscribeJob, subscription: SubscriptionRequest) -> int:
-        """Create or alter a client's subscription. One in `_to_make` stays there, with the new request."""
+        """Create or alter a client's subscription. A subscription in `_to_make` stays there with the new request."""
         name = subscription_name(request.client_id, subscription.topic_filter)
         reason = self._subscribe_one(request, subscription)
         waiting = self._to_make.pop(name, None)
@@ -423,9 +422,9 @@ class Subscriber(Worker[Request]):
         try:
             index = 0 if request.durable else self._roomy()
         except MQError as error:
-            # A refused connection has many reason codes, among them those of a lost queue manager. Ask the first one.
+            # A rejected connection has many reason codes, including those of a lost queue manager. Probe the first one.
             probe(self._connections[0])
-            return error.reason  # keep the existing connections, and report the reason to the client
+            return error.reason  # keep the existing connections, and report the reason code to the client
         connection = self._connections[index]
         try:
             if self._is_divided_share(request.client_id):
@@ -448,7 +447,7 @@ class Subscriber(Worker[Request]):
         return cmqc.MQRC_NONE
 
     def _join(self, connection: Connection, request: SubscribeJob, subscription: SubscriptionRequest) -> None:
-        """Make this shard one of those that have members of a shared subscription. Raises MQError or ShareInUse."""
+        """Record that this shard has members of a shared subscription. Raises MQError or ShareInUse."""
         try:
             with share_members(connection, self._shard.number) as members:
                 handle, queue = self._create(connection, request, subscription, None)
@@ -475,9 +474,9 @@ class Subscriber(Worker[Request]):
     def _create(
         self, connection: Connection, request: SubscribeJob, subscription: SubscriptionRequest, destination: int | None
     ) -> tuple[int, int]:
-        """Alter the subscription if it exists, otherwise create it. Return the handles of it and its destination.
+        """Alter the subscription if it exists, otherwise create it. Return the handles of subscription and destination.
 
-        Without a destination, the queue manager makes a queue for the subscription.
+        Without a destination, the queue manager creates a queue for the subscription.
         """
 
         def descriptor(options: int) -> MQSD:
@@ -514,10 +513,10 @@ class Subscriber(Worker[Request]):
 
     @staticmethod
     def _replay_retained(connection: Connection, replay: MQSD, destination: int) -> None:
-        """Send the retained publications again to a subscription that was altered, through a temporary one.
+        """Send the retained publications again to an altered subscription, via a temporary subscription.
 
-        MQTT-3.8.4-3 wants them when a client subscribes again, but MQSO_ALTER does not send them. MQSUBRQ is not an
-        alternative: IBM MQ allows it only for subscriptions with MQSO_PUBLICATIONS_ON_REQUEST.
+        MQTT-3.8.4-3 requires them when a client subscribes again, but MQSO_ALTER does not send them. MQSUBRQ is not an
+        alternative, because IBM MQ allows it only for subscriptions with MQSO_PUBLICATIONS_ON_REQUEST.
         """
         try:
             connection.close(connection.subscribe(replay, destination)[0])
@@ -546,15 +545,15 @@ class Subscriber(Worker[Request]):
             raise_if_lost(error)
             if error.reason != cmqc.MQRC_NO_SUBSCRIPTION:
                 log.error("MQB4307E removing subscription %s failed: %s", name, error)
-                self.failure, self.failed_at = f"subscription {name} is not removed: {error}", time.monotonic()
+                self.failure, self.failed_at = f"removing subscription {name} failed: {error}", time.monotonic()
                 return error.reason
         return cmqc.MQRC_NONE
 
     def _remove(self, connection: Connection, client_id: str, topic_filter: str) -> None:
         """Resume a durable subscription and remove it.
 
-        It is resumed on its destination opened for output: without that, the queue manager would open it for input, and
-        it leads to the transmission queue, which is open for exclusive input already.
+        It is resumed with its destination open for output. Otherwise, the queue manager would open the destination for input.
+        That would fail, because the destination is the transmission queue, which is already open for exclusive input.
         """
         options = cmqc.MQSO_RESUME | cmqc.MQSO_DURABLE | cmqc.MQSO_WILDCARD_TOPIC | cmqc.MQSO_FAIL_IF_QUIESCING
         name = subscription_name(client_id, topic_filter)

@@ -1,4 +1,4 @@
-"""Topics of one publisher: which have an open handle, and which publications wait for the queue manager's answer."""
+"""Topics of one publisher: open handles, and the publications that wait for the queue manager's reply."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from bridge.wire import cmqc
 
 #: The maximum number of open topic handles. MAXHANDS, 256 by default, must suffice for other handles too.
 TOPIC_HANDLES = 200
-#: A topic is hot, and gets a handle, at its MIN_USES-th publication among COUNTED of the publisher.
+#: A topic is hot, and gets a handle, at its MIN_USES-th publication among the publisher's last COUNTED publications.
 MIN_USES, COUNTED = 16, 4_000
-#: Publications of a client that must succeed after a refused one, until it is trusted again.
+#: Publications of a client that must succeed after a rejected publication, until the client is trusted again.
 PROBATION = 100
-#: The maximum number of topics and clients with refused publications.
+#: The maximum number of topics and clients with rejected publications.
 MAX_SUSPECTS = 10_000
 
 
 def topic_descriptor(topic: str, user: str) -> MQOD:
-    """Return the object descriptor of a topic, for publications with the authority of a user, or the bridge's own."""
+    """Return the object descriptor of a topic, for publications with the authority of a user or of the bridge."""
     return MQOD(ObjectType=cmqc.MQOT_TOPIC, ObjectString=topic, AlternateUserId=user)
 
 
@@ -33,13 +33,13 @@ class _Handle(msgspec.Struct):
 class TopicHandles:
     """Handles of hot topics on one connection.
 
-    MQOPEN and MQCLOSE take a round trip each, while an MQPUT1 with MQPMO_ASYNC_RESPONSE takes none. A handle saves the queue
-    manager the resolution of the topic and the check of authority, so it is for topics with many publications only.
+    MQOPEN and MQCLOSE take a round trip each, but an MQPUT1 with MQPMO_ASYNC_RESPONSE takes none. With a handle, the queue
+    manager need not resolve the topic and check the authority again. So a handle pays only for topics with many publications.
     """
 
     def __init__(self) -> None:
         self._handles: OrderedDict[tuple[str, str], _Handle] = OrderedDict()
-        #: uses of topics without a handle, among the present COUNTED publications
+        #: uses of topics without a handle, among the current COUNTED publications
         self._uses: dict[tuple[str, str], int] = {}
         self._number = 0
 
@@ -65,7 +65,7 @@ class TopicHandles:
         return handle
 
     def _has_room(self, connection: Connection) -> bool:
-        """Return whether another handle may be opened. Close one that was not used for COUNTED publications, if necessary."""
+        """Return whether another handle may be opened. If necessary, close a handle unused for COUNTED publications."""
         if len(self._handles) < TOPIC_HANDLES:
             return True
         key, oldest = next(iter(self._handles.items()))
@@ -77,11 +77,11 @@ class TopicHandles:
 
 
 class Suspects:
-    """Topics and clients whose publications the queue manager has refused lately.
+    """Topics and clients whose publications the queue manager has recently rejected.
 
-    With MQPMO_ASYNC_RESPONSE, MQSTAT reports the number of refused publications of a unit of work, not which ones, and the
-    unit is repeated with answers. Publications that are likely to be refused again wait for their answer at once, so that
-    a device with a wrong topic does not cost every unit of work a repetition.
+    With MQPMO_ASYNC_RESPONSE, MQSTAT reports only the number of rejected publications of a unit of work, so the unit is
+    repeated with synchronous puts. Publications that are likely to be rejected again are put synchronously at once. So a
+    device with a wrong topic does not cause a repetition of every unit of work.
     """
 
     def __init__(self) -> None:
@@ -90,11 +90,11 @@ class Suspects:
         self._clients: dict[str, int] = {}
 
     def includes(self, client_id: str, topic: str, user: str) -> bool:
-        """Return whether a publication is likely to be refused."""
+        """Return whether a publication is likely to be rejected."""
         return client_id in self._clients or (topic, user) in self._topics
 
     def refused(self, client_id: str, topic: str, user: str) -> None:
-        """Note a refused publication."""
+        """Note a rejected publication."""
         if len(self._topics) >= MAX_SUSPECTS:
             del self._topics[next(iter(self._topics))]
         if len(self._clients) >= MAX_SUSPECTS:
@@ -103,7 +103,7 @@ class Suspects:
         self._clients[client_id] = PROBATION
 
     def accepted(self, client_id: str, topic: str, user: str) -> None:
-        """Note that the queue manager has accepted a publication that waited for its answer."""
+        """Note that the queue manager has accepted a synchronous publication."""
         self._topics.pop((topic, user), None)
         if (count := self._clients.pop(client_id, 1) - 1) > 0:
             self._clients[client_id] = count

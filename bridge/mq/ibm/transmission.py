@@ -20,9 +20,9 @@ from bridge.wire.mq import MQMD, MalformedHeader, byte_order_of, decode_mqmde, d
 def subscription_destination(client_id: str, transmission_queue: str = "", user: str = "") -> MQOD:
     """Return the destination of a client's subscriptions, opened as `user`.
 
-    The client is a remote queue manager, which DEFXMITQ or an alias leads to the transmission queue. A shard names its
-    transmission queue as the remote queue manager, and the client as the queue there. Source: IBM MQ documentation, "Name
-    resolution".
+    The client is a remote queue manager, whose messages DEFXMITQ or an alias routes to the transmission queue. For a shard,
+    the remote queue manager is its transmission queue, and the client is the remote queue. Source: IBM MQ documentation,
+    "Name resolution".
     """
     if transmission_queue:
         return MQOD(ObjectName=client_id, ObjectQMgrName=transmission_queue, AlternateUserId=user)
@@ -33,7 +33,7 @@ def subscription_destination(client_id: str, transmission_queue: str = "", user:
 MQXQH_LENGTH = 428
 #: The suffix of SubUserData of temporary subscriptions that replay retained publications.
 REPLAY = " REPLAY"
-#: Fields of an MQMD of version 2 that an MQMDE has.
+#: Fields of an MQMD of version 2 that an MQMDE contains.
 _EXTENDED = ("GroupId", "MsgSeqNumber", "Offset", "MsgFlags", "OriginalLength")
 
 
@@ -51,11 +51,11 @@ class QueuedMessage(msgspec.Struct, eq=False):
     msg_number: int
     #: the message on the queue, for the dead-letter queue
     got: Got
-    #: time.monotonic() when it expires, after which the queue manager may remove it
+    #: time.monotonic() when the message expires, after which the queue manager may remove it
     expires: float = math.inf
-    #: 0.0: the MQMD contains it
+    #: 0.0, because the MQMD contains it
     put_time: float = 0.0
-    #: It came through the temporary subscription that replays retained publications.
+    #: whether it was delivered by the temporary subscription that replays retained publications
     replay: bool = False
 
     @property
@@ -80,7 +80,7 @@ class QueuedMessage(msgspec.Struct, eq=False):
 
     @property
     def seconds_left(self) -> float | None:
-        """The seconds until the message expires (MQMD.Expiry); None if it does not expire."""
+        """Seconds until the message expires (MQMD.Expiry), or None if it does not expire."""
         return None if self.expires == math.inf else self.expires - time.monotonic()
 
     @property
@@ -142,7 +142,7 @@ def read_transmission(queued: Got, position: int = 0, queue: str = "") -> Queued
 
 
 def _publication(headers: Headers) -> AnyMessage | None:
-    """Return a message for a subscription without its headers; None if the session needs all of them."""
+    """Return a message for a subscription without its headers, or None if the session needs all headers."""
     md = headers.md
     if headers.qos is not None:
         properties = headers.properties

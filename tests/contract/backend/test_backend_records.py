@@ -96,7 +96,7 @@ async def refused(bridge: Bridge) -> str:
         await bridge.open()
     assert end.value.reason == cmqc.MQRC_FORMAT_ERROR
     words = str(end.value)
-    assert STATE_QUEUE in words and "MQXR uses a queue of that name" in words
+    assert STATE_QUEUE in words and "MQXR also uses a queue of that name" in words
     return words
 
 

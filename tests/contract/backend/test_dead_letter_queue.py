@@ -210,7 +210,7 @@ def test_a_message_that_a_mapping_rejected_goes_back_to_its_source(
     taken.close()
     (retried,) = DeadLetterQueue(app.connection).retry(ALL, sources={"orders": source}, timeout=0)
     assert retried.outcome is RetryOutcome.WAITING and retried.place == f"{target} by mapping orders"
-    assert retried.failure == "its outcome is not known after 0 s"
+    assert retried.failure == "its outcome is unknown after 0 s"
     again = other.take(source)
     assert (again.data, again.md.MsgId, again.md.Format.rstrip()) == (BODY, b"m" * 24, b"MYFMT")
 

@@ -66,7 +66,7 @@ def test_alarms_are_in_words(console: Console) -> None:
     assert match is not None
     console.bridge.port = int(match[1])
     refused = console.change("/channels/stop", name="NO.SUCH", confirm="1")
-    assert 'class="said bad"' in refused.html
+    assert 'class="notice bad"' in refused.html
     assert "NO.SUCH" in refused.text
 
 
@@ -260,7 +260,7 @@ def test_links(console: Console) -> None:
     """A link is shown, and tried: what goes wrong is told in words."""
     assert "plant" in console.get("/links").text
     page = console.change("/links/test", name="plant")
-    assert 'class="said bad"' in page.html
+    assert 'class="notice bad"' in page.html
     assert "127.0.0.1" in page.text
 
 
@@ -280,7 +280,7 @@ def test_a_dead_letter_is_retried(console: Console) -> None:
     path = letter_to(console, "late", "news for <you>")
     assert "1 message on dead-letter queue" in console.get("/").text
     page = console.get(path)
-    for text in ("No client of that identifier", "MQRC_UNKNOWN_REMOTE_Q_MGR (2087)", "news for <you>", "MQDLH"):
+    for text in ("No client with that identifier", "MQRC_UNKNOWN_REMOTE_Q_MGR (2087)", "news for <you>", "MQDLH"):
         assert text in page.text, text
     (name,) = re.findall(r'name="ids" value="([^"]+)"', page.html)[:1]
     refused = console.change("/dead-letters/retry", ids=name, to="NO.SUCH.QUEUE")
@@ -329,7 +329,7 @@ def test_the_log(console: Console) -> None:
 def test_the_level_of_the_log(console: Console) -> None:
     try:
         page = console.change("/log/level", level="debug", back="/log")
-        assert 'class="said good"' in page.html
+        assert 'class="notice good"' in page.html
         assert re.search(r'id="set-level".*<option selected>debug', page.html)
     finally:
         console.change("/log/level", level="info")
@@ -539,7 +539,7 @@ def test_messages_are_put_moved_and_deleted(console: Console) -> None:
     assert target["details"]["attributes"]["MAXDEPTH"] > 0
     assert "deleted 3 messages" in console.change("/queues/clear", name="TARGET", confirm="1").text
     nothing = console.change("/queues/clear", name="TARGET", confirm="1")
-    assert 'class="said bad"' in nothing.html
+    assert 'class="notice bad"' in nothing.html
     assert not bridge.messages("TARGET")
 
 
@@ -641,7 +641,7 @@ def test_a_queue_is_created_altered_cleared_and_deleted(console: Console) -> Non
     )
     console.change("/queues/put", name="MADE.HERE", payload="x")
     refused = console.change("/objects/remove", kind="QLOCAL", name="MADE.HERE")
-    assert "1 messages are on it; PURGE deletes them" in refused.text and 'id="confirm"' not in refused.html
+    assert "1 messages are on it; hint: PURGE deletes them" in refused.text and 'id="confirm"' not in refused.html
     assert "1 messages" in console.change("/objects/empty", kind="QLOCAL", name="MADE.HERE").text
     for command in ("CLEAR QLOCAL('MADE.HERE')", "DELETE QLOCAL('MADE.HERE')"):
         assert "0 failed" in console.change("/objects/run", commands=command, confirm="1").text

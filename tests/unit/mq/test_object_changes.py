@@ -56,13 +56,13 @@ def manager(tmp_path: Path) -> Iterator[Manager]:
         ("ALTER QLOCAL(EMPTY) DESCR('it''s new') PUT(DISABLED)", "change", "",
          ["DESCR: old -> it's new", "PUT: ENABLED -> DISABLED"]),
         ("ALTER QLOCAL(EMPTY) DESCR('old') SCOPE(QMGR)", "none", "", []),
-        ("ALTER QLOCAL(EMPTY) MAXDEPTH(-1)", "error", "MAXDEPTH is a number from 0", []),
+        ("ALTER QLOCAL(EMPTY) MAXDEPTH(-1)", "error", "MAXDEPTH must be a number from 0", []),
         ("ALTER QLOCAL(EMPTY) CHEESE(1)", "error", "AMQ8405I", []),
         ("ALTER QLOCAL(NONE) DESCR('x')", "error", "AMQ8147E", []),
         ("ALTER QALIAS(ALIAS) TARGET(EMPTY)", "change", "", ["TARGET: FULL -> EMPTY"]),
         ("ALTER NAMELIST(LIST) NAMES(C)", "change", "", ["NAMES: A,B -> C"]),
         ("DELETE QLOCAL(EMPTY)", "delete", "", []),
-        ("DELETE QLOCAL(FULL)", "error", "2 messages are on it; PURGE deletes them", []),
+        ("DELETE QLOCAL(FULL)", "error", "2 messages are on it; hint: PURGE deletes them", []),
         ("DELETE QLOCAL(FULL) PURGE", "delete", "with 2 messages", []),
         ("DELETE TOPIC(NONE)", "error", "AMQ8147E", []),
         ("CLEAR QLOCAL(FULL)", "clear", "2 messages", []),
@@ -138,7 +138,7 @@ def test_a_form_generates_the_command(manager: Manager) -> None:
     )
     assert definition("QALIAS", "B", {"TARGET": "FULL"}, new) == "DEFINE QALIAS('B') +\n   TARGET('FULL')"
     assert definition("NAMELIST", "LIST", {"NAMES": "C, D"}, names) == "ALTER NAMELIST('LIST') +\n   NAMES('C','D')"
-    with pytest.raises(ValueError, match="MAXDEPTH is a number"):
+    with pytest.raises(ValueError, match="MAXDEPTH must be a number"):
         definition("QLOCAL", "EMPTY", {"MAXDEPTH": "x"}, current)
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from bridge.mq import host as topic_inquiry
 from bridge.mq.embedded.connection import EmbeddedConnection
-from bridge.mq.embedded.host import LOOKS_AT_A_TURN, EmbeddedTopicInquiry
+from bridge.mq.embedded.host import VISITS_PER_TURN, EmbeddedTopicInquiry
 from bridge.mq.embedded.mqsc.commands import prepare
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.host import MAX_WAITING, PAYLOAD_SHOWN, PcfTopicInquiry, TooMany, TooManyWaiting, TopicInquiry
@@ -132,13 +132,13 @@ async def test_character_wildcards(site: Site, topic_filter: str, named: bool) -
 
 async def test_the_event_loop_runs_between_slices(site: Site) -> None:
     """A limited number of topics is inspected in one iteration of the event loop."""
-    stored = {f"t/{number:06}": site for number in range(3 * LOOKS_AT_A_TURN)}
+    stored = {f"t/{number:06}": site for number in range(3 * VISITS_PER_TURN)}
     site.retain("t/last")
     kept = site.itself.retained["t/last"]
     for topic in stored:
         site.itself.retained[topic] = kept
     inquiry = EmbeddedTopicInquiry(site.itself)
-    for question in (inquiry.below("t", None, 10), inquiry.details("t/+", 3 * LOOKS_AT_A_TURN, True)):
+    for question in (inquiry.below("t", None, 10), inquiry.details("t/+", 3 * VISITS_PER_TURN, True)):
         turns = 0
         asking = asyncio.ensure_future(question)
         while not asking.done():

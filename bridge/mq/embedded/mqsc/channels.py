@@ -22,14 +22,14 @@ from bridge.security.channel_authentication import Connecting, is_default, match
 from bridge.wire import cmqcfc
 
 CHANNEL_NAME_LENGTH = 20
-_STOPPED = " It is stopped: START CHANNEL starts it, and so does each start of the bridge."
-_LOOPBACK = " It listens on {address} alone: LOCLADDR is blank."
+_STOPPED = " It is stopped. START CHANNEL and each start of the bridge start it."
+_LOOPBACK = " It listens on {address} only, because LOCLADDR is blank."
 
 
 def of_server_channel(command: Command) -> Command | None:
-    """Return a command about a server-connection channel as a command about an object of kind SVRCONN.
+    """Return a command for a server-connection channel as a command for an object of kind SVRCONN.
 
-    None for another CHLTYPE. Raises CommandRefused or MQSCSyntaxError.
+    Return None for another CHLTYPE. Raises CommandRefused or MQSCSyntaxError.
     """
     if command.value("CHLTYPE") != "SVRCONN":
         return None
@@ -101,7 +101,9 @@ class ChannelCommands:
         if client_id is not None:
             client = running.client(client_id)
             if client is None or not client.status.connected or client.status.channel != name:
-                raise CommandRefused("AMQ9533W", name=name, detail=f"client {client_id!r} is not connected by it")
+                raise CommandRefused(
+                    "AMQ9533W", name=name, detail=f"client {client_id!r} is not connected via this channel"
+                )
         elif self._state(name) not in ("running", "starting"):
             raise CommandRefused("AMQ9533W", name=name, detail="it is stopped already")
         running.stop(name, client_id)
@@ -116,7 +118,9 @@ class ChannelCommands:
         if client_id is not None:
             client = running.client(client_id)
             if client is None or client.status.channel != name:
-                raise CommandRefused("AMQ9533W", name=name, detail=f"client {client_id!r} has no session by it")
+                raise CommandRefused(
+                    "AMQ9533W", name=name, detail=f"client {client_id!r} has no session via this channel"
+                )
         running.purge(name, client_id)
         return message("AMQ8019I", verb="Purge", name=name), None
 
@@ -126,7 +130,7 @@ class ChannelCommands:
         command.check_keywords("CHLTYPE", "CLIENTID")
         client_id = command.value("CLIENTID")
         if not client_id and command.parameter("CLIENTID") is not None:
-            raise command.wrong("CLIENTID takes a client identifier", "CLIENTID")
+            raise command.wrong("CLIENTID requires a client identifier", "CLIENTID")
         self._existing(name)
         if not self._register.running.active:
             raise CommandRefused("AMQ9533W", name=name, detail="no telemetry service runs")
@@ -149,7 +153,9 @@ class ChannelCommands:
 
     def _refuse_of_file(self, name: str) -> None:
         if self._register.is_of_file(name):
-            detail = f"the bridge's configuration file has channel {name}; change it there, and `mqbridge reload`"
+            detail = (
+                f"the bridge's configuration file defines channel {name}; hint: change it there and `mqbridge reload`"
+            )
             raise CommandRefused("AMQ8101E", detail=detail)
 
     def _kept(self, name: str, definition: Definition) -> Unit:
@@ -160,7 +166,7 @@ def _name(command: Command) -> str:
     """Return the name of a command's telemetry channel. Raises CommandRefused or MQSCSyntaxError."""
     name = object_name(command, CHANNEL_NAME_LENGTH)
     if command.value("CHLTYPE") != "MQTT":
-        raise command.wrong("give CHLTYPE(MQTT) or CHLTYPE(SVRCONN): there are no other channels", "CHLTYPE")
+        raise command.wrong("CHLTYPE(MQTT) or CHLTYPE(SVRCONN) is required", "CHLTYPE")
     return name
 
 
@@ -169,8 +175,7 @@ def _given(command: Command, *manners: str) -> dict[str, Value]:
     jaas = command.parameter("JAASCFG")
     if jaas is not None and (jaas.value is None or jaas.value.strip()):
         detail = (
-            "there is no JAAS here; how the clients of a channel show who they are, by passwords, tokens or a directory, "
-            "`authentication` says of a channel in the bridge's configuration file"
+            "JAAS is not supported; hint: configure `authentication` of the channel in the bridge's configuration file"
         )
         raise CommandRefused("AMQ8101E", detail=detail)
     return settings(KIND, command, "CHLTYPE", "JAASCFG", *manners)
@@ -200,7 +205,7 @@ _KEYS = {
 _LISTS = ("USERLIST", "ADDRLIST")
 _CHECKS = ("ASQMGR", "REQDADM", "REQUIRED")
 _ACTIONS = ("ADD", "REPLACE", "REMOVE", "REMOVEALL")
-_OF_FILE = "the bridge's configuration file has that record; change it there"
+_OF_FILE = "the bridge's configuration file defines that record; hint: change it there"
 
 
 class ChannelAuthenticationCommands:
@@ -212,17 +217,17 @@ class ChannelAuthenticationCommands:
     def set(self, command: Command) -> Answer:
         """Run SET CHLAUTH. Raises MQSCSyntaxError or CommandRefused."""
         if not command.name:
-            detail = "CHLAUTH takes the name of a channel, or the beginning of one with *"
+            detail = "CHLAUTH requires the name of a channel, or the beginning of a name with *"
             raise MQSCSyntaxError(detail, command.where, "CHLAUTH")
         action = command.choice("ACTION", _ACTIONS, "ADD")
         if command.value("TYPE") == "QMGRMAP":
             return message(
-                "AMQ8877I", hint=" It has no effect: no queue manager connects by a telemetry channel."
+                "AMQ8877I", hint=" It has no effect: queue managers do not connect via telemetry channels."
             ), None
         command.check_keywords("ACTION", "CHCKCLNT", *_KEYS)
         hint = ""
         if command.choice("CHCKCLNT", _CHECKS):
-            hint = " CHCKCLNT has no effect: queue_manager.listener decides who needs a password."
+            hint = " CHCKCLNT has no effect: queue_manager.listener determines which users need a password."
         values: dict[str, Any] = {"channel": command.name} | {
             _KEYS[parameter.keyword]: _value(command, parameter)
             for parameter in command.parameters
@@ -290,7 +295,7 @@ class ChannelAuthenticationCommands:
             row = _row(record) | {"removed": True} if is_default(record.key) else None
             unit.define(CHLAUTH, " ".join(record.key), row, partial(self._register.forget, record.key))
             if row is not None:
-                hint = " Privileged users are refused all the same, unless a record maps a client to one."
+                hint = " Privileged users are still rejected, unless a record maps a client to one."
         return message("AMQ8877I", hint=hint), unit
 
     def show(self, command: Command) -> tuple[str, list[Shown]]:
@@ -327,12 +332,12 @@ class ChannelAuthenticationCommands:
         The client identifier is unknown, so the effect of USECLTID(YES) is not considered.
         """
         if channel.endswith("*"):
-            raise MQSCSyntaxError("MATCH(RUNCHECK) takes the name of one channel", command.where, "MATCH")
+            raise MQSCSyntaxError("MATCH(RUNCHECK) requires the name of one channel", command.where, "MATCH")
         address, user, *certificate = (
             command.value(key) or "" for key in ("ADDRESS", "CLNTUSER", "SSLPEER", "SSLCERTI")
         )
         if not address:
-            raise MQSCSyntaxError("MATCH(RUNCHECK) takes the client's ADDRESS", command.where, "ADDRESS")
+            raise MQSCSyntaxError("MATCH(RUNCHECK) requires the client's ADDRESS", command.where, "ADDRESS")
         client = Connecting(channel, address, user, *certificate)
         verdict = self._register.at_work.verdict(client, self._register.own_user(channel, user))
         if verdict.refusal and verdict.record is None:
@@ -362,18 +367,18 @@ def _shown(record: ChannelAuthenticationConfig) -> dict[str, Value]:
 
 
 def _value(command: Command, parameter: Parameter) -> Any:
-    """Convert the value of a parameter to that in the YAML file. Raises MQSCSyntaxError."""
+    """Convert the value of a parameter to the value in the YAML file. Raises MQSCSyntaxError."""
     if parameter.keyword in _LISTS:
         return [value for value in parameter.values or () if isinstance(value, str) and value]
     if parameter.keyword == "WARN":
         return command.choice("WARN", ("YES", "NO")) == "YES"
     if parameter.value is None:
-        raise command.wrong(f"{parameter.keyword} takes one value", parameter.keyword)
+        raise command.wrong(f"{parameter.keyword} requires one value", parameter.keyword)
     return parameter.value.strip() or None if parameter.keyword != "DESCR" else parameter.value
 
 
 _TYPE = "IDPWOS"
-_NO_EFFECT = " It has no effect: the listener asks nobody who it is (queue_manager.listener.password_file)."
+_NO_EFFECT = " It has no effect: the listener has no authentication method (queue_manager.listener.password_file)."
 
 
 class ConnectionAuthenticationCommands:

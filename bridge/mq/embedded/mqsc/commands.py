@@ -55,25 +55,25 @@ class AuthorityRecordCommands:
     def identities(self, command: Command) -> list[Identity]:
         """Return the identities of the records of a SET or DELETE. Raises MQSCSyntaxError."""
         if command.parameter("OBJTYPE") is None:
-            raise command.wrong("OBJTYPE is the type of the objects of the profile", "OBJTYPE")
+            raise command.wrong("OBJTYPE must be the type of the profile's objects", "OBJTYPE")
         object_type = OBJECT_TYPES[command.choice("OBJTYPE", OBJECT_TYPES)]
         name = self._queue_manager.name if object_type == cmqc.MQOT_Q_MGR else command.value("PROFILE")
         if not name:
-            raise command.wrong("PROFILE takes one name, that of an object or a generic one", "PROFILE")
+            raise command.wrong("PROFILE requires one name, of an object or generic", "PROFILE")
         identities = [
             Identity(object_type, name, number, entity)
             for word, number in ENTITY_TYPES.items()
             for entity in _words(command, word)
         ]
         if not identities:
-            raise MQSCSyntaxError("PRINCIPAL or GROUP says whose authorities they are", command.where, "AUTHREC")
+            raise MQSCSyntaxError("PRINCIPAL or GROUP is required", command.where, "AUTHREC")
         return identities
 
     def set(self, command: Command) -> Answer:
         """Run SET AUTHREC."""
         command.check_keywords(*_WHOSE, "AUTHADD", "AUTHRMV")
         if command.parameter("AUTHADD") is None and command.parameter("AUTHRMV") is None:
-            raise MQSCSyntaxError("AUTHADD or AUTHRMV lists authorities", command.where, "AUTHREC")
+            raise MQSCSyntaxError("AUTHADD or AUTHRMV is required", command.where, "AUTHREC")
         granted, revoked = _authorities(command, "AUTHADD"), _authorities(command, "AUTHRMV")
         unit = Unit()
         for identity in self.identities(command):
@@ -84,7 +84,7 @@ class AuthorityRecordCommands:
     def _hint(self) -> str:
         if self._queue_manager.authorization is not None:
             return ""
-        return " Nobody is asked for it, with queue_manager.authorities: ignored."
+        return " It has no effect with queue_manager.authorities: ignored."
 
     def delete(self, command: Command) -> Answer:
         """Run DELETE AUTHREC."""
@@ -125,11 +125,11 @@ class AuthorityRecordCommands:
         match = command.choice("MATCH", ("PROFILE", "EXACT", "MEMBERSHIP"))
         entity_keywords = [word for word in ENTITY_TYPES if command.parameter(word) is not None]
         if len(entity_keywords) > 1:
-            raise command.wrong("PRINCIPAL or GROUP, not both", entity_keywords[1])
+            raise command.wrong("PRINCIPAL and GROUP exclude each other", entity_keywords[1])
         entities = {(ENTITY_TYPES[word], name) for word in entity_keywords for name in _words(command, word)}
         if match == "MEMBERSHIP":
             if entity_keywords != ["PRINCIPAL"]:
-                raise MQSCSyntaxError("MATCH(MEMBERSHIP) is for a PRINCIPAL", command.where, "MATCH")
+                raise MQSCSyntaxError("MATCH(MEMBERSHIP) requires PRINCIPAL", command.where, "MATCH")
             entities |= {(ENTITY_TYPES["GROUP"], group) for _, name in entities.copy() for group in groups_of(name)}
 
         def wanted(identity: Identity) -> bool:
@@ -156,13 +156,13 @@ def _shown(identity: Identity, granted: frozenset[int]) -> dict[str, Value]:
 
 
 def _words(command: Command, keyword: str) -> list[str]:
-    """Return the values of a list, none if the parameter is missing. Raises MQSCSyntaxError if the list is empty."""
+    """Return the values of a list parameter, which may be missing. Raises MQSCSyntaxError if the list is empty."""
     parameter = command.parameter(keyword)
     if parameter is None:
         return []
     words = [value for value in parameter.values or () if isinstance(value, str) and value]
     if not words or len(words) != len(parameter.values or ()):
-        raise command.wrong(f"{keyword} takes names, with commas between them", keyword)
+        raise command.wrong(f"{keyword} requires names separated by commas", keyword)
     return words
 
 
@@ -175,7 +175,9 @@ def _authorities(command: Command, keyword: str) -> frozenset[int]:
         elif word in WORDS:
             authorities |= {WORDS[word]}
         else:
-            raise command.wrong(f"authorities are {', '.join((*COLLECTIVE, *WORDS))}, not {word}", keyword)
+            raise command.wrong(
+                f"{word} is not an authority, expected one of {', '.join((*COLLECTIVE, *WORDS))}", keyword
+            )
     return authorities
 
 
@@ -227,7 +229,7 @@ class Commands:
     def known(self) -> Iterator[tuple[str, str]]:
         """Yield verb and noun of each supported command."""
         displays = [("DISPLAY", noun) for noun in self._shows]
-        # DEFINE CHANNEL(…) CHLTYPE(SVRCONN) is a command about a CHANNEL.
+        # DEFINE CHANNEL(…) CHLTYPE(SVRCONN) has the noun CHANNEL.
         yield from (command for command in (*self._runs, *displays) if command[1] != "SVRCONN")
 
     def read(self, text: str) -> list[Command]:
@@ -298,11 +300,11 @@ class Commands:
         """Run STOP CONN, which closes the connection of an application and backs out its unit of work."""
         if not command.name or command.parameters:
             where = command.parameters[0] if command.parameters else command
-            raise MQSCSyntaxError("STOP CONN takes a connection identifier in parentheses", where.where, "CONN")
+            raise MQSCSyntaxError("STOP CONN requires a connection identifier in parentheses", where.where, "CONN")
         for application in self._queue_manager.applications:
             if connection_name(application) == command.name:
                 if application.stop is None:
-                    detail = "the bridge itself uses it"
+                    detail = "the bridge uses it"
                     raise CommandRefused("AMQ8148E", kind="Connection", name=command.name, detail=detail)
                 application.stop()
                 return message("AMQ8457I", name=command.name), None
@@ -318,9 +320,9 @@ class Commands:
         """Run CLEAR TOPICSTR. A missing retained publication is not an error (IBM MQ documentation, "CLEAR TOPICSTR")."""
         topic = command.name
         if not topic:
-            raise MQSCSyntaxError("TOPICSTR takes a topic string in parentheses", command.where, "TOPICSTR")
+            raise MQSCSyntaxError("TOPICSTR requires a topic string in parentheses", command.where, "TOPICSTR")
         if command.value("CLRTYPE") != "RETAINED":
-            raise command.wrong("CLEAR TOPICSTR takes CLRTYPE(RETAINED)", "CLRTYPE")
+            raise command.wrong("CLEAR TOPICSTR requires CLRTYPE(RETAINED)", "CLRTYPE")
         command.check_keywords("CLRTYPE", "SCOPE")
         command.choice("SCOPE", ("LOCAL",))
         queue_manager = self._queue_manager
@@ -362,8 +364,8 @@ def bridge_script() -> str:
 def prepare(queue_manager: QueueManager) -> None:
     """Define missing objects that the bridge needs. Raises ScriptFailed.
 
-    Existing queue manager attributes and authority records are not changed, so that a restart keeps an administrator's
-    changes. Call it before the recovery log dispatches to an event loop.
+    Existing queue manager attributes and authority records are not changed, so a restart keeps an administrator's changes.
+    Call this function before the recovery log dispatches to an event loop.
     """
     commands = [
         _where_blank(queue_manager, command)

@@ -1,7 +1,7 @@
 """DEFINE, ALTER and DELETE of queues, topic objects, subscriptions and the queue manager itself.
 
-Source: IBM MQ documentation, "MQSC commands reference". Each method checks everything first. It returns the AMQ message
-and the unit of work with the change, or None if nothing changes.
+Source: IBM MQ documentation, "MQSC commands reference". Each method checks the command before it changes anything. It returns
+the AMQ message and the unit of work with the change, or None if nothing changes.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ log = logging.getLogger(__name__)
 
 BASE_TOPIC_OBJECT = "SYSTEM.BASE.TOPIC"
 QUEUE_KINDS = ("QLOCAL", "QALIAS", "QREMOTE", "QMODEL")
-#: Queues that the queue manager uses itself, and for what.
+#: Queues that the queue manager itself uses, and their purposes.
 _OWN = {
-    RETAINED_QUEUE: "the queue manager keeps retained publications on it; CLEAR TOPICSTR removes them",
-    STATE_QUEUE: "the state of MQTT sessions is on it",
+    RETAINED_QUEUE: "it contains the retained publications; hint: CLEAR TOPICSTR removes them",
+    STATE_QUEUE: "it contains the state of MQTT sessions",
 }
 #: Parameters of DEFINE and ALTER that are not attributes.
 MANNERS = ("LIKE", "NOREPLACE", "REPLACE")
@@ -80,7 +80,7 @@ def _setting(kind: str, parameter: Parameter) -> tuple[str, str]:
     if isinstance(ATTRIBUTES[kind].get(keyword), Names | Words):
         return keyword, ",".join(str(name) for name in parameter.values or ())
     if parameter.value is None and keyword in defaults(kind):
-        raise MQSCSyntaxError(f"{keyword} takes one value in parentheses", parameter.where, parameter.keyword)
+        raise MQSCSyntaxError(f"{keyword} requires one value in parentheses", parameter.where, parameter.keyword)
     return keyword, parameter.value or ""
 
 
@@ -88,7 +88,7 @@ def replace_and_like(command: Command) -> tuple[bool, str | None]:
     """Return whether DEFINE may replace an object (REPLACE), and the object name in LIKE. Raises MQSCSyntaxError."""
     model = command.parameter("LIKE")
     if model is not None and not model.value:
-        raise command.wrong("LIKE takes the name of an object", "LIKE")
+        raise command.wrong("LIKE requires the name of an object", "LIKE")
     return command.flag("REPLACE", "NOREPLACE"), command.value("LIKE")
 
 
@@ -98,7 +98,7 @@ def object_name(command: Command, length: int = MQ_OBJECT_NAME_LENGTH) -> str:
     if not name or len(name) > length:
         raise CommandRefused("AMQ8424E", name=name, detail=f"a name has 1 to {length} characters")
     if wrong := invalid_name_character(name):
-        raise CommandRefused("AMQ8424E", name=name, detail=f"{wrong!r} is no character of MQ object names")
+        raise CommandRefused("AMQ8424E", name=name, detail=f"{wrong!r} is not allowed in MQ object names")
     return name
 
 
@@ -159,7 +159,7 @@ class Definitions:
         timestamps = stamps(time.time())
         if old is not None:
             timestamps |= {keyword: old[keyword] for keyword in ("CRDATE", "CRTIME") if keyword in old}
-            # Do not change only the time of the last change.
+            # A change of only the time of the last change is not a change.
             if all(old.get(keyword) == value for keyword, value in attributes.items() if keyword not in STAMPS):
                 return answer, None
         attributes |= timestamps
@@ -202,7 +202,7 @@ class Definitions:
                 detail = f"topic string {topic!r} belongs to topic {other}"
                 raise CommandRefused("AMQ8101E", detail=detail, reason=cmqcfc.MQRCCF_TOPICSTR_ALREADY_EXISTS)
         if name == BASE_TOPIC_OBJECT and "ASPARENT" in attributes.values():
-            detail = f"{name} has no parent: ASPARENT is no value for it"
+            detail = f"{name} has no parent, so ASPARENT is not allowed"
             raise CommandRefused("AMQ8101E", detail=detail, reason=cmqcfc.MQRCCF_ATTR_VALUE_ERROR)
 
     def _check_usage(self, name: str, old: dict[str, Value], attributes: dict[str, Value]) -> None:
@@ -225,7 +225,7 @@ class Definitions:
         self._existing(kind, name)
         unit = Unit()
         if kind == "TOPIC" and name == BASE_TOPIC_OBJECT:
-            raise CommandRefused("AMQ8148E", kind="Topic", name=name, detail="the topic tree hangs from it")
+            raise CommandRefused("AMQ8148E", kind="Topic", name=name, detail="it is the root of the topic tree")
         if kind in QUEUE_KINDS:
             self._check_queue_unused(kind, name)
         if kind == "QLOCAL":
@@ -250,7 +250,7 @@ class Definitions:
         if kind == "QLOCAL":
             self.check_unused(name, queue_manager.objects.queues[name])
         own = ("", queue_manager.name)
-        # A durable subscription that is not open does not prevent the deletion: its publications are lost meanwhile.
+        # A durable subscription that is not open does not prevent the deletion. Its publications are lost meanwhile.
         for subscription in queue_manager.objects.topics.subscriptions.values():
             is_destination = subscription.destination == name and subscription.destination_manager in own
             if is_destination and kind == "QLOCAL" and subscription.owner is None and not subscription.managed:
@@ -272,14 +272,16 @@ class Definitions:
         """Remove the messages of a queue that is deleted."""
         queue = self._queue_manager.objects.queues[name]
         if queue.depth and not purge:
-            raise CommandRefused("AMQ8143E", name=name, detail=f"{queue.depth} messages are on it; PURGE deletes them")
+            raise CommandRefused(
+                "AMQ8143E", name=name, detail=f"{queue.depth} messages are on it; hint: PURGE deletes them"
+            )
         self._take_all(unit, name, queue)
 
     def _take_all(self, unit: Unit, name: str, queue: Queue) -> None:
         messages = list(queue.messages())
         if len(messages) != queue.depth:
             # IBM MQ, "CLEAR QLOCAL": it fails when there are uncommitted messages.
-            detail = f"{queue.depth - len(messages)} messages on it are not committed"
+            detail = f"{queue.depth - len(messages)} messages on it are uncommitted"
             raise CommandRefused("AMQ8148E", kind="Queue", name=name, detail=detail, reason=cmqc.MQRC_Q_NOT_EMPTY)
         for stored in messages:
             queue.take(stored)
@@ -305,13 +307,13 @@ class Definitions:
         command.check_keywords("TOQLOCAL", "TYPE")
         to, kind = command.value("TOQLOCAL"), command.choice("TYPE", ("MOVE", "ADD"), "MOVE")
         if not to:
-            raise command.wrong("TOQLOCAL takes the name of the target queue", "TOQLOCAL")
+            raise command.wrong("TOQLOCAL requires the name of the target queue", "TOQLOCAL")
         for queue_name in (name, to):
             self._existing("QLOCAL", queue_name)
             self.check_unused(queue_name, self._objects.queues[queue_name])
         source, target = self._objects.queues[name], self._objects.queues[to]
         if target.depth and kind == "MOVE":
-            detail = f"{target.depth} messages are on it; TYPE(ADD) adds messages to them"
+            detail = f"{target.depth} messages are on it; hint: use TYPE(ADD)"
             raise CommandRefused("AMQ8143E", name=to, detail=detail)
         if source is target:
             raise CommandRefused("AMQ8148E", kind="Queue", name=name, detail="source and target are the same queue")
@@ -326,7 +328,7 @@ class Definitions:
         return message("CSQ9022I", count=len(unit.puts), name=name, target=to), unit
 
     def alter_queue_manager(self, command: Command) -> Answer:
-        """Run ALTER QMGR. Attributes that were never altered are not stored: defaults and the configuration apply."""
+        """Run ALTER QMGR. Only altered attributes are stored. Defaults and the configuration determine all others."""
         queue_manager = self._queue_manager
         forced = command.flag(*_FORCE)
         parameters = settings("QMGR", command, *_FORCE)
@@ -351,8 +353,8 @@ class Definitions:
     def resolve_again(self) -> None:
         """Resolve the destinations of subscriptions again, after an alias, remote queue or DEFXMITQ may have changed.
 
-        IBM MQ resolves them at each publication. If a destination no longer resolves, it keeps its queue, and an error is
-        logged.
+        IBM MQ resolves them at each publication. If a destination can no longer be resolved, the subscription keeps its
+        queue, and an error is logged.
         """
         queue_manager = self._queue_manager
         for subscription in queue_manager.objects.topics.subscriptions.values():
@@ -390,7 +392,7 @@ def _refresh(queue: Queue, attributes: dict[str, Value]) -> None:
 
 
 def _open(kind: str, name: str) -> CommandRefused:
-    detail = "the change affects handles that are open; FORCE makes it, and those handles invalid"
+    detail = "the change affects open handles; hint: FORCE applies the change and invalidates them"
     return CommandRefused("AMQ8148E", kind=kind, name=name, detail=detail, reason=cmqcfc.MQRCCF_OBJECT_OPEN_FORCE)
 
 
@@ -414,7 +416,7 @@ SUB_NAME_LENGTH = 10_240
 
 
 def subscription_name(command: Command) -> str:
-    """Return the name of a subscription: any characters. Raises CommandRefused or MQSCSyntaxError."""
+    """Return the name of a subscription, which may contain any characters. Raises CommandRefused or MQSCSyntaxError."""
     name = command.required_name()
     if not name or len(name) > SUB_NAME_LENGTH:
         raise CommandRefused("AMQ8424E", name=name[:60], detail=f"a name has 1 to {SUB_NAME_LENGTH} characters")
@@ -448,9 +450,9 @@ class Subscriptions:
         if old is not None and not replace:
             raise CommandRefused("AMQ8150E", kind="Subscription", name=name, reason=cmqcfc.MQRCCF_SUB_ALREADY_EXISTS)
         if managed and "DEST" in parameters:
-            raise MQSCSyntaxError("DESTCLAS(MANAGED) chooses its own queue: leave DEST out", command.where)
+            raise MQSCSyntaxError("DEST is not allowed with DESTCLAS(MANAGED)", command.where)
         if not managed and not attributes["DEST"]:
-            raise MQSCSyntaxError("DEFINE SUB needs DEST, the queue for its publications", command.where)
+            raise MQSCSyntaxError("DEFINE SUB requires DEST, the queue for its publications", command.where)
         if old is not None and old.managed != managed:
             raise CommandRefused("AMQ8469E", name=name, detail="its destination class cannot be changed")
         self._check_topic(attributes)
@@ -467,7 +469,7 @@ class Subscriptions:
         queue_manager = self._queue_manager
         topic_filter = queue_manager.objects.topic_string(str(attributes["TOPICOBJ"]), str(attributes["TOPICSTR"]))
         if len(topic_filter) > MQ_TOPIC_STR_LENGTH:
-            detail = f"the topic string has {len(topic_filter)} characters, at most {MQ_TOPIC_STR_LENGTH} are allowed"
+            detail = f"the topic string has {len(topic_filter)} characters, the maximum is {MQ_TOPIC_STR_LENGTH}"
             raise CommandRefused("AMQ8101E", detail=detail)
         effective = queue_manager.objects.topics.attributes(topic_filter)
         if effective["SUB"] != "ENABLED":
@@ -546,11 +548,11 @@ class Subscriptions:
 
 def _check(attributes: dict[str, Value], command: Command) -> None:
     if not attributes["TOPICSTR"] and not attributes["TOPICOBJ"]:
-        raise MQSCSyntaxError("DEFINE SUB needs TOPICSTR or TOPICOBJ", command.where)
+        raise MQSCSyntaxError("DEFINE SUB requires TOPICSTR or TOPICOBJ", command.where)
     try:
         bytes.fromhex(str(attributes["DESTCORL"]))
     except ValueError:
-        raise command.wrong("DESTCORL is up to 48 hexadecimal digits", "DESTCORL") from None
+        raise command.wrong("DESTCORL must be up to 48 hexadecimal digits", "DESTCORL") from None
 
 
 def _attributes(subscription: Subscription) -> dict[str, Value]:

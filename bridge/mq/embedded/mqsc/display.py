@@ -1,7 +1,7 @@
 """DISPLAY: filters (WHERE), and the objects and status of a queue manager in MQSC terms.
 
 Source: IBM MQ documentation, "DISPLAY QUEUE", "DISPLAY TPSTATUS" and others. Without ALL and without requested
-attributes, a generic name shows only names and types, as in runmqsc. Status commands then show everything.
+attributes, a generic name displays only names and types, as in runmqsc. Status commands then display all attributes.
 """
 
 from __future__ import annotations
@@ -60,17 +60,19 @@ class WhereFilter:
     @classmethod
     def read(cls, parameter: Parameter, keywords: Collection[str]) -> WhereFilter:
         """Parse a WHERE parameter, whose keyword must be in `keywords`. Raises MQSCSyntaxError."""
-        words = [item for item in parameter.values or () if isinstance(item, str)]
+        words = [word for word in parameter.values or () if isinstance(word, str)]
         if parameter.values is None or len(words) != 3 or len(parameter.values) != 3:
-            raise MQSCSyntaxError("WHERE takes (attribute operator value)", parameter.where, "WHERE")
+            raise MQSCSyntaxError("WHERE requires (attribute operator value)", parameter.where, "WHERE")
         keyword, operator, value = SYNONYMS.get(words[0], words[0]), words[1], words[2]
         if keyword not in keywords:
-            raise MQSCSyntaxError(f"{keyword} is not an attribute to look for here", parameter.where, "WHERE")
+            raise MQSCSyntaxError(f"{keyword} is not an attribute of these objects", parameter.where, "WHERE")
         if operator not in _OPERATORS and operator not in ("LK", "NL"):
             operators = ", ".join((*_OPERATORS, "LK", "NL"))
-            raise MQSCSyntaxError(f"the operator is one of {operators}, not {operator}", parameter.where, "WHERE")
+            raise MQSCSyntaxError(
+                f"expected one of the operators {operators}, found {operator}", parameter.where, "WHERE"
+            )
         if operator in ("LK", "NL") and not value.endswith("*"):
-            raise MQSCSyntaxError(f"{operator} takes a generic value, with * at its end", parameter.where, "WHERE")
+            raise MQSCSyntaxError(f"{operator} requires a generic value, which ends in *", parameter.where, "WHERE")
         return cls(keyword, operator, value)
 
     def passes(self, row: Shown) -> bool:
@@ -90,7 +92,7 @@ class WhereFilter:
             return self.operator == "NE"
 
 
-# Objects and their status. Each function yields those with a name, which may be generic. -------------------------------
+# Objects and their status. Each function yields the objects that match a name, which may be generic. -------------------
 
 
 def _changed(queue_manager: QueueManager) -> Shown:
@@ -267,8 +269,8 @@ def _topic_publishers(queue_manager: QueueManager, name: str) -> Rows:
 
 
 def _is_topic(topic: str, name: str) -> bool:
-    """Return whether a topic string has a name, which may contain wildcards."""
-    # With the additional level, wildcards also match `$` topics, so that administrators see the complete tree.
+    """Return whether a topic string matches a name, which may contain wildcards."""
+    # With an additional level, wildcards also match `$` topics, so administrators see the complete tree.
     return topic == name or matches(f"x/{name}", f"x/{topic}")
 
 
@@ -319,20 +321,20 @@ def _subscription(subscription: Subscription) -> Shown:
     }
 
 
-# What DISPLAY shows of each noun ----------------------------------------------------------------------------------------
+# The nouns of DISPLAY ----------------------------------------------------------------------------------------------------
 
 
 class _Noun(NamedTuple):
-    #: attributes that are always shown first, beginning with the name
+    #: attributes that are always displayed first, beginning with the name
     heads: tuple[str, ...]
     #: AMQ message, and the kind of object in error messages
     number: str
     kind: str
     keywords: Collection[str]
     rows: Callable[[QueueManager, str], Rows]
-    #: shows all attributes also of objects with a generic name
+    #: displays all attributes even if the name is generic
     status: bool = False
-    #: keyword -> values that restrict DISPLAY; the first value matches all objects
+    #: keyword -> values that restrict DISPLAY. The first value matches all objects
     selections: Mapping[str, tuple[str, ...]] = {}
 
 
@@ -464,7 +466,7 @@ NOUNS = [noun for noun in _NOUNS if " " not in noun]
 
 
 def add_keywords(noun: str, keywords: Collection[str]) -> None:
-    """Let DISPLAY show more attributes of a noun. The tests' stand-in for IBM MQ adds those without an effect here."""
+    """Add attributes of a noun to DISPLAY. The tests' stand-in for IBM MQ adds attributes without an effect here."""
     noun_keywords = _NOUNS[noun].keywords
     assert isinstance(noun_keywords, set)
     noun_keywords.update(keywords)
@@ -514,7 +516,7 @@ def _request(
             where = WhereFilter.read(parameter, permitted)
         elif keyword == "CHLTYPE" and "CHLTYPE" in heads:
             if parameter.value not in (None, "MQTT", "ALL"):
-                raise command.wrong("give CHLTYPE(MQTT) or CHLTYPE(SVRCONN): there are no other channels", "CHLTYPE")
+                raise command.wrong("CHLTYPE(MQTT) or CHLTYPE(SVRCONN) is required", "CHLTYPE")
         elif keyword in selections and parameter.values is not None:
             selection[keyword] = command.choice(keyword, selections[keyword])
         elif parameter.values is not None:
@@ -522,19 +524,19 @@ def _request(
         elif keyword == "ALL" or keyword in permitted:
             selected.append(keyword)
         else:
-            raise command.wrong(f"{keyword} is not an attribute that DISPLAY {command.noun} shows", parameter.keyword)
+            raise command.wrong(f"{keyword} is not an attribute of DISPLAY {command.noun}", parameter.keyword)
     return selected, selection, where
 
 
 def _is_selected(row: Shown, noun: _Noun, selection: dict[str, str]) -> bool:
-    """Return whether an object has the requested TYPE, DURABLE or SUBTYPE. USER matches all, because there are no proxies."""
+    """Return whether an object has the requested TYPE, DURABLE or SUBTYPE. USER matches all: proxies do not exist."""
     return all(
         value in (noun.selections[keyword][0], "USER") or row[keyword] == value for keyword, value in selection.items()
     )
 
 
 def _only(row: Shown, heads: tuple[str, ...], selected: list[str], where: WhereFilter | None) -> Shown:
-    """Return the identifying attributes of a row, the requested ones, and that of WHERE."""
+    """Return the identifying attributes of a row, the requested attributes, and the attribute of WHERE."""
     keywords = (*heads, *selected, *([] if where is None else [where.keyword]))
     return {keyword: row[keyword] for keyword in dict.fromkeys(keywords) if keyword in row}
 
@@ -551,7 +553,7 @@ _PROTOCOLS = {3: "MQTTV3", 4: "MQTTV311", 5: "MQTTV5"}
 def _show_channel_status(queue_manager: QueueManager, command: Command, name: str) -> tuple[str, list[Shown]]:
     client_id = command.parameter("CLIENTID")
     if client_id is not None and not client_id.value:
-        raise command.wrong("CLIENTID takes a client identifier, or the beginning of one", "CLIENTID")
+        raise command.wrong("CLIENTID requires a client identifier, or the beginning of one with *", "CLIENTID")
     if client_id is not None and command.parameter("SUMMARY") is not None:
         raise command.wrong("CLIENTID and SUMMARY exclude each other", "CLIENTID")
     heads, keywords = (_NOUNS["CHSTATUS"].heads, ()) if client_id is None else (_CLIENT_HEADS, _DETAILS)

@@ -30,7 +30,7 @@ class LoggedDelivery(msgspec.Struct, array_like=True, gc=False):
 
 
 class Put(msgspec.Struct, array_like=True, gc=False):
-    """A persistent message in the log, with every queue it was put to."""
+    """A persistent message in the log, with all queues to which it was put."""
 
     message: Message | PublicationMessage
     deliveries: list[LoggedDelivery]
@@ -49,13 +49,13 @@ class LoggedBatch(msgspec.Struct, array_like=True, gc=False):
     puts: list[Put]
     removed: list[int]
     lanes: list[Lane] = []
-    #: number of rows after this commit, and the sum of their digests (`digest_of`), to detect missing rows; -1 if unknown,
-    #: in rows of older bridges
+    #: number of rows after this commit, and the sum of their digests (`digest_of`), to detect missing rows. -1 in rows of
+    #: older bridges
     rows: int = -1
     digest: int = 0
-    #: sum of the digests of the checksums of all definitions after this commit; -1 if unknown
+    #: sum of the digests of the checksums of all definitions after this commit, or -1 if unknown
     definitions: int = -1
-    #: when the commit was made, in seconds since the epoch; 0 if unknown
+    #: time of the commit, in seconds since the epoch, or 0 if unknown
     committed: float = 0.0
 
 

@@ -1,7 +1,7 @@
-"""Whether a database contains all commits that were acknowledged: comparison with its witness (`bridge.witness`).
+"""Detection of missing commits: comparison of a database with its witness (`bridge.witness`).
 
-The number of a commit is the id of its row in the log. A database has an identity, which its witness repeats. A restored or
-salvaged database has a new one.
+The number of a commit is the id of its row in the log. A database and its witness contain the same identity. A restored or
+salvaged database has a new identity.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ import msgspec
 from bridge.mq.embedded.storage.batch import decode
 from bridge.witness import WitnessDamaged, WitnessPosition, read
 
-#: Name of the fact with the identity. Databases of release 0.2.0 and older have none, and no witness.
+#: Name of the fact with the identity. Databases of release 0.2.0 and older have neither an identity nor a witness.
 IDENTITY = "identity"
-#: Name of the fact with the identity that a restore or salvage has begun. 0: the database was never restored.
+#: Name of the fact with the identity since the last restore or salvage, or 0 if there was none.
 EPOCH = "epoch"
 
 
@@ -35,11 +35,11 @@ def new_identity() -> int:
 
 
 class End(NamedTuple):
-    """What a witness contains. Read it before the database, which a queue manager may be using."""
+    """The contents of a witness. Read it before the database, which a queue manager may be using."""
 
-    #: None: there is no witness, or it is damaged
+    #: None if the witness is missing or damaged
     position: WitnessPosition | None
-    #: why the witness cannot be used; blank if it can be, or if there is none
+    #: why the witness cannot be used. Blank if it can be used, or if it is missing
     damage: str = ""
 
     @classmethod
@@ -51,7 +51,7 @@ class End(NamedTuple):
             return cls(None, str(error))
 
     def missing(self, database: sqlite3.Connection, path: Path) -> str:
-        """Return a sentence about commits that a database lacks, or may lack; blank if it is complete.
+        """Return a sentence about commits that are or may be missing in a database, or "".
 
         Raises sqlite3.Error.
         """
@@ -60,7 +60,7 @@ class End(NamedTuple):
         facts: dict[str, int] = dict(database.execute("SELECT name, value FROM fact"))
         identity, position = facts.get(IDENTITY), self.position
         if position is None:
-            # Created at the first start with this release. Afterwards, it must be there.
+            # The first start with this release creates the witness. Afterwards, it must exist.
             return f"commits may be missing: {witness_path(path)} is missing" if identity is not None else ""
         if identity is not None and identity != position.identity:
             return f"commits may be missing: {witness_path(path)} belongs to another database"

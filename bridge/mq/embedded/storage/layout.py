@@ -1,4 +1,4 @@
-"""The layout of the database of an embedded queue manager: how it is created, opened, checked and upgraded.
+"""The layout of the database of an embedded queue manager: create, open, check and upgrade a database.
 
 It is SQLite in WAL mode with synchronous=FULL. Source: SQLite documentation, "Write-Ahead Logging", "WAL-mode File Format".
 """
@@ -18,8 +18,8 @@ from bridge.files import sync
 
 log = logging.getLogger(__name__)
 
-#: Layout of the database, and with it the version of the data directory. A newer one is refused rather than misread; an
-#: older one is copied, then upgraded.
+#: Version of the layout of the database and so of the data directory. A newer layout is rejected. An older one is copied,
+#: then upgraded.
 SCHEMA_VERSION = 2
 
 SCHEMA = """
@@ -50,7 +50,7 @@ _WAL_HEADER, _FRAME_HEADER = 32, 24
 
 
 def batch_checksum(row_id: int, body: bytes) -> int:
-    """Return the checksum of a row of the log. It covers the row's id, so that rows cannot be exchanged."""
+    """Return the checksum of a row of the log. It includes the row's id, so exchanged rows are detected."""
     return crc32(body, crc32(row_id.to_bytes(8, "big")))
 
 
@@ -68,7 +68,7 @@ def connect(path: Path) -> sqlite3.Connection:
     database.execute("PRAGMA synchronous=FULL")
     database.execute(f"PRAGMA wal_autocheckpoint={LOG_BYTES // PAGE_SIZE}")
     database.execute(f"PRAGMA journal_size_limit={LOG_BYTES}")
-    # Debian's SQLite overwrites everything that is deleted with zeros, which would write each message once more.
+    # Debian's SQLite overwrites deleted content with zeros, which would write each message once more.
     database.execute("PRAGMA secure_delete=FAST")
     return database
 
@@ -76,7 +76,7 @@ def connect(path: Path) -> sqlite3.Connection:
 def connect_read_only(path: Path, *, immutable: bool = False) -> sqlite3.Connection:
     """Open a database for reading. Raises sqlite3.Error.
 
-    `immutable`: no other process uses the file, and nothing but the file is read: neither a write-ahead log nor a journal.
+    With `immutable`, no other process may be using the file. Only the file is read, without a write-ahead log or journal.
     """
     query = "?mode=ro&immutable=1" if immutable else "?mode=ro"
     database = sqlite3.connect(f"{path.absolute().as_uri()}{query}", uri=True, isolation_level=None)
@@ -85,7 +85,7 @@ def connect_read_only(path: Path, *, immutable: bool = False) -> sqlite3.Connect
 
 
 def create(path: Path) -> None:
-    """Create a new database. It gets its name when it is complete, so an empty file was not created here.
+    """Create a new database. It gets its name when it is complete, so this function never leaves an empty file.
 
     Raises OSError or sqlite3.Error.
     """
@@ -111,17 +111,17 @@ def _remove(path: Path) -> None:
 
 
 def damage(database: sqlite3.Connection) -> str:
-    """Return the structural damage that SQLite finds in a database; blank if there is none."""
+    """Return the structural damage that SQLite finds in a database, or ""."""
     reports = [str(row[0]) for row in database.execute("PRAGMA quick_check(3)")]
     return "" if reports == ["ok"] else "; ".join(reports)
 
 
 def differences(database: sqlite3.Connection) -> list[str]:
-    """Return, a sentence each, how the schema of a database differs from the one that the bridge creates.
+    """Return the differences between the schema of a database and the schema that the bridge creates, one sentence each.
 
-    A trigger could remove messages while the queue manager uses the database, and reading a view may never end. Check the
-    schema before anything else is read or written. A newer layout is not compared: its version is reported instead. Raises
-    sqlite3.Error.
+    A trigger could remove messages while the queue manager uses the database, and reading a view may never end. So check the
+    schema before anything else is read or written. A newer layout is not compared, because its version is reported instead.
+    Raises sqlite3.Error.
     """
     entries = _schema_of(database)
     entries_of_versions = [_expected(script) for script in (SCHEMA, _SCHEMA_1, _SCHEMA_1 + _UPGRADE_1)]
@@ -134,7 +134,7 @@ def differences(database: sqlite3.Connection) -> list[str]:
             return []
     names = {name for _, name, _ in tables}
     sentences = [
-        f"table {name} is not as the bridge creates it"
+        f"table {name} has an unexpected definition"
         if kind == "table" and name in names
         else f"unexpected {kind} {name!r}"
         for kind, name, sql in entries
@@ -145,7 +145,7 @@ def differences(database: sqlite3.Connection) -> list[str]:
 
 
 def readable_tables(database: sqlite3.Connection) -> set[str]:
-    """Return the names of the ordinary tables of a database: reading them always ends. Raises sqlite3.Error."""
+    """Return the names of the ordinary tables of a database. Reading them always ends. Raises sqlite3.Error."""
     return {
         str(name)
         for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table' AND rootpage > 0")
@@ -214,13 +214,13 @@ def write_ahead_log(path: Path) -> Path:
 class OpenLog:
     """Descriptors of the write-ahead log and of its index, open for as long as a connection to the database.
 
-    POSIX locks belong to the process. Closing any descriptor of a file drops all of the process's locks on it, those that
-    SQLite holds through its own descriptor included. Other processes would then take the database for unused and truncate
-    the index, which SQLite has mapped into memory. Therefore these two descriptors are opened once, after the connection,
-    and closed only after it. Source: SQLite documentation, "How To Corrupt An SQLite Database File", section 2.2.
+    POSIX locks belong to the process. Closing any descriptor of a file drops all of the process's locks on the file,
+    including those of SQLite's own descriptor. Other processes would then regard the database as unused and truncate the
+    index, which SQLite has mapped into memory. So these two descriptors are opened once, after the connection, and closed
+    only after it. Source: SQLite documentation, "How To Corrupt An SQLite Database File", section 2.2.
 
-    SQLite deletes or replaces neither file while any connection to the database is open: the last connection to close does
-    that. So both descriptors refer to the files that SQLite uses.
+    SQLite deletes or replaces these files only when the last connection to the database closes. So both descriptors refer to
+    the files that SQLite uses.
     """
 
     def __init__(self, path: Path) -> None:

@@ -1,10 +1,10 @@
 """Group commit: one write and one fsync for all queued units of work.
 
-While the recovery log's thread syncs one group, the next one gathers, without a fixed delay. Units end in the order in
-which they were submitted, including those without disk writes, so that no publication overtakes another.
+While the recovery log's thread syncs one group, the next group accumulates, without a fixed delay. All units, including those
+without disk writes, end in the order of their submission, so publications are not reordered.
 
-The reserve is a pre-allocated file, deleted when the disk fills up, so that removals can still be written. Persistent
-messages are rejected until the disk has room for the file again.
+The reserve is a pre-allocated file. The bridge deletes it when the disk fills up, so that removals can still be written.
+Persistent messages are rejected until the disk has room for the file again.
 """
 
 from __future__ import annotations
@@ -36,21 +36,21 @@ from bridge.wire.mq import MQMD
 log = logging.getLogger(__name__)
 
 
-#: Size in bytes: the database must have room for the write-ahead log, which is copied into it, and for the log itself.
+#: Size of the reserve in bytes: room for the write-ahead log, and for its copy in the database.
 RESERVE_BYTES = 2 * LOG_BYTES
-#: Size in bytes that suffices if the database has so many bytes in free pages that a checkpoint does not extend it.
+#: Sufficient size in bytes if the database has enough free pages, so that a checkpoint does not extend it.
 MIN_RESERVE_BYTES = RESERVE_BYTES * 3 // 4
-#: Fraction of the file system, and maximum in bytes, that must be free beside the reserve when the disk is no longer full.
-#: Otherwise the next messages would fill it again.
+#: Free space, as a fraction of the file system and with a maximum in bytes, that is required in addition to the reserve
+#: before messages are accepted again. Otherwise the next messages would fill the disk again.
 FREE_FRACTION, MAX_FREE_BYTES = 0.05, 64 * 2**20
 #: Seconds between attempts to allocate the reserve again.
 LOOK_INTERVAL = 5.0
 
 
 class Reserve:
-    """The file, and whether the disk is full. Only the recovery log's thread uses it once that runs.
+    """The reserve file, and whether the disk is full. After the start, only the recovery log's thread uses it.
 
-    A bridge that stops leaves the file. The next start deletes it before it writes, so it starts on a full disk, too.
+    A bridge that stops leaves the file. The next start deletes it before the first write, so it succeeds on a full disk.
     """
 
     def __init__(self, store: Store, path: Path) -> None:
@@ -58,7 +58,7 @@ class Reserve:
         self._path = path
         self._kept = False
         self._look = 0.0
-        #: the disk is full and the reserve deleted: persistent messages are rejected
+        #: the disk is full and the reserve is deleted, so persistent messages are rejected
         self.full = False
 
     def keep(self) -> None:
@@ -112,12 +112,12 @@ class Reserve:
                 log.error("MQB3004E %s: WAL checkpoint failed: %s", self._store.path, error)
 
     def leave(self) -> None:
-        """Leave as much of a reserve for the next start as there is room for. The store is closed, and its log deleted."""
+        """Allocate as much of a reserve for the next start as possible. The store is closed, and its log deleted."""
         if self._kept and self.full:
-            allocate_most(self._path)
+            allocate_available(self._path)
 
     def _take(self) -> bool:
-        """Allocate the reserve, and return whether there was room for it."""
+        """Allocate the reserve. Return False if the disk has no room for it."""
         try:
             disk = os.statvfs(self._path.parent)
             free = disk.f_bavail * disk.f_frsize + self._store.log_bytes()
@@ -139,7 +139,7 @@ def reserve_path(data_directory: Path) -> Path:
     return data_directory / "queuemanager.reserve"
 
 
-def allocate_most(path: Path) -> None:
+def allocate_available(path: Path) -> None:
     """Allocate a reserve that is as large as the disk permits, within a factor of two."""
     size = RESERVE_BYTES
     while size >= RESERVE_BYTES // 128 and not _allocate(path, size):
@@ -147,7 +147,7 @@ def allocate_most(path: Path) -> None:
 
 
 def _allocate(path: Path, size: int) -> bool:
-    """Create a file whose blocks are allocated, and return whether there was room for it."""
+    """Create a file with allocated blocks. Return False if the disk has no room for it."""
     try:
         with path.open("wb") as file:
             os.posix_fallocate(file.fileno(), 0, size)
@@ -196,7 +196,7 @@ def batch_of(messages: list[StoredMessage], removals: list[int]) -> LoggedBatch:
 
 
 def is_writable(unit: Unit) -> bool:
-    """Return whether a unit of work can be encoded, to find the faulty unit of a group."""
+    """Return whether a unit of work can be encoded. Used to find the faulty unit of a group."""
     try:
         encode(batch_of([stored for stored in unit.puts if stored.durable], []))
         for kind, name, attributes in unit.changes.definitions:
@@ -209,8 +209,8 @@ def is_writable(unit: Unit) -> bool:
 class _MessageRestorer:
     """Restores messages from the recovery log.
 
-    Messages share equal parts, as they did before the restart. Otherwise a backlog of small messages would need a quarter
-    more memory after a restart than before.
+    Messages share equal parts, as before the restart. Otherwise a backlog of small messages would need a quarter more memory
+    after a restart.
     """
 
     def __init__(self, queues: Mapping[str, Queue]) -> None:
@@ -260,8 +260,8 @@ class _MessageRestorer:
 class RecoveryLog:
     """Commits units of work: writes them to disk if necessary, and then makes them visible.
 
-    `lock` is the queue manager's. `dispatch` runs a function on the queue manager's thread: the event loop of the bridge or,
-    without one, the recovery log's thread.
+    `lock` is the queue manager's lock. `dispatch` runs a function on the queue manager's thread: the event loop of the
+    bridge or, without an event loop, the recovery log's thread.
     """
 
     def __init__(self, store: Store, lock: threading.RLock) -> None:
@@ -272,7 +272,7 @@ class RecoveryLog:
         self.queues: Mapping[str, Queue] = {}
         #: space for removals on a full disk
         self.reserve = Reserve(store, reserve_path(store.path.parent))
-        #: counters of group commits; None to count nothing
+        #: counters of group commits, or None
         self.commits: Commits | None = None
         self._waiting: list[Unit] = []
         self._busy = False
@@ -303,7 +303,7 @@ class RecoveryLog:
                 if work is None:
                     return
                 work()
-                del work  # else its units keep their messages in memory until the next commit
+                del work  # otherwise its units would keep their messages in memory until the next commit
             self.reserve.look()
 
     def close(self) -> None:
@@ -322,7 +322,7 @@ class RecoveryLog:
         self.reserve.leave()
 
     def commit(self, unit: Unit) -> int:
-        """Submit a unit of work and wait for its end. Return MQRC_NONE, or the reason code why it was backed out."""
+        """Submit a unit of work and wait for its end. Return MQRC_NONE, or the reason code if it was backed out."""
         ended = threading.Event()
         reasons: list[int] = []
 
@@ -389,7 +389,7 @@ class RecoveryLog:
     def _write(
         self, batch: LoggedBatch, definitions: list[tuple[str, str, str | None]], dead: list[LogRow]
     ) -> tuple[int, int]:
-        """Write to disk as `Store.write`. If the disk is full, make room and try again."""
+        """Write to disk like `Store.write`. If the disk is full, delete the reserve and try again."""
         for make_room in (self.reserve.empty_log, self.reserve.give_up):
             try:
                 return self._store.write(batch, definitions, dead)
@@ -473,13 +473,13 @@ class RecoveryLog:
                 if row is not None:
                     self._account(row, logged, moved, [stored for unit in units for stored in unit.gets])
             elif reason == cmqc.MQRC_UNEXPECTED_ERROR:
-                # One of the units cannot be encoded: write the others without it.
+                # A unit cannot be encoded. Write the other units.
                 good = [unit for unit in units if is_writable(unit)]
                 if len(good) < len(units):
                     units = [unit for unit in units if not is_writable(unit)]
                     self._waiting[:0] = good
             else:
-                # Units submitted after a failed one may depend on it: for example, a received record contains the message
+                # Units submitted after a failed unit may depend on it. For example, a received record contains the message
                 # ids of the previous unit.
                 units += [unit for unit in self._waiting if unit.is_written]
                 self._waiting = [unit for unit in self._waiting if not unit.is_written]

@@ -1,9 +1,9 @@
 """The store of the embedded queue manager: a SQLite database (WAL, synchronous=FULL).
 
-Object definitions and durable subscriptions are rows of ordinary tables. Persistent messages are a log: each group of
+Object definitions and durable subscriptions are rows of ordinary tables. Persistent messages are in a log. Each group of
 units of work adds one row, with a batch of the messages that were put and the numbers of the messages that were
-removed. Rows without remaining messages are deleted, and rows with few are rewritten. A commit is therefore one INSERT
-and one fsync, whatever the number of messages.
+removed. Rows without remaining messages are deleted, and rows with few remaining messages are rewritten. A commit is
+therefore one INSERT and one fsync, regardless of the number of messages.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ DEAD_BYTES = layout.LOG_BYTES // 4
 COMPACTION_FLOOR = 16 * 1024 * 1024
 #: The minimum size of a row in bytes for checking the disk space first. Smaller rows fit into the reserve.
 LARGE_BATCH = layout.LOG_BYTES // 4
-#: Seconds between attempts to remove the traces of a commit that failed.
+#: Seconds between attempts to roll back a failed commit.
 RETRY_INTERVAL = 0.5
 
 
@@ -45,24 +45,25 @@ class OutOfRoom(sqlite3.OperationalError):
 
 
 def _check(path: Path) -> None:
-    """Check the schema, version, structure and completeness of an existing database. Nothing is written.
+    """Check the schema, version, structure and completeness of an existing database without writing.
 
     Raises StoreError, OSError or sqlite3.Error.
     """
     if not path.stat().st_size:
         raise StoreError(
-            f"{path}: the file is empty: a queue manager was here and its messages are lost; put a copy of the "
+            f"{path}: the file is empty and the messages of its queue manager are lost; hint: put a copy of the "
             "file in its place, or move the data directory away to begin with a new queue manager"
         )
     end = End.of(path)
-    # A connection that may write would copy an incomplete log into the database when it is closed, and delete the log.
+    # When it is closed, a writable connection would copy an incomplete log into the database and delete the log.
     with contextlib.closing(layout.connect_read_only(path)) as database:
         if strange := layout.differences(database):
             raise StoreError(damaged(path, "; ".join(strange)))
         row = database.execute("SELECT value FROM fact WHERE name = 'schema'").fetchone()
         if row is not None and int(row[0]) > SCHEMA_VERSION:
             raise StoreError(
-                f"{path}: written by a newer bridge (layout {row[0]}, this one reads {SCHEMA_VERSION}); start that one"
+                f"{path} was written by a newer bridge (layout {row[0]}, this one reads {SCHEMA_VERSION}); hint: start "
+                "the newer bridge"
             )
         if damage := layout.damage(database):
             raise StoreError(damaged(path, damage))
@@ -71,7 +72,7 @@ def _check(path: Path) -> None:
 
 
 class Store:
-    """The database of one queue manager. `write` runs on the recovery log's thread, everything else before it starts."""
+    """The database of one queue manager. `write` runs on the recovery log's thread, all else before that thread starts."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -80,19 +81,19 @@ class Store:
                 _check(path)
             elif witness_path(path).exists():
                 raise StoreError(
-                    f"{path} is missing: a queue manager was here and its messages are lost; hint: put a copy of the file "
+                    f"{path} is missing, and the messages of its queue manager are lost; hint: put a copy of the file "
                     "in its place, restore a backup with `mqbridge data restore --force`, or move the data directory away"
                 )
             else:
                 layout.create(path)
             self._database = layout.connect(path)
-            # On a full disk the log can be written only from its beginning, where it already has its blocks.
+            # On a full disk, the log can be written only from its beginning, where its blocks are already allocated.
             with contextlib.suppress(sqlite3.Error):
                 self.checkpoint("PASSIVE")
             version = self._fact("schema", SCHEMA_VERSION)
             if version < SCHEMA_VERSION:
                 layout.upgrade(self._database, path, version)
-            #: number of starts of this queue manager, this one included
+            #: number of starts of this queue manager, including this start
             self.starts = self._fact("starts", 0) + 1
             self._set_fact("starts", self.starts)
             #: when the database was created, in seconds since the epoch
@@ -104,8 +105,8 @@ class Store:
         except (sqlite3.DatabaseError, ValueError, TypeError) as error:
             raise StoreError(unusable(path, error)) from error
         except OSError as error:
-            raise StoreError(f"{path}: {error}; is it writable for the user that runs the bridge?") from error
-        #: the last commit could not be recorded in the witness
+            raise StoreError(f"{path}: {error}; hint: is it writable for the user that runs the bridge?") from error
+        #: whether recording the last commit in the witness failed
         self.witness_failing = False
         #: rows of the log, and the sum of their digests
         self._rows = self._digest = 0
@@ -113,7 +114,7 @@ class Store:
         self._definitions = 0
 
     def _opened_witness(self) -> Witness:
-        """Open the witness. Create it for a new database and for one of an older release."""
+        """Open the witness. Create it for a new database and for a database of an older release."""
         identity = self._fact(IDENTITY, 0)
         if not identity:
             identity = new_identity()
@@ -123,7 +124,7 @@ class Store:
                 layout.MODE,
             )
             self._set_fact(IDENTITY, identity)
-        #: identifies what a restore or salvage has begun; 0 if the database was never restored
+        #: the identity since the last restore or salvage, or 0 if the database was never restored
         self.epoch = self._known_fact(EPOCH) or 0
         witness = Witness(witness_path(self.path), identity, self.starts)
         witness.record(self._last_row)
@@ -187,8 +188,8 @@ class Store:
     ) -> tuple[int, int]:
         """Commit to disk: a batch of the log, definitions (kind, name, JSON or None to delete), rows to delete.
 
-        Return (row id, size in bytes) of the batch, after syncing. If this raises, nothing was written, not even as seen
-        after a crash.
+        Return (row id, size in bytes) of the batch, after syncing. If this raises, nothing was written, not even after a
+        crash.
         """
         row_id = self._last_row + 1
         latest = {(kind, name): attributes for kind, name, attributes in definitions}
@@ -229,7 +230,7 @@ class Store:
             raise
         self._last_row, self._rows, self._digest = row_id, batch.rows, batch.digest
         self._definitions = batch.definitions
-        self._bear_witness()
+        self._update_witness()
         return row_id, len(body)
 
     def _checksums(self, keys: Iterable[tuple[str, str]]) -> Iterator[int]:
@@ -239,7 +240,7 @@ class Store:
             if row is not None:
                 yield row[0]
 
-    def _bear_witness(self) -> None:
+    def _update_witness(self) -> None:
         """Record the last commit in the witness, before the commit is acknowledged."""
         try:
             self._witness.record(self._last_row)
@@ -253,9 +254,8 @@ class Store:
     def _back_out(self) -> None:
         """Roll back a failed transaction and remove it from the write-ahead log.
 
-        A transaction whose fsync failed is completely in the log. After a crash, SQLite would regard it as committed,
-        although a backout was reported. So the log is truncated after the last committed transaction, before the outcome is
-        reported.
+        A transaction whose fsync failed is complete in the log. After a crash, SQLite would regard it as committed, although
+        a backout was reported. So the log is truncated after the last committed transaction before the outcome is reported.
         """
         is_reported = False
         while True:
@@ -291,7 +291,9 @@ class Store:
         """Raise OutOfRoom if the disk has no room for a row in the write-ahead log and then in the database."""
         disk = os.statvfs(self.path.parent)
         if disk.f_bavail * disk.f_frsize < size + max(size - freed - self.spare_bytes(), 0):
-            raise OutOfRoom(f"a unit of work of {size} bytes needs twice that on the disk until it is in the database")
+            raise OutOfRoom(
+                f"a unit of work of {size} bytes needs {2 * size} bytes on the disk until the next checkpoint"
+            )
 
     def close(self) -> None:
         """Close the database. Each commit has synced the log."""
@@ -301,7 +303,7 @@ class Store:
 
 
 def primary_code(error: Exception) -> int:
-    """Return the primary SQLite result code of an error, SQLITE_OK if it is not an SQLite error."""
+    """Return the primary SQLite result code of an error, or SQLITE_OK if it is not an SQLite error."""
     code: int = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_OK)
     return code & 0xFF
 
@@ -320,7 +322,7 @@ def unusable(path: Path, error: Exception) -> str:
     """Return the error text for a database that cannot be opened, because it is damaged or the disk fails."""
     if primary_code(error) in _OF_THE_DISK:
         return (
-            f"{path} cannot be used: {error}. What is in it stays as it is; see that the disk has room, takes writes and has "
+            f"{path} cannot be used: {error}. Nothing was changed; hint: check that the disk has room, is writable and has "
             "no errors, and start again"
         )
     return damaged(path, str(error))
@@ -329,8 +331,8 @@ def unusable(path: Path, error: Exception) -> str:
 def damaged(path: Path, what: str) -> str:
     """Return the error text for a damaged database."""
     return (
-        f"{path} is damaged: {what}. Nothing was changed. `mqbridge data verify {path.parent}` says what is whole, "
-        f"`mqbridge data salvage {path.parent} NEW-DIRECTORY` keeps all that is"
+        f"{path} is damaged: {what}. Nothing was changed; hint: `mqbridge data verify {path.parent}` lists the damage, "
+        f"`mqbridge data salvage {path.parent} NEW-DIRECTORY` saves the undamaged contents"
     )
 
 

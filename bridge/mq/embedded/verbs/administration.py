@@ -9,7 +9,7 @@ from bridge.mq.mqi import SubscriptionEntry
 
 
 def clear_retained(hconn: Hconn, topic: str) -> Unit | None:
-    """Return a unit of work that clears the retained publication of a topic. None if there is none. Raises MQError.
+    """Return a unit of work that clears the retained publication of a topic, or None if nothing is retained. Raises MQError.
 
     The user needs CLR for the topic.
     """

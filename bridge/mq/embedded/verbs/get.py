@@ -1,6 +1,6 @@
 """MQGET: options, browsing, matching, properties and the result.
 
-Source: IBM MQ documentation, "MQGET - Get message". `mqget` does not wait. Its callers do.
+Source: IBM MQ documentation, "MQGET - Get message". `mqget` does not wait. Its callers implement waiting.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from bridge.wire import cmqc
 
 #: Browse options.
 BROWSES: Final = cmqc.MQGMO_BROWSE_FIRST | cmqc.MQGMO_BROWSE_NEXT
-#: Options for the format of properties. Without one, an RFH2 is returned if the putter wrote one.
+#: Options for the format of properties. Without these options, an RFH2 is returned if the putter wrote one.
 PROPERTIES: Final = cmqc.MQGMO_PROPERTIES_FORCE_MQRFH2 | cmqc.MQGMO_NO_PROPERTIES
 _SYNCPOINTS: Final = cmqc.MQGMO_SYNCPOINT | cmqc.MQGMO_NO_SYNCPOINT
 #: Mutually exclusive options.
@@ -32,7 +32,7 @@ _KNOWN: Final = (
     sum(_EXCLUSIVE) | _ONLY_BROWSES | cmqc.MQGMO_WAIT | cmqc.MQGMO_ACCEPT_TRUNCATED_MSG | cmqc.MQGMO_FAIL_IF_QUIESCING
 )
 _MATCHES: Final = cmqc.MQMO_MATCH_MSG_ID | cmqc.MQMO_MATCH_CORREL_ID | cmqc.MQMO_MATCH_MSG_TOKEN
-#: The maximum number of marks of a handle. If it is reached, all marks are dropped, so messages are browsed again.
+#: The maximum number of marks of a handle. At the limit, all marks are dropped, so messages are browsed again.
 _MARK_LIMIT: Final = 100_000
 
 
@@ -178,7 +178,7 @@ def get_result(hconn: Hconn, handle: QueueHandle, stored: StoredMessage, options
 
 
 def truncated(handle: QueueHandle, message: Got, options: GetOptions) -> Got:
-    """Truncate a result to the length of the caller's buffer. Raises TruncatedMessage unless the caller accepts that."""
+    """Truncate a result to the caller's buffer. Raises TruncatedMessage unless the caller accepts truncation."""
     room = options.MaxLength
     if room is None or message.DataLength <= room:
         return message
@@ -250,7 +250,7 @@ class WaitingGet(Generic[Result]):
         self._waiters: list[Callable[[], None]] = []
 
     def attempt(self, *, last: bool = False) -> Result | None:
-        """Return a message, or None if there is none yet. Raises MQError; MQRC_NO_MSG_AVAILABLE if it does not wait."""
+        """Return a message, or None if it must wait. Raises MQError, with MQRC_NO_MSG_AVAILABLE without a wait."""
         self.cancel()
         try:
             return self._get()

@@ -1,6 +1,6 @@
 """Connection handles: the user, open objects, unit of work and authority checks of one connection.
 
-It also completes message descriptors for MQPUT (context, report options).
+The module also checks and completes message descriptors for MQPUT (context, report options).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def check_descriptor(md: MQMD) -> None:
     if md.Report:
         check_report(md.Report)
     if not md.ReplyToQ and (md.MsgType == cmqc.MQMT_REQUEST or md.Report & REQUESTED):
-        raise MQError(cmqc.MQRC_MISSING_REPLY_TO_Q, "a request, and who asks for reports, names a ReplyToQ")
+        raise MQError(cmqc.MQRC_MISSING_REPLY_TO_Q, "a request, or a message with report options, requires ReplyToQ")
     feedback = md.Feedback
     if not (0 <= feedback <= cmqc.MQFB_SYSTEM_LAST or cmqc.MQFB_APPL_FIRST <= feedback <= cmqc.MQFB_APPL_LAST):
         raise MQError(cmqc.MQRC_FEEDBACK_ERROR, f"Feedback {feedback}")
@@ -117,21 +117,21 @@ class Hconn:
         #: name of the application
         self.name = name
         self.user = user.encode()[:12]
-        #: the user whose authorities are checked; None for the bridge itself
+        #: the user whose authorities are checked, or None for the bridge itself
         self.principal = principal
-        #: IP address of the application; "" if it did not connect over TCP
+        #: IP address of the application, or "" if it did not connect over TCP
         self.address = ""
-        #: its server-connection channel; "" if it has none
+        #: its server-connection channel, or ""
         self.channel = ""
-        #: process of the application; 0 if it is not on this machine or is this process
+        #: process of the application, or 0 if it is this process or on another machine
         self.process_id = 0
-        #: closes the connection (STOP CONN); None for connections of the bridge itself
+        #: closes the connection (STOP CONN). None for connections of the bridge itself
         self.stop: Callable[[], None] | None = None
         self.connection_id = queue_manager.connection_id()
         #: open handles by Hobj
         self.handles: dict[int, Handle] = {}
         self._next_hobj = 1
-        #: the unit of work; None if there was no call under syncpoint since the last one ended
+        #: the unit of work, or None if there was no call under syncpoint since the last unit ended
         self.unit: Unit | None = None
         #: the completed MQMD of the last put, reused if the next put has the same MQMD
         self.completed: CompletedDescriptor | None = None
@@ -157,7 +157,7 @@ class Hconn:
             raise MQError(cmqc.MQRC_HOBJ_ERROR, f"handle {hobj}")
         if handle.changed:
             raise MQError(
-                cmqc.MQRC_OBJECT_CHANGED, f"definitions of handle {hobj} have changed: close it and open it again"
+                cmqc.MQRC_OBJECT_CHANGED, f"definitions of handle {hobj} have changed; hint: close it and open it again"
             )
         return handle
 
@@ -165,7 +165,7 @@ class Hconn:
         """Return the queue handle of an Hobj. Raises MQError."""
         handle = self.find(hobj)
         if not isinstance(handle, QueueHandle):
-            raise MQError(cmqc.MQRC_HOBJ_ERROR, "messages are got from queues")
+            raise MQError(cmqc.MQRC_HOBJ_ERROR, "the handle is not for a queue")
         return handle
 
     # The unit of work ------------------------------------------------------------------------------------------------
@@ -190,7 +190,7 @@ class Hconn:
     def check_quiescing(self, options: int) -> None:
         """Raise MQError if options contain _FAIL_IF_QUIESCING (the same number in all calls) while quiescing."""
         if self.queue_manager.quiescing and options & cmqc.MQOO_FAIL_IF_QUIESCING:
-            raise MQError(cmqc.MQRC_Q_MGR_QUIESCING, f"queue manager {self.queue_manager.name} is about to end")
+            raise MQError(cmqc.MQRC_Q_MGR_QUIESCING, f"queue manager {self.queue_manager.name} is quiescing")
 
     def check_administrator(self, command: str) -> None:
         """Check that the connected user may run commands. Raises MQError."""
@@ -206,7 +206,7 @@ class Hconn:
     def ask_queue(self, od: MQOD, options: int, name: str, destination: ResolvedDestination | None = None) -> str:
         """Check the authorities for opening a queue. Return the name of the checked object. Raises MQError.
 
-        For a queue at another queue manager, that is the transmission queue (IBM MQ documentation, "MQOPEN").
+        For a queue at another queue manager, the checked object is the transmission queue (IBM MQ documentation, "MQOPEN").
         """
         if destination is not None and destination.client_id and od.ObjectQMgrName not in ("", self.queue_manager.name):
             assert destination.queue is not None

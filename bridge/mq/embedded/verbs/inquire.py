@@ -53,4 +53,4 @@ def _shown(hconn: Hconn, kind: str, name: str) -> dict[str, Value]:
     for attributes in objects(hconn.queue_manager, kind, name):
         if attributes.get("TYPE", kind) == kind:
             return attributes
-    raise MQError(cmqc.MQRC_OBJECT_CHANGED, f"{kind} {name} is not there any more")
+    raise MQError(cmqc.MQRC_OBJECT_CHANGED, f"{kind} {name} no longer exists")

@@ -46,7 +46,9 @@ def _check_options(options: int) -> None:
         or (options & INPUT).bit_count() > 1
         or (options & _CONTEXTS and not options & cmqc.MQOO_OUTPUT)
     ):
-        raise MQError(cmqc.MQRC_OPTIONS_ERROR, f"MQOO options 0x{options:x}; open for input, browse, output or inquire")
+        raise MQError(
+            cmqc.MQRC_OPTIONS_ERROR, f"MQOO options 0x{options:x}; hint: open for input, browse, output or inquire"
+        )
 
 
 def mqopen(hconn: Hconn, od: MQOD, options: int) -> int:
@@ -71,9 +73,11 @@ def open_object(hconn: Hconn, od: MQOD, options: int) -> Handle:
 
 def _open_topic(hconn: Hconn, od: MQOD, options: int) -> TopicHandle:
     if options & _NOT_FOR_TOPICS:
-        raise MQError(cmqc.MQRC_OPTION_NOT_VALID_FOR_TYPE, "a topic is opened for output")
+        raise MQError(cmqc.MQRC_OPTION_NOT_VALID_FOR_TYPE, "a topic can be opened for output only")
     if od.SelectionString:
-        raise MQError(cmqc.MQRC_SELECTOR_INVALID_FOR_TYPE, "a selector is for queues that are got from")
+        raise MQError(
+            cmqc.MQRC_SELECTOR_INVALID_FOR_TYPE, "a selector requires a queue that is open for input or browse"
+        )
     topic = check_publishable(hconn.queue_manager.objects.topic_string(od.ObjectName, od.ObjectString))
     hconn.ask_topic(od, options, topic)
     od.ResObjectString = topic
@@ -84,7 +88,7 @@ def _open_topic(hconn: Hconn, od: MQOD, options: int) -> TopicHandle:
 def _open_queue_manager(hconn: Hconn, od: MQOD, options: int) -> DefinitionHandle:
     queue_manager = hconn.queue_manager
     if options & ~INQUIRING:
-        raise MQError(cmqc.MQRC_OPTION_NOT_VALID_FOR_TYPE, "a queue manager is opened to inquire")
+        raise MQError(cmqc.MQRC_OPTION_NOT_VALID_FOR_TYPE, "a queue manager can be opened for inquiry only")
     for name in (od.ObjectName, od.ObjectQMgrName):
         if name not in ("", queue_manager.name):
             raise MQError(cmqc.MQRC_UNKNOWN_OBJECT_NAME, f"this is queue manager {queue_manager.name}, not {name}")
@@ -108,13 +112,15 @@ def _open_named_queue(hconn: Hconn, od: MQOD, options: int) -> Handle:
     describe_destination(queue_manager, od, destination)
     if destination.topic is not None:
         if options & _NOT_FOR_TOPICS:
-            raise MQError(cmqc.MQRC_OPTION_NOT_VALID_FOR_TYPE, f"{name} leads to a topic: open it for output")
+            raise MQError(
+                cmqc.MQRC_OPTION_NOT_VALID_FOR_TYPE, f"{name} is an alias of a topic; hint: open it for output"
+            )
         topic = check_publishable(destination.topic)
         hconn.ask_queue(od, options, name)
         hconn.ask_topic(od, options, topic)
         return TopicHandle(topic, options=options, opened=(name, od.ObjectQMgrName))
     if options & (INPUT | cmqc.MQOO_BROWSE) and destination.client_id:
-        raise MQError(cmqc.MQRC_OPTION_NOT_VALID_FOR_TYPE, f"{name} is a remote queue: open it for output")
+        raise MQError(cmqc.MQRC_OPTION_NOT_VALID_FOR_TYPE, f"{name} is a remote queue; hint: open it for output")
     profile = hconn.ask_queue(od, options, name, destination)
     handle = open_queue(hconn.QUEUE_HANDLE, destination, options)
     handle.profile = profile
@@ -151,7 +157,7 @@ _SUB_ENDINGS: Final = cmqc.MQCO_KEEP_SUB | cmqc.MQCO_REMOVE_SUB
 
 
 def mqclose(hconn: Hconn, hobj: int, options: int) -> Unit | None:
-    """Close an object. Return a unit of work if that removes a subscription. Raises MQError."""
+    """Close an object. Return a unit of work if this removes a subscription. Raises MQError."""
     handle = hconn.handles.get(hobj)
     if handle is None:
         raise MQError(cmqc.MQRC_HOBJ_ERROR, f"handle {hobj}")
@@ -165,7 +171,7 @@ def mqclose(hconn: Hconn, hobj: int, options: int) -> Unit | None:
 
 
 def release(hconn: Hconn, hobj: int) -> Unit | None:
-    """Remove a valid handle that is not of a subscription."""
+    """Remove a valid handle that does not belong to a subscription."""
     return hconn.handles.pop(hobj).release(hconn.queue_manager)
 
 
@@ -176,7 +182,7 @@ def _close_subscription(hconn: Hconn, hobj: int, handle: SubscriptionHandle, opt
     authorization = hconn.queue_manager.authorization
     creator = subscription.user == hconn.user.decode(errors="replace")
     if authorization is not None and options & cmqc.MQCO_REMOVE_SUB and subscription.durable and not creator:
-        # IBM MQ, "Not Authorized (type 3)": its creator and users with SUB authority for the topic may remove a subscription.
+        # IBM MQ, "Not Authorized (type 3)": the creator and users with SUB authority for the topic may remove a subscription.
         authorization.check_topic(hconn.principal, subscription.topic_filter, "SUB")
     del hconn.handles[hobj]
     subscription.owner = None
@@ -188,7 +194,7 @@ def _close_subscription(hconn: Hconn, hobj: int, handle: SubscriptionHandle, opt
 
 
 def mqcmit(hconn: Hconn) -> Unit | None:
-    """Return the unit of work to submit, or None if there is none."""
+    """Return the unit of work to submit, or None."""
     unit, hconn.unit = hconn.unit, None
     return unit
 
@@ -206,7 +212,7 @@ C = TypeVar("C", bound=Hconn)
 def mqconn(kind: type[C], queue_manager: QueueManager, name: str, user: str, principal: str | None) -> C:
     """Connect an application. Raises MQError.
 
-    `principal` is the user whose authorities are checked, None for the bridge itself.
+    `principal` is the user whose authorities are checked, or None for the bridge itself.
     """
     if queue_manager.authorization is not None:
         queue_manager.authorization.connecting(principal, user)
@@ -218,7 +224,7 @@ def mqconn(kind: type[C], queue_manager: QueueManager, name: str, user: str, pri
 def mqdisc(hconn: Hconn, *, commit: bool) -> list[Unit]:
     """Disconnect. Return the units of work to submit.
 
-    If the connection is lost, `commit` is False, and its unit of work is backed out.
+    If the connection was lost, `commit` is False, and its unit of work is backed out.
     """
     hconn.queue_manager.applications.discard(hconn)
     units = []

@@ -41,8 +41,8 @@ MAX_PRIORITY: Final = 9
 def completed(hconn: Hconn, md: MQMD, options: int) -> tuple[MQMD, str | None]:
     """Complete the MQMD of a message. Raises MQError.
 
-    Also return the name of the application if the context is its own, otherwise None. The result is cached, because
-    applications use the same MQMD object for many messages.
+    Also return the name of the application if the message has the application's own context, otherwise None. The result is
+    cached, because applications use the same MQMD object for many messages.
     """
     ccsid = hconn.queue_manager.objects.attributes["CCSID"]
     last = hconn.completed
@@ -60,7 +60,7 @@ def completed(hconn: Hconn, md: MQMD, options: int) -> tuple[MQMD, str | None]:
 
 
 def completed_except_group(hconn: Hconn, md: MQMD, options: int) -> tuple[MQMD, str | None]:
-    """Check and complete an MQMD, except its group fields. Return as `completed`."""
+    """Check and complete an MQMD, except its group fields. Return the same as `completed`."""
     check_descriptor(md)
     changes: dict[str, Any] = {"BackoutCount": 0}
     for name, length in BYTE_FIELDS:
@@ -85,7 +85,7 @@ def completed_except_group(hconn: Hconn, md: MQMD, options: int) -> tuple[MQMD, 
 def _reply_to(hconn: Hconn, queue: bytes) -> dict[str, bytes]:
     """Return ReplyToQ and ReplyToQMgr for a message with a blank ReplyToQMgr.
 
-    They are from the remote queue definition with this name, or the queue is local (IBM MQ, "Reply-to queue alias").
+    They are from the remote queue definition with this name, or of the local queue (IBM MQ, "Reply-to queue alias").
     """
     remote = hconn.queue_manager.objects.remotes.get(queue.decode("ascii", "replace"))
     if remote is not None and remote["RNAME"]:
@@ -126,10 +126,10 @@ def _check_options(options: int) -> None:
 
 
 def opened_target(hconn: Hconn, hobj: int) -> tuple[QueueHandle | TopicHandle, Target]:
-    """Return the handle of an open queue or topic, and where it leads: a topic string, or a destination. Raises MQError."""
+    """Return the handle of an open queue or topic, and its target: a topic string, or a destination. Raises MQError."""
     handle = hconn.find(hobj)
     if not isinstance(handle, (QueueHandle, TopicHandle)):
-        raise MQError(cmqc.MQRC_HOBJ_ERROR, "messages are put to queues and topics")
+        raise MQError(cmqc.MQRC_HOBJ_ERROR, "the handle is not for a queue or topic")
     if not handle.options & cmqc.MQOO_OUTPUT:
         raise MQError(cmqc.MQRC_NOT_OPEN_FOR_OUTPUT, "open it with MQOO_OUTPUT")
     if isinstance(handle, TopicHandle):
@@ -209,7 +209,7 @@ def put_to_queue(
     queue = destination.queue
     assert queue is not None
     if queue.is_transmission and message.md.MsgType == cmqc.MQMT_REQUEST and message.md.MsgId == cmqc.MQMI_NONE:
-        # The client's reply contains it.
+        # The client's reply contains this MsgId.
         message = msgspec.structs.replace(message, md=msgspec.structs.replace(message.md, MsgId=hconn.generated()))
     stored = queue_manager.put(unit, destination, message, application=application)
     if message.md.Report and not queue.is_transmission:

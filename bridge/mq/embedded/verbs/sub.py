@@ -1,7 +1,7 @@
 """MQSUB with MQSO_MANAGED.
 
 Source: IBM MQ documentation, "MQSUB - Register subscription", "MQSD - Subscription descriptor", "Rules for validating MQI
-options". An open subscription belongs to the application that has opened it.
+options". An open subscription belongs to the application that opened it.
 """
 
 from __future__ import annotations
@@ -48,16 +48,16 @@ def _check_options(options: int) -> None:
 def check_values(sd: MQSD) -> None:
     """Raise MQError for invalid values of a descriptor."""
     if (sd.Options & cmqc.MQSO_DURABLE and not sd.SubName) or len(sd.SubName) > cmqc.MQ_SUB_NAME_LENGTH:
-        raise MQError(cmqc.MQRC_SUB_NAME_ERROR, "a durable subscription has a name, of at most 10240 characters")
+        raise MQError(cmqc.MQRC_SUB_NAME_ERROR, "a durable subscription requires a name of at most 10240 characters")
     if len(sd.SubUserData) > _USER_DATA_LENGTH:
         raise MQError(cmqc.MQRC_SUB_USER_DATA_ERROR, f"{len(sd.SubUserData)} characters of user data")
     if not 0 <= sd.SubLevel <= MAX_LEVEL or sd.SubExpiry < cmqc.MQEI_UNLIMITED:
-        raise MQError(cmqc.MQRC_SD_ERROR, "SubLevel is 0 to 9, SubExpiry -1 or more")
+        raise MQError(cmqc.MQRC_SD_ERROR, "SubLevel must be 0 to 9, SubExpiry -1 or more")
     check_sd(sd)
 
 
 def mqsub(hconn: Hconn, sd: MQSD) -> tuple[tuple[int, int], Unit | None]:
-    """Create or resume a managed subscription. Return its Hobj, that of its destination, and the unit of work to submit.
+    """Create or resume a managed subscription. Return the Hobjs of subscription and destination, and the unit to submit.
 
     Updates the results in `sd`. Raises MQError.
     """
@@ -87,7 +87,7 @@ def mqsub(hconn: Hconn, sd: MQSD) -> tuple[tuple[int, int], Unit | None]:
 
 
 def find_existing(hconn: Hconn, sd: MQSD) -> Subscription | None:
-    """Return the subscription with the name in a descriptor; None if it is to be created. Raises MQError."""
+    """Return the subscription with the name in a descriptor, or None if it must be created. Raises MQError."""
     existing = hconn.queue_manager.objects.topics.subscriptions.get(sd.SubName) if sd.SubName else None
     if existing is None and not sd.Options & cmqc.MQSO_CREATE:
         raise MQError(cmqc.MQRC_NO_SUBSCRIPTION, f"no subscription {sd.SubName!r}")
@@ -115,7 +115,7 @@ def open_destination(hconn: Hconn, destination: ResolvedDestination, options: in
 
 
 def managed_destination(hconn: Hconn, unit: Unit, sd: MQSD, options: int) -> tuple[ResolvedDestination, int]:
-    """Create and open the queue of a managed subscription. Return it with its Hobj."""
+    """Create and open the queue of a managed subscription. Return the destination and its Hobj."""
     queue = hconn.queue_manager.managed_queue(unit, durable=bool(sd.Options & cmqc.MQSO_DURABLE))
     destination = ResolvedDestination(queue, name=queue.name)
     return destination, open_destination(hconn, destination, options)
@@ -127,7 +127,7 @@ S = TypeVar("S", bound=Subscription)
 def new_subscription(
     hconn: Hconn, kind: type[S], sd: MQSD, topic_filter: str, destination: ResolvedDestination, **more: Any
 ) -> S:
-    """Return a new subscription, which the connection has open. `more` are further fields."""
+    """Return a new subscription that is open on the connection. `more` are further fields."""
     queue_manager, queue = hconn.queue_manager, destination.queue
     assert queue is not None
     if not sd.Options & cmqc.MQSO_SET_CORREL_ID:

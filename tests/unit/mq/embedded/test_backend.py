@@ -102,7 +102,7 @@ async def test_a_message_without_recipient_stays_if_the_transmission_queue_is_th
         await service.flush()
         queue = service.queue_manager.objects.queues[TRANSMISSION_QUEUE]
         assert list(queue.messages()) == service.transmissions == [transmission]
-        assert f"DEADQ({TRANSMISSION_QUEUE}) is where it lies" in caplog.text
+        assert f"DEADQ({TRANSMISSION_QUEUE}) already contains it" in caplog.text
 
 
 OLD = {"MsgId": b"m" * 24, "Version": 2}

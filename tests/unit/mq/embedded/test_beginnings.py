@@ -38,8 +38,8 @@ async def test_searches_for_retained_publications_are_divided_over_loop_iteratio
     started: Started, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Wildcards that match many levels but no publication are searched over many iterations, and all matches are found."""
-    monkeypatch.setattr("bridge.mq.embedded.backend.LOOKS_AT_A_TURN", 100)
-    monkeypatch.setattr("bridge.mq.embedded.backend.LOOKS_OF_A_CLIENT", 50)
+    monkeypatch.setattr("bridge.mq.embedded.backend.VISITS_PER_TURN", 100)
+    monkeypatch.setattr("bridge.mq.embedded.backend.VISITS_PER_CLIENT", 50)
     async with started() as service:
         for number in range(1_000):
             await service.execute(unit(publication(f"r/{number}/x"), retain=True))

@@ -252,7 +252,7 @@ def test_without_the_queue_for_messages_set_aside_the_mapping_waits_and_names_th
     until(lambda: "mqbridge mqsc-script" in runner.status.last_error, lambda: runner.status)
     assert runner.status.state == RunnerState.STUCK
     assert f"{SET_ASIDE_QUEUE} rejected a message" in runner.status.last_error
-    assert "(hint: mqbridge mqsc-script defines it)" in runner.status.last_error
+    assert "(hint: `mqbridge mqsc-script` defines it)" in runner.status.last_error
     scene.mqsc(f"DEFINE QLOCAL({SET_ASIDE_QUEUE})")
     until(lambda: scene.depth(DEAD_LETTERS) == 0)
     scene.stop(runner)

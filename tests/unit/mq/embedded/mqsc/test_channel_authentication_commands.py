@@ -113,7 +113,7 @@ def test_runcheck_of_privileged_users(manager: Manager) -> None:
 def test_the_default_record_can_be_removed(manager: Manager, rest: str) -> None:
     """It stays removed after a restart. Privileged users are still rejected. The record can be set again."""
     answer = manager.ok(f"SET CHLAUTH(*) TYPE(BLOCKUSER) {rest}")
-    assert "Privileged users are refused all the same" in answer.message
+    assert "Privileged users are still rejected" in answer.message
     for _ in range(2):
         manager.refused("DISPLAY CHLAUTH(*)", "AMQ8884E")
         verdict = manager.itself.objects.channel_authentication.at_work.verdict(
@@ -137,7 +137,7 @@ def test_records_of_the_file_cannot_be_changed(manager: Manager) -> None:
         "ACTION(REMOVEALL)",
     ):
         answer = manager.refused(f"SET CHLAUTH('*') TYPE(USERMAP) {rest}", "AMQ8101E")
-        assert "the bridge's configuration file has that record" in str(answer)
+        assert "the bridge's configuration file defines that record" in str(answer)
 
 
 @pytest.mark.parametrize(

@@ -257,7 +257,7 @@ def test_connections_and_their_handles(connection: EmbeddedConnection) -> None:
         (each["OBJTYPE"], each["OBJNAME"], each["INPUT"], each["OUTPUT"])
         for each in display(connection, f"DISPLAY CONN({row['CONN']}) TYPE(HANDLE) ALL")
     ] == [("QUEUE", "APP.IN", "SHARED", "NO"), ("TOPIC", "prices", "NO", "YES")]
-    assert "the bridge itself" in refusal(connection, f"STOP CONN({row['CONN']})")
+    assert "the bridge uses it" in refusal(connection, f"STOP CONN({row['CONN']})")
     assert refusal(connection, "STOP CONN(0000000000000000)").startswith("AMQ8147E")
     assert refusal(connection, "STOP CONN").startswith("AMQ8405I")
     assert refusal(connection, "DISPLAY CONN(0000000000000000)").startswith("AMQ8147E")
@@ -348,7 +348,7 @@ def test_topic_status_lists_publishers(connection: EmbeddedConnection) -> None:
 
 @pytest.mark.parametrize("kind", ["HANDLE", "ADMIN"])
 def test_topic_status_has_three_types(connection: EmbeddedConnection, kind: str) -> None:
-    assert "TYPE is one of TOPIC, SUB, PUB" in refusal(connection, f"DISPLAY TPSTATUS('x') TYPE({kind})")
+    assert "TYPE must be one of TOPIC, SUB, PUB" in refusal(connection, f"DISPLAY TPSTATUS('x') TYPE({kind})")
 
 
 def test_topic_status_of_an_unknown_topic_string(connection: EmbeddedConnection) -> None:

@@ -63,6 +63,6 @@ def test_a_program_of_another_release_cannot_connect(tmp_path: Path, monkeypatch
             return frame(request)
 
         monkeypatch.setattr(protocol, "frame", older)
-        with pytest.raises(MQError, match="the caller another") as error:
+        with pytest.raises(MQError, match="the caller is another release") as error:
             RemoteConnection(served.directory)
         assert error.value.reason == cmqc.MQRC_ENVIRONMENT_ERROR
