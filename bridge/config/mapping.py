@@ -679,8 +679,8 @@ class MappingConfig(Section):
     """Names of mappings with the same source. This mapping takes the messages that none of their filters accepts. Without
     such a mapping, messages of a topic or broker that no filter accepts are discarded, and counted as filtered."""
     allow: list[AllowedName] = Field(default_factory=list)
-    """Names that a template with values of a message can result in, and that are rejected otherwise: SYSTEM objects, queues
-    that the bridge uses itself, and other queue managers (`PLANT.*`), clients (`client:dev-*`) and privileged users
+    """Names that a template with values of a message may result in, although they are rejected by default: SYSTEM objects,
+    queues that the bridge uses itself, other queue managers (`PLANT.*`), clients (`client:dev-*`) and privileged users
     (`user:mqm`). `*` stands for any characters."""
     _routes: dict[str, Any] = PrivateAttr(default_factory=dict)
     _tables: dict[str, TableConfig] = PrivateAttr(default_factory=dict)

@@ -111,8 +111,8 @@ class LimitsConfig(Section):
     """Maximum number of bytes in the backlog of one client that is away or does not acknowledge, or of one shared
     subscription. Each message counts as its payload, topic and properties and 600 bytes. Beyond it, `waiting_full` applies to
     the messages that arrive for this client. On the embedded queue manager, it also limits the backlog of a mapping that
-    reads a topic: beyond it, publications with QoS 1 and 2 are rejected (MQRC_Q_SPACE_NOT_AVAILABLE), first those of the
-    publishers that publish most, and others do not reach the mapping."""
+    reads a topic. Beyond it, publications with QoS 1 and 2 are rejected (MQRC_Q_SPACE_NOT_AVAILABLE), first those of the
+    publishers that publish most. Other publications do not reach the mapping."""
     waiting_full: Annotated[WhenFull, values.choice(WhenFull)] = "dead-letter"
     """What happens to messages that arrive beyond `waiting_bytes` or `waiting_total`. Messages that wait stay, and other
     clients are not affected, except with `refuse`. `dead-letter`: non-persistent messages are discarded, persistent ones go

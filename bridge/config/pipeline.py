@@ -512,9 +512,9 @@ class PipelineConfig(Section):
     """Directory for the progress of this pipeline only. None: pipelines/NAME in the data directory of the embedded queue
     manager."""
     allow: list[AllowedName] = Field(default_factory=list)
-    """Queues and topics that a row may choose (`{name}` in `to.mq`, `late.mq` and, at the bridge itself, `to.mqtt`, or a
-    column `queue` or `topic`) and that go to the dead letters otherwise: SYSTEM objects, and queues that the bridge uses
-    itself. `*` stands for any characters."""
+    """SYSTEM objects, and queues that the bridge uses itself, that a row may choose nevertheless. A row chooses a name with
+    `{name}` in `to.mq`, `late.mq` and, at the bridge itself, `to.mqtt`, or with a column `queue` or `topic`. Rows that choose
+    other such names go to the dead letters. `*` stands for any characters."""
     _names: ConfiguredNames = PrivateAttr(default=ConfiguredNames())
 
     @property

@@ -37,9 +37,8 @@ log = logging.getLogger(__name__)
 
 #: Approximate number of messages sent per turn of the event loop.
 SENT_AT_ONCE = 500
-#: Publishers wait while two fractions of MAXDEPTH are exceeded: the depth of the transmission queue exceeds the first one,
-#: and the number of messages that the bridge has not yet browsed or not yet moved to the dead-letter queue exceeds the second
-#: one.
+#: Two fractions of MAXDEPTH. Publishers wait while the depth of the transmission queue exceeds the first one, and the
+#: messages that the bridge has not yet browsed, or not yet moved to the dead-letter queue, exceed the second one.
 NEARLY_FULL, LAG_SHARE = 0.85, 0.02
 #: Seconds between checks of this condition.
 BEHIND_INTERVAL = 0.1

@@ -11,11 +11,11 @@ import msgspec
 
 #: Seconds without a rejection after which the problem of a limit ends.
 QUIET_PERIOD: Final = 60.0
-#: The limits that are counted, so that their counters exist from the start: options of `limits` and of channels. MAXDEPTH is
-#: that of the transmission queue, `mapping_backlog` is `waiting_bytes` and `waiting_total` for a mapping that reads a topic,
-#: `max_keys` belongs to `limit` and `changes` of a mapping, `shard` counts clients of other shards, `application_requests`
-#: and `application_rate` are `requests` and `publish_rate` of an application, and `open_files` is the limit of the operating
-#: system.
+#: The limits that are counted, so that their counters exist from the start: options of `limits` and of channels, and the
+#: following ones. MAXDEPTH is that of the transmission queue. `mapping_backlog` is `waiting_bytes` and `waiting_total` for a
+#: mapping that reads a topic. `max_keys` belongs to `limit` and `changes` of a mapping. `shard` counts clients of other
+#: shards. `application_requests` and `application_rate` are `requests` and `publish_rate` of an application. `open_files` is
+#: the limit of the operating system.
 LIMITS: Final = (
     "waiting_bytes",
     "waiting_total",

@@ -48,7 +48,7 @@ LARGE_FRACTION: Final = 0.8
 OLD_BACKLOG: Final = 86_400.0
 #: The highest MAXDEPTH.
 MAX_DEPTH: Final = 999_999_999
-#: A queue that was full counts as full until its depth falls below this fraction of MAXDEPTH, and a large backlog as large
+#: A queue that was full counts as full until its depth falls below this fraction of MAXDEPTH. A large backlog counts as large
 #: until it falls below this fraction of the threshold.
 ROOM_FRACTION: Final = 0.9
 #: Seconds after which a connected client should have acknowledged a message.

@@ -1,7 +1,7 @@
 """Former sessions: sessions at brokers that no mapping uses any longer. Their exchanges are finished when possible.
 
-When a mapping no longer uses a session, `leave` parks the messages of the unfinished batch: it gets them from their queue,
-maps them as the former configuration did, and puts them to the state queue in the same unit of work. `settle` connects to the
+When a mapping no longer uses a session, `leave` parks the messages of the unfinished batch. In one unit of work, it gets them
+from their queue, maps them as the former configuration did, and puts them to the state queue. `settle` connects to the
 session and finishes the exchanges there. `give_up` moves the messages to the dead-letter queue.
 """
 

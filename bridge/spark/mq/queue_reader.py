@@ -5,8 +5,8 @@ number of the segment that contains them. The segment is durable before the comm
 determines which segments are valid: a segment with a higher number is deleted, and its messages are on the queue again.
 
 The queue is open for exclusive input, so one reader at a time takes its messages. Every unit of work also takes the state
-message and compares it with the one that it put last, so a reader that lost its connection cannot continue next to its
-successor.
+message and compares it with the one that the reader put last. So a reader that lost its connection cannot continue next to
+its successor.
 """
 
 from __future__ import annotations

@@ -55,10 +55,14 @@ class MqDataSource(MessageSource):
                                              `cipherSpec`, `certificateLabel`, `peerName`, `applicationName`
     ======================================== ==========================================================================
 
-    Reads: `queue` (one, or several with commas), or `subscription` (a durable one; it is created if it does not exist and
-    `topic` is given); `selector` (SQL92, as for MQOPEN: message properties by their names, `site = 'north' AND temp > 20`,
-    and fields, `Root.MQMD.CorrelId = "0x…"`); `columns` (`put_time,text,md.MsgId`: only these columns are computed; default:
-    all). The column `rfh2` contains message properties by folder: `rfh2.usr.site`.
+    Reads have these options:
+
+    - `queue`: one queue, or several with commas.
+    - `subscription`, instead of `queue`: a durable subscription. It is created if it does not exist and `topic` is given.
+    - `selector`: SQL92, as for MQOPEN. It compares message properties by their names (`site = 'north' AND temp > 20`) and
+      fields of the MQMD (`Root.MQMD.CorrelId = "0x…"`).
+    - `columns`: the columns to compute, such as `put_time,text,md.MsgId` (default: all). The column `rfh2` contains message
+      properties by folder: `rfh2.usr.site`.
 
     A batch read browses the messages and does not remove them. Each queue is one partition.
 
@@ -85,7 +89,7 @@ class MqDataSource(MessageSource):
 
     The driver puts the rows of a batch after all tasks have succeeded. Until then, more than 1 MiB of rows of a task is in
     the directory (or URL) `stage`, which all workers must reach. A batch of more than 5,000 rows or 64 MiB stays there until
-    all of it is put. Default: `stage` in the checkpoint; a temporary directory for a batch write without `writeId`.
+    all of it is put. Default: `stage` in the checkpoint, or a temporary directory for a batch write without `writeId`.
 
     Two small messages for each streaming query stay on SYSTEM.MQTT.MAPPING.STATE, so that a repeated batch is recognized.
     Those of a batch write with a `writeId` expire after 30 days. After you delete a checkpoint, you can remove the messages

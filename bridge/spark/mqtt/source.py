@@ -25,14 +25,19 @@ class MqttDataSource(MessageSource):
     `tlsKeyPasswordVariable`, `tlsCheckHostName`. Both forms accept `clientId`, in which `{mapping}` is replaced by a name for
     each session, and for reads `session`.
 
-    Reads: `topic` (one topic filter, or several that do not overlap, separated by commas; each has its own session), `qos`
-    (default 2, which keeps the QoS of the publication), `columns` (default: all), `spool` (a directory on the driver; protect
-    it like the checkpoint; all workers must reach it, unless `embed` is true), `spoolLimit` (default 1 GiB; beyond it,
-    messages wait at the broker), `maxMessagesPerTrigger`, `maxBytesPerTrigger` (sizes such as `64m` or `64 MiB`),
-    `partitions` (the number of parts, with an equal number of rows, of each batch; default: one for each filter), and
-    `quietPeriod` (default 1 s; an availableNow run ends when no message arrives for this time, or after a minute). As long as
-    the broker keeps the session, no publication with QoS 1 or 2 is lost. A QoS 2 publication is exactly one row. A QoS 1
-    publication may be several rows, if the connection was lost before the broker received the acknowledgement.
+    Reads have these options:
+
+    - `topic`: one topic filter, or several that do not overlap, separated by commas. Each has its own session.
+    - `qos` (default 2, which keeps the QoS of the publication).
+    - `columns` (default: all).
+    - `spool`: a directory on the driver. Protect it like the checkpoint. All workers must reach it, unless `embed` is true.
+    - `spoolLimit` (default 1 GiB): if the spool is larger, messages wait at the broker.
+    - `maxMessagesPerTrigger`, `maxBytesPerTrigger`: the maximum size of a batch. Sizes are written as `64m` or `64 MiB`.
+    - `partitions`: the number of parts, with an equal number of rows, of each batch (default: one for each filter).
+    - `quietPeriod` (default 1 s): an availableNow run ends when no message arrives for this time, or after a minute.
+
+    As long as the broker keeps the session, no publication with QoS 1 or 2 is lost. A QoS 2 publication is exactly one row. A
+    QoS 1 publication may be several rows, if the connection was lost before the broker received the acknowledgement.
 
     `failOnDataLoss` (default true): the stream fails if files of the spool are missing, or if the spool has publications of a
     filter that it no longer reads. `mqbridge pipeline spool return FILTER --to QUEUE --spool DIR --checkpoint DIR` puts them
@@ -47,7 +52,7 @@ class MqttDataSource(MessageSource):
 
     Writes: `topic` (a template of columns, such as `line/{name}`), `qos` (default 1) and `retain` (default false) apply to
     rows in which the column is null or missing. `identity` (default true) adds user properties that identify the row.
-    `deadLetter` is a directory (on the driver) of Parquet files for rejected rows; without it, a rejected row ends the query.
+    `deadLetter` is a directory (on the driver) of Parquet files for rejected rows. Without it, a rejected row ends the query.
     `writeId` names a batch write. The driver publishes the rows of a batch after all tasks have succeeded. Until then, more
     than 1 MiB of rows of a task is in the directory (or URL) `stage`, which all workers must reach. Default: `stage` in the
     checkpoint.
