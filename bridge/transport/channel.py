@@ -160,7 +160,7 @@ class Channel:
                 connection.sweep(now)
         if self.tls is not None and now >= self._look_again:
             self._look_again = now + FILES_INTERVAL
-            self.tls.look_again()
+            self.tls.reload_if_changed()
         self._await_sweep()
 
     def stop_listening(self) -> None:

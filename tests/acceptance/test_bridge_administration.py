@@ -44,9 +44,9 @@ def test_the_status_of_a_bridge(new_bridge: Callable[..., BridgeProcess], tmp_pa
     bridge = new_bridge(config=CONFIG.format(tmp_path)).start()
     administrator = Administrator(bridge)
     client = RawClient.connected(bridge.port, "c")
-    (found,) = administrator.json("status")
-    assert (found["state"], found["channels"], found["channels_running"], found["mappings"]) == ("running", 2, 2, 1)
-    assert (found["clients"], found["problems"], found["queue_manager_available"]) == (1, [], True)
+    (status,) = administrator.json("status")
+    assert (status["state"], status["channels"], status["channels_running"], status["mappings"]) == ("running", 2, 2, 1)
+    assert (status["clients"], status["problems"], status["queue_manager_available"]) == (1, [], True)
     assert "clients connected: 1, sessions: 1" in administrator.does("status")
     client.ping()
     bridge.stop()
@@ -63,12 +63,12 @@ def test_a_channel_is_stopped_and_started(bridge: BridgeProcess, administrator: 
     stays.ping()
     with pytest.raises(ConnectionRefusedError):
         RawClient(port, "late")
-    channels = {one["name"]: one for one in administrator.json("channel", "list")}
+    channels = {channel["name"]: channel for channel in administrator.json("channel", "list")}
     assert (channels["FIRST"]["state"], channels["SECOND"]["state"]) == ("running", "stopped")
     assert (channels["FIRST"]["clients"], channels["FIRST"]["connections"]) == (1, 1)
-    assert administrator.refused("channel", "stop", "SECOND") == "channel SECOND is stopped already\n"
+    assert administrator.refused("channel", "stop", "SECOND") == "channel SECOND is already stopped\n"
     assert "SECOND" in administrator.does("channel", "start", "SECOND")
-    assert administrator.refused("channel", "start", "SECOND") == "channel SECOND is running already\n"
+    assert administrator.refused("channel", "start", "SECOND") == "channel SECOND is already running\n"
     assert "no channel" in administrator.refused("channel", "start", "THIRD", status=3)
     assert administrator.clients("goes")["goes"]["durable"]  # the session still exists
 
@@ -102,13 +102,13 @@ def test_a_mapping_is_paused(bridge: BridgeProcess, administrator: Administrator
     watcher.publish("out/1", b"waits", 1)
     (paused,) = administrator.json("mapping", "list")
     assert (paused["state"], paused["taken"]) == ("paused", 0)
-    told = administrator.run("status")
-    assert told.exit_code == 1
+    outcome = administrator.run("status")
+    assert outcome.exit_code == 1
     status = json.loads(administrator.run("status", "--json").stdout)
     (problem,) = status["problems"]
     assert (problem["kind"], problem["what"]) == ("mapping", "mapping out is paused")
     assert problem["command"] == "mqbridge mapping resume out"
-    assert administrator.does("mapping", "resume", "out") == "mapping out goes on\n"
+    assert administrator.does("mapping", "resume", "out") == "mapping out resumed\n"
     assert watcher.take().payload == b"waits"
 
 
@@ -117,13 +117,13 @@ def test_topics_are_shown(bridge: BridgeProcess, administrator: Administrator) -
     client = RawClient.connected(bridge.port, "c")
     client.publish("plant/1/temp", b"21.5", 1, retain=True)
     client.subscribe(("plant/#", 1))
-    levels = {one["name"]: one for one in administrator.json("topic", "list", "plant")}
+    levels = {level["name"]: level for level in administrator.json("topic", "list", "plant")}
     assert "1" in levels
     (temp,) = administrator.json("topic", "list", "plant/1")
     assert (temp["topic"], temp["retained"]) == ("plant/1/temp", True)
-    (found,) = administrator.json("topic", "show", "plant/1/temp")
-    assert [one["topic"] for one in found["retained"]] == ["plant/1/temp"]
-    subscriptions = {one["name"]: one for one in found["subscriptions"]}
+    (details,) = administrator.json("topic", "show", "plant/1/temp")
+    assert [publication["topic"] for publication in details["retained"]] == ["plant/1/temp"]
+    subscriptions = {subscription["name"]: subscription for subscription in details["subscriptions"]}
     assert subscriptions["c:plant/#"]["client_id"] == "c"
     assert "plant/1/temp" in administrator.does("topic", "show", "plant/#")
     assert "# must be alone" in administrator.refused("topic", "show", "plant#", status=2)
@@ -168,24 +168,24 @@ def busy(bridge: BridgeProcess) -> Iterator[None]:
 @pytest.mark.usefixtures("busy")
 def test_top_prints_rates(bridge: BridgeProcess, administrator: Administrator) -> None:
     """Each reading is an object with publications, clients, backlog and mappings."""
-    found = administrator.json("top", "--limit", "2", "--interval", "1.2")
-    assert len(found) == 2
-    last = found[-1]
+    samples = administrator.json("top", "--limit", "2", "--interval", "1.2")
+    assert len(samples) == 2
+    last = samples[-1]
     assert last["received"] > 0 and last["sent"] > 0
     assert (last["clients"], last["sessions"]) == (2, 2)
     assert isinstance(last["transmission_queue_depth"], int)
-    channels = {one["name"]: one for one in last["channels"]}
+    channels = {channel["name"]: channel for channel in last["channels"]}
     assert channels["FIRST"]["received"] > 0 and channels["FIRST"]["unit_seconds"] > 0
     assert channels["SECOND"]["received"] == 0
-    assert {one["client_id"] for one in last["busiest_clients"]} == {"publisher", "subscriber"}
-    assert [one["name"] for one in last["mappings"]] == ["out"]
+    assert {client["client_id"] for client in last["busiest_clients"]} == {"publisher", "subscriber"}
+    assert [mapping["name"] for mapping in last["mappings"]] == ["out"]
     assert "client, busiest first" in administrator.does("top", "--limit", "2", "--interval", "1.2")
 
 
 def test_top_in_a_terminal_ends_with_q(bridge: BridgeProcess) -> None:
     """It draws a screen, reads a key without Enter, and restores the terminal."""
     ours, theirs = pty.openpty()
-    options = [str(one) for one in bridge.data_options()]
+    options = [str(option) for option in bridge.data_options()]
     command = [MQBRIDGE, "top", "--interval", "0.1", "--config", str(bridge.config), *options]
     process = subprocess.Popen(
         command, stdin=theirs, stdout=theirs, stderr=theirs, env={**bridge.env, "TERM": "xterm", "COLUMNS": "100"}

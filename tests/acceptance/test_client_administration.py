@@ -40,8 +40,8 @@ def away(administrator: Administrator, client_id: str, messages: int) -> Callabl
     """Return whether a client is disconnected and this number of messages wait for it."""
 
     def is_so() -> bool:
-        found = administrator.clients(client_id)[client_id]
-        return not found["connected"] and found["waiting"] == messages
+        status = administrator.clients(client_id)[client_id]
+        return not status["connected"] and status["waiting"] == messages
 
     return is_so
 
@@ -123,22 +123,22 @@ def test_the_time_of_the_disconnect_survives_a_restart(bridge: BridgeProcess, ad
     since = administrator.clients("old")["old"]["since"]
     assert since > 0
     bridge.restart()
-    found = administrator.clients("old")["old"]
-    assert not found["connected"]
-    assert abs(found["since"] - since) < 1.0
+    status = administrator.clients("old")["old"]
+    assert not status["connected"]
+    assert abs(status["since"] - since) < 1.0
     connected = RawClient.connected(bridge.port, "here", clean=False)
     # Options also apply to a given client identifier.
     for words, why in (
         (("old", "--away", "1h"), "client 'old' has been away for "),
-        (("here", "--away", "0s"), "client 'here' is connected; its session goes on\n"),
-        (("old", "--channel", "NONE"), "client 'old' is not of channel NONE, but of "),
+        (("here", "--away", "0s"), "client 'here' is connected; its session was not ended\n"),
+        (("old", "--channel", "NONE"), "client 'old' belongs to channel "),
     ):
         assert administrator.refused("client", "purge", *words).startswith(why)
     assert set(administrator.clients("--away", "1h")) == set()
     assert set(administrator.clients("--away", "0s")) == {"old"}
     assert administrator.does("client", "purge", "--away", "1h") == "0 sessions ended, with a backlog of 0 messages\n"
-    said = administrator.does("client", "purge", "--away", "0s", "--dry-run")
-    assert said == "1 session would end, with a backlog of 0 messages\nclients: 'old'\n"
+    summary = administrator.does("client", "purge", "--away", "0s", "--dry-run")
+    assert summary == "1 session would end, with a backlog of 0 messages\nclients: 'old'\n"
     assert set(administrator.clients()) == {"old", "here"}
     assert administrator.does("client", "purge", "--away", "0s") == "1 session ended, with a backlog of 0 messages\n"
     assert set(administrator.clients()) == {"here"}
@@ -179,9 +179,9 @@ def test_clients_are_listed_and_shown(bridge: BridgeProcess, administrator: Admi
     two.publish("a/1", b"x", 1)
     three = RawClient.connected(bridge.port, "pump-[3]")
     assert list(administrator.clients("pump-*")) == ["pump-1", "pump-2", "pump-[3]"]
-    found = administrator.clients()
-    assert (found["pump-1"]["connected"], found["pump-2"]["connected"]) == (False, True)
-    assert (found["pump-2"]["protocol_level"], found["pump-2"]["subscriptions"]) == (4, 2)
+    clients = administrator.clients()
+    assert (clients["pump-1"]["connected"], clients["pump-2"]["connected"]) == (False, True)
+    assert (clients["pump-2"]["protocol_level"], clients["pump-2"]["subscriptions"]) == (4, 2)
     assert list(administrator.clients("*[3]")) == ["pump-[3]"]  # only * matches others
     assert list(administrator.clients("pump-?")) == []
     assert list(administrator.clients("--limit", "1", "--after", "pump-1")) == ["pump-2"]
@@ -189,9 +189,9 @@ def test_clients_are_listed_and_shown(bridge: BridgeProcess, administrator: Admi
     assert set(administrator.clients("--disconnected")) == {"pump-1"}
     until(away(administrator, "pump-1", 1))
     (details,) = administrator.json("client", "show", "pump-2")
-    assert [one["topic_filter"] for one in details["subscriptions"]] == ["a/#", "b/+"]
+    assert [subscription["topic_filter"] for subscription in details["subscriptions"]] == ["a/#", "b/+"]
     assert (details["keep_alive"], details["will_topic"]) == (30, "w")
-    assert [(one["topic"], one["qos"]) for one in details["in_flight"]] == [("a/1", 1)]
+    assert [(message["topic"], message["qos"]) for message in details["in_flight"]] == [("a/1", 1)]
     (details,) = administrator.json("client", "show", "pump-1")
     assert details["waiting"] == ["a/1"]
     text = administrator.does("client", "show", "pump-2")

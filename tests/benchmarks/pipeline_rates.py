@@ -75,7 +75,7 @@ class Ground:
         (config,) = configuration.pipelines.values()
         done: list[CompletedBatch] = []
         plans = {name: lambda: plan(self.spark, name, config, environment)}
-        runner = PipelineRunner(self.spark, plans, tell=lambda _: None, once=True, on_batch=done.append)
+        runner = PipelineRunner(self.spark, plans, report=lambda _: None, once=True, on_batch=done.append)
         assert not runner.run() and sum(batch.rows_out for batch in done) == rows, done
         return _rate([batch.rows_in for batch in done], [batch.seconds for batch in done]) if rows else 0.0
 

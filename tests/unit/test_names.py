@@ -22,8 +22,6 @@ LONGEST: Final = 15
 
 #: Words that do not say what a variable contains.
 VAGUE: Final = frozenset(("asked", "found", "given", "made", "one", "said", "shown", "told"))
-#: Files whose variables are not renamed yet.
-PENDING: Final = frozenset(("test_bridge_administration.py", "test_client_administration.py"))
 
 
 def test_a_class_name_means_one_class() -> None:
@@ -45,7 +43,17 @@ def test_variables_are_named_after_what_they_contain() -> None:
         for directory in (SOURCES, TESTS)
         for file, tree in _trees(directory)
         for name, line in _variables(tree)
-        if name in VAGUE and file.name not in PENDING
+        if name in VAGUE
+    ]
+    assert vague == []
+
+
+def test_functions_of_tests_are_named_after_what_they_return() -> None:
+    vague = [
+        f"{file}:{node.lineno}: {node.name}"
+        for file, tree in _trees(TESTS)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name in VAGUE
     ]
     assert vague == []
 
