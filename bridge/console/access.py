@@ -65,9 +65,9 @@ class Login(msgspec.Struct, eq=False):
     csrf_token: str
     began: float
     #: time of the last request with user interaction
-    seen: float
+    last_used: float
     #: time at which the credentials expire, by the clock of the logins, or None if they do not expire
-    until: float | None = None
+    expires: float | None = None
     #: the token, or None for a login with user and password
     token: Token | None = None
     #: the authentication that checked user and password
@@ -96,16 +96,16 @@ class Logins:
     ) -> str:
         """Begin a login of at most `seconds`. Return the identifier for the cookie."""
         now = self._clock()
-        for key in [key for key, login in self._logins.items() if self._is_over(login, now)]:
+        for key in [key for key, login in self._logins.items() if self._has_ended(login, now)]:
             del self._logins[key]
         own = [key for key, login in self._logins.items() if login.name == name]
         for keys, limit in ((own, MAX_LOGINS_PER_NAME), (self._logins, MAX_LOGINS)):
             if len(keys) >= limit:
-                del self._logins[min(keys, key=lambda key: self._logins[key].seen)]
+                del self._logins[min(keys, key=lambda key: self._logins[key].last_used)]
         identifier = secrets.token_urlsafe(32)
-        until = None if seconds is None else now + seconds
+        expires = None if seconds is None else now + seconds
         self._logins[digest_of(identifier)] = Login(
-            name, right, secrets.token_urlsafe(32), now, now, until, token, authentication
+            name, right, secrets.token_urlsafe(32), now, now, expires, token, authentication
         )
         return identifier
 
@@ -118,11 +118,11 @@ class Logins:
         if login is None:
             return None
         now = self._clock()
-        if self._is_over(login, now):
+        if self._has_ended(login, now):
             del self._logins[digest_of(identifier)]
             return None
         if by_hand:
-            login.seen = now
+            login.last_used = now
         return login
 
     def end(self, identifier: str) -> None:
@@ -130,9 +130,9 @@ class Logins:
         self._logins.pop(digest_of(identifier), None)
 
     @staticmethod
-    def _is_over(login: Login, now: float) -> bool:
-        late = login.until is not None and now >= login.until
-        return late or now - login.seen > IDLE or now - login.began > MAX_DURATION
+    def _has_ended(login: Login, now: float) -> bool:
+        has_expired = login.expires is not None and now >= login.expires
+        return has_expired or now - login.last_used > IDLE or now - login.began > MAX_DURATION
 
 
 class AuthenticationUnavailable(Exception):
@@ -143,7 +143,7 @@ class AuthenticationUnavailable(Exception):
 _TOKEN: Final = "token "
 
 
-class Who(msgspec.Struct, frozen=True, eq=False):
+class Principal(msgspec.Struct, frozen=True, eq=False):
     """An authenticated user or program."""
 
     #: as in the audit log: `token admin`, `user alice`
@@ -164,7 +164,7 @@ class Who(msgspec.Struct, frozen=True, eq=False):
 
     @property
     def application(self) -> str:
-        """The name of the application whose token it is."""
+        """The name of the application to which the token belongs."""
         return self.name.removeprefix(_TOKEN)
 
     def check(self, right: Right) -> None:
@@ -199,8 +199,8 @@ class Access:
         """Whether users can log in with a password."""
         return bool(self._config.authentication)
 
-    async def who(self, request: Request) -> Who | None:
-        """Return the sender of a request, or None without credentials. Raises Problem for an unknown token."""
+    async def authenticate(self, request: Request) -> Principal | None:
+        """Return the sender of a request, or None without credentials. Raises RequestProblem for an unknown token."""
         address = address_of(request)
         header = request.headers.get("authorization")
         if header is not None:
@@ -208,14 +208,14 @@ class Access:
             if token is None:
                 await self._no_token(address)
                 raise RequestProblem(401, "Unknown token", headers={"WWW-Authenticate": "Bearer"})
-            return Who(f"{_TOKEN}{token.name}", token.right, address)
+            return Principal(f"{_TOKEN}{token.name}", token.right, address)
         login = self._login(request, by_hand=REFRESH_HEADER not in request.headers)
         if login is None:
             return None
-        return Who(login.name, login.right, address, login)
+        return Principal(login.name, login.right, address, login)
 
     def knows(self, request: Request) -> bool:
-        """Return whether a request has valid credentials. It extends no login, and no failure is recorded."""
+        """Return whether a request has valid credentials, without extending its login or recording a failure."""
         header = request.headers.get("authorization")
         if header is not None:
             return self._bearer(header) is not None
@@ -228,24 +228,26 @@ class Access:
             return None
         return self._tokens.holder(token_text.strip())
 
-    def check_change(self, request: Request, who: Who, form: Mapping[str, str | bytes], right: Right) -> None:
-        """Check that a change comes from a page of this console and is permitted. Raises Problem."""
-        self.check_form(request, who, form)
-        who.check(right)
+    def check_change(
+        self, request: Request, principal: Principal, form: Mapping[str, str | bytes], right: Right
+    ) -> None:
+        """Check that a change comes from a page of this console and is permitted. Raises RequestProblem."""
+        self.check_form(request, principal, form)
+        principal.check(right)
 
-    def check_form(self, request: Request, who: Who, form: Mapping[str, str | bytes]) -> None:
-        """Check that a form comes from a page of this console and of the same login. Raises Problem."""
-        if who.login is None:
+    def check_form(self, request: Request, principal: Principal, form: Mapping[str, str | bytes]) -> None:
+        """Check that a form comes from a page of this console and of the same login. Raises RequestProblem."""
+        if principal.login is None:
             return
         check_origin(request)
         token = request.headers.get(CSRF_HEADER) or str(form.get(CSRF_FIELD, ""))
-        if not hmac.compare_digest(token.encode("utf-8", "replace"), who.login.csrf_token.encode()):
+        if not hmac.compare_digest(token.encode("utf-8", "replace"), principal.login.csrf_token.encode()):
             raise RequestProblem(
                 403, "This form belongs to another login", ["Go back, reload the page, and send it again."]
             )
 
     async def log_in(self, request: Request, form: Mapping[str, str | bytes]) -> str:
-        """Log in with a token, or with user and password. Return the identifier for the cookie. Raises Problem."""
+        """Log in with a token, or with user and password. Return the identifier for the cookie. Raises RequestProblem."""
         check_origin(request)
         address = address_of(request)
         if token_text := str(form.get("token", "")):
@@ -268,12 +270,12 @@ class Access:
         audit_log.note("console login", user=name, address=address, right=right)
         return identifier
 
-    def log_out(self, request: Request, who: Who) -> None:
+    def log_out(self, request: Request, principal: Principal) -> None:
         """End a login."""
         for cookie in (_COOKIE, _SECURE_COOKIE):
             if cookie in request.cookies:
                 self._logins.end(request.cookies[cookie])
-        audit_log.note("console logout", user=who.name, address=who.address)
+        audit_log.note("console logout", user=principal.name, address=principal.address)
 
     def _login(self, request: Request, *, by_hand: bool) -> Login | None:
         for cookie in (_SECURE_COOKIE, _COOKIE):
@@ -293,14 +295,14 @@ class Access:
             return login.authentication is self._bridge.authentication
         return self._tokens is not None and self._tokens.has(login.token)
 
-    def is_in(self, request: Request, who: Who) -> bool:
+    def is_in(self, request: Request, principal: Principal) -> bool:
         """Return whether the credentials of a long-running request are still valid."""
-        if who.login is not None:
-            return self._login(request, by_hand=False) is who.login
+        if principal.login is not None:
+            return self._login(request, by_hand=False) is principal.login
         return self._bearer(request.headers.get("authorization", "")) is not None
 
     async def _authenticated(self, user: str, password: str, address: str) -> tuple[str, float | None]:
-        """Check a password. Return the user and the validity in seconds, None for unlimited. Raises Problem."""
+        """Check a password. Return the user and the validity in seconds, None for unlimited. Raises RequestProblem."""
         if not self.by_password or not user:
             raise RequestProblem(400, f"Log in with a token{', or with user and password' if self.by_password else ''}")
         attempt = await self._attempt(address, user)
@@ -342,7 +344,7 @@ class Access:
         self._refused(address, "an unknown token")
 
     async def _attempt(self, address: str, user: str) -> authenticator.Attempt:
-        """Begin an attempt to log in, delayed after failures of the same address or user. Raises Problem if too many wait."""
+        """Begin an attempt to log in, delayed after failures. Raises RequestProblem if too many attempts wait."""
         attempt = self._failed.begin(address, user, _FREE, _MAX_DELAY)
         if attempt is not None and attempt.delay and self._waiting >= _MAX_DELAYED:
             attempt.end(True)  # nothing was checked
@@ -365,10 +367,10 @@ class Access:
                 self._waiting -= 1
         return attempt
 
-    def _refused(self, address: str, why: str, user: str = "") -> None:
+    def _refused(self, address: str, reason: str, user: str = "") -> None:
         """Log rejected credentials."""
-        audit_log.note("console login refused", address=address, why=why, user=user)
-        log.warning("MQB9202W console: rejected %s: %s", address, why)
+        audit_log.note("console login refused", address=address, why=reason, user=user)
+        log.warning("MQB9202W console: rejected %s: %s", address, reason)
 
 
 def address_of(request: Request) -> str:
@@ -377,7 +379,7 @@ def address_of(request: Request) -> str:
 
 
 def check_origin(request: Request) -> None:
-    """Check that a form was sent by a page of this console. Raises Problem."""
+    """Check that a form was sent by a page of this console. Raises RequestProblem."""
     site = request.headers.get("sec-fetch-site")
     origin = request.headers.get("origin")
     if site is not None:

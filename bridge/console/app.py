@@ -70,8 +70,8 @@ def application(console: Console) -> ASGIApp:
     async def may_scrape(request: Request) -> bool:
         if console.configuration.admin.open_metrics:
             return True
-        who = await console.access.who(request)
-        return who is not None and who.may(Right.READ)
+        principal = await console.access.authenticate(request)
+        return principal is not None and principal.may(Right.READ)
 
     app = Starlette(
         routes=[
@@ -156,8 +156,8 @@ async def _to_login(request: Request, error: Exception) -> Response:
 def _login_form(request: Request, target: str, problem: RequestProblem | None = None) -> Response:
     console: Console = request.app.state.console
     status = 200 if problem is None else problem.status
-    ways = {"by_token": console.access.by_token, "by_password": console.access.by_password}
-    answer = console.render("login.html", request, None, status, problem=problem, target=target, **ways)
+    methods = {"by_token": console.access.by_token, "by_password": console.access.by_password}
+    answer = console.render("login.html", request, None, status, problem=problem, target=target, **methods)
     if problem is not None:
         answer.headers.update(problem.headers)
     return answer
@@ -165,7 +165,7 @@ def _login_form(request: Request, target: str, problem: RequestProblem | None = 
 
 async def _login_page(request: Request) -> Response:
     target = local(request.query_params.get("next", "/"))
-    if await request.app.state.console.access.who(request) is not None:
+    if await request.app.state.console.access.authenticate(request) is not None:
         return RedirectResponse(target, 303)
     return _login_form(request, target)
 
@@ -184,10 +184,10 @@ async def _log_in(request: Request) -> Response:
 
 async def _log_out(request: Request) -> Response:
     access = request.app.state.console.access
-    who = await access.who(request)
-    if who is not None and who.login is not None:
-        access.check_form(request, who, dict(await form_of(request)))
-        access.log_out(request, who)
+    principal = await access.authenticate(request)
+    if principal is not None and principal.login is not None:
+        access.check_form(request, principal, dict(await form_of(request)))
+        access.log_out(request, principal)
     answer = RedirectResponse("/login", 303)
     delete_cookies(answer)
     return answer
@@ -250,12 +250,12 @@ def openapi() -> dict[str, Any]:
 
 #: Forms and queries contain text.
 _BOOLEAN: Final = "`true` or `1`, `false` or `0`. Blank: the default."
-#: What statuses mean, and those that only requests with a form, changes, and live views can have.
+#: Meanings of statuses, including those that only requests with a form, changes, and live views can have.
 _STATUSES: Final = {
     400: "A field is missing, or has a value that its schema does not permit.",
     401: "The token is missing or unknown.",
     403: "The token does not have the right, or the form was sent by a page of another site.",
-    404: "What the request names does not exist.",
+    404: "The object of the request does not exist.",
     408: "The form did not arrive in time.",
     409: "The bridge refused the request, it was performed only in part, or it must be confirmed.",
     413: "The form is too large.",
@@ -266,7 +266,7 @@ _STATUSES: Final = {
     503: "The bridge is starting, standing by or stopping, or it or its queue manager does not keep up or is unavailable.",
     504: "The bridge did not answer in time.",
 }
-#: What they mean for requests of applications.
+#: Their meanings for requests of applications.
 _STATUSES_OF_APPLICATIONS: Final = {
     403: "The token is not that of an application, or the application may not publish to the topic or receive replies.",
     404: "The topic of a call has no subscriber.",

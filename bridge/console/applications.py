@@ -23,7 +23,7 @@ routes = Routes()
 
 #: Header with the user properties of a reply, encoded like a query.
 USER_PROPERTIES: Final = "MQTT-User-Properties"
-#: Header with their length in bytes instead, if they are longer than MAX_HEADER.
+#: Header with the length of the user properties in bytes, if they are longer than MAX_HEADER.
 OMITTED: Final = "MQTT-User-Properties-Omitted"
 #: Maximum length of a header in bytes. HTTP libraries and proxies reject a reply with longer ones: Node.js more than 16 KiB.
 MAX_HEADER: Final = 8_192
@@ -44,8 +44,8 @@ _CONTENT_TYPE: Final = re.compile(r"[!-~]+/[ -~]{1,200}")
 def problem_of(error: ApplicationFailed) -> RequestProblem:
     """Return the answer to a request that failed."""
     headers = {"Retry-After": str(math.ceil(error.pause))} if error.failure in _TRY_AGAIN else {}
-    why = str(error)
-    return RequestProblem(_STATUSES[error.failure], why[:1].upper() + why[1:], headers=headers)
+    text = str(error)
+    return RequestProblem(_STATUSES[error.failure], text[:1].upper() + text[1:], headers=headers)
 
 
 class PayloadQuery(msgspec.Struct, kw_only=True):
@@ -76,16 +76,16 @@ class CallQuery(PayloadQuery, kw_only=True):
 
     #: seconds to wait for the reply, at most `call_timeout` of the application, which is the default
     seconds: Annotated[float, msgspec.Meta(ge=0.1, le=600)] | None = None
-    #: the topic of replies of a device that does not know Response Topic
+    #: the topic of replies of a device without Response Topic
     reply_topic: str = ""
 
 
 class PublicationOutcome(msgspec.Struct):
     """The result of a publication."""
 
-    #: whether the queue manager has accepted it. It is not asked with QoS 0
+    #: whether the queue manager has accepted the message. False with QoS 0, which is not acknowledged
     acknowledged: bool
-    #: whether the topic is known to have no subscriber. IBM MQ does not report it
+    #: whether the topic is known to have no subscriber. IBM MQ does not report that
     unmatched: bool
 
 
@@ -97,7 +97,7 @@ async def publish(visit: Visit, query: PublishQuery) -> PublicationOutcome:
     `application/json`, the payload is text in UTF-8.
     """
     message = ApplicationMessage(**query.fields(), **await _payload(visit))
-    matched = await _while_connected(visit.request, visit.console.bridge.publish(visit.who.application, message))
+    matched = await _while_connected(visit.request, visit.console.bridge.publish(visit.principal.application, message))
     return PublicationOutcome(query.qos > 0, not matched)
 
 
@@ -110,7 +110,7 @@ async def call(visit: Visit, query: CallQuery) -> Response:
     than 8 KiB, the header MQTT-User-Properties-Omitted has their length instead.
     """
     request = ApplicationCall(**query.fields(), **await _payload(visit))
-    reply = await _while_connected(visit.request, visit.console.bridge.call(visit.who.application, request))
+    reply = await _while_connected(visit.request, visit.console.bridge.call(visit.principal.application, request))
     headers, content_type = {}, "application/octet-stream"
     if (properties := reply.properties) is not None:
         declared_type = properties.content_type or (
@@ -126,16 +126,16 @@ async def call(visit: Visit, query: CallQuery) -> Response:
 
 
 async def _payload(visit: Visit) -> dict[str, Any]:
-    """Return payload and content type. Raises Problem."""
-    config = visit.console.configuration.admin.applications.get(visit.who.application)
+    """Return payload and content type. Raises RequestProblem."""
+    config = visit.console.configuration.admin.applications.get(visit.principal.application)
     if config is None:
-        why = f"the configuration has no application {visit.who.application} (admin.applications)"
-        raise ApplicationFailed(ApplicationFailure.NOT_AUTHORIZED, why)
+        text = f"the configuration has no application {visit.principal.application} (admin.applications)"
+        raise ApplicationFailed(ApplicationFailure.NOT_AUTHORIZED, text)
     payload = await body_of(visit.request, config.max_payload)
     content_type = visit.request.headers.get("content-type")
     kind = (content_type or "").partition(";")[0].strip().lower()
     if kind in FORM_TYPES:
-        content_type = None  # what curl sends unless asked otherwise
+        content_type = None  # the default of curl
     is_text = kind.startswith("text/") or kind == "application/json"
     if is_text:
         try:
@@ -148,7 +148,7 @@ async def _payload(visit: Visit) -> dict[str, Any]:
 
 
 async def _while_connected(request: Request, work: Coroutine[Any, Any, T]) -> T:
-    """Return the result of a coroutine, which is cancelled if the client disconnects. Raises Problem."""
+    """Return the result of a coroutine, which is cancelled if the client disconnects. Raises RequestProblem."""
     task, disconnection = asyncio.ensure_future(work), asyncio.ensure_future(request.receive())
     try:
         await asyncio.wait({task, disconnection}, return_when=asyncio.FIRST_COMPLETED)

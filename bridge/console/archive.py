@@ -69,11 +69,11 @@ class Reports:
 
     def __init__(self) -> None:
         self._lock = asyncio.Lock()
-        #: directory and options -> when it was made, and the report or the error
+        #: directory and options -> time of the report, and the report or the error
         self._reports: dict[tuple[str, ...], tuple[float, Report | str]] = {}
 
     async def report(self, directory: Path, options: list[str]) -> Report | str:
-        """Return the report of an archive, or an error message. Raises Problem if it takes too long."""
+        """Return the report of an archive, or an error message. Raises RequestProblem if it takes too long."""
         key = (str(directory), *options)
         async with self._lock:
             entry = self._reports.pop(key, None)
@@ -97,11 +97,11 @@ async def archive(visit: Visit, query: ArchiveQuery) -> ArchivePage:
     page = ArchivePage(directory=str(directory))
     # An archive may be large, so a report needs a time range.
     if options := query.options():
-        result = await _reports.report(directory, options)
-        if isinstance(result, Report):
-            page.report = result
+        report = await _reports.report(directory, options)
+        if isinstance(report, Report):
+            page.report = report
         else:
-            page.problem = result
+            page.problem = report
     return page
 
 

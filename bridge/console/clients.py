@@ -14,7 +14,7 @@ from bridge.administration.answers import ClientDetails, ClientEvent, ClientPage
 from bridge.console.bridge_access import NotRunning
 from bridge.console.console import Done, Routes, Visit
 from bridge.console.forms import RequestProblem
-from bridge.console.live_views import Seen, event
+from bridge.console.live_views import ViewEvent, event
 
 routes = Routes()
 
@@ -52,7 +52,7 @@ class ClientQuery(msgspec.Struct):
 @routes.page("/clients", "clients.html")
 async def clients(visit: Visit, query: ClientsQuery) -> ClientPage:
     """Return one page of clients, and the totals of all that match."""
-    if (login := visit.who.login) is not None:
+    if (login := visit.principal.login) is not None:
         query.columns = login.columns = query.columns or login.columns
     pattern = query.search if "*" in query.search else f"*{query.search}*" if query.search else "*"
     return await visit.ask(
@@ -132,12 +132,12 @@ async def events(visit: Visit, query: TraceQuery) -> Response:
     _check_payloads(visit, query)
     recent = await visit.ask(requests.TraceClient(client_id=query.id, payloads=query.payloads))
     last = recent.entries[-1].number if recent.entries else 0
-    return visit.console.live_views.stream(visit.who.name, _entries(visit, query, last))
+    return visit.console.live_views.stream(visit.principal.name, _entries(visit, query, last))
 
 
 @routes.page("/clients/trace/file")
 async def trace_file(visit: Visit, query: TraceQuery) -> Response:
-    """Return the entries of the trace that the bridge still has, as lines of JSON."""
+    """Return the last entries of the trace, as lines of JSON."""
     _check_payloads(visit, query)
     recent = await visit.ask(requests.TraceClient(client_id=query.id, payloads=query.payloads))
     lines = b"".join(msgspec.json.encode(entry) + b"\n" for entry in recent.entries)
@@ -146,32 +146,32 @@ async def trace_file(visit: Visit, query: TraceQuery) -> Response:
 
 def _check_payloads(visit: Visit, query: TraceQuery) -> None:
     """Raise RequestProblem if a user asks for payloads without the right to see them in a trace."""
-    if query.payloads and not (visit.who.may_change and visit.payloads):
+    if query.payloads and not (visit.principal.may_change and visit.payloads):
         raise RequestProblem(403, "Payloads in a trace need the right to change, and admin.payloads")
 
 
 async def _entries(visit: Visit, query: TraceQuery, last: int) -> AsyncIterator[bytes]:
     """Yield the entries after the last one."""
-    yield event(Seen("notice", f"Tracing {query.id}"))
+    yield event(ViewEvent("notice", f"Tracing {query.id}"))
     while not visit.console.live_views.ended and visit.is_valid():
         try:
             request = requests.TraceClient(client_id=query.id, after=last, first=False, payloads=query.payloads)
             recent = await visit.ask(request)
         except (RequestProblem, NotRunning) as error:
-            yield event(Seen("end", f"The view ends: {error}"))
+            yield event(ViewEvent("end", f"The view ends: {error}"))
             return
         for entry in recent.entries[-_SHOWN:]:
             topic = "" if entry.kind == "event" else f"{entry.kind}: {entry.topic}"
             text = entry.text if entry.payload is None else f"{entry.text}: {entry.payload}"
-            yield event(Seen("message", text, topic, entry.size, time=entry.time))
+            yield event(ViewEvent("message", text, topic, entry.size, time=entry.time))
         if (hidden := max(len(recent.entries) - _SHOWN, 0) + recent.missed) > 0:
-            yield event(Seen("notice", f"{hidden:,} entries were not shown"))
+            yield event(ViewEvent("notice", f"{hidden:,} entries were not shown"))
         if recent.entries:
             last = recent.entries[-1].number
         else:
             yield b": alive\n\n"
         await asyncio.sleep(TRACE_INTERVAL)
-    yield event(Seen("end", "The view ends: the login has ended"))
+    yield event(ViewEvent("end", "The view ends: the login has ended"))
 
 
 # Subscriptions -------------------------------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 """The console: routes of pages and changes, and what all of them have in common.
 
-A page module has a `Routes` object. Its functions get a `Visit` (who asks, and the bridge) and the query or form as a struct.
-A page returns a struct: the model of its template, which is also its JSON. A change returns Done.
+A page module has a `Routes` object. Its functions get a `Visit` (the request, its sender and the bridge), and the query or
+form as a struct. A page returns a struct, which is the model of its template and its JSON. A change returns Done.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from bridge.administration.health import last, mean
 from bridge.administration.protocol import Answer, result_of, result_type
 from bridge.archive.report_page import environment
 from bridge.config.models import Configuration
-from bridge.console.access import CSRF_FIELD, Access, Who
+from bridge.console.access import CSRF_FIELD, Access, Principal
 from bridge.console.bridge_access import BridgeAccess
 from bridge.console.forms import RequestProblem, anchor, form_of, here, link, local, parsed
 from bridge.console.live_views import LiveViews
@@ -95,21 +95,23 @@ class Console:
         return self.configuration.admin.payloads
 
     async def visit(self, request: Request, right: Right = Right.READ) -> Visit:
-        """Authenticate a request, which needs a right. Raises LoginNeeded or Problem."""
-        who = await self.access.who(request)
-        if who is None:
+        """Authenticate a request, which needs a right. Raises LoginNeeded or RequestProblem."""
+        principal = await self.access.authenticate(request)
+        if principal is None:
             raise LoginNeeded
-        who.check(right)
-        request.state.who = who
-        return Visit(self, request, who)
+        principal.check(right)
+        request.state.principal = principal
+        return Visit(self, request, principal)
 
-    def render(self, template: str, request: Request, who: Who | None, code: int = 200, **values: Any) -> Response:
-        """Return a page made of a template."""
+    def render(
+        self, template: str, request: Request, principal: Principal | None, code: int = 200, **values: Any
+    ) -> Response:
+        """Return a page rendered from a template."""
         notice = None
-        if who is not None and who.login is not None:
-            notice, who.login.notice = who.login.notice, None
+        if principal is not None and principal.login is not None:
+            notice, principal.login.notice = principal.login.notice, None
         html = self._templates.get_template(template).render(
-            who=who,
+            principal=principal,
             notice=notice,
             path=request.url.path,
             here=here(request),
@@ -127,8 +129,8 @@ class Console:
             return json_of(ErrorReport(problem.title, problem.lines), problem.status, problem.headers)
         if "authorization" in request.headers:
             return _text([problem.title, *problem.lines], problem.status, problem.headers)
-        who = getattr(request.state, "who", None)
-        answer = self.render("problem.html", request, who, problem.status, problem=problem)
+        principal = getattr(request.state, "principal", None)
+        answer = self.render("problem.html", request, principal, problem.status, problem=problem)
         answer.headers.update(problem.headers)
         return answer
 
@@ -136,10 +138,10 @@ class Console:
 class Visit:
     """A request with its user."""
 
-    def __init__(self, console: Console, request: Request, who: Who) -> None:
+    def __init__(self, console: Console, request: Request, principal: Principal) -> None:
         self.console = console
         self.request = request
-        self.who = who
+        self.principal = principal
 
     @property
     def payloads(self) -> bool:
@@ -148,10 +150,10 @@ class Visit:
 
     def is_valid(self) -> bool:
         """Return whether the credentials are still valid."""
-        return self.console.access.is_in(self.request, self.who)
+        return self.console.access.is_in(self.request, self.principal)
 
     async def ask(self, request: protocol.Request[T]) -> T:
-        """Return the bridge's answer to a request. Raises Problem or NotRunning."""
+        """Return the bridge's answer to a request. Raises RequestProblem or NotRunning."""
         answer = await self._answer(request)
         if not answer.ok:
             raise RequestProblem(_status_of(answer), answer.lines[0], answer.lines[1:])
@@ -163,11 +165,11 @@ class Visit:
         return Done(answer.lines, answer.ok, to if answer.ok else "", 200 if answer.ok else _status_of(answer))
 
     async def _answer(self, request: protocol.Request[Any]) -> Answer:
-        return await self.console.bridge.answer(request, self.who.name)
+        return await self.console.bridge.answer(request, self.principal.name)
 
-    def audit(self, what: str, **facts: Any) -> None:
+    def audit(self, action: str, **facts: Any) -> None:
         """Write an entry to the audit log about something that is not an administration request."""
-        audit_log.note("console", what=what, user=self.who.name, address=self.who.address, **facts)
+        audit_log.note("console", what=action, user=self.principal.name, address=self.principal.address, **facts)
 
 
 def _status_of(answer: Answer) -> int:
@@ -220,32 +222,32 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
         form = await form_of(request)
         fields = dict(form)
         if not self.changes:
-            visit.console.access.check_form(request, visit.who, fields)
+            visit.console.access.check_form(request, visit.principal, fields)
             return await self._page(visit, [*request.query_params.multi_items(), *form])
-        visit.console.access.check_change(request, visit.who, fields, self.right)
+        visit.console.access.check_change(request, visit.principal, fields, self.right)
         if self.question and not fields.get(CONFIRM_FIELD):
             return self._ask(visit, form)
         back = local(str(fields.get(BACK_FIELD) or "/"))
         answer: Done = await self.handler(visit, parsed(form, self.input))
         if wants_json(request):
             return json_of(answer, answer.status)
-        if visit.who.login is None:
+        if visit.principal.login is None:
             return _text(answer.lines, answer.status)
-        visit.who.login.notice = answer.ok, answer.lines[:_LINES]
+        visit.principal.login.notice = answer.ok, answer.lines[:_LINES]
         return RedirectResponse(answer.to or back, 303)
 
     async def _page(self, visit: Visit, fields: list[tuple[str, Any]]) -> Response:
         query = parsed(fields, self.input)
-        result = await self.handler(visit, query)
-        if isinstance(result, Response):
-            return result
+        page = await self.handler(visit, query)
+        if isinstance(page, Response):
+            return page
         if wants_json(visit.request) or not self.template:
-            return json_of(result)
-        return visit.console.render(self.template, visit.request, visit.who, page=result, query=query)
+            return json_of(page)
+        return visit.console.render(self.template, visit.request, visit.principal, page=page, query=query)
 
     def _ask(self, visit: Visit, form: list[tuple[str, str | bytes]]) -> Response:
         """Return the page that asks for confirmation. Programs must send the confirmation with the request."""
-        if visit.who.login is None or wants_json(visit.request):
+        if visit.principal.login is None or wants_json(visit.request):
             raise RequestProblem(409, f"This needs {CONFIRM_FIELD}=1", [self.question])
         parsed(form, self.input)
         fields = [(name, value) for name, value in form if name != CSRF_FIELD]
@@ -254,7 +256,13 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
         ]
         back = local(str(dict(form).get(BACK_FIELD) or "/"))
         return visit.console.render(
-            "confirm.html", visit.request, visit.who, question=self.question, fields=fields, names=names, back=back
+            "confirm.html",
+            visit.request,
+            visit.principal,
+            question=self.question,
+            fields=fields,
+            names=names,
+            back=back,
         )
 
 
@@ -314,11 +322,11 @@ class Routes:
         if endpoint.changes:
             _RIGHTS[endpoint.path] = endpoint.right
 
-    def _add(self, handler: Any, **values: Any) -> Any:
+    def _add(self, handler: Any, **fields: Any) -> Any:
         hints = get_type_hints(handler)
         output = hints.pop("return")
         _, input_type = hints.values()
-        self._append(Endpoint(handler=handler, input=input_type, output=output, **values))
+        self._append(Endpoint(handler=handler, input=input_type, output=output, **fields))
         return handler
 
 
@@ -355,7 +363,7 @@ def templates() -> Environment:
         "last_known": last,
         "mean": mean,
         "options": user_data_in_words,
-        "whole": partial(short, most=2 * LINE_LENGTH),
+        "whole": partial(short, max_length=2 * LINE_LENGTH),
     }
     template_environment = environment(Path(__file__).parent / "templates", filters)
     template_environment.globals |= {
@@ -381,10 +389,10 @@ def commands(text: str) -> Markup:
     return Markup(re.sub("`([^`]+)`", r"<code>\1</code>", str(escape(text))))
 
 
-def short(text: str, most: int = _SHORT) -> str:
+def short(text: str, max_length: int = _SHORT) -> str:
     """Return a text with unprintable characters escaped, truncated if it is long."""
     text = printable(text)
-    return text if len(text) <= most else f"{text[: most - 1]}…"
+    return text if len(text) <= max_length else f"{text[: max_length - 1]}…"
 
 
 def count(value: float | None) -> str:
@@ -409,8 +417,8 @@ def rate(value: float | None) -> str:
 
 def _with(query: msgspec.Struct, **changes: object) -> dict[str, object]:
     """Return the fields of a query that differ from their defaults, with some of them changed."""
-    values, defaults = msgspec.structs.asdict(query) | changes, _defaults(type(query))
-    return {name: value for name, value in values.items() if value != defaults[name]}
+    fields, defaults = msgspec.structs.asdict(query) | changes, _defaults(type(query))
+    return {name: value for name, value in fields.items() if value != defaults[name]}
 
 
 @cache

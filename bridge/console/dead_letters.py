@@ -50,7 +50,7 @@ class DeadLetterSelection(DeadLetterCriteria, kw_only=True):
         return {**super().fields(), "ids": self.ids}
 
     def check(self) -> None:
-        """Raise Problem if nothing was selected."""
+        """Raise RequestProblem if nothing was selected."""
         if not self.all and not any(self.fields().values()):
             raise RequestProblem(
                 400, "Nothing was selected", ["Select messages, enter search criteria, or select all messages."]
@@ -98,7 +98,7 @@ async def retry(visit: Visit, form: RetryForm) -> Done:
     """Put messages to their destinations again. Another queue needs the right `change`."""
     form.check()
     if form.to:
-        visit.who.check(Right.CHANGE)
+        visit.principal.check(Right.CHANGE)
     return await visit.change(
         requests.RetryDeadLetters(to=form.to, **form.fields()), to="/dead-letters" if form.ids else ""
     )

@@ -68,7 +68,7 @@ def local(target: str) -> str:
 
 
 def parsed(fields: Iterable[tuple[str, str | bytes]], struct: type[T]) -> T:
-    """Return the fields of a query or form as a struct. Unknown fields are ignored. Raises Problem.
+    """Return the fields of a query or form as a struct. Unknown fields are ignored. Raises RequestProblem.
 
     If a field occurs several times, its last value counts, unless the struct has a list. Blank values are as if absent,
     except for a field of type `str | None`.
@@ -96,15 +96,15 @@ def _kinds(struct: type) -> tuple[frozenset[str], frozenset[str]]:
     return lists, frozenset(name for name, hint in hints.items() if hint == str | None)
 
 
-async def body_of(request: Request, most: int) -> bytes:
-    """Return the body of a request of at most `most` bytes. Raises Problem."""
+async def body_of(request: Request, max_size: int) -> bytes:
+    """Return the body of a request of at most `max_size` bytes. Raises RequestProblem."""
     chunks, size = [], 0
     try:
         async with asyncio.timeout(TIMEOUT):
             async for chunk in request.stream():
                 size += len(chunk)
-                if size > most:
-                    raise RequestProblem(413, f"The body has at most {most:,} bytes")
+                if size > max_size:
+                    raise RequestProblem(413, f"The body has at most {max_size:,} bytes")
                 chunks.append(chunk)
     except TimeoutError as error:
         raise RequestProblem(408, f"The body did not arrive within {TIMEOUT:g} s") from error
@@ -113,8 +113,8 @@ async def body_of(request: Request, most: int) -> bytes:
     return b"".join(chunks)
 
 
-async def form_of(request: Request, most: int = SIZE) -> list[tuple[str, str | bytes]]:
-    """Return the fields of a form of at most `most` bytes. Raises Problem.
+async def form_of(request: Request, max_size: int = SIZE) -> list[tuple[str, str | bytes]]:
+    """Return the fields of a form of at most `max_size` bytes. Raises RequestProblem.
 
     Uploaded files are bytes, and lines of text end with LF.
     """
@@ -130,15 +130,15 @@ async def form_of(request: Request, most: int = SIZE) -> list[tuple[str, str | b
         nonlocal size
         message = await request.receive()
         size += len(message.get("body", b""))
-        if size > most:
-            raise RequestProblem(413, f"This form has at most {most:,} bytes")
+        if size > max_size:
+            raise RequestProblem(413, f"This form has at most {max_size:,} bytes")
         return message
 
     try:
         async with asyncio.timeout(TIMEOUT):
             form = await Request(scope, receive).form(max_files=1, max_fields=FIELDS, max_part_size=SIZE)
             try:
-                return [(name, await _value(value)) for name, value in form.multi_items()]
+                return [(name, await _text_or_file(field)) for name, field in form.multi_items()]
             finally:
                 await form.close()
     except TimeoutError as error:
@@ -150,10 +150,10 @@ async def form_of(request: Request, most: int = SIZE) -> list[tuple[str, str | b
         raise RequestProblem(400, "The form is malformed", [error.detail]) from error
 
 
-async def _value(value: str | UploadFile) -> str | bytes:
-    if isinstance(value, UploadFile):
-        return await value.read()
-    if "\ufffd" in value:
+async def _text_or_file(field: str | UploadFile) -> str | bytes:
+    if isinstance(field, UploadFile):
+        return await field.read()
+    if "\ufffd" in field:
         raise RequestProblem(400, "The form is not valid UTF-8")
     # A browser sends CR LF for each end of a line (HTML, "multipart/form-data and normalization of newlines").
-    return value.replace("\r\n", "\n")
+    return field.replace("\r\n", "\n")

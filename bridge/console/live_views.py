@@ -30,17 +30,17 @@ log = logging.getLogger(__name__)
 #: Maximum number of live views, of all users and of one user or token.
 MAX_VIEWS: Final = 8
 MAX_VIEWS_PER_USER: Final = 4
-#: Maximum number of messages shown per second, and maximum number after which the view ends.
-SHOWN: Final = 20
-TOO_MANY: Final = 1_000
-#: Maximum number of payload bytes shown.
-PAYLOAD: Final = 1_000
+#: Maximum number of messages that are shown per second, and maximum number of messages per second before the view ends.
+MAX_SHOWN: Final = 20
+MAX_RATE: Final = 1_000
+#: Maximum number of payload bytes that are shown.
+MAX_PAYLOAD: Final = 1_000
 #: Time in milliseconds that the thread waits for a message before it checks whether the view has ended.
 _WAIT: Final = 500
-#: Seconds between signs of life.
+#: Seconds between heartbeats of an idle view.
 _HEARTBEAT: Final = 10.0
 #: Maximum number of messages that wait to be sent to the page.
-_ROOM: Final = 200
+_MAX_PENDING: Final = 200
 _SUBSCRIBE: Final = (
     cmqc.MQSO_CREATE
     | cmqc.MQSO_NON_DURABLE
@@ -57,7 +57,7 @@ _GET: Final = (
 )
 
 
-class Seen(msgspec.Struct, frozen=True):
+class ViewEvent(msgspec.Struct, frozen=True):
     """A message in a live view, or a notice about the view itself."""
 
     #: message, notice or end
@@ -70,7 +70,7 @@ class Seen(msgspec.Struct, frozen=True):
     time: float = msgspec.field(default_factory=time.time)
 
 
-def event(view_event: Seen) -> bytes:
+def event(view_event: ViewEvent) -> bytes:
     """Return a server-sent event."""
     return b"event: %s\ndata: %s\n\n" % (view_event.kind.encode(), msgspec.json.encode(view_event))
 
@@ -100,7 +100,7 @@ class LiveViews:
         self.ended = False
 
     def check(self, user: str) -> None:
-        """Raise Problem if a user may not open another view now."""
+        """Raise RequestProblem if a user may not open another view now."""
         own = sum(owner == user for owner in self._views.values())
         if own >= MAX_VIEWS_PER_USER:
             raise RequestProblem(
@@ -116,18 +116,18 @@ class LiveViews:
             )
 
     def stream(self, user: str, events: AsyncIterator[bytes]) -> EventStream:
-        """Open a view with these events. Raises Problem if too many are open."""
+        """Open a view with these events. Raises RequestProblem if too many are open."""
         self.check(user)
         key = object()
         self._views[key] = user
         return EventStream(events, lambda: self._close(key))
 
-    def topic(self, user: str, topic_filter: str, payloads: bool, may_look: Callable[[], bool]) -> EventStream:
-        """Open a view of a topic filter for a user, named as in the audit log. Raises Problem if too many are open."""
+    def topic(self, user: str, topic_filter: str, payloads: bool, is_valid: Callable[[], bool]) -> EventStream:
+        """Open a view of a topic filter for a user, named as in the audit log. Raises RequestProblem if too many are open."""
         self.check(user)
         view = LiveView(self._bridge, topic_filter, payloads)
         self._views[view] = user
-        return EventStream(view.events(may_look), lambda: self._close(view))
+        return EventStream(view.events(is_valid), lambda: self._close(view))
 
     def _close(self, view: object) -> None:
         self._views.pop(view, None)
@@ -150,13 +150,13 @@ class LiveViews:
 
 
 class LiveView:
-    """A view of a topic filter. Its thread fills `seen`."""
+    """A view of a topic filter. Its thread adds the events."""
 
     def __init__(self, bridge: BridgeAccess, topic_filter: str, payloads: bool) -> None:
         self._bridge = bridge
         self._filter = topic_filter
         self._payloads = payloads
-        self.seen: asyncio.Queue[Seen] = asyncio.Queue(_ROOM)
+        self._events: asyncio.Queue[ViewEvent] = asyncio.Queue(_MAX_PENDING)
         self._loop = asyncio.get_running_loop()
         self._ended = threading.Event()
         self.thread = threading.Thread(target=self._run, name="console live view", daemon=True)
@@ -166,16 +166,16 @@ class LiveView:
         """End the thread soon."""
         self._ended.set()
 
-    async def events(self, may_look: Callable[[], bool]) -> AsyncIterator[bytes]:
+    async def events(self, is_valid: Callable[[], bool]) -> AsyncIterator[bytes]:
         """Yield server-sent events until the view ends, or its user may no longer see it."""
         while True:
             try:
                 async with asyncio.timeout(_HEARTBEAT):
-                    view_event: Seen | None = await self.seen.get()
+                    view_event: ViewEvent | None = await self._events.get()
             except TimeoutError:
                 view_event = None
-            if not may_look():
-                view_event = Seen("end", "The view ends: the login has ended")
+            if not is_valid():
+                view_event = ViewEvent("end", "The view ends: the login has ended")
             if view_event is None:
                 yield b": alive\n\n"
                 continue
@@ -192,12 +192,14 @@ class LiveView:
                 with contextlib.suppress(MQError):
                     connection.disconnect()
         except MQError as error:
-            self._show(Seen("end", f"The view ends: {error}"))
+            self._show(ViewEvent("end", f"The view ends: {error}"))
         except Exception as error:
             log.exception("MQB9205E console: a live view failed")
-            self._show(Seen("end", f"The view ends: {type(error).__name__}. The log of the bridge contains the reason"))
+            self._show(
+                ViewEvent("end", f"The view ends: {type(error).__name__}. The log of the bridge contains the reason")
+            )
         else:
-            self._show(Seen("end", "The view has ended"))
+            self._show(ViewEvent("end", "The view has ended"))
 
     def _watch(self, connection: Connection) -> None:
         options = _SUBSCRIBE
@@ -205,7 +207,7 @@ class LiveView:
             # There may be many retained publications. The page of the topic shows them.
             options |= cmqc.MQSO_NEW_PUBLICATIONS_ONLY
         _, queue = connection.subscribe(MQSD(Options=options, ObjectString=self._filter))
-        self._show(Seen("notice", f"Subscribed to {self._filter}"))
+        self._show(ViewEvent("notice", f"Subscribed to {self._filter}"))
         gmo = GetOptions(Options=_GET, WaitInterval=_WAIT, MatchOptions=cmqc.MQMO_NONE, MaxLength=65_536)
         second, count = 0, 0
         while not self._ended.is_set():
@@ -221,34 +223,34 @@ class LiveView:
             if message is None:
                 continue
             count += 1
-            if count <= SHOWN:
-                self._show(self._seen(message))
-            elif count > TOO_MANY:
-                text = f"The view ends: more than {TOO_MANY:,} messages a second match {self._filter}. Use a narrower filter"
-                self._show(Seen("notice", text))
+            if count <= MAX_SHOWN:
+                self._show(self._event_of(message))
+            elif count > MAX_RATE:
+                text = f"The view ends: more than {MAX_RATE:,} messages a second match {self._filter}. Use a narrower filter"
+                self._show(ViewEvent("notice", text))
                 return
 
     def _report_hidden(self, count: int) -> None:
-        if count > SHOWN:
-            self._show(Seen("notice", f"{count - SHOWN} more messages in that second were not shown"))
+        if count > MAX_SHOWN:
+            self._show(ViewEvent("notice", f"{count - MAX_SHOWN} more messages in that second were not shown"))
 
-    def _seen(self, message: Got) -> Seen:
+    def _event_of(self, message: Got) -> ViewEvent:
         view = MessageView(message.md, message.data)
         folders = [header["folders"] for header in view.json()["rfh2"]]
         mqps: dict[str, object] = next(
             (folder["mqps"] for folder in folders if isinstance(folder.get("mqps"), dict)), {}
         )
         size = max(message.DataLength - len(message.data), 0) + len(view.body)
-        text = body_text(view.body[:PAYLOAD]) if self._payloads else ""
-        return Seen("message", text, str(mqps.get("Top", self._filter)), size, bool(mqps.get("Ret")))
+        text = body_text(view.body[:MAX_PAYLOAD]) if self._payloads else ""
+        return ViewEvent("message", text, str(mqps.get("Top", self._filter)), size, bool(mqps.get("Ret")))
 
-    def _show(self, view_event: Seen) -> None:
+    def _show(self, view_event: ViewEvent) -> None:
         with contextlib.suppress(RuntimeError):  # the event loop of the admin port has ended
             self._loop.call_soon_threadsafe(self._add, view_event)
 
-    def _add(self, view_event: Seen) -> None:
+    def _add(self, view_event: ViewEvent) -> None:
         if view_event.kind == "end":
-            while self.seen.full():
-                self.seen.get_nowait()
-        if not self.seen.full():
-            self.seen.put_nowait(view_event)
+            while self._events.full():
+                self._events.get_nowait()
+        if not self._events.full():
+            self._events.put_nowait(view_event)

@@ -118,8 +118,8 @@ def _outcome(configuration: Configuration, form: TrialForm) -> TrialOutcome:
             )
             messages = trial.messages(publication)
             to = messages[0].destination
-            where = f"published to topic {to.name}" if to.is_topic else f"put to queue {to.name}"
-            return _success(f"It would be {where}", [message_json(mapped) for mapped in messages])
+            action = f"published to topic {to.name}" if to.is_topic else f"put to queue {to.name}"
+            return _success(f"It would be {action}", [message_json(mapped) for mapped in messages])
         message = trial.message(body, form.format or None, None)
         message = with_properties(message, properties) if properties else message
         publications = trial.publications(message, form.topic or None)
@@ -135,14 +135,16 @@ def _outcome(configuration: Configuration, form: TrialForm) -> TrialOutcome:
         return TrialOutcome(False, f"The message is not valid: {error}")
 
 
-def _success(what: str, views: Sequence[dict[str, Any]]) -> TrialOutcome:
+def _success(text: str, views: Sequence[dict[str, Any]]) -> TrialOutcome:
     """Return the outcome of a trial with one message or several parts of it, of which the first `SHOWN_PARTS` are shown."""
     if len(views) == 1:
-        return TrialOutcome(True, what, list(fields(views[0])))
+        return TrialOutcome(True, text, list(fields(views[0])))
     parts = [
-        (f"part {index}: {name}", text) for index, view in enumerate(views[:SHOWN_PARTS]) for name, text in fields(view)
+        (f"part {index}: {name}", field)
+        for index, view in enumerate(views[:SHOWN_PARTS])
+        for name, field in fields(view)
     ]
-    return TrialOutcome(True, f"{what}, as the first of {len(views):,} parts", parts)
+    return TrialOutcome(True, f"{text}, as the first of {len(views):,} parts", parts)
 
 
 def _properties(text: str) -> dict[str, str]:

@@ -50,7 +50,7 @@ TURN_TIMEOUT = 5.0
 
 
 async def health(access: BridgeAccess, request: Request) -> Response:
-    """Answer 200 if the event loop of the bridge works, otherwise 503: then only a restart helps."""
+    """Answer 200 if the event loop of the bridge works, otherwise 503, which means that only a restart helps."""
     try:
         async with asyncio.timeout(TURN_TIMEOUT):
             await access.run(_turn)
@@ -66,15 +66,15 @@ async def readiness(access: BridgeAccess, may_read: MayRead, request: Request) -
     """
     try:
         async with asyncio.timeout(TURN_TIMEOUT):
-            why, problems = await access.run(lambda: _readiness(access.bridge))
+            reasons, problems = await access.run(lambda: _readiness(access.bridge))
     except TimeoutError:
         return _answer([f"the event loop has not turned for {TURN_TIMEOUT:g} s"])
-    return _answer(why, problems if problems and await may_read(request) else [])
+    return _answer(reasons, problems if problems and await may_read(request) else [])
 
 
-def _answer(why: list[str], problems: Sequence[str] = ()) -> Response:
-    lines = [*(why or ["ok"]), *(problem for problem in problems if problem not in why)]
-    return PlainTextResponse("\n".join(lines) + "\n", 503 if why else 200, {"Cache-Control": "no-store"})
+def _answer(reasons: list[str], problems: Sequence[str] = ()) -> Response:
+    lines = [*(reasons or ["ok"]), *(problem for problem in problems if problem not in reasons)]
+    return PlainTextResponse("\n".join(lines) + "\n", 503 if reasons else 200, {"Cache-Control": "no-store"})
 
 
 async def _turn() -> None:
@@ -152,21 +152,21 @@ class _Scrape(Collector):
         self._process = process
 
     def collect(self) -> Iterator[Family]:
-        for metric, values in self._samples:
-            yield family_of(metric, values)
+        for metric, samples in self._samples:
+            yield family_of(metric, samples)
         yield from self._process.collect()
 
 
-def family_of(metric: Metric, values: list[tuple[tuple[str, ...], Value]]) -> Family:
+def family_of(metric: Metric, samples: list[tuple[tuple[str, ...], Value]]) -> Family:
     """Convert a metric for prometheus_client."""
     if metric.kind == "info":
         info = InfoMetricFamily(metric.name.removesuffix("_info"), metric.meaning)
-        for labels, _ in values:
+        for labels, _ in samples:
             info.add_metric((), dict(zip(metric.labels, labels, strict=True)))
         return info
     if metric.kind == "histogram":
         histogram = HistogramMetricFamily(metric.name, metric.meaning, labels=metric.labels)
-        for labels, value in values:
+        for labels, value in samples:
             assert isinstance(value, Distribution)
             histogram.add_metric(labels, value.buckets, value.sum)
         return histogram
@@ -175,7 +175,7 @@ def family_of(metric: Metric, values: list[tuple[tuple[str, ...], Value]]) -> Fa
         family = CounterMetricFamily(metric.name.removesuffix("_total"), metric.meaning, labels=metric.labels)
     else:
         family = GaugeMetricFamily(metric.name, metric.meaning, labels=metric.labels)
-    for labels, value in values:
+    for labels, value in samples:
         assert not isinstance(value, Distribution)
         family.add_metric(labels, value)
     return family

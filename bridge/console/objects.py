@@ -97,7 +97,7 @@ class CommandsPage(msgspec.Struct, kw_only=True):
 
     commands: str
     effects: list[CommandEffect]
-    #: False: they are for the tools of IBM MQ
+    #: False if the commands are for the tools of IBM MQ
     can_run: bool
 
     @property
@@ -142,7 +142,7 @@ async def commands(visit: Visit, query: Nothing) -> Nothing:
 
 @routes.form("/objects/commands", "commands.html")
 async def preview_commands(visit: Visit, form: CommandsForm) -> CommandsPage:
-    """Return what MQSC commands would do."""
+    """Return the effects of MQSC commands."""
     try:
         text = form.file.decode("utf-8-sig") if form.file else form.commands
     except UnicodeDecodeError as error:

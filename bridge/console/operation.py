@@ -192,7 +192,7 @@ routes.request("/channels/stop", requests.StopChannel, "Stop this channel and di
 class LogPage(msgspec.Struct, kw_only=True):
     """The last lines of the log."""
 
-    #: the present log level
+    #: the current log level
     level: str
     #: the newest first
     lines: list[answers.LogLine]
@@ -269,6 +269,6 @@ async def copy(visit: Visit, query: Nothing) -> CopyPage:
 @routes.form("/configuration/check", "check.html")
 async def check_copy(visit: Visit, form: CopyForm) -> CopyPage:
     """Check an edited copy of the configuration file. Nothing is saved or applied."""
-    if not visit.who.may_change:
-        raise RequestProblem(403, f"{visit.who.name} may read, but not check a copy", ["It needs the right `change`."])
+    if not visit.principal.may_change:
+        raise RequestProblem(403, f"{visit.principal.name} may not check a copy", ["This needs the right `change`."])
     return CopyPage(text=form.text, outcome=await visit.ask(requests.CheckConfiguration(text=form.text)))

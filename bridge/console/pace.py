@@ -1,9 +1,8 @@
 """The pace of anonymous requests.
 
-The admin port and the MQTT clients share one interpreter. So anonymous requests wait for each other: one after another
-begins, and each leaves the interpreter to others for a multiple of the time that it has used. Client addresses take turns, so
-that a flood from one does not keep the health checks and scrapers of others waiting. Requests with valid credentials do not
-wait.
+The admin port and the MQTT clients share one interpreter. So anonymous requests begin one after another, with pauses of a
+multiple of the CPU time that they have used. Client networks take turns, so that a flood from one does not delay the health
+checks and scrapers of others. Requests with valid credentials do not wait.
 """
 
 from __future__ import annotations
@@ -55,7 +54,7 @@ class Pace:
         return turn
 
     def charge(self, cpu: float) -> None:
-        """Put off later turns after a step of a request has used `cpu` seconds of CPU time."""
+        """Delay later turns after a step of a request has used `cpu` seconds of CPU time."""
         self._next = max(_now(), self._next) + min(cpu, _MAX_CHARGE) / SHARE
 
     def _give_turns(self) -> None:
@@ -80,7 +79,7 @@ def _now() -> float:
 
 
 class PacedRequests:
-    """Lets anonymous requests wait for their turns."""
+    """Delays anonymous requests until their turns."""
 
     def __init__(self, app: ASGIApp, access: Access, pace: Pace, stopping: ASGIApp) -> None:
         """Initialize. `stopping` answers the requests that the server cancels while they wait."""

@@ -62,10 +62,10 @@ class HttpProtocol(H11Protocol):
         if self.client is not None:
             self._network = network_of(self.client[0])
         if len(self.connections) > MAX_CONNECTIONS:
-            self._make_room()
+            self._replace_oldest()
         self._wait_for_head()
 
-    def _make_room(self) -> None:
+    def _replace_oldest(self) -> None:
         """Abort the connection that has waited longest for a request, its rest or its turn, of the largest network."""
         waiting = [
             connection
@@ -96,7 +96,7 @@ class HttpProtocol(H11Protocol):
 
     def shutdown(self) -> None:
         """Shut down without waiting for incomplete requests."""
-        if self._is_sent_to:
+        if self._awaits_body:
             self.transport.abort()
         else:
             super().shutdown()
@@ -104,7 +104,7 @@ class HttpProtocol(H11Protocol):
     @property
     def _is_waiting(self) -> bool:
         """Whether the head of a request, the rest of its body, or its turn is awaited."""
-        return self._head_timer is not None or self._is_sent_to or (self._turn is not None and not self._turn.done())
+        return self._head_timer is not None or self._awaits_body or (self._turn is not None and not self._turn.done())
 
     @property
     def _turn(self) -> asyncio.Future[None] | None:
@@ -112,7 +112,7 @@ class HttpProtocol(H11Protocol):
         return self.scope["state"].get(TURN) if self._is_answering else None
 
     @property
-    def _is_sent_to(self) -> bool:
+    def _awaits_body(self) -> bool:
         """Whether the rest of a body is awaited."""
         return self._is_answering and bool(self.cycle.more_body)
 
@@ -173,7 +173,7 @@ class TlsGate:
 
     async def _handshake(self, connection: socket.socket, protocol: ProtocolFactory) -> None:
         # The files may have changed since the last connection.
-        self._tls.look_again()
+        self._tls.reload_if_changed()
         try:
             await asyncio.get_running_loop().connect_accepted_socket(
                 protocol, connection, ssl=self._tls.context, ssl_handshake_timeout=HANDSHAKE_TIMEOUT
@@ -239,8 +239,8 @@ class AdminPort:
         self._server = uvicorn.Server(settings)
         self._thread = threading.Thread(target=self._server.run, args=([listener],), name="admin port", daemon=True)
         self._thread.start()
-        where = endpoint(*listener.getsockname()[:2])
-        return [f"console, metrics and health at {'http' if tls is None else 'https'}://{where}/", login]
+        address = endpoint(*listener.getsockname()[:2])
+        return [f"console, metrics and health at {'http' if tls is None else 'https'}://{address}/", login]
 
     def _prepare_login(self) -> str:
         """Return a line that explains how to log in. Create the default token file if necessary. Raises OSError."""
@@ -268,13 +268,13 @@ class AdminPort:
 
 def _bound(address: str, port: int) -> socket.socket:
     """Return a listening socket. Raises OSError."""
-    family, kind, protocol, _, where = socket.getaddrinfo(
+    family, kind, protocol, _, socket_address = socket.getaddrinfo(
         address, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
     )[0]
     bound = socket.socket(family, kind, protocol)
     try:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        bound.bind(where)
+        bound.bind(socket_address)
         bound.listen(BACKLOG)
     except OSError:
         bound.close()
@@ -285,7 +285,7 @@ def _bound(address: str, port: int) -> socket.socket:
 def _behind(gate: TlsGate) -> Any:
     """Return a protocol factory for uvicorn: HTTP after a TLS handshake."""
 
-    def protocol(**parts: Any) -> TlsArrival:
-        return TlsArrival(gate, partial(HttpProtocol, **parts))
+    def protocol(**arguments: Any) -> TlsArrival:
+        return TlsArrival(gate, partial(HttpProtocol, **arguments))
 
     return protocol

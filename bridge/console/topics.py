@@ -39,7 +39,7 @@ class TopicsPage(msgspec.Struct, kw_only=True):
     def trail(self, below: str | None) -> list[tuple[str, str]]:
         """Return the names and topics of the levels above."""
         levels = [] if below is None else below.split("/")
-        return [(level, "/".join(levels[: place + 1])) for place, level in enumerate(levels)]
+        return [(level, "/".join(levels[: index + 1])) for index, level in enumerate(levels)]
 
 
 class TopicQuery(msgspec.Struct):
@@ -90,7 +90,7 @@ async def live(visit: Visit, query: TopicQuery) -> TopicQuery:
     """Return the page that shows publications as they arrive."""
     _check(query.filter)
     # The page's script does not see why its request for events is rejected.
-    visit.console.live_views.check(visit.who.name)
+    visit.console.live_views.check(visit.principal.name)
     return query
 
 
@@ -100,16 +100,16 @@ async def events(visit: Visit, query: TopicQuery) -> Response:
     _check(query.filter)
     visit.audit("live view", topic_filter=query.filter)
     views = visit.console.live_views
-    return views.topic(visit.who.name, query.filter, visit.payloads, visit.is_valid)
+    return views.topic(visit.principal.name, query.filter, visit.payloads, visit.is_valid)
 
 
 def _check(topic_filter: str) -> None:
-    if (why := topic_filter_error(topic_filter)) is not None:
-        raise RequestProblem(400, f"The topic filter is not valid: {why}")
+    if (error := topic_filter_error(topic_filter)) is not None:
+        raise RequestProblem(400, f"The topic filter is not valid: {error}")
 
 
 class RouteForm(msgspec.Struct):
-    """A publication whose way is asked for."""
+    """A publication whose route is requested."""
 
     topic: str = ""
     payload: str = ""

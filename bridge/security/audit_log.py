@@ -75,15 +75,15 @@ class _Gathering:
         #: (event, client or network) -> start of the interval, and number of entries in it
         self._kinds: dict[tuple[str, str], tuple[float, int]] = {}
 
-    def left_out(self, event: str, who: str, now: float) -> int | None:
+    def left_out(self, event: str, source: str, now: float) -> int | None:
         """Return the number of entries omitted before this one, or None if this one must be omitted too."""
-        begun, count = self._kinds.get((event, who), (now, 0))
+        begun, count = self._kinds.get((event, source), (now, 0))
         left_out = 0
         if now - begun >= INTERVAL:
             begun, count, left_out = now, 0, max(0, count - MAX_ENTRIES)
         elif count == 0 and len(self._kinds) >= MAX_KINDS:
             del self._kinds[next(iter(self._kinds))]
-        self._kinds[event, who] = begun, count + 1
+        self._kinds[event, source] = begun, count + 1
         return left_out if count < MAX_ENTRIES else None
 
 
@@ -97,10 +97,10 @@ def note(event: str, client: AuditedClient | None = None, *, stranger: str | Non
     """
     if not _entries.handlers:
         return
-    who = None if client is None else client.client_id
+    source = None if client is None else client.client_id
     if stranger is not None:
-        who = network_of(stranger)
-    left_out = 0 if who is None else _gathering.left_out(event, who, time.monotonic())
+        source = network_of(stranger)
+    left_out = 0 if source is None else _gathering.left_out(event, source, time.monotonic())
     if left_out is None:
         return
     entry: dict[str, Any] = {"time": datetime.now(UTC).isoformat(timespec="milliseconds"), "event": event}

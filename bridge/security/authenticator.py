@@ -27,10 +27,10 @@ def network_of(address: str) -> str:
     """
     if ":" not in address:
         return address
-    there = ipaddress.IPv6Address(address.partition("%")[0])
-    if there.ipv4_mapped is not None:
-        return str(there.ipv4_mapped)
-    return str(ipaddress.ip_network((there, 64), strict=False))
+    ip_address = ipaddress.IPv6Address(address.partition("%")[0])
+    if ip_address.ipv4_mapped is not None:
+        return str(ip_address.ipv4_mapped)
+    return str(ipaddress.ip_network((ip_address, 64), strict=False))
 
 
 #: Seconds after the last failure until failures are forgotten.
@@ -41,7 +41,7 @@ USERS_OF_A_NETWORK: Final = 10
 _REMEMBERED: Final = 20_000
 
 
-class _Slate(msgspec.Struct):
+class _FailureCounters(msgspec.Struct):
     """Failure counters of a network, or of a claimed user in a network."""
 
     last: float = 0.0
@@ -59,15 +59,17 @@ class Attempt:
 
     __slots__ = ("_clock", "_ended", "_limits", "_pending", "delay")
 
-    def __init__(self, clock: Callable[[], float], limits: tuple[tuple[_Slate, int], ...], delay: float) -> None:
+    def __init__(
+        self, clock: Callable[[], float], limits: tuple[tuple[_FailureCounters, int], ...], delay: float
+    ) -> None:
         """Start an attempt. `limits` contains counters with the number of failures allowed without delay."""
         self._clock = clock
         self._limits = limits
         self._ended = self._pending = False
         #: seconds to wait before checking the credentials
         self.delay = delay
-        for slate, _ in limits:
-            slate.attempts += 1
+        for counters, _ in limits:
+            counters.attempts += 1
         if delay:
             self._count(1)
 
@@ -80,7 +82,7 @@ class Attempt:
         if self._ended or self._pending:
             return True
         if not self.delay and any(
-            slate.failed and slate.failed + slate.pending >= most for slate, most in self._limits
+            counters.failed and counters.failed + counters.pending >= allowed for counters, allowed in self._limits
         ):
             return False
         self._count(1)
@@ -93,8 +95,8 @@ class Attempt:
 
     def _count(self, change: int) -> None:
         self._pending = change > 0
-        for slate, _ in self._limits:
-            slate.pending += change
+        for counters, _ in self._limits:
+            counters.pending += change
 
     def end(self, succeeded: bool) -> None:
         """Record the result. Further calls are ignored."""
@@ -103,11 +105,11 @@ class Attempt:
         self._ended = True
         self.queue()
         now = self._clock()
-        for slate, _ in self._limits:
-            slate.attempts -= 1
+        for counters, _ in self._limits:
+            counters.attempts -= 1
             if not succeeded:
-                slate.failed += 1
-                slate.last = now
+                counters.failed += 1
+                counters.last = now
 
 
 class FailedConnects:
@@ -116,41 +118,41 @@ class FailedConnects:
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         #: counters by network, and by network and user
-        self._slates: dict[tuple[str, str | None], _Slate] = {}
+        self._counters: dict[tuple[str, str | None], _FailureCounters] = {}
 
-    def begin(self, address: str, user: str, free: int, longest: float) -> Attempt | None:
+    def begin(self, address: str, user: str, free: int, max_delay: float) -> Attempt | None:
         """Start an attempt. Return None if too many attempts are delayed already, so that it must be rejected.
 
         `user` is the claimed user. After `free` failures of a user, further attempts are delayed by 1 s, 2 s, 4 s and so on,
-        but at most `longest` seconds.
+        but at most `max_delay` seconds.
         """
         network, now = network_of(address), self._clock()
         limits = (
-            (self._slate((network, user), now), free),
-            (self._slate((network, None), now), free * USERS_OF_A_NETWORK),
+            (self._counters_of((network, user), now), free),
+            (self._counters_of((network, None), now), free * USERS_OF_A_NETWORK),
         )
-        delay, late_ones = 0.0, []
-        for slate, most in limits:
-            late = slate.failed + slate.pending - most
-            if not slate.failed or late < 0:
+        delay, delayed = 0.0, []
+        for counters, allowed in limits:
+            excess = counters.failed + counters.pending - allowed
+            if not counters.failed or excess < 0:
                 continue
-            ahead = max(slate.next_at - now, 0.0)
-            if ahead >= longest:
+            wait = max(counters.next_at - now, 0.0)
+            if wait >= max_delay:
                 return None
-            delay = max(delay, min(ahead + 2.0 ** min(late, 20), longest))
-            late_ones.append(slate)
-        for slate in late_ones:
-            slate.next_at = now + delay
+            delay = max(delay, min(wait + 2.0 ** min(excess, 20), max_delay))
+            delayed.append(counters)
+        for counters in delayed:
+            counters.next_at = now + delay
         return Attempt(self._clock, limits, delay)
 
-    def _slate(self, key: tuple[str, str | None], now: float) -> _Slate:
-        slate = self._slates.pop(key, None)
-        if slate is None or (now - slate.last > PERIOD and not slate.attempts):
-            slate = _Slate()
-        while len(self._slates) >= _REMEMBERED:
-            del self._slates[next(iter(self._slates))]
-        self._slates[key] = slate
-        return slate
+    def _counters_of(self, key: tuple[str, str | None], now: float) -> _FailureCounters:
+        counters = self._counters.pop(key, None)
+        if counters is None or (now - counters.last > PERIOD and not counters.attempts):
+            counters = _FailureCounters()
+        while len(self._counters) >= _REMEMBERED:
+            del self._counters[next(iter(self._counters))]
+        self._counters[key] = counters
+        return counters
 
 
 #: Why an attempt is rejected without checking its credentials.
@@ -255,7 +257,7 @@ GROUPS: Final = {
 
 
 def plugin(kind: str, name: str, *arguments: object) -> Any:
-    """Return what the entry point of a plug-in makes of the arguments. Raises UnknownPlugin."""
+    """Call the entry point of a plug-in with the arguments, and return the result. Raises UnknownPlugin."""
     installed = {entry_point.name: entry_point for entry_point in entry_points(group=GROUPS[kind])}
     if name not in installed:
         names = ", ".join(sorted(installed)) or "none"
@@ -263,5 +265,5 @@ def plugin(kind: str, name: str, *arguments: object) -> Any:
     try:
         return installed[name].load()(*arguments)
     except Exception as error:
-        why = f"{kind} {name!r} ({installed[name].value}) cannot be loaded: {type(error).__name__}: {error}"
-        raise UnknownPlugin(why) from error
+        cause = f"{type(error).__name__}: {error}"
+        raise UnknownPlugin(f"{kind} {name!r} ({installed[name].value}) cannot be loaded: {cause}") from error

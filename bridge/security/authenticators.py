@@ -73,7 +73,7 @@ class VerificationKeys:
         assert path is not None
         self._path: Path = path
         self._is_set = config.key_file is None
-        self._seen: object = None
+        self._stamp: object = None
         #: key identifier ("" if there is only one key) -> key and its algorithms
         self._keys: dict[str, tuple[Any, list[str]]] = {}
 
@@ -84,12 +84,12 @@ class VerificationKeys:
         from cryptography.hazmat.primitives.serialization import load_pem_public_key
         from cryptography.x509 import load_pem_x509_certificate
 
-        data = self._path.read_bytes()
+        content = self._path.read_bytes()
         try:
             if self._is_set:
-                return self._read_set(jwt.PyJWKSet.from_json(data.decode()))
-            is_certificate = b"BEGIN CERTIFICATE" in data
-            key = load_pem_x509_certificate(data).public_key() if is_certificate else load_pem_public_key(data)
+                return self._read_set(jwt.PyJWKSet.from_json(content.decode()))
+            is_certificate = b"BEGIN CERTIFICATE" in content
+            key = load_pem_x509_certificate(content).public_key() if is_certificate else load_pem_public_key(content)
             return {"": (key, _algorithms(key))}
         except (ValueError, jwt.PyJWTError, UnsupportedAlgorithm) as error:
             raise KeyFileError(f"{self._path}: {error}") from error
@@ -113,22 +113,22 @@ class VerificationKeys:
         try:
             status = self._path.stat()
             stamp = status.st_ino, status.st_size, status.st_mtime_ns
-            if stamp != self._seen:
+            if stamp != self._stamp:
                 self._keys = self.read()
-                self._seen = stamp
+                self._stamp = stamp
         except KeyFileError as error:
             raise AuthenticatorUnavailable(str(error)) from None
         except OSError as error:
             raise AuthenticatorUnavailable(f"{self._path} cannot be read: {error.strerror or error}") from error
         keys = self._keys
-        entry = keys.get("") if not self._is_set else keys.get(identifier)
-        if entry is None and not identifier and len(keys) == 1:
-            entry = next(iter(keys.values()))
-        if entry is None:
+        key = keys.get("") if not self._is_set else keys.get(identifier)
+        if key is None and not identifier and len(keys) == 1:
+            key = next(iter(keys.values()))
+        if key is None:
             raise AuthenticationFailed(
                 f"its token is signed with a key, {identifier[:40]!r}, that is not in {self._path}"
             )
-        return entry
+        return key
 
 
 class JwtAuthenticator:
@@ -146,8 +146,8 @@ class JwtAuthenticator:
 
         token, config = presented.password, self._config
         if not token or len(token) > MAX_LENGTH:
-            why = "it contains no token" if not token else f"its token is longer than {MAX_LENGTH} bytes"
-            raise AuthenticationFailed(why)
+            reason = "it contains no token" if not token else f"its token is longer than {MAX_LENGTH} bytes"
+            raise AuthenticationFailed(reason)
         try:
             key, algorithms = self._keys.key(str(jwt.get_unverified_header(token).get("kid") or ""))
             claims = jwt.decode(
@@ -184,7 +184,7 @@ def _algorithms(key: Any) -> list[str]:
     else:
         kind = "OKP" if isinstance(key, ed25519.Ed25519PublicKey | ed448.Ed448PublicKey) else ""
     if kind not in _ALGORITHMS:
-        raise KeyFileError(f"no token can be verified by a key of this kind ({type(key).__name__.strip('_')})")
+        raise KeyFileError(f"keys of type {type(key).__name__.strip('_')} cannot verify tokens")
     return _ALGORITHMS[kind]
 
 
@@ -216,12 +216,14 @@ class LdapAuthenticator:
         try:
             text = password.decode("utf-8")
         except UnicodeDecodeError:
-            raise AuthenticationFailed("its password is not UTF-8, which a directory wants") from None
+            raise AuthenticationFailed("its password is not UTF-8, which LDAP requires") from None
         bound = await self._queue.run(presented, self._bind, user, text)
         user_name = user_of(bound, self._config.bind_dn)
         if user_name is None and user != plainest(user):
-            why = f"{user[:40]!r} could be written {plainest(user)[:40]!r}"
-            raise AuthenticationFailed(f"{self._config.url} does not say as whom it has bound, and {why}")
+            raise AuthenticationFailed(
+                f"{self._config.url} does not report the bound name, and {user[:40]!r} is not the canonical spelling"
+                f" {plainest(user)[:40]!r}"
+            )
         return Authenticated(user_name or user)
 
     def _bind(self, user: str, password: str) -> str:
@@ -239,25 +241,30 @@ class LdapAuthenticator:
         try:
             server = Server(config.url, tls=tls, connect_timeout=config.timeout, get_info="NO_INFO")
             # ldap3 requires whole seconds here.
-            patience = math.ceil(config.timeout)
+            receive_timeout = math.ceil(config.timeout)
             connection = Connection(
-                server, name, password, auto_bind=AUTO_BIND_NONE, receive_timeout=patience, raise_exceptions=False
+                server,
+                name,
+                password,
+                auto_bind=AUTO_BIND_NONE,
+                receive_timeout=receive_timeout,
+                raise_exceptions=False,
             )
             try:
                 connection.open()
                 if config.start_tls and not connection.start_tls():
-                    raise AuthenticatorUnavailable(f"{config.url} does not begin TLS (start_tls)")
+                    raise AuthenticatorUnavailable(f"{config.url} does not support StartTLS (start_tls)")
                 bound = connection.bind()
-                result = connection.result
+                bind_result = connection.result
                 authorization_identity = connection.extend.standard.who_am_i() if bound else None
             finally:
                 connection.unbind()
         except (LDAPException, OSError) as error:
             raise AuthenticatorUnavailable(f"{config.url} does not answer: {error}") from None
         if not bound:
-            if result["result"] in (_INVALID_CREDENTIALS, _NO_SUCH_OBJECT, _INVALID_DN):
+            if bind_result["result"] in (_INVALID_CREDENTIALS, _NO_SUCH_OBJECT, _INVALID_DN):
                 raise AuthenticationFailed(f"{config.url} does not know {name!r} with that password")
-            raise AuthenticatorUnavailable(f"{config.url} refuses the bind: {result['description']}")
+            raise AuthenticatorUnavailable(f"{config.url} rejected the bind: {bind_result['description']}")
         return authorization_identity or ""
 
 
@@ -273,14 +280,14 @@ def user_of(authorization_identity: str, bind_dn: str) -> str | None:
         return None
     if kind != "dn" or len(template_parts) != len(name_parts):
         return None
-    for (attribute, template, _), (other, value, _) in zip(template_parts, name_parts, strict=True):
-        before, place, behind = template.partition("{user}")
-        if place and attribute.lower() == other.lower():
+    for (template_attribute, template, _), (attribute, value, _) in zip(template_parts, name_parts, strict=True):
+        prefix, placeholder, suffix = template.partition("{user}")
+        if placeholder and template_attribute.lower() == attribute.lower():
             text = _unescaped(value)
-            before, behind = _unescaped(before), _unescaped(behind)
-            fits = text.lower().startswith(before.lower()) and text.lower().endswith(behind.lower())
-            user = text[len(before) : len(text) - len(behind)]
-            return user if fits and user else None
+            prefix, suffix = _unescaped(prefix), _unescaped(suffix)
+            matches = text.lower().startswith(prefix.lower()) and text.lower().endswith(suffix.lower())
+            user = text[len(prefix) : len(text) - len(suffix)]
+            return user if matches and user else None
     return None
 
 
@@ -301,9 +308,9 @@ def _byte(match: re.Match[bytes]) -> bytes:
 
 def plain_passwords(config: LdapAuthenticationConfig) -> bool:
     """Return whether passwords would be sent to another machine without TLS and without `allow_plain`."""
-    parts = urlsplit(config.url)
-    plain = parts.scheme == "ldap" and not config.start_tls
-    return plain and not config.allow_plain and not is_loopback(parts.hostname or "")
+    url = urlsplit(config.url)
+    plain = url.scheme == "ldap" and not config.start_tls
+    return plain and not config.allow_plain and not is_loopback(url.hostname or "")
 
 
 _PART = re.compile(r"\{(CN|DN|SAN)\}")
@@ -335,7 +342,7 @@ class CertificateAuthenticator:
 #: Maximum length of a user name in characters.
 MAX_NAME_LENGTH: Final = 1_024
 #: Unicode categories not allowed in user names: control, format, surrogate, line separator and paragraph separator.
-_UNSEEN: Final = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
+_INVISIBLE: Final = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 
 
 class ChannelAuthentication(msgspec.Struct, frozen=True):
@@ -372,8 +379,8 @@ class ChannelAuthentication(msgspec.Struct, frozen=True):
         if first is None and not self.anonymous:
             raise AuthenticationFailed("it presents no credentials")
         first = first or Authenticated("", verified=False)
-        if why := refusal_of_name(first.user_name if first.user_name is not None else presented.user_name or ""):
-            raise AuthenticationFailed(why)
+        if refusal := refusal_of_name(first.user_name if first.user_name is not None else presented.user_name or ""):
+            raise AuthenticationFailed(refusal)
         return msgspec.structs.replace(first, expires=None if math.isinf(expires) else expires)
 
 
@@ -392,7 +399,7 @@ class Authenticators:
         #: authentication of the admin port's users
         self.admin = ChannelAuthentication()
         self._hashes = PasswordHashes(password_cache_file)
-        #: in memory only: console logins are rare, and users can wait for an expensive hash
+        #: in memory only, because console logins are rare and users can wait for an expensive hash
         self._admin_hashes = PasswordHashes()
         self._files: dict[Path, PasswordFile] = {}
 
@@ -483,7 +490,7 @@ def refusal_of_name(user: str) -> str:
         return f"its user name is longer than {MAX_NAME_LENGTH} characters"
     if user != user.strip():
         return f"its user name, {user[:40]!r}, begins or ends with a blank"
-    if any(category(character) in _UNSEEN for character in user):
+    if any(category(character) in _INVISIBLE for character in user):
         return f"its user name, {user[:40]!r}, contains an invisible character"
     return ""
 
@@ -498,9 +505,9 @@ def lacking(config: AuthenticationConfig) -> Iterator[str]:
                 yield str(error)
                 return
             except OSError as error:
-                remedy = "`mqbridge passwd` makes it"
+                remedy = "create it with `mqbridge passwd`"
                 if isinstance(error, PermissionError):
-                    remedy = "let a group of the bridge's user own it (chgrp), with mode 640"
+                    remedy = "change its group to one of the bridge's user (chgrp), with mode 640"
                 yield f"{config.file}: {error.strerror or error}; {remedy}"
                 return
             if config.method == "scram" and not any(entry.scram for entry in entries.values()):
@@ -516,7 +523,7 @@ def lacking(config: AuthenticationConfig) -> Iterator[str]:
             if plain_passwords(config):
                 yield _in_plain(config)
             if config.ca_file is not None and not config.ca_file.is_file():
-                yield f"ca_file {config.ca_file} is not there"
+                yield f"ca_file {config.ca_file} does not exist"
         case PluginAuthenticationConfig():
             try:
                 plugin("authenticator", config.name, config.options)
@@ -525,4 +532,4 @@ def lacking(config: AuthenticationConfig) -> Iterator[str]:
 
 
 def _in_plain(config: LdapAuthenticationConfig) -> str:
-    return f"passwords would be sent to {config.url} without TLS; write start_tls: true, or allow_plain: true"
+    return f"passwords would be sent to {config.url} without TLS; set start_tls: true, or allow_plain: true"

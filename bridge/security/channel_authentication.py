@@ -49,9 +49,9 @@ class Verdict(msgspec.Struct, frozen=True):
 
     #: why the client is rejected, for the log, or "" if it is accepted
     refusal: str = ""
-    #: the user that a record maps the client to; None: the channel's own rules determine the user
+    #: the user that a record maps the client to, or None if the channel's own rules determine the user
     mcauser: str | None = None
-    #: what would have refused it, but for `warn`
+    #: reasons of records with `warn`
     warnings: tuple[str, ...] = ()
     #: the record that decided, or None
     record: ChannelAuthenticationConfig | None = None
@@ -108,8 +108,8 @@ class ChannelAuthenticationRecords:
                 return Verdict(f"user {user!r} is blocked {_named(blocking)}", record=blocking)
             warnings.append(f"user {user!r} would be blocked {_named(blocking)}")
         if mcauser is None and self._privileged(user):
-            why = f"{user!r} is a privileged user, and no record maps the client to it"
-            return Verdict(why, None, tuple(warnings))
+            reason = f"{user!r} is a privileged user, and no record maps the client to it"
+            return Verdict(reason, None, tuple(warnings))
         return Verdict("", mcauser, tuple(warnings), mapping)
 
     def _blocking(self, channel: str, user: str, *, mapped: bool) -> ChannelAuthenticationConfig | None:
@@ -155,9 +155,9 @@ class ChannelAuthenticationRegister:
         """All records, for evaluation."""
         if self._at_work is None:
             own = {record.key for record in self.of_file}
-            others = [record for key, record in self._of_commands.items() if key not in own]
+            set_by_commands = [record for key, record in self._of_commands.items() if key not in own]
             defaults = [record for record in DEFAULT_RECORDS if record.key not in self._removed]
-            self._at_work = ChannelAuthenticationRecords([*self.of_file, *others], self._privileged, defaults)
+            self._at_work = ChannelAuthenticationRecords([*self.of_file, *set_by_commands], self._privileged, defaults)
         return self._at_work
 
     @property

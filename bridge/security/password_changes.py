@@ -16,7 +16,7 @@ _changing: Final = threading.Lock()
 
 
 class InvalidUser(ValueError):
-    """A user name or password cannot stand in a password file. The message is for display."""
+    """A password file cannot contain this user name or password. The message is for display."""
 
 
 def set_password(path: Path, user: str, password: str, iterations: int = ITERATIONS, *, plain: bool = False) -> bool:
@@ -51,6 +51,6 @@ def delete_user(path: Path, user: str, *, plain: bool = False) -> bool:
 
 
 def check_user(user: str) -> None:
-    """Raise InvalidUser unless a file can have a user of this name."""
+    """Raise InvalidUser unless a file can contain a user with this name."""
     if not user or len(user) > 1_000 or not user.isprintable() or ":" in user or user[0] == "#" or user != user.strip():
         raise InvalidUser("expected a user name without colons, # at the start, or blanks at start or end")

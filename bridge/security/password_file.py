@@ -31,7 +31,7 @@ from bridge.security.verification_queue import VerificationQueue
 
 log = logging.getLogger(__name__)
 
-#: Maximum number of passwords in memory, and in the file; the least recently used ones are forgotten.
+#: Maximum number of passwords in memory, and in the file. The least recently used ones are forgotten.
 MAX_PASSWORDS: Final = 100_000
 #: Days after the last use that a password stays in the file. The day is renewed at the first login after a restart only, so
 #: this has to be longer than the time between two restarts.
@@ -47,7 +47,7 @@ class _Verified(NamedTuple):
     """A verified password in the file."""
 
     hash: bytes
-    #: when it was last used, in days since the epoch
+    #: day of the last use, in days since the epoch
     day: int
 
 
@@ -73,7 +73,7 @@ class PasswordCache:
         self._known_lock, self._file_lock = threading.Lock(), threading.Lock()
 
     def is_known(self, user: str, verifier: str, password: bytes) -> bool:
-        """Return whether this process has verified a password before. Takes no time."""
+        """Return whether this process has verified a password before."""
         mark = self._mark(user, verifier, password)
         with self._known_lock:
             is_known = mark in self._known
@@ -91,7 +91,7 @@ class PasswordCache:
         return hash_secret_raw(password, salt, _TIME_COST, _MEMORY_COST, _LANES, _HASH_LENGTH, Type.ID)
 
     def contains(self, user: str, verifier: str, hashed: bytes | None) -> bool:
-        """Return whether the file has a hash."""
+        """Return whether the file contains a hash."""
         if hashed is None:
             return False
         with self._file_lock:
@@ -122,7 +122,7 @@ class PasswordCache:
         return self._file
 
     def _append(self, identifier: bytes, entry: _Verified) -> None:
-        """Add a line to the file, without fsync: what a power failure takes costs CPU time only."""
+        """Add a line to the file, without fsync, because a lost line only costs CPU time."""
         contents = self._contents()
         contents[identifier] = entry
         contents.move_to_end(identifier)
@@ -146,14 +146,16 @@ class PasswordCache:
         self._lines += 1
 
     def _rewrite(self) -> None:
-        """Replace the file by one that has each password once."""
+        """Replace the file with one that contains each password once."""
         assert self._path is not None and self._file is not None
         new = self._path.with_name(f".{self._path.name}.new")
         try:
             with contextlib.suppress(FileNotFoundError):
                 new.unlink()
             with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="ascii") as file:
-                file.write("\n".join([_HEADER, *(_line(*item) for item in self._file.items())]))
+                file.write(
+                    "\n".join([_HEADER, *(_line(identifier, entry) for identifier, entry in self._file.items())])
+                )
             new.replace(self._path)
         except OSError as error:
             self._write_failed(error)
@@ -166,7 +168,7 @@ class PasswordCache:
 
 
 def _derived(user: str, verifier: str) -> bytes:
-    """Return 32 bytes for a user and verifier: the identifier in the file, and the salt, which the file does not have."""
+    """Return 32 bytes for a user and verifier: the identifier in the file, and the salt, which the file does not contain."""
     return hashlib.sha256(f"{len(user)}:{user}{verifier}".encode("utf-8", "surrogatepass")).digest()
 
 
@@ -180,7 +182,7 @@ def _line(identifier: bytes, entry: _Verified) -> str:
 
 
 def _read(path: Path) -> OrderedDict[bytes, _Verified]:
-    """Return the contents of a file that are not expired, the least recently used first; without damaged lines."""
+    """Return the lines of a file that are neither expired nor damaged, the least recently used first."""
     contents: OrderedDict[bytes, _Verified] = OrderedDict()
     try:
         with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
@@ -265,15 +267,16 @@ def _entries(path: Path, text: str, *, plain: bool) -> dict[str, PasswordEntry]:
     for number, line in enumerate(lines, 1):
         if not line.strip() or line.startswith("#"):
             continue
-        user, colon, rest = line.partition(":")
-        right, _, scram = rest.partition(":") if rest.startswith(HASHED) or not plain else (rest, "", "")
-        if not colon or not user or not (plain or right.startswith(HASHED)):
+        user, colon, credentials = line.partition(":")
+        has_hash = credentials.startswith(HASHED) or not plain
+        password_hash, _, scram = credentials.partition(":") if has_hash else (credentials, "", "")
+        if not colon or not user or not (plain or password_hash.startswith(HASHED)):
             raise PasswordFileError(
                 f"{path}:{number}: expected a line user:{HASHED}..., as `mqbridge passwd` writes them"
             )
         if user in entries:
-            raise PasswordFileError(f"{path}:{number}: user {user!r} stands in the file twice")
-        entries[user] = PasswordEntry(right, scram)
+            raise PasswordFileError(f"{path}:{number}: user {user!r} occurs twice")
+        entries[user] = PasswordEntry(password_hash, scram)
     return entries
 
 
@@ -317,7 +320,7 @@ class PasswordFile:
     def __init__(self, path: Path, *, plain: bool = False) -> None:
         self.path = path
         self._plain = plain
-        self._seen: object = None
+        self._stamp: object = None
         self._entries: dict[str, PasswordEntry] = {}
         #: key for deriving constant salts for unknown users
         self.scram_key = b""
@@ -327,11 +330,11 @@ class PasswordFile:
         try:
             status = self.path.stat()
             stamp = status.st_ino, status.st_size, status.st_mtime_ns
-            if stamp != self._seen:
+            if stamp != self._stamp:
                 text = _text(self.path)
                 self._entries = _entries(self.path, text, plain=self._plain)
                 self.scram_key = _scram_key(text)
-                self._seen = stamp
+                self._stamp = stamp
         except PasswordFileError as error:
             raise AuthenticatorUnavailable(str(error)) from None
         except OSError as error:
@@ -351,40 +354,40 @@ class PasswordHashes:
         self._queue = VerificationQueue(self.executor, threads)
 
     @staticmethod
-    def fits(right: str, password: bytes) -> bool:
+    def matches(password_hash: str, password: bytes) -> bool:
         """Return whether a password matches a hash. Takes 0.2 CPU seconds."""
         from argon2 import PasswordHasher
         from argon2.exceptions import InvalidHashError, VerificationError
 
         try:
-            PasswordHasher().verify(right, password)
+            PasswordHasher().verify(password_hash, password)
         except (VerificationError, InvalidHashError):
             return False
         return True
 
-    async def fits_soon(self, right: str, presented: Presented) -> bool:
+    async def check(self, password_hash: str, presented: Presented) -> bool:
         """Return whether a client's password matches a hash (or a plain password) without blocking the event loop.
 
         Raises AuthenticatorUnavailable, as VerificationQueue.run does.
         """
         user, password = presented.user_name or "", presented.password or b""
-        if not right.startswith(HASHED):
-            return hmac.compare_digest(right.encode(), password)
-        if self._cache.is_known(user, right, password):
+        if not password_hash.startswith(HASHED):
+            return hmac.compare_digest(password_hash.encode(), password)
+        if self._cache.is_known(user, password_hash, password):
             return True
-        return await self._queue.run(presented, self._verify, user, right, password)
+        return await self._queue.run(presented, self._verify, user, password_hash, password)
 
-    def _verify(self, user: str, right: str, password: bytes) -> bool:
+    def _verify(self, user: str, password_hash: str, password: bytes) -> bool:
         """Return whether a password matches a hash, using the cache if possible. Runs in a thread.
 
         The cheaper hash is always computed, so that the duration of a rejection does not show which users are cached. A
         verified password is cached even if its client has disconnected, so that its next attempt succeeds at once.
         """
-        hashed = self._cache.hash(user, right, password)
-        fits = self._cache.contains(user, right, hashed) or self.fits(right, password)
-        if fits:
-            self._cache.add(user, right, password, hashed)
-        return fits
+        hashed = self._cache.hash(user, password_hash, password)
+        is_correct = self._cache.contains(user, password_hash, hashed) or self.matches(password_hash, password)
+        if is_correct:
+            self._cache.add(user, password_hash, password, hashed)
+        return is_correct
 
 
 class PasswordAuthenticator:
@@ -402,12 +405,12 @@ class PasswordAuthenticator:
         user = presented.user_name or ""
         entry = entries.get(user)
         # Compute a hash for unknown users, too, so that the response time does not reveal which users exist.
-        right = entry or max(entries.values(), key=lambda entry: entry.hash.startswith(HASHED), default=None)
-        if right is None or presented.password is None:
-            raise AuthenticationFailed("the user is not in the file" if right is None else "it contains no password")
-        fits = await self._hashes.fits_soon(right.hash, presented)
+        checked = entry or max(entries.values(), key=lambda entry: entry.hash.startswith(HASHED), default=None)
+        if checked is None or presented.password is None:
+            raise AuthenticationFailed("the user is not in the file" if checked is None else "it contains no password")
+        is_correct = await self._hashes.check(checked.hash, presented)
         if entry is None:
             raise AuthenticationFailed(f"user {user[:40]!r} is not in {self._file.path}")
-        if not fits:
+        if not is_correct:
             raise AuthenticationFailed(f"the password of user {user[:40]!r} is wrong")
         return Authenticated(user)

@@ -19,7 +19,7 @@ ADMINISTRATORS = "mqm"
 #: The unnamed user, and the group that every user belongs to.
 NOBODY = "nobody"
 #: Seconds for which the members of the administrators' group are cached.
-_ASKED_EVERY: Final = 60.0
+_REFRESH_INTERVAL: Final = 60.0
 
 log = logging.getLogger(__name__)
 
@@ -65,8 +65,8 @@ def as_mq_has_it(user: str) -> str:
 class PrivilegedUsers:
     """Users with all privileges: `mqm`, the members of that group, the bridge's own user, and configured users.
 
-    Asking the operating system for the members may take long. So a thread does it, at most once a minute and on demand. Until
-    it has finished, the previous members apply.
+    Asking the operating system for the members may take long. So a thread does that, at most once a minute and on demand. The
+    previous members apply until the thread has finished.
     """
 
     def __init__(
@@ -77,25 +77,25 @@ class PrivilegedUsers:
     ) -> None:
         """Read the members for the first time. This may block."""
         self._clock = clock
-        self._members_now = members
+        self._read_members = members
         self._named = frozenset(as_mq_has_it(name) for name in (ADMINISTRATORS, user_of_this_process(), *names) if name)
         self._members: frozenset[str] = frozenset()
-        self._asks = threading.Lock()
-        self._asks.acquire()
-        self._ask()
+        self._asking = threading.Lock()
+        self._asking.acquire()
+        self._refresh()
 
     def include(self, user: str) -> bool:
         """Return whether a user is privileged. `user` may be truncated to the 12 bytes of MQMD.UserIdentifier."""
-        if self._clock() >= self._until and self._asks.acquire(blocking=False):
-            threading.Thread(target=self._ask, name="privileged users", daemon=True).start()
+        if self._clock() >= self._until and self._asking.acquire(blocking=False):
+            threading.Thread(target=self._refresh, name="privileged users", daemon=True).start()
         name = as_mq_has_it(user)
         return name in self._named or name in self._members
 
-    def _ask(self) -> None:
+    def _refresh(self) -> None:
         try:
-            self._members = frozenset(map(as_mq_has_it, self._members_now()))
+            self._members = frozenset(map(as_mq_has_it, self._read_members()))
         except OSError as error:
             log.error("MQB1207E listing the members of group %s failed: %s", ADMINISTRATORS, error)
         finally:
-            self._until = self._clock() + _ASKED_EVERY
-            self._asks.release()
+            self._until = self._clock() + _REFRESH_INTERVAL
+            self._asking.release()

@@ -59,15 +59,15 @@ class ListenerTls:
         self._name = name
         self._protocols = protocols
         self.config = config
-        self._seen = self._files()
+        self._stamps = self._files()
         self.context = context_of(config, protocols)
 
-    def look_again(self) -> None:
+    def reload_if_changed(self) -> None:
         """Reload changed files. Errors are logged, and the previous context stays in use."""
         stamps = self._files()
-        if stamps == self._seen:
+        if stamps == self._stamps:
             return
-        self._seen = stamps
+        self._stamps = stamps
         try:
             self.context = context_of(self.config, self._protocols)
         except TlsError as error:
@@ -76,7 +76,7 @@ class ListenerTls:
             log.info("MQB1102I %s: loaded changed TLS files", self._name)
 
     def _files(self) -> tuple[object, ...]:
-        return tuple(map(_state, files_of(self.config).values()))
+        return tuple(map(_stamp_of, files_of(self.config).values()))
 
 
 def files_of(config: ListenerTlsConfig) -> dict[str, Path]:
@@ -88,8 +88,8 @@ def files_of(config: ListenerTlsConfig) -> dict[str, Path]:
 def context_of(config: ListenerTlsConfig, protocols: Sequence[str] = ()) -> ssl.SSLContext:
     """Return the TLS context of a listener. Raises TlsError."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    spoken = [_VERSIONS[version] for version in config.spoken]
-    context.minimum_version, context.maximum_version = min(spoken), max(spoken)
+    accepted = [_VERSIONS[version] for version in config.accepted_versions]
+    context.minimum_version, context.maximum_version = min(accepted), max(accepted)
     context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_CIPHER_SERVER_PREFERENCE
     if config.ciphers not in ANY_CIPHER:
         try:
@@ -166,15 +166,15 @@ _REASONS = {
 
 def _key_password(config: ListenerTlsConfig) -> str:
     file, variable = config.key_password_file, config.key_password_variable
-    whose = f"key {config.key_file or config.certificate_file}"
+    key = f"key {config.key_file or config.certificate_file}"
     if config.key_password_credential is not None:
         directory = os.environ.get(CREDENTIALS)
         if directory is None:
-            raise NoPassword(f"no password for {whose}: systemd has loaded no credentials (key_password_credential)")
+            raise NoPassword(f"no password for {key}: systemd has loaded no credentials (key_password_credential)")
         file = Path(directory, config.key_password_credential)
     elif file is None and variable is None:
-        raise NoPassword(f"{whose} has a password; set tls.key_password_file to a file that contains it")
-    return read_password(whose, file, variable, os.environ)
+        raise NoPassword(f"{key} has a password; set tls.key_password_file to a file that contains it")
+    return read_password(key, file, variable, os.environ)
 
 
 def escaped(value: str) -> str:
@@ -187,8 +187,8 @@ def _distinguished_name(pairs: list[tuple[str, str]]) -> str:
     return ",".join(f"{_ATTRIBUTES.get(name, name)}={escaped(value)}" for name, value in reversed(pairs))
 
 
-def _state(path: Path) -> object:
-    """Return a value that changes when the file does."""
+def _stamp_of(path: Path) -> object:
+    """Return a stamp of a file, which changes when the file changes."""
     try:
         status = path.stat()
     except OSError as error:
@@ -277,22 +277,22 @@ def _of_certificate(config: ListenerTlsConfig, addresses: Sequence[str]) -> Iter
     certificate = load_pem_x509_certificate(config.certificate_file.read_bytes())
     now = datetime.datetime.now(datetime.UTC)
     end, begin = certificate.not_valid_after_utc, certificate.not_valid_before_utc
-    where = f"tls.certificate_file {config.certificate_file}"
+    file = f"tls.certificate_file {config.certificate_file}"
     if end <= now:
-        yield f"{where} expired on {end:%Y-%m-%d}"
+        yield f"{file} expired on {end:%Y-%m-%d}"
     if begin > now:
-        yield f"{where} is not valid before {begin:%Y-%m-%d %H:%M} UTC"
+        yield f"{file} is not valid before {begin:%Y-%m-%d %H:%M} UTC"
     names, numbers = _names_of(certificate)
     for address in addresses:
         try:
             number = ipaddress.ip_address(address)
         except ValueError:
             if address != "localhost" and not any(_is_for(name, address) for name in names):
-                yield f"{where} does not contain the listening address {address}, only {', '.join(names) or 'no name'}"
+                yield f"{file} does not contain the listening address {address}, only {', '.join(names) or 'no name'}"
             continue
         # Clients may connect to an IP address by a host name that the bridge does not know.
         if not number.is_unspecified and not number.is_loopback and number not in numbers and not names:
-            yield f"{where} contains no name and not the listening address {address}"
+            yield f"{file} contains no name and not the listening address {address}"
 
 
 def _names_of(certificate: object) -> tuple[list[str], list[object]]:

@@ -18,7 +18,7 @@ from bridge.security.secret_file import readable_by_others
 log = logging.getLogger(__name__)
 
 #: Maximum size of a token file in bytes, and minimum length of a token: a shorter one could be guessed.
-FILE_SIZE, SHORTEST = 65_536, 16
+FILE_SIZE, MIN_LENGTH = 65_536, 16
 
 
 class Right(StrEnum):
@@ -33,7 +33,7 @@ class Right(StrEnum):
 
     @property
     def included(self) -> frozenset[Right]:
-        """The rights that it includes."""
+        """All rights that this right includes."""
         return _INCLUDED[self]
 
 
@@ -43,7 +43,7 @@ _INCLUDED: Final = {
     Right.CHANGE: frozenset({Right.READ, Right.OPERATE, Right.CHANGE}),
     Right.APPLICATION: frozenset({Right.APPLICATION}),
 }
-_EXPECTED: Final = f"NAME:RIGHT:TOKEN, with RIGHT {', '.join(Right)} and a TOKEN of {SHORTEST} characters or more"
+_EXPECTED: Final = f"NAME:RIGHT:TOKEN, with RIGHT {', '.join(Right)} and a TOKEN of {MIN_LENGTH} characters or more"
 
 
 class Token(msgspec.Struct, frozen=True):
@@ -59,12 +59,12 @@ class TokenFile:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._seen: tuple[int, int, int] | None = None
+        self._stamp: tuple[int, int, int] | None = None
         self._tokens: list[Token] = []
 
     def holder(self, token_text: str) -> Token | None:
         """Return the matching token, or None. All comparisons take the same time."""
-        self._look()
+        self._reload_if_changed()
         digest = digest_of(token_text)
         holder = None
         for token in self._tokens:
@@ -74,45 +74,45 @@ class TokenFile:
 
     def has(self, token: Token) -> bool:
         """Return whether the file still contains a token. Otherwise its logins end."""
-        self._look()
+        self._reload_if_changed()
         return token in self._tokens
 
     def names(self, right: Right) -> set[str]:
         """Return the names of the tokens with a right."""
-        self._look()
+        self._reload_if_changed()
         return {token.name for token in self._tokens if token.right is right}
 
-    def _look(self) -> None:
+    def _reload_if_changed(self) -> None:
         try:
             with self.path.open("rb") as file:
                 state = os.fstat(file.fileno())
                 stamp = state.st_ino, state.st_mtime_ns, state.st_size
-                if stamp == self._seen:
+                if stamp == self._stamp:
                     return
-                data = file.read(FILE_SIZE + 1)
+                content = file.read(FILE_SIZE + 1)
         except OSError as error:
-            if self._seen is not None or self._tokens:
+            if self._stamp is not None or self._tokens:
                 log.error("MQB9206E reading token file %s failed, rejecting all tokens: %s", self.path, error)
-            self._seen, self._tokens = None, []
+            self._stamp, self._tokens = None, []
             return
-        self._seen = stamp
-        self._tokens = list(self._read(data))
+        self._stamp = stamp
+        self._tokens = list(self._read(content))
         for line in readable_by_others(self.path):
             log.warning("MQB9207W token file: %s", line)
 
-    def _read(self, data: bytes) -> list[Token]:
-        if len(data) > FILE_SIZE:
+    def _read(self, content: bytes) -> list[Token]:
+        if len(content) > FILE_SIZE:
             log.error("MQB9208E token file %s is longer than %d bytes: rejecting all tokens", self.path, FILE_SIZE)
             return []
         tokens = []
-        for number, line in enumerate(data.decode("utf-8", "replace").splitlines(), 1):
+        for number, line in enumerate(content.decode("utf-8", "replace").splitlines(), 1):
             text = line.strip()
             if not text or text.startswith("#"):
                 continue
             # The content of the line must not be disclosed.
-            name, _, rest = text.partition(":")
-            right, _, token = rest.partition(":")
-            if not name or right not in tuple(Right) or len(token) < SHORTEST:
+            name, _, right_and_token = text.partition(":")
+            right, _, token = right_and_token.partition(":")
+            if not name or right not in tuple(Right) or len(token) < MIN_LENGTH:
                 log.error(
                     "MQB9209E token file %s, line %d: expected %s. The line is ignored", self.path, number, _EXPECTED
                 )

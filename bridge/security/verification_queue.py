@@ -35,15 +35,15 @@ class VerificationQueue:
     """Runs checks in the threads of an executor.
 
     Networks take turns, so that a flood of wrong passwords from one network does not delay the clients of another. Within a
-    network the newest check runs first: if clients arrive faster than they can be checked, the oldest ones are about to give
-    up, and their checks would be wasted. Clients on Unix sockets count as one network that has no limit of its own.
+    network, the newest check runs first. If clients arrive faster than the threads can check them, the oldest ones are about
+    to time out, so their checks would be useless. Clients on Unix sockets count as one network without a limit of its own.
     """
 
     def __init__(self, executor: Executor, threads: int) -> None:
         """Create a queue that runs at most `threads` checks at a time."""
         self._executor = executor
         self._free = threads
-        #: queued checks by network, oldest first; the network whose turn it is comes first
+        #: queued checks by network, oldest first. The network whose turn is next comes first
         self._queued: OrderedDict[str, list[_Check]] = OrderedDict()
         self._count = 0
 
@@ -59,21 +59,21 @@ class VerificationQueue:
         checks = self._queued.setdefault(network, [])
         if network and len(checks) >= MAX_QUEUED_PER_NETWORK:
             raise AuthenticatorUnavailable(f"{len(checks)} credential checks of {network} are queued")
-        result_of_check = asyncio.get_running_loop().create_future()
-        check = _Check(partial(function, *arguments), result_of_check, presented.attempt)
+        future = asyncio.get_running_loop().create_future()
+        check = _Check(partial(function, *arguments), future, presented.attempt)
         if check.attempt is not None:
             check.attempt.queue()
         checks.append(check)
         self._count += 1
         self._start()
         try:
-            result: T = await check.result
+            outcome: T = await check.result
         except asyncio.CancelledError:
             if not check.started:
                 self._withdraw(network, check)
                 raise AuthenticatorUnavailable("credentials not checked in time: too many checks are queued") from None
             raise
-        return result
+        return outcome
 
     def _withdraw(self, network: str, check: _Check) -> None:
         """Remove a check from the queue, unless `_start` has just found that it is cancelled."""

@@ -115,7 +115,7 @@ class Figures:
     rates: dict[str, list[float | None]] = field(default_factory=dict)
     #: microseconds of CPU time, of user and system, for each message received
     cpu: dict[str, list[float | None]] = field(default_factory=dict)
-    #: rate of the working tree as a multiple of what the disk allowed at that time
+    #: rate of the working tree as a multiple of the rate that the disk allowed at that time
     shares: list[float] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)
 

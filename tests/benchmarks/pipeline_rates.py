@@ -75,7 +75,7 @@ class Ground:
         (config,) = configuration.pipelines.values()
         batches: list[CompletedBatch] = []
         plans = {name: lambda: plan(self.spark, name, config, environment)}
-        runner = PipelineRunner(self.spark, plans, tell=lambda _: None, once=True, on_batch=batches.append)
+        runner = PipelineRunner(self.spark, plans, report=lambda _: None, once=True, on_batch=batches.append)
         assert not runner.run() and sum(batch.rows_out for batch in batches) == rows, batches
         return _rate([batch.rows_in for batch in batches], [batch.seconds for batch in batches]) if rows else 0.0
 

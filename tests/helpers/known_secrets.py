@@ -7,7 +7,7 @@ from pathlib import Path
 
 import psutil
 
-from bridge.security.tokens import SHORTEST
+from bridge.security.tokens import MIN_LENGTH
 
 #: Parts of passwords, of passwords of keys, and the beginnings of keys and JSON Web Tokens.
 KNOWN = (
@@ -36,7 +36,7 @@ def register_tokens(directory: Path) -> None:
     for file in filter(Path.is_file, directory.glob("*tokens")):
         for line in file.read_text(encoding="utf-8", errors="replace").splitlines():
             token = line.strip().rpartition(":")[2]
-            if len(token) >= SHORTEST and not line.startswith("#"):
+            if len(token) >= MIN_LENGTH and not line.startswith("#"):
                 register(token)
 
 

@@ -1,4 +1,4 @@
-// What pages of the console do in addition to htmx. Reading works without JavaScript.
+// Functions of the console's pages in addition to htmx. Reading works without JavaScript.
 'use strict';
 
 // The switch between UTC and the time zone of the browser. Pages contain UTC.
@@ -10,22 +10,22 @@ const two = (number) => String(number).padStart(2, '0');
 const clock = (date) => `${two(date.getHours())}:${two(date.getMinutes())}`;
 const written = (date) => `${date.getFullYear()}-${two(date.getMonth() + 1)}-${two(date.getDate())} ${clock(date)}:${two(date.getSeconds())}`;
 const utc = (date) => new Date(date.getTime() + date.getTimezoneOffset() * 60000);
-const shown = (date) => (isLocal() ? date : utc(date));
+const inZone = (date) => (isLocal() ? date : utc(date));
 
 // Times in the chosen zone, and labels for the cells of tables that become cards on a phone.
-const dress = (part) => {
-  for (const one of part.querySelectorAll('time[datetime]')) one.textContent = written(shown(new Date(one.dateTime)));
-  for (const one of part.querySelectorAll('text[data-time]')) one.textContent = clock(shown(new Date(one.dataset.time * 1000)));
+const localize = (part) => {
+  for (const time of part.querySelectorAll('time[datetime]')) time.textContent = written(inZone(new Date(time.dateTime)));
+  for (const label of part.querySelectorAll('text[data-time]')) label.textContent = clock(inZone(new Date(label.dataset.time * 1000)));
   for (const table of part.querySelectorAll('table.rows')) {
     const labels = [...table.tHead.rows[0].cells].map((cell) => cell.textContent.trim());
-    for (const row of table.tBodies[0].rows) [...row.cells].forEach((cell, place) => { cell.dataset.label = labels[place]; });
+    for (const row of table.tBodies[0].rows) [...row.cells].forEach((cell, column) => { cell.dataset.label = labels[column]; });
     table.classList.add('cards');
   }
 };
 const showZone = () => {
   zoneName.textContent = `Times in ${isLocal() ? localName : 'UTC'}`;
   zone.textContent = isLocal() ? 'UTC' : 'Local time';
-  dress(document);
+  localize(document);
 };
 if (zone) {
   zone.hidden = false;
@@ -36,7 +36,7 @@ if (zone) {
   showZone();
 }
 
-// Pages are not refreshed while hidden or paused. The header prevents that refreshing keeps a login alive.
+// Pages are not refreshed while hidden or paused. The header marks requests that do not extend a login.
 const pause = document.getElementById('pause');
 if (pause && document.querySelector('[hx-trigger^="every"]')) {
   const show = () => {
@@ -51,46 +51,46 @@ if (pause && document.querySelector('[hx-trigger^="every"]')) {
   show();
 }
 document.body.addEventListener('htmx:beforeRequest', (event) => {
-  const writing = [...document.querySelectorAll('#live input:not([type])')].some((one) => one.value || one === document.activeElement);
+  const writing = [...document.querySelectorAll('#live input:not([type])')].some((input) => input.value || input === document.activeElement);
   if (document.hidden || writing || sessionStorage.getItem('paused') === 'yes') event.preventDefault();
 });
 document.body.addEventListener('htmx:configRequest', (event) => {
   event.detail.headers['X-Refresh'] = '1';
 });
 
-// A table keeps its scroll position, and a selection stays.
-let scrolled = [];
+// Tables keep their scroll positions and selections.
+let positions = [];
 let selected = new Set();
 document.body.addEventListener('htmx:beforeSwap', () => {
-  scrolled = [...document.querySelectorAll('#live .scroll')].map((one) => [one.scrollLeft, one.scrollTop]);
-  selected = new Set([...document.querySelectorAll('#live input:checked')].map((one) => one.id));
+  positions = [...document.querySelectorAll('#live .scroll')].map((table) => [table.scrollLeft, table.scrollTop]);
+  selected = new Set([...document.querySelectorAll('#live input:checked')].map((input) => input.id));
 });
 document.body.addEventListener('htmx:afterSwap', () => {
   const live = document.getElementById('live');
-  live.querySelectorAll('.scroll').forEach((one, place) => {
-    if (scrolled[place]) [one.scrollLeft, one.scrollTop] = scrolled[place];
+  live.querySelectorAll('.scroll').forEach((table, index) => {
+    if (positions[index]) [table.scrollLeft, table.scrollTop] = positions[index];
   });
-  live.querySelectorAll('input[type="checkbox"]').forEach((one) => { one.checked = selected.has(one.id); });
-  dress(live);
+  live.querySelectorAll('input[type="checkbox"]').forEach((input) => { input.checked = selected.has(input.id); });
+  localize(live);
 });
 // Problems that are not new are not announced again. They are compared in the chosen time zone.
 document.body.addEventListener('htmx:oobBeforeSwap', (event) => {
   const { target, fragment } = event.detail;
-  dress(fragment);
+  localize(fragment);
   if (target.textContent.trim() === fragment.textContent.trim()) event.detail.shouldSwap = false;
 });
 
 // Report that the page is not up to date.
 const stale = document.getElementById('stale');
-const told = (text) => {
+const showStale = (text) => {
   if (stale.textContent !== text) stale.textContent = text;
   stale.hidden = !text;
 };
 for (const name of ['htmx:sendError', 'htmx:timeout', 'htmx:responseError']) {
-  document.body.addEventListener(name, () => told('The bridge does not answer: this page is not up to date.'));
+  document.body.addEventListener(name, () => showStale('The bridge does not answer, so this page is not up to date.'));
 }
 document.body.addEventListener('htmx:afterOnLoad', (event) => {
-  if (event.detail.xhr.status < 400) told('');
+  if (event.detail.xhr.status < 400) showStale('');
 });
 
 // The slash focuses the field that searches the whole bridge.
@@ -107,24 +107,24 @@ document.addEventListener('keydown', (event) => {
 // Live views. Messages are inserted as text.
 const view = document.getElementById('view');
 if (view) {
-  const most = 200;
+  const maxRows = 200;
   const state = document.getElementById('view-state');
   state.textContent = 'Connecting …';
   const source = new EventSource(view.dataset.events);
   const cell = (text, kind) => {
-    const made = document.createElement('td');
-    if (kind === 'code') made.append(Object.assign(document.createElement('code'), { textContent: text }));
-    else made.textContent = text;
-    if (kind === 'number') made.className = 'number';
-    return made;
+    const element = document.createElement('td');
+    if (kind === 'code') element.append(Object.assign(document.createElement('code'), { textContent: text }));
+    else element.textContent = text;
+    if (kind === 'number') element.className = 'number';
+    return element;
   };
   source.addEventListener('message', (event) => {
-    const seen = JSON.parse(event.data);
+    const message = JSON.parse(event.data);
     const row = document.createElement('tr');
-    const time = written(shown(new Date(seen.time * 1000)));
-    row.append(cell(time), cell(seen.topic + (seen.retained ? ' (retained)' : ''), 'code'), cell(String(seen.size), 'number'), cell(seen.text, 'code'));
+    const time = written(inZone(new Date(message.time * 1000)));
+    row.append(cell(time), cell(message.topic + (message.retained ? ' (retained)' : ''), 'code'), cell(String(message.size), 'number'), cell(message.text, 'code'));
     view.prepend(row);
-    while (view.rows.length > most) view.lastElementChild.remove();
+    while (view.rows.length > maxRows) view.lastElementChild.remove();
   });
   source.addEventListener('notice', (event) => {
     state.textContent = JSON.parse(event.data).text;
@@ -136,6 +136,6 @@ if (view) {
   });
   source.addEventListener('error', () => {
     if (source.readyState === EventSource.CLOSED) state.textContent = 'The view has ended.';
-    else state.textContent = 'The bridge does not answer; trying again …';
+    else state.textContent = 'The bridge does not answer. Trying again …';
   });
 }

@@ -355,7 +355,7 @@ class TcpListener:
     async def _start_protocol(self, connection: socket.socket, slot: ConnectionSlot) -> None:
         context = None
         if self._tls is not None:
-            self._tls.look_again()
+            self._tls.reload_if_changed()
             context = self._tls.context
         try:
             await self._loop.connect_accepted_socket(

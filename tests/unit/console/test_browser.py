@@ -209,7 +209,7 @@ def test_selected_clients_are_purged(bridge: BridgeProcess, browser: Browser) ->
     browser.do("sees", "main", "chosen-2")
     assert browser.do("count", 'main li:has-text("spared-1")') == 0
     browser.do("click", "#confirm")
-    browser.do("sees", ".said.good", "2 sessions ended")
+    browser.do("sees", ".notice.good", "2 sessions ended")
     browser.do("sees", "tbody", "spared-1")
     browser.do("misses", "tbody", "chosen-1")
 
@@ -267,16 +267,16 @@ def test_a_queue_is_made_and_deleted(bridge: BridgeProcess, browser: Browser) ->
     browser.do("sees", "tbody", "MAXDEPTH: 5000 → 12")
     look(browser)
     browser.do("click", "#confirm")
-    browser.do("sees", ".said.good", "Queue CLICKED created")
+    browser.do("sees", ".notice.good", "Queue CLICKED created")
     browser.do("click", 'tbody a >> text="CLICKED"')
     browser.do("sees", "h1", "CLICKED")
     browser.do("click", "#remove")
     browser.do("click", "#confirm")
-    browser.do("sees", ".said.good", "Queue CLICKED deleted")
+    browser.do("sees", ".notice.good", "Queue CLICKED deleted")
     browser.do("goto", "/objects/commands")
     browser.do("fill", "#commands", "DEFINE QLOCAL(X)\nDEFINE CHEESE(Y)")
     browser.do("click", "button.main")
-    browser.do("sees", ".said.bad", "1 of 2 commands have mistakes")
+    browser.do("sees", ".notice.bad", "1 of 2 commands have mistakes")
     look(browser)
 
 
@@ -294,7 +294,7 @@ def test_the_route_of_a_message_and_its_retained_value(bridge: BridgeProcess, br
         browser.do("goto", "/topics/show?filter=orders/kept")
         browser.do("click", "button.danger")
         browser.do("click", "#confirm")
-        browser.do("sees", ".said.good", "deleted the retained publication of orders/kept")
+        browser.do("sees", ".notice.good", "deleted the retained publication of orders/kept")
 
 
 def test_a_user_is_added_and_deleted(bridge: BridgeProcess, browser: Browser) -> None:
@@ -304,12 +304,12 @@ def test_a_user_is_added_and_deleted(bridge: BridgeProcess, browser: Browser) ->
     browser.do("fill", "#password1", "a password of a device")
     look(browser)
     browser.do("click", 'text="Set password"')
-    browser.do("sees", ".said.good", "added user clicked")
+    browser.do("sees", ".notice.good", "added user clicked")
     browser.do("sees", "tbody", "clicked")
     look(browser)
     browser.do("click", "tbody button.danger")
     browser.do("click", "#confirm")
-    browser.do("sees", ".said.good", "deleted user clicked")
+    browser.do("sees", ".notice.good", "deleted user clicked")
     browser.do("click", 'text="May a user publish?"')
     browser.do("fill", "#user", "pump")
     browser.do("fill", "#topic", "plant/1")
@@ -339,7 +339,7 @@ def test_what_is_published_is_seen(bridge: BridgeProcess, browser: Browser) -> N
     with RawClient.connected(bridge.port, "listener") as client:
         client.subscribe(("from/#", 1))
         browser.do("click", "text=Publish >> nth=-1")
-        browser.do("sees", ".said.good", "to from/console")
+        browser.do("sees", ".notice.good", "to from/console")
         assert client.take().payload == b"<b>hello</b>"
         browser.do("goto", "/topics/live?filter=from/%23")
         browser.do("sees", "#view-state", "Subscribed to from/#")

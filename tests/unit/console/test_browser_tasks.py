@@ -97,13 +97,13 @@ def test_problems_are_solved_with_their_buttons(bridge: BridgeProcess, browser: 
     browser.do("goto", "/health")
     browser.do("sees", 'section[aria-label="Problems"]', "orders")
     browser.do("click", 'section[aria-label="Problems"] >> text="Resume"')
-    browser.do("sees", ".said.good", "orders")
+    browser.do("sees", ".notice.good", "orders")
     browser.do("goto", "/channels")
     browser.do("click", 'tr:has-text("DEVICES") >> button')
     browser.do("click", "#confirm")
-    browser.do("sees", ".said.good", "channel DEVICES stopped")
+    browser.do("sees", ".notice.good", "channel DEVICES stopped")
     browser.do("click", 'tr:has-text("DEVICES") >> button')
-    browser.do("sees", ".said.good", "channel DEVICES listens")
+    browser.do("sees", ".notice.good", "channel DEVICES listens")
     look(browser)
 
 
@@ -116,11 +116,11 @@ def test_a_queue_is_altered_and_cleared(bridge: BridgeProcess, browser: Browser)
     browser.do("click", 'text="Preview"')
     browser.do("sees", "pre", "MAXDEPTH(7)")
     browser.do("click", "#confirm")
-    browser.do("sees", ".said.good", "Queue ALTERED changed")
+    browser.do("sees", ".notice.good", "Queue ALTERED changed")
     browser.do("goto", "/objects/show?kind=QLOCAL&name=ALTERED")
     browser.do("click", "#empty")
     browser.do("click", "#confirm")
-    browser.do("sees", ".said.good", "ALTERED")
+    browser.do("sees", ".notice.good", "ALTERED")
     assert bridge.messages("ALTERED") == []
 
 
@@ -134,7 +134,7 @@ def test_definitions_are_copied(bridge: BridgeProcess, browser: Browser) -> None
     browser.do("fill", "#commands", "DEFINE QLOCAL(COPIED)")
     browser.do("click", "button.main")
     browser.do("click", "#confirm")
-    browser.do("sees", ".said.good", "Queue COPIED created")
+    browser.do("sees", ".notice.good", "Queue COPIED created")
 
 
 def test_dead_letters_are_delivered(bridge: BridgeProcess, browser: Browser) -> None:
@@ -146,7 +146,7 @@ def test_dead_letters_are_delivered(bridge: BridgeProcess, browser: Browser) -> 
     browser.do("goto", "/dead-letters")
     browser.do("check", "#all")
     browser.do("click", "#retry")
-    browser.do("sees", ".said.good", "retried 1 message: 1 delivered")
+    browser.do("sees", ".notice.good", "retried 1 message: 1 delivered")
     look(browser)
 
 
@@ -177,29 +177,29 @@ def test_an_operator_operates(bridge: BridgeProcess, browser: Browser) -> None:
         browser.do("check", 'tr:has-text("stuck") input')
         browser.do("click", "#disconnect")
         browser.do("click", "#confirm")
-        browser.do("sees", ".said.good", "stuck")
+        browser.do("sees", ".notice.good", "stuck")
         client.expect_closed()
 
     browser.do("goto", "/mappings")
     browser.do("click", 'tr:has-text("orders") >> button')
     browser.do("click", "#confirm")
-    browser.do("sees", ".said.good", "mapping orders paused")
+    browser.do("sees", ".notice.good", "mapping orders paused")
     browser.do("click", 'tr:has-text("orders") >> button')
-    browser.do("sees", ".said.good", "mapping orders goes on")
+    browser.do("sees", ".notice.good", "mapping orders resumed")
 
     browser.do("goto", "/channels")
     browser.do("click", 'tr:has-text("DEVICES") >> button')
-    browser.do("sees", ".said.good", "channel DEVICES listens")
+    browser.do("sees", ".notice.good", "channel DEVICES listens")
     look(browser)
     browser.do("goto", "/links")
     browser.do("click", 'text="Test the connection"')
-    browser.do("sees", ".said", "plant")
+    browser.do("sees", ".notice", "plant")
 
     bridge.mqsc("ALTER QLOCAL(TIGHT) MAXDEPTH(10)\n")
     browser.do("goto", "/dead-letters")
     browser.do("check", "#all")
     browser.do("click", "#retry")
-    browser.do("sees", ".said.good", "retried 1 message: 1 delivered")
+    browser.do("sees", ".notice.good", "retried 1 message: 1 delivered")
 
     for path, forbidden in FORBIDDEN.items():
         assert browser.do("goto", path) == 200, path
@@ -208,5 +208,5 @@ def test_an_operator_operates(bridge: BridgeProcess, browser: Browser) -> None:
     browser.do("goto", "/objects/commands")
     browser.do("fill", "textarea", "DEFINE QLOCAL(FORBIDDEN)")
     browser.do("click", "button.main")
-    browser.do("sees", ".said", "you need the right change")
+    browser.do("sees", ".notice", "you need the right change")
     assert browser.do("count", "#confirm") == 0

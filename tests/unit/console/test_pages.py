@@ -66,7 +66,7 @@ def test_alarms_are_in_words(console: Console) -> None:
     assert match is not None
     console.bridge.port = int(match[1])
     refused = console.change("/channels/stop", name="NO.SUCH", confirm="1")
-    assert 'class="said bad"' in refused.html
+    assert 'class="notice bad"' in refused.html
     assert "NO.SUCH" in refused.text
 
 
@@ -260,7 +260,7 @@ def test_links(console: Console) -> None:
     """A link is shown, and tried: what goes wrong is told in words."""
     assert "plant" in console.get("/links").text
     page = console.change("/links/test", name="plant")
-    assert 'class="said bad"' in page.html
+    assert 'class="notice bad"' in page.html
     assert "127.0.0.1" in page.text
 
 
@@ -329,7 +329,7 @@ def test_the_log(console: Console) -> None:
 def test_the_level_of_the_log(console: Console) -> None:
     try:
         page = console.change("/log/level", level="debug", back="/log")
-        assert 'class="said good"' in page.html
+        assert 'class="notice good"' in page.html
         assert re.search(r'id="set-level".*<option selected>debug', page.html)
     finally:
         console.change("/log/level", level="info")
@@ -539,7 +539,7 @@ def test_messages_are_put_moved_and_deleted(console: Console) -> None:
     assert target["details"]["attributes"]["MAXDEPTH"] > 0
     assert "deleted 3 messages" in console.change("/queues/clear", name="TARGET", confirm="1").text
     nothing = console.change("/queues/clear", name="TARGET", confirm="1")
-    assert 'class="said bad"' in nothing.html
+    assert 'class="notice bad"' in nothing.html
     assert not bridge.messages("TARGET")
 
 

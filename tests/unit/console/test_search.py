@@ -93,7 +93,7 @@ def test_matches_are_text(console: Console, client_id: str) -> None:
 def test_a_search_that_is_not_valid(console: Console) -> None:
     assert console.json("/search")["matches"] == []
     assert "Enter a part" in console.get("/search", text="  ").text
-    assert "Nothing was found" in console.get("/search", text="no such thing").text
+    assert "There are no matches" in console.get("/search", text="no such thing").text
     assert console.get("/search", text="x" * 201).status == 400
     assert console.get("/search", text="x", kinds="nonsense").status == 400
 

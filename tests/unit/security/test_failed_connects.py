@@ -128,7 +128,7 @@ def test_the_number_of_remembered_failures_is_limited(
     assert begun(failed).delay == 1
     for number in range(5):
         fail(failed, FREE, f"10.0.2.{number}")
-    assert len(failed._slates) == 10
+    assert len(failed._counters) == 10
     assert begun(failed).delay == 0
     assert begun(failed, "10.0.2.4").delay == 1
 

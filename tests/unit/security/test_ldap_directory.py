@@ -177,7 +177,7 @@ async def test_a_directory_that_does_not_return_the_bound_name(
     if taken:
         assert (await authenticator.authenticate(presented(user, b"x"))).user_name == user
     else:
-        with pytest.raises(AuthenticationFailed, match="does not say as whom"):
+        with pytest.raises(AuthenticationFailed, match="does not report the bound name"):
             await authenticator.authenticate(presented(user, b"x"))
 
 

@@ -24,7 +24,7 @@ class Hashes(PasswordHashes):
         super().__init__(cache_file)
         self.computed = 0
 
-    def fits(self, right: str, password: bytes) -> bool:  # type: ignore[override]
+    def matches(self, password_hash: str, password: bytes) -> bool:  # type: ignore[override]
         self.computed += 1
         return password == b"right"
 
@@ -35,7 +35,7 @@ def file(tmp_path: Path) -> Path:
 
 
 def verify(hashes: Hashes, user: str = "carol", verifier: str = VERIFIER, password: bytes = b"right") -> bool:
-    return asyncio.run(hashes.fits_soon(verifier, Presented("c", user, password)))
+    return asyncio.run(hashes.check(verifier, Presented("c", user, password)))
 
 
 def fill(file: Path) -> None:
@@ -184,16 +184,16 @@ def test_memory_and_file_keep_the_recently_used_passwords(file: Path, monkeypatc
 
 async def test_a_password_is_cached_even_if_its_client_has_disconnected(file: Path) -> None:
     class Slow(Hashes):
-        def fits(self, right: str, password: bytes) -> bool:  # type: ignore[override]
+        def matches(self, password_hash: str, password: bytes) -> bool:  # type: ignore[override]
             loop.call_soon_threadsafe(begun.set)
-            return super().fits(right, password)
+            return super().matches(password_hash, password)
 
     loop, begun = asyncio.get_running_loop(), asyncio.Event()
     hashes = Slow(None)
-    task = asyncio.create_task(hashes.fits_soon(VERIFIER, Presented("c", "carol", b"right")))
+    task = asyncio.create_task(hashes.check(VERIFIER, Presented("c", "carol", b"right")))
     await begun.wait()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
     hashes.executor.shutdown()
-    assert await hashes.fits_soon(VERIFIER, Presented("c", "carol", b"right")) and hashes.computed == 1
+    assert await hashes.check(VERIFIER, Presented("c", "carol", b"right")) and hashes.computed == 1

@@ -45,7 +45,7 @@ def test_a_written_file_can_be_read(tmp_path_factory: pytest.TempPathFactory, us
     [
         (f"a:{SECRET}\n", ":1: expected a line"),
         (f"# a comment\n\na:{HASH}\nb\n", ":4: expected a line"),
-        (f"a:{HASH}\na:{HASH}\n", ":2: user 'a' stands in the file twice"),
+        (f"a:{HASH}\na:{HASH}\n", ":2: user 'a' occurs twice"),
         (f":{HASH}\n", ":1: expected a line"),
     ],
 )

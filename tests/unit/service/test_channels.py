@@ -103,10 +103,10 @@ async def test_start_and_stop(site: Site) -> None:
     assert [packet.reason_code for packet in await client.rest()] == [ReasonCode.ADMINISTRATIVE_ACTION]
     with pytest.raises(ConnectionRefusedError):
         await asyncio.open_connection("127.0.0.1", port)
-    with pytest.raises(ChannelError, match="channel A is stopped already"):
+    with pytest.raises(ChannelError, match="channel A is already stopped"):
         await site.channels.stop("A")
     assert (await site.channels.start("A")).startswith("channel A listens for MQTT clients on")
-    with pytest.raises(ChannelError, match="channel A is running already"):
+    with pytest.raises(ChannelError, match="channel A is already running"):
         await site.channels.start("A")
     with pytest.raises(ChannelError, match=r"there is no channel 'C' \(channels: A, B\)"):
         await site.channels.start("C")
